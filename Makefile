@@ -16,11 +16,12 @@
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/fidelity.md)
+#   make plotly-bundle                              build the part of plotly.js that the charts use, with npm
 #   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots plotly-bundle wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -65,6 +66,7 @@ check: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/deptry --no-ansi backend collectors dashboard migrations
 	$(BIN)/deptry --no-ansi --ignore DEP002,DEP004 tests benchmarks
@@ -106,6 +108,14 @@ fidelity: install-dev
 
 model-check: install-dev
 	@exec $(BIN)/python -m tests.simulators.model_check $(ARGS)
+
+# Needs Node.js. The result is part of the repository, so this is needed only for another version or trace type.
+PLOTLY := 4.1.1
+plotly-bundle:
+	@rm -rf build/plotly && mkdir -p build/plotly && cp dashboard/vendor/bundle.cjs build/plotly
+	cd build/plotly && npm install --no-save --ignore-scripts --no-audit --no-fund plotly.js@$(PLOTLY) esbuild@0.28.1 \
+		esbuild-plugin-environment@0.5.0 esbuild-plugin-glsl@1.4.2 esbuild-plugin-inline-css@0.0.1
+	cd build/plotly && node bundle.cjs $(CURDIR)/dashboard/vendor/plotly-$(PLOTLY).min.js
 
 screenshots: install-dev
 	@exec $(BIN)/python -m tests.simulators.screenshots $(ARGS)

@@ -1,1 +1,4 @@
-"""Barrierscope's server side: domain, runtime, analysis, store, services and API, on floors (see README)."""
+"""The server of Barrierscope: domain, runtime, analysis, store, services and API.
+
+Its packages are import layers: a package imports only from lower layers (see README). ``domain`` is layer 0.
+"""

@@ -1,7 +1,8 @@
-"""The settings ``BARRIERSCOPE_*`` with their defaults, units and bounds. Only this module reads the environment.
+"""Defines the settings ``BARRIERSCOPE_*`` with their defaults, units and bounds.
 
-Other modules receive values. An option on the command line overrides a setting, and a setting overrides its default.
-A value out of bounds raises ``InvalidInputError`` with the name of the variable and the allowed values.
+Only this module reads the environment; other modules receive the values. An option on the command line overrides a
+setting, and a setting overrides its default. A value out of bounds raises ``InvalidInputError`` with the name of the
+variable and the allowed values.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backend.domain.address_rules import is_host, is_rule
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 PREFIX = "BARRIERSCOPE_"
@@ -25,7 +28,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class LogLevel(StrEnum):
-    """The least severe log line that is written."""
+    """The severities of log lines. Lines that are less severe than the configured level are not written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -33,98 +36,168 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-# Too long to guess, and valid in an HTTP header.
+# A token of this form is too long to guess, and is valid in an HTTP header.
 _VISIBLE = re.compile(r"[!-~]{16,512}", re.ASCII)
 _VISIBLE_ALLOWED = "16 to 512 visible ASCII characters; for example the output of `openssl rand -hex 32`"
 
 
+_AGE_RULE = re.compile(r"(?P<label>[^=,:\s]+)=(?P<value>[^,]*):(?P<days>\d+(\.\d+)?)", re.ASCII)
+_AGE_MAX_DAYS = 3660
+
+
 def _none_if_empty(value: object) -> object:
-    # Path("") would be the current folder.
+    # An empty variable counts as not set. Otherwise Path("") would be the current folder.
     return None if value == "" else value
 
 
 def _networks(value: str) -> str:
     for part in names(value):
-        ipaddress.ip_network(part, strict=False)
+        try:
+            ipaddress.ip_network(part, strict=False)
+        except ValueError:
+            raise ValueError(f"{part!r} is not an IP address or a network") from None
+    return value
+
+
+def _rules(value: str) -> str:
+    wrong = [part for part in names(value) if not is_rule(part)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not a host name, *.NAME, an IP address or a network")
+    return value
+
+
+def _hosts(value: str) -> str:
+    wrong = [part for part in names(value) if not is_host(part.removeprefix("[").removesuffix("]"))]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not a host name or an IP address")
+    return value
+
+
+def _public_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_valid = is_host(parts.hostname or "") and parts.port != 0
+    except ValueError:
+        # The port is not a number from 0 to 65535, or the brackets of an IPv6 address are wrong.
+        is_valid = False
+    if not is_valid:
+        raise ValueError(f"the host or the port of {value!r} is not valid")
+    return value
+
+
+def age_rules(text: str) -> tuple[tuple[str, str, float], ...]:
+    """Split age limits of the form ``LABEL=VALUE:DAYS,...`` into (label, value, days).
+
+    Raises:
+        ValueError: a part has another form, or its days are not above 0 and at most 3660.
+    """
+    found = []
+    for part in names(text):
+        match = _AGE_RULE.fullmatch(part)
+        if match is None or not 0 < float(match["days"]) <= _AGE_MAX_DAYS:
+            raise ValueError(f"{part!r} is not LABEL=VALUE:DAYS with more than 0 and at most {_AGE_MAX_DAYS} days")
+        found.append((match["label"], match["value"], float(match["days"])))
+    return tuple(found)
+
+
+def _age_rules(value: str) -> str:
+    age_rules(value)
     return value
 
 
 class SecretKind(StrEnum):
-    """The places that a reference to a credential can name."""
+    """The kinds of places that a reference to a credential can name: an environment variable or a file."""
 
     ENVIRONMENT = "env"
     FILE = "file"
 
 
 class Settings(BaseSettings):
-    """Settings of every role. Each is read from ``BARRIERSCOPE_<NAME>``."""
+    """The settings of all roles. Each setting is read from the variable ``BARRIERSCOPE_<NAME>``."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """Address on which the API and the pages listen. Any other than loopback needs ``api_token``."""
+    """Address on which the API and the pages listen. An address other than loopback requires ``api_token``."""
     port: Port = 8050
     """Port of the API and the pages."""
     api_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:8050"
     """Address of the running API for the commands that use it, such as ``barrierscope targets``."""
     api_token: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
-    """Bearer token of the API. It is needed to listen on, or to reach, an address that is not loopback."""
+    """Bearer token of the API. It is required to listen on, or to connect to, an address other than loopback."""
     api_token_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """File with the bearer token, instead of ``api_token``."""
     public_url: Annotated[
-        Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$")] | None, BeforeValidator(_none_if_empty)
+        Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$"), AfterValidator(_public_url)] | None,
+        BeforeValidator(_none_if_empty),
     ] = None
-    """Public address of the pages behind a proxy: ``https://barrierscope.example``, without a path."""
+    """Public address of the pages behind a proxy, without a path, such as ``https://barrierscope.example``."""
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
-    """Comma-separated addresses or networks of proxies whose ``X-Forwarded-For`` and ``-Proto`` are trusted."""
+    """Comma-separated addresses or networks of proxies whose ``X-Forwarded-For`` and ``-Proto`` headers are trusted."""
     database_url: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
-    """PostgreSQL for the roles that are started one by one; ``up`` starts its own."""
+    """URL of the PostgreSQL database for roles that are started one by one. ``up`` starts its own server."""
     data_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """Data folder of ``up``: database, logs and run files."""
+    """Folder in which ``up`` stores the database, logs and run files."""
     runtime_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """Address of the live runtime's REST."""
+    """Address on which the live runtime's REST API listens."""
     runtime_port: Port = 18050
-    """Port of the live runtime's REST."""
+    """Port on which the live runtime's REST API listens."""
     runtime_warm_up_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
-    """Virtual seconds that the live runtime runs at its start, so that there is a history."""
-    runtime_allowed_hosts: str = ""
-    """Comma-separated host names that the live runtime's REST accepts in addition to its address and loopback."""
+    """Virtual seconds that the live runtime runs at its start, so that a history exists from the beginning."""
+    runtime_allowed_hosts: Annotated[str, AfterValidator(_hosts)] = ""
+    """Comma-separated host names that the live runtime's REST API accepts besides its own address and loopback."""
     built_in_target: str | None = None
-    """Root of the live runtime that ``up`` runs. ``migrate`` registers it, or removes it if this is empty."""
+    """Root URL of the live runtime of ``up``, which ``migrate`` adds as the built-in target.
+
+    If this is empty, ``migrate`` removes the built-in target.
+    """
     built_in_spark_demo: Annotated[bool | None, BeforeValidator(_none_if_empty)] = None
     """Whether ``up`` runs its Spark demo. If it is false, ``migrate`` removes the demo's target."""
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 2.0
-    """Time between two readings of a target."""
+    """Seconds between two polls of a target."""
+    spool_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
+    """Folder in which the collector keeps observations while PostgreSQL is slow or unreachable."""
+    spool_max_mib: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """Largest size of the observations in ``spool_dir``, in MiB."""
     retention_max_age_days: Annotated[float, Field(gt=0, le=3660)] = 7.0
-    """Checkpoints older than this are deleted."""
+    """Checkpoints older than this many days are deleted."""
     rollup_retention_max_age_days: Annotated[float, Field(gt=0, le=36600)] = 90.0
-    """Hourly rollups older than this are deleted. They are kept at least as long as checkpoints."""
+    """Hourly rollups older than this many days are deleted. They are stored at least as long as checkpoints."""
+    retention_arrays_max_age_days: Annotated[float, Field(gt=0, le=3660)] = 2.0
+    """The arrays of healthy checkpoints older than this many days are deleted, except for samples."""
+    retention_rules: Annotated[str, AfterValidator(_age_rules)] = ""
+    """Comma-separated ``LABEL=VALUE:DAYS``: age limits for targets with that label. The first match is used."""
     retention_max_size_mib: Annotated[int, Field(ge=64, le=100_000_000)] = 2048
-    """The oldest days are deleted while the store is larger than this."""
-    allowed_targets: str = ""
-    """Comma-separated hosts or networks allowed for targets added through the API, if it listens beyond loopback."""
+    """While the store is larger than this many MiB, arrays are deleted from its oldest days, and then whole days."""
+    allowed_targets: Annotated[str, AfterValidator(_rules)] = ""
+    """Comma-separated hosts or networks allowed for targets added through the API.
+
+    If it is empty, all are allowed if only this machine can reach the API, and none if the API listens beyond loopback
+    or if ``public_url`` or ``trusted_proxies`` describes a proxy.
+    """
     alert_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
-    """Time between two evaluations of the alert rules."""
+    """Seconds between two evaluations of the alert rules."""
     alertmanager_urls: str = ""
-    """Comma-separated roots of Alertmanagers that receive every alert."""
-    allowed_receivers: str = ""
-    """Comma-separated hosts or networks allowed for receivers added through the API, if it listens beyond loopback."""
+    """Comma-separated root URLs of Alertmanagers that receive every alert."""
+    allowed_receivers: Annotated[str, AfterValidator(_rules)] = ""
+    """Comma-separated hosts or networks allowed for receivers added through the API. The default is that of
+    ``allowed_targets``.
+    """
     secrets_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """Folder with the files for the credentials of receivers (``file:NAME``)."""
+    """Folder with the files that contain the credentials of receivers. A receiver refers to a file as ``file:NAME``."""
     heartbeat_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """File that a long-running role touches every 5 s; a probe checks its age."""
+    """File that a long-running role touches every 5 s, so that a probe can check its age."""
     log_level: LogLevel = LogLevel.INFO
-    """Least severe log line that is written."""
+    """Severity of the least severe log lines that are written."""
     xdg_data_home: Annotated[Path | None, Field(validation_alias="XDG_DATA_HOME")] = None
-    """Folder for user data in the XDG standard; ``~/.local/share`` if it is not set."""
+    """Folder for user data in the XDG standard. If the variable is not set, this is ``~/.local/share``."""
 
     def token(self) -> str | None:
-        """The API's bearer token, from the variable or the file.
+        """Return the API's bearer token from the variable or the file, or None if neither is set.
 
         Raises:
             InvalidInputError: both are set, the file cannot be read, or its content is not a valid token. The error
                 does not contain the token.
-
         """
         if self.api_token_file is None:
             return None if self.api_token is None else _token(self.api_token.get_secret_value(), "API_TOKEN")
@@ -138,10 +211,15 @@ class Settings(BaseSettings):
         return _token(text.strip(), "API_TOKEN_FILE")
 
     def data_dir_or_default(self) -> Path:
-        """The data folder: the setting; or ``/var/lib/barrierscope`` for root; or else a folder in XDG's data home."""
+        """Return the folder for the data of ``up``.
+
+        This is the setting ``data_dir`` if it is set. Otherwise it is ``/var/lib/barrierscope`` for root, and a folder
+        in XDG's data home for other users.
+        """
         if self.data_dir is not None:
             return self.data_dir.expanduser().absolute()
-        # For root, the database server runs as another user, which must be able to enter every folder above its data.
+        # If this process runs as root, the database server runs as another user. That user must be able to enter
+        # every parent folder of the data.
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             return Path("/var/lib/barrierscope")
         home = self.xdg_data_home if self.xdg_data_home and self.xdg_data_home.is_absolute() else None
@@ -149,11 +227,10 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """Read the environment once.
+    """Read the settings from the environment.
 
     Raises:
-        InvalidInputError: a variable is malformed or out of bounds; every such variable is listed.
-
+        InvalidInputError: a variable is malformed or out of bounds. The error lists every such variable.
     """
     try:
         return Settings()
@@ -167,6 +244,9 @@ def _problem(error: dict[str, Any]) -> FieldProblem:
     field = Settings.model_fields.get(name)
     variable = name if field is None or field.validation_alias else PREFIX + name.upper()
     is_secret = field is not None and "Secret" in str(field.annotation)
+    if error["type"] == "value_error":
+        # The message of a validator of this module contains the wrong part of the value.
+        return FieldProblem(variable, str(error["ctx"]["error"]))
     return FieldProblem(variable, error["msg"] if is_secret else f"{error['msg']}, got {str(error['input'])!r}")
 
 
@@ -186,14 +266,16 @@ def _environment(name: str, problem: str, allowed: str | None) -> InvalidInputEr
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The parts of a comma-separated setting."""
+    """Split a comma-separated setting into its non-empty parts."""
     return tuple(part for part in (p.strip() for p in text.split(",")) if part)
 
 
 def secret_at(reference: str, folder: Path | None) -> str | None:
-    """The credential at ``env:BARRIERSCOPE_SECRET_...`` or at ``file:NAME`` in ``folder``; None if there is none.
+    """Return the credential that ``reference`` names, or None if there is none.
 
-    Other references are not allowed: a user who may add a receiver must not read other variables and files through it.
+    A reference is ``env:BARRIERSCOPE_SECRET_...`` or ``file:NAME``, which is a file in ``folder``. For any other
+    reference, return None, because a user who may add a receiver must not be able to read other variables and files
+    through it.
     """
     kind, _, name = reference.partition(":")
     if kind == SecretKind.ENVIRONMENT and name.startswith(SECRET_PREFIX):
@@ -207,5 +289,5 @@ def secret_at(reference: str, folder: Path | None) -> str | None:
 
 
 def child_environment(**values: str) -> dict[str, str]:
-    """The environment for a child process: a copy of this one with the given settings, by field name."""
+    """Return the environment for a child process: a copy of ours plus the settings in ``values``, by field name."""
     return dict(os.environ) | {PREFIX + name.upper(): value for name, value in values.items()}

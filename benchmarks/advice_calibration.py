@@ -1,11 +1,13 @@
-"""AD-2: how often a recommendation has its predicted effect, on jobs of the reference runtime.
+"""Measures how often a recommendation has its predicted effect, on jobs of the reference runtime (AD-2).
 
     python benchmarks/advice_calibration.py [SEEDS] [--demo] [--cap]
 
-``--cap`` tests the in-flight cap (R-CAP-1) instead, with unaligned jobs that lack capacity and a store too slow for
-their in-flight data. The benchmark prints each prediction next to the measurement of the same job and seed with the
-advised settings, and the share of measurements inside the predicted range. It runs on virtual time, so the figures do
-not depend on the machine.
+The benchmark runs each job twice with the same seed: first with the job's own settings, then with the advised ones.
+It prints each prediction next to the measured value, and the share of measured values inside the predicted range. It
+runs on virtual time, so the figures do not depend on the machine.
+
+``--cap`` tests the cap on in-flight data (R-CAP-1) instead of the checkpoint mode. Its jobs are unaligned, lack
+capacity, and have a store that is too slow for their in-flight data.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How close the reference runtime comes to a running Flink, compared with the plain formulas CM-1 to CM-5.
+"""Measures how close the reference runtime comes to a running Flink, compared with the plain formulas CM-1 to CM-5.
 
-Each recorded scenario runs on the runtime with the same parameters, by sizes only. The benchmark compares medians over
-the checkpoints. The peers are the formulas with the same parameters ("formula"), or also with the queues of the run
-itself ("queues"). It runs on virtual time, so the figures do not depend on the machine. docs/fidelity.md describes how
-the recordings were made.
+Each recorded scenario runs on the runtime with the same parameters, with the sizes of records only (without bytes).
+The benchmark compares medians over the checkpoints. The formulas are used in two ways: with the same parameters only
+("formula"), and with these parameters and the queues recorded on Flink ("queues"). The runtime uses virtual time, so
+the figures do not depend on the machine. docs/fidelity.md describes how the recordings were made.
 
     python benchmarks/fidelity_bench.py [--recordings FOLDER [--keep]] [--only NAME] [--pairs 1] [--json]
 """
@@ -36,27 +36,27 @@ _NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians of one scenario: of each version of Flink, of the runtime, and of the formulas."""
+    """The medians of one scenario: for each version of Flink, for the runtime, and for the formulas."""
 
     scenario: str
     flink: dict[str, Medians]
     of_flink: Medians
-    """The median over its runs."""
+    """The medians over all runs on Flink, of any version."""
     spread: dict[str, float]
-    """By measure: the longest run minus the shortest, as a share of the median; missing for a single run."""
+    """By measure: the range of the values of all Flink runs, as a share of the median. Missing for a single run."""
     runtime: Medians
     formula: Medians
     queues: Medians
 
     def errors(self, measure: str) -> dict[str, float]:
-        """Error of each prediction, as a share of Flink's measurement."""
+        """Return the error of each prediction, as a share of the value measured on Flink."""
         measured = getattr(self.of_flink, measure)
         predicted = {name: getattr(getattr(self, name), measure) for name in ("runtime", "formula", "queues")}
         return {name: value / measured - 1 for name, value in predicted.items() if measured and value is not None}
 
 
 def compared(scenario: Scenario, runs: Sequence[Run], seeds: int) -> Row:
-    """Return the row of a scenario. The runtime's figures are medians over ``seeds``."""
+    """Return the row of a scenario. The runtime's figures are medians over the seeds 1 to ``seeds``."""
     versions = sorted({run.flink for run in runs})
     queued = [statistics.median(hop) for hop in zip(*(run.queued_bytes for run in runs), strict=True)]
     of_flink = middle(run.medians for run in runs)
@@ -102,7 +102,7 @@ def _figure(value: float | None) -> str:
 
 
 def summary(rows: Sequence[Row]) -> Iterable[str]:
-    """Yield the median errors, and in how many scenarios each prediction is the closest."""
+    """Yield a table with the median error of each prediction, and in how many scenarios the runtime is the closest."""
     yield "| Measure | scenarios | runtime | formula | queues | runtime nearest |"
     yield "|---|---|---|---|---|---|"
     for measure in MEASURES:

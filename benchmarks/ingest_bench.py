@@ -1,12 +1,13 @@
-"""The cost of ingest compared with a plain binary COPY of the same bytes into the same tables.
+"""Measures the cost of ingest compared with a plain binary COPY of the same bytes into the same tables.
 
-The peer reads back the rows that ingest stored as COPY's own bytes, and copies them into an equal, empty schema on the
-same server: one transaction per observation, one COPY per table, without look-ups or encoding. That is the least work
-that PostgreSQL needs for these rows. Ingest adds the encoding, the look-ups that make a repetition harmless, the state
-of the run and the health of the target.
+The plain COPY uses the rows that ingest stored. The benchmark reads them back as COPY's own bytes, and copies them into
+an equal, empty schema on the same server: one transaction per observation, one COPY per table, without look-ups or
+encoding. That is the least work that PostgreSQL needs for these rows. Ingest adds the encoding, the look-ups that make
+a repeated write harmless, the state of the run and the health of the target. If several targets are polled at the
+same time, ingest commits the observations that wait together in one transaction.
 
-Both sides take turns (A B A B ...), so that a busy machine affects both. CPU is read from /proc, per process. A ratio
-is the median over the pairs, with the range of the middle half.
+Ingest and plain COPY alternate (A B A B ...), so that a busy machine affects both. The CPU time of the server is read
+from /proc, per process. A ratio is the median over the pairs, with the range of the middle half.
 
     python benchmarks/ingest_bench.py [--pairs 7] [--json]
 """
@@ -30,7 +31,8 @@ import psycopg
 
 from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, VertexDetail
 from backend.domain.ids import TargetId, VertexId
-from backend.domain.observation import Observation
+from backend.domain.observation import JobObservation, Observation
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.postgres.embedded import EmbeddedPostgres
@@ -45,29 +47,37 @@ _TABLES = ("checkpoints", "checkpoint_details")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case: ``write_count`` observations with ``checkpoint_count`` new checkpoints each."""
+    """A workload: ``write_count`` observations, each with ``checkpoint_count`` new checkpoints.
+
+    They come from ``target_count`` targets, which are polled at the same time.
+    """
 
     name: str
     checkpoint_count: int
     write_count: int
+    target_count: int = 1
 
     @property
     def row_count(self) -> int:
-        """Number of header rows and detail rows."""
+        """The number of header rows and detail rows that the workload writes."""
         return self.write_count * self.checkpoint_count * (1 + _VERTICES)
 
     @property
     def sample_count(self) -> int:
-        """Number of values per subtask."""
+        """The number of per-subtask values that the workload writes."""
         return self.write_count * self.checkpoint_count * _VERTICES * _SUBTASKS * len(DETAIL_ARRAYS)
 
 
-CASES = (Case("first poll of a target", 10, 30), Case("one checkpoint a poll", 1, 150))
+CASES = (
+    Case("first poll of a target", 10, 30),
+    Case("one checkpoint a poll", 1, 150),
+    Case("one checkpoint a poll, 50 targets", 1, 300, 50),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The seconds that one measurement took, of ingest or of plain COPY."""
+    """The seconds that one measurement of ingest or of plain COPY took: wall time, client CPU time, server CPU time."""
 
     wall_s: float
     client_cpu_s: float
@@ -76,7 +86,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case over all pairs. Ratios are ingest to plain COPY: (median, lower quartile, upper quartile)."""
+    """The result of one workload over all pairs.
+
+    A ratio compares ingest to plain COPY: (median, lower quartile, upper quartile).
+    """
 
     case: str
     pairs: int
@@ -91,24 +104,24 @@ class Result:
 
 
 class Meter:
-    """Measures this process and one backend of the server."""
+    """Measures the wall time, and the CPU time of this process and of one backend of the server."""
 
     def __init__(self, backend_pid: int) -> None:
         self._stat = Path(f"/proc/{backend_pid}/schedstat")
         self._began = self._read()
 
     def _read(self) -> tuple[float, float, float]:
-        # This has nanoseconds of CPU time; /proc/PID/stat is too coarse.
+        # This file counts CPU time in nanoseconds; /proc/PID/stat is too coarse.
         return time.perf_counter(), time.process_time(), int(self._stat.read_text().split()[0]) / 1e9
 
     def cost(self) -> Cost:
-        """Return what was spent since this object was created."""
+        """Return the time that was spent since this object was created."""
         return Cost(*(now - then for now, then in zip(self._read(), self._began, strict=True)))
 
 
 def _checkpoint(number: int) -> Checkpoint:
     def values(scale: int) -> tuple[int, ...]:
-        # All values differ, as from a real cluster, so that compression gains nothing.
+        # All values differ, as in a real cluster, so that compression gains nothing.
         return tuple((number * 7919 + i * 104_729 + scale) % (1000 * scale) for i in range(_SUBTASKS))
 
     scales = (3, 5, 7, 11, 13, 10**6, 10**7, 10**5, 10**4)
@@ -120,39 +133,56 @@ def _checkpoint(number: int) -> Checkpoint:
     return Checkpoint(replace(header(number, triggered_at=at), subtask_count=_VERTICES * _SUBTASKS), tuple(details))
 
 
-def _observations(case: Case, target: TargetId) -> list[Observation]:
-    found = []
-    for number in range(case.write_count):
-        first = number * case.checkpoint_count
-        checkpoints = [_checkpoint(first + i) for i in range(case.checkpoint_count)]
-        found.append(observation(target, job(checkpoints), at=NOW + timedelta(seconds=number)))
-    return found
+def _observations(case: Case, targets: Sequence[TargetId]) -> list[list[Observation]]:
+    """Return the observations of each round. A round has one observation of every target."""
+    return [
+        [
+            observation(target, _polled(case, start + n), at=NOW + timedelta(seconds=start))
+            for n, target in enumerate(targets)
+        ]
+        for start in range(0, case.write_count, len(targets))
+    ]
+
+
+def _polled(case: Case, number: int) -> JobObservation:
+    """Return the job of one poll. Only the first poll of a target contains the graph and the settings."""
+    whole = job(_checkpoints(case, number))
+    return whole if case.checkpoint_count > 1 else replace(whole, topology=None, config=None)
+
+
+def _checkpoints(case: Case, number: int) -> list[Checkpoint]:
+    first = number * case.checkpoint_count
+    return [_checkpoint(first + i) for i in range(case.checkpoint_count)]
 
 
 async def _ingest(url: str, case: Case) -> tuple[Cost, Cost]:
-    """Write every observation, then all of them again."""
-    engine = create_store_engine(url)
-    target = (await TargetRepository(engine).add(NewTarget("http://f", "f", "api"), at=NOW)).id
+    """Write every observation, then write all of them again. Return the cost of each of the two passes."""
+    engine = create_store_engine(url, plans_once=True)
+    targets = [
+        (await TargetRepository(engine).add(NewTarget(f"http://f{n}", "f", TargetOrigin.API), at=NOW)).id
+        for n in range(case.target_count)
+    ]
     writer = IngestWriter(engine, clock=SteppingClock())
-    # Partitions, the connection and query plans must exist before the measurement.
-    warm = job([_checkpoint(10**6)], name="warm", run="w")
-    for second in range(-5, 0):
-        await writer.write(observation(target, warm, at=NOW + timedelta(seconds=second)))
-    polls = _observations(case, target)
+    # The partitions, the connection, the query plans and the runs must exist before the measurement.
+    warm = job([_checkpoint(10**6)])
+    for second in range(-7, 0):
+        polls = [observation(target, warm, at=NOW + timedelta(seconds=second)) for target in targets]
+        await asyncio.gather(*map(writer.write, polls))
+    rounds = _observations(case, targets)
     async with reading(engine) as connection:
         pid = (await connection.exec_driver_sql("SELECT pg_backend_pid()")).scalar_one()
     costs = []
     for _ in range(2):
         meter = Meter(pid)
-        for poll in polls:
-            await writer.write(poll)
+        for polls in rounds:
+            await asyncio.gather(*map(writer.write, polls))
         costs.append(meter.cost())
     await engine.dispose()
     return costs[0], costs[1]
 
 
 def _stored_bytes(url: str, case: Case) -> list[dict[str, bytes]]:
-    """Return the rows that each observation stored, as COPY's own bytes."""
+    """Return the rows that each observation stored, by table, as COPY's own bytes."""
     stored = []
     with psycopg.connect(url) as connection:
         for number in range(case.write_count):
@@ -198,7 +228,7 @@ def _pair(databases: Databases, case: Case) -> tuple[Cost, Cost, Cost, int]:
 
 
 def _detail_bytes(url: str) -> int:
-    """Return the bytes that the details use on disk, with indexes."""
+    """Return the number of bytes that the details use on disk, with their indexes."""
     query = (
         "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'checkpoint_details'::regclass"
     )
@@ -213,7 +243,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def measure(databases: Databases, case: Case, pairs: int) -> Result:
-    """Run all pairs of one case."""
+    """Run all pairs of one workload, and return its result."""
     costs = [_pair(databases, case) for _ in range(pairs)]
     wall_s = statistics.median(c.wall_s for c, *_ in costs)
     cpu_s = statistics.median(c.client_cpu_s + c.server_cpu_s for c, *_ in costs)
@@ -246,7 +276,7 @@ def _words(ratio: tuple[float, float, float]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run every case and print its result."""
+    """Run every workload and print its result."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", type=int, default=7, help="pairs of runs per case, at least 3 [7]")
     parser.add_argument("--json", action="store_true", help="print JSON lines")

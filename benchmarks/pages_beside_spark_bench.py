@@ -1,9 +1,9 @@
-"""How much slower pages and API respond while Spark computes rollups on the same machine.
+"""Measures how much slower the pages and the API respond while Spark computes rollups on the same machine.
 
 The API with its pages runs in its own process and serves a store with thousands of checkpoints of several jobs. Each
-round sends requests one after another, first without Spark, then during a run of ``barrierscope pipeline rollups`` (a
-JVM and its workers, at the priority that the product gives them). The rounds alternate, so that a busy machine affects
-both. A ratio is a quantile with Spark to the same quantile without.
+pair of rounds sends requests one after another, first without Spark, then during a run of ``barrierscope pipeline
+rollups`` (a JVM and its workers, at the priority that the product gives them). The rounds alternate, so that a busy
+machine affects both. A ratio is a quantile with Spark divided by the same quantile without Spark.
 
     python benchmarks/pages_beside_spark_bench.py [--pairs 2] [--json]
 """
@@ -49,7 +49,7 @@ _COMMAND = (sys.executable, "-P", "-m", "backend.cli")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Times of one kind of request: quiet (both rounds together) and while Spark works."""
+    """The response times of one kind of request: quiet (without Spark, all rounds together) and busy (beside Spark)."""
 
     request: str
     quiet_count: int
@@ -62,13 +62,13 @@ class Result:
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """Ratios of busy to quiet: of the medians, and of the 95th percentiles."""
+        """The ratios of busy to quiet: of the medians, and of the 95th percentiles."""
         return self.busy_p50_ms / self.quiet_p50_ms, self.busy_p95_ms / self.quiet_p95_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """The work and the cost of one Spark run."""
+    """The time that one Spark run took, its CPU time, and the number of hours that it rolled up."""
 
     wall_s: float
     cpu_s: float
@@ -79,7 +79,7 @@ Times = dict[str, list[float]]
 
 
 def measure(databases: Databases, folder: Path, pairs: int) -> tuple[list[Result], list[Spark]]:
-    """Alternate quiet and busy rounds."""
+    """Alternate quiet and busy rounds. Return the response times and the Spark runs."""
     with databases.migrated() as url:
         now = WallClock().now()
         _make_jobs(url, now)
@@ -93,7 +93,7 @@ def measure(databases: Databases, folder: Path, pairs: int) -> tuple[list[Result
         with _api(environment) as client:
             quiet, busy = _ask(client, lambda: False, rounds=3), _ask(client, lambda: True)
             for times in quiet.values():
-                # The first requests fill caches and do not count.
+                # The first requests fill caches, so their times do not count.
                 times.clear()
             for _ in range(pairs):
                 _add(quiet, _for_seconds(client, _QUIET_S))
@@ -117,7 +117,7 @@ def _drawn(now: datetime) -> list[dict[str, Any]]:
 
 
 def _make_jobs(url: str, now: datetime) -> None:
-    """Write the rows that the drawn checkpoints refer to."""
+    """Write the target, jobs and runs to which the random checkpoints refer."""
     with psycopg.connect(url) as connection:
         connection.execute(
             "INSERT INTO targets (id, url, name, origin, added_at) VALUES ('t', 'http://flink', 'flink', 'api', %s)",
@@ -163,26 +163,17 @@ def _requests(client: httpx.Client) -> dict[str, Callable[[], httpx.Response]]:
     if not answer.is_success:
         raise SystemExit(f"the API does not answer: {answer.text[:500]}")
     job = answer.json()["items"][0]["id"]
+    asked = {"startRow": 0, "endRow": 50, "sortModel": [], "filterModel": {}}
     fleet = {
-        "output": "..fleet-message.children...fleet-grid.rowData...fleet-grid.style...fleet-counts.children"
-        "...fleet-empty.children...fleet-source.children...fleet-page.data-digest..",
-        "outputs": [
-            {"id": i, "property": p}
-            for i, p in (
-                *(("fleet-message", "children"), ("fleet-grid", "rowData"), ("fleet-grid", "style")),
-                *(("fleet-counts", "children"), ("fleet-empty", "children"), ("fleet-source", "children")),
-                ("fleet-page", "data-digest"),
-            )
-        ],
-        "inputs": [
-            {"id": "tick", "property": "n_intervals", "value": 1},
-            {"id": "look", "property": "data", "value": {"theme": "light", "zone": "UTC"}},
-        ],
-        "state": [{"id": "fleet-page", "property": "data-digest", "value": ""}],
-        "changedPropIds": ["tick.n_intervals"],
+        "output": "..fleet-grid.getRowsResponse..",
+        "outputs": [{"id": "fleet-grid", "property": "getRowsResponse"}],
+        "inputs": [{"id": "fleet-grid", "property": "getRowsRequest", "value": asked}],
+        "state": [],
+        "changedPropIds": ["fleet-grid.getRowsRequest"],
     }
     return {
-        "page: fleet, whole board": lambda: client.post("/ui/_dash-update-component", json=fleet),
+        "page: fleet, 50 rows": lambda: client.post("/ui/_dash-update-component", json=fleet),
+        "API: board, 50 rows": lambda: client.get("/api/v1/board?limit=50"),
         "API: fleet": lambda: client.get("/api/v1/jobs?limit=100"),
         "API: a job's checkpoints": lambda: client.get(f"/api/v1/jobs/{job}/checkpoints?limit=100"),
         "API: a job's seven days": lambda: client.get(f"/api/v1/jobs/{job}/rollups?limit=200"),
@@ -199,7 +190,7 @@ def _ask(client: httpx.Client, is_over: Callable[[], bool], *, rounds: int | Non
             began_s = time.perf_counter()
             request().raise_for_status()
             found[name].append((time.perf_counter() - began_s) * 1000)
-            # People pause to read. Requests without pauses would measure only the server's maximum load.
+            # People pause to read. Without pauses, the requests would measure only the server's maximum load.
             time.sleep(0.02)
     return found
 
@@ -211,7 +202,8 @@ def _for_seconds(client: httpx.Client, seconds: float) -> Times:
 
 def _beside_spark(client: httpx.Client, environment: dict[str, str]) -> tuple[Times, Spark]:
     began_s = time.monotonic()
-    command = [*_COMMAND, "pipeline", "rollups", "--since", "2020-01-01T00:00:00Z", "--format", "json"]
+    options = ["--master", "local[2]", "--since", "2020-01-01T00:00:00Z", "--format", "json"]
+    command = [*_COMMAND, "pipeline", "rollups", *options]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     family = psutil.Process(process.pid)
     cpu_s: dict[int, float] = {}
@@ -236,9 +228,10 @@ def _beside_spark(client: httpx.Client, environment: dict[str, str]) -> tuple[Ti
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
     try:
-        return process.children(recursive=True)
+        found: list[psutil.Process] = process.children(recursive=True)
     except psutil.Error:
         return []
+    return found
 
 
 def _result(name: str, quiet: Sequence[float], busy: Sequence[float]) -> Result:

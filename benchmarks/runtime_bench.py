@@ -1,13 +1,13 @@
-"""The cost of the reference runtime compared with a minimal simulation, and the cost of its protocols.
+"""Measures the cost of the reference runtime compared with a minimal simulation, and the cost of its protocols.
 
-The floor is the same pipeline (source -> map -> keyed stage with a sink, two shuffles, bounded queues, the same virtual
-costs and keys) as one plain loop over a heap of times and one deque per subtask. It moves tuples, without bytes,
-buffers, credits, measurements, checkpoints or recovery. Both must count the same records of every key, or nothing is
-printed. Then the benchmark compares the runtime with a checkpoint every 100 ms to the runtime without checkpoints, for
-every protocol.
+The minimal simulation, called the floor, is the same pipeline (source -> map -> keyed stage with a sink, two shuffles,
+bounded queues, the same virtual costs and keys) as one plain loop over a heap of times and one deque per subtask. It
+moves tuples. It has no bytes, buffers, credits, measurements, checkpoints or recovery. The runtime and the floor must
+count the same records of every key, otherwise nothing is printed. Then the benchmark compares the runtime with a
+checkpoint every 100 ms to the runtime without checkpoints, for every protocol.
 
-All sides take turns, so that a busy machine affects all. The CPU time of this process is counted. A ratio is the median
-over the pairs, with the range of the middle half.
+All variants alternate, so that a busy machine affects all of them. The CPU time of this process is counted. A ratio is
+the median over the pairs, with the range of the middle half.
 
     python benchmarks/runtime_bench.py [--pairs 5] [--json]
 """
@@ -34,7 +34,7 @@ _SUBTASKS = 4
 _KEYS = 500
 _COSTS_US = (20, 20, 400)
 _MAX_PARALLELISM = 128
-# About as many records as the runtime's queues between two subtasks hold here.
+# About as many records as the runtime's queues between two subtasks hold in this job.
 _QUEUE_RECORDS = 40
 _PROTOCOLS: dict[str, dict[str, object]] = {
     "aligned": {},
@@ -80,11 +80,14 @@ def _runtime(spec: JobSpec) -> tuple[JobEngine, Counter[int]]:
 
 
 class _Floor:
-    """Run the pipeline as one loop: (time, sequence, stage, subtask) on a heap, a bounded deque for every subtask."""
+    """Runs the pipeline as one loop.
+
+    The heap holds (time, sequence, stage, subtask). Every subtask has a bounded deque as its queue.
+    """
 
     def __init__(self, spec: JobSpec) -> None:
         source = spec.graph.vertices[0]
-        self.sources = [Source(source, n, seed=spec.seed, started_us=0) for n in range(_SUBTASKS)]
+        self.sources = [Source(source, n, seed=spec.seed) for n in range(_SUBTASKS)]
         self.queues = [[deque[tuple[int, int]]() for _ in range(_SUBTASKS)] for _ in range(3)]
         self.held: list[list[tuple[int, int] | None]] = [[None] * _SUBTASKS for _ in range(3)]
         self.is_busy = [[False] * _SUBTASKS for _ in range(3)]
@@ -171,7 +174,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def measure(pairs: int) -> dict[str, object]:
-    """Return all ratios over ``pairs`` rounds."""
+    """Return all figures, measured over ``pairs`` rounds."""
     quiet = _job({"execution.checkpointing.interval": "7 d"})
     with_checkpoints = {
         name: _job({"execution.checkpointing.interval": "100 ms"} | config) for name, config in _PROTOCOLS.items()

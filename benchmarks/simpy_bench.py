@@ -1,16 +1,17 @@
-"""The reference runtime compared with SimPy, on the same bounded pipeline with barriers, alignment and measurements.
+"""Compares the reference runtime with SimPy, on the same bounded pipeline with barriers, alignment and measurements.
 
 The pipeline is source -> map -> keyed stage, with four subtasks each, two shuffles, bounded queues, a checkpoint per
-second, and Flink's default buffers of 32 KiB. A second case has buffers of ten records, in which the runtime can plan
-few steps ahead. In SimPy, a subtask is a process and its input is one ``Store``, the form in which SimPy is fastest. It
-moves tuples, aligns by setting records aside, copies its counts and measures times, without bytes, segments, credits,
-mailbox, recovery or trace. Both sides draw the same source records and must count the same records of every key, or
-nothing is printed.
+second, and Flink's default buffers of 32 KiB. A second variant has buffers of ten records, with which the runtime can
+plan few steps ahead. In SimPy, a subtask is a process and its input is one ``Store``, which is SimPy's fastest form.
+The SimPy pipeline moves tuples, aligns by setting records aside, copies its counts and measures times. It has no bytes,
+segments, credits, mailbox, recovery or trace. The runtime and SimPy get the same source records. They must count the
+same records of every key, otherwise nothing is printed.
 
-The runtime runs by sizes and with bytes, with and without checkpoints. The last case is a job of six vertices with
-sixteen subtasks each and a slow sink; it measures the virtual time that passes per second of CPU.
+The runtime is measured by sizes (with the sizes of records, but without their bytes) and with bytes, and with and
+without checkpoints. The last variant is a job of six vertices with sixteen subtasks each and a slow sink. It measures
+the virtual time that passes per second of CPU.
 
-In a round, all sides alternate in turns of half a virtual second, so that a temporarily slow machine affects all of
+In a round, all variants alternate in turns of half a virtual second, so that a temporarily slow machine affects all of
 them. The CPU time of this process is counted, with the garbage collector off, as ``timeit`` does. A ratio is the median
 over the rounds with its 95 % interval. A target is met if the worse end of the interval meets it.
 
@@ -49,7 +50,7 @@ _INTERVAL_US = 1_000_000
 _SEGMENT_BYTES = 32 * 1024
 _SMALL_SEGMENT_BYTES = 2048
 _RECORD_BYTES = 200
-# About as many as the runtime's queues between two subtasks hold with Flink's defaults: two buffers per channel and
+# About as many buffers as the runtime's queues between two subtasks hold with Flink's defaults: two per channel and
 # eight per gate, on either side.
 _QUEUE_BUFFERS = 8
 _BESIDE_SIMPY_MIN = {"by sizes": 5.0, "with bytes": 1.5}
@@ -68,7 +69,7 @@ _TURN_US = 500_000
 _SIMPY, _QUIET = "SimPy", "without checkpoints"
 
 Side = Callable[[], Iterator[object]]
-"""Begins a run. Each step of the iterator runs one turn, until the run ends."""
+"""Begins a run of one variant. Each step of the returned iterator runs one turn, until the run is over."""
 
 
 def _job(
@@ -96,7 +97,7 @@ def _job(
 
 
 def _wide_job(config: dict[str, object]) -> JobSpec:
-    """Return a job in which every vertex but the last has spare capacity, and the source has no rate limit."""
+    """Return a job in which every vertex but the last has spare capacity. Its source has no rate limit."""
     common: dict[str, object] = {"parallelism": _WIDE_SUBTASKS, "record_bytes": 200, "cost_us": 200}
     names = [f"stage-{n}" for n in range(_WIDE_VERTICES)]
     vertices = [{"id": name, "kind": "map", **common} for name in names]
@@ -140,12 +141,12 @@ def _counts(engine: JobEngine) -> Counter[int]:
 # --- SimPy ------------------------------------------------------------------------------------------------------------
 
 _Item = tuple[int, int]
-"""(sender, key) of a record, or (sender, -1 - checkpoint) of a barrier."""
+"""(sender, key) for a record, or (sender, -1 - checkpoint) for a barrier."""
 
 
 @dataclass(slots=True)
 class _Measured:
-    """Measurements of one subtask: its checkpoints and its time."""
+    """The measurements of one subtask: the delays of its checkpoints, and how it spent its time."""
 
     first_us: dict[int, float] = field(default_factory=dict)
     alignments_us: list[float] = field(default_factory=list)
@@ -156,13 +157,13 @@ class _Measured:
 
 
 class _SimPyPipeline:
-    """The same pipeline as processes and bounded stores."""
+    """The same pipeline in SimPy: a process for every subtask, and a bounded store for its input."""
 
     def __init__(self, spec: JobSpec, *, interval_us: int) -> None:
         vertex = spec.graph.vertices[0]
         self.env = simpy.Environment()
         self.interval_us = interval_us
-        self.sources = [Source(vertex, n, seed=spec.seed, started_us=0) for n in range(_SUBTASKS)]
+        self.sources = [Source(vertex, n, seed=spec.seed) for n in range(_SUBTASKS)]
         capacity = _QUEUE_BUFFERS * spec.config.segment_bytes // _RECORD_BYTES * _SUBTASKS
         self.inputs = [[simpy.Store(self.env, capacity=capacity) for _ in range(_SUBTASKS)] for _ in range(2)]
         self.counts: list[Counter[int]] = [Counter() for _ in range(_SUBTASKS)]
@@ -247,7 +248,7 @@ class _SimPyPipeline:
                 counts[key] += 1
 
     def _aligned(self, measured: _Measured, blocked: set[int], item: _Item) -> bool:
-        """Handle a barrier. Return whether it was the last one, which opens the channels again."""
+        """Handle a barrier. Return whether it was the checkpoint's last one, which opens the channels again."""
         sender, now = item[0], self.env.now
         checkpoint = -1 - item[1]
         first_us = measured.first_us.setdefault(checkpoint, now)
@@ -281,7 +282,7 @@ def _cpu_s(run: Callable[[], object]) -> float:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median and its 95 % interval, from order statistics."""
+    """Return the median of ``values`` and the ends of its 95 % interval, from order statistics."""
     ordered, n = sorted(values), len(values)
     rank, missed = 0, 0.0
     while rank < n // 2 and (missed := missed + 2 * math.comb(n, rank) / 2**n) <= 0.05:
@@ -291,7 +292,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _round(sides: Mapping[str, Side]) -> dict[str, float]:
-    """Return the CPU seconds of each side. The sides alternate in turns."""
+    """Run one round, in which the variants alternate in turns. Return the CPU seconds of each variant."""
     spent_s = dict.fromkeys(sides, 0.0)
     going = {name: begin() for name, begin in sides.items()}
     gc.collect()
@@ -310,7 +311,7 @@ def _round(sides: Mapping[str, Side]) -> dict[str, float]:
 
 
 def measure(pairs: int) -> dict[str, Any]:
-    """Return all ratios over ``pairs`` rounds."""
+    """Return all figures, measured over ``pairs`` rounds."""
     quiet, aligned = _job({}, interval="7 d"), _job({})
     *_, peer = _SimPyPipeline(aligned, interval_us=_INTERVAL_US).turns()
     expected: Counter[int] = sum(peer.counts, Counter())
@@ -343,20 +344,20 @@ def measure(pairs: int) -> dict[str, Any]:
 
 
 def _measure_wide(rounds: int) -> dict[str, Any]:
-    """Return simulated seconds per second of CPU, as medians over the rounds."""
+    """Return the virtual seconds per second of CPU for the wide job, as medians over the rounds."""
     found: dict[str, Any] = {}
     for name in ("aligned", "unaligned"):
         spec, ratios = _wide_job(_PROTOCOLS[name]), []
         for _ in range(rounds):
             engine = JobEngine(spec, is_size_only=True)
-            engine.run_until(1_000_000)  # until the queues are full
+            engine.run_until(1_000_000)  # fill the queues before the measurement begins
             ratios.append(_WIDE_S / _cpu_s(lambda engine=engine: engine.run_until(1_000_000 + int(_WIDE_S * 1e6))))  # type: ignore[misc]
         found[name] = {"virtual_over_cpu_time": statistics.median(ratios), "events": engine.event_count}
     return found
 
 
 def _missed(found: dict[str, Any]) -> list[str]:
-    """Return the targets that the worse end of an interval misses."""
+    """Return a line for each target that the worse end of an interval misses."""
     beside, costs = found["runtime_over_simpy"], found["with_checkpoints_over_without_cpu"]
     missed = [
         f"{beside[name][1]:.2f} x SimPy {name}, not {least}"

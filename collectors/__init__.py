@@ -1,1 +1,1 @@
-"""Package; see README."""
+"""Reads targets and passes observations to the store. Also contains ``barrierscope diagnose``."""

@@ -1,64 +1,88 @@
-"""Ports of the collectors: the interfaces that read a target, transport its bytes and store its observations.
+"""Defines the interfaces of the collectors: those that read a target, transport its bytes and store its observations.
 
-``CollectorKind`` describes the collector for one kind of target; an entry point of ``barrierscope.collectors`` offers
-it. Invariants of every ``Collector``: if a poll raises, it returns nothing and loses nothing, so the next poll reads
-the rest. Returned data is not read again until ``forget`` is called. ``tests/contract/collector_contract.py`` tests
-these promises for every collector.
+``CollectorKind`` describes the collector for one kind of target; an entry point of ``barrierscope.collectors``
+provides it. Invariants of every ``Collector``: a poll that raises returns nothing and loses nothing, because the next
+poll reads the same data. A poll may return only a part of the new data, and the next polls return the rest. Data that
+was returned is not read again until ``forget`` is called. ``tests/contract/collector_contract.py`` tests these
+invariants for every collector.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from enum import IntEnum
 from typing import Protocol, TypeAlias
 
+from backend.domain.address_rules import AddressRules
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
-from backend.domain.observation import Observation
-from backend.domain.target import TargetState
+from backend.domain.observation import KnownRun, Observation
+from backend.domain.target import TargetOrigin, TargetState
+from backend.store.ingest import RunChange
+
+
+class Effort(IntEnum):
+    """How much one poll reads. A collector process that cannot keep up with its targets reads less in each poll."""
+
+    HEADERS = 0
+    """No details of checkpoints, and no backpressure."""
+    NEWEST = 1
+    """Of each job, the details of the newest checkpoint only."""
+    FULL = 2
 
 
 class Collector(Protocol):
-    """Reads one target. One poll at a time."""
+    """Reads one target. Only one poll may run at a time."""
 
     @property
     def poll_within_s(self) -> float | None:
-        """Seconds within which the next poll must come, before the target drops unread data; None: no limit."""
+        """The longest time until the next poll, in seconds, in which the target drops no unread data.
+
+        None means no limit.
+        """
         ...
 
-    async def collect(self, now: datetime) -> Observation:
-        """Read new data.
+    async def collect(self, now: datetime, *, effort: Effort = Effort.FULL) -> Observation:
+        """Read the data of the target that is new since the last poll.
+
+        What ``effort`` leaves out is read by a later poll, if the target still has it. Otherwise it is counted as shed.
+        A collector whose polls are cheap may ignore ``effort``.
 
         Raises:
-            TargetUnavailableError: the target did not answer, or not in time.
-            TargetProtocolError: the answer is not one of the target's kind.
-
+            TargetUnavailableError: the target is unreachable, or did not respond in time.
+            TargetProtocolError: the response is not valid for a target of this kind.
         """
         ...
 
     def forget(self) -> None:
-        """Read everything again at the next poll: returned data was lost, or another process answers now."""
+        """Read everything again at the next poll.
+
+        Call this if returned data was lost, or if another process now responds at the target's address.
+        """
         ...
 
 
 class FlinkTransport(Protocol):
-    """Sends GET requests to one target and returns whole bodies."""
+    """Sends GET requests to one target and returns complete response bodies."""
 
     @property
     def url(self) -> str:
-        """The target's root without credentials, for messages."""
+        """The target's root URL without credentials, for messages."""
         ...
 
     async def get(self, path: str) -> bytes:
-        """Return the body of a 200 answer to ``path`` (from ``/``, with its query).
+        """Return the body of the response to ``path``, if its status is 200.
+
+        ``path`` begins with ``/`` and includes the query.
 
         Raises:
-            TargetUnavailableError: no connection, or no answer in time.
-            TargetProtocolError: another status (in ``status``), a redirect, a body that is too large, or HTML.
-
+            TargetUnavailableError: there was no connection, or no response in time.
+            TargetProtocolError: the response has another status (in ``status``), is a redirect, is HTML or is too
+                large.
         """
         ...
 
@@ -70,19 +94,30 @@ class ObservationSink(Protocol):
         """Store and commit an observation.
 
         Raises:
-            StoreUnavailableError: try again.
+            StoreUnavailableError: the store is unreachable; try again.
             UnknownEntityError: the target is no longer watched.
-
         """
         ...
 
     async def report_failure(self, target_id: TargetId, *, kind: TargetState, reason: str, at: datetime) -> None:
-        """Record a failed poll; ``kind`` is ``unreachable`` or ``malformed``."""
+        """Record a failed poll. ``kind`` is ``unreachable`` or ``malformed``."""
+        ...
+
+
+class Judging(Protocol):
+    """Computes what readers need of the data that was just stored, so that they find it computed."""
+
+    def note(self, changes: Sequence[RunChange]) -> None:
+        """Note what a write has stored and committed. Return at once."""
+        ...
+
+    async def run(self) -> None:
+        """Compute what is noted, until the task is cancelled."""
         ...
 
 
 class TargetRow(Protocol):
-    """One enabled target as the store lists it."""
+    """An enabled target as the store lists it."""
 
     @property
     def id(self) -> TargetId: ...
@@ -99,30 +134,33 @@ class TargetRow(Protocol):
     @property
     def labels(self) -> Mapping[str, str]: ...
 
+    @property
+    def origin(self) -> TargetOrigin: ...
+
 
 class TargetSource(Protocol):
-    """Lists and leases targets: ``backend.store.targets.targets.TargetRepository``."""
+    """Leases targets to this process. Implemented by ``backend.store.targets.leases.TargetLeases``."""
 
-    async def list_enabled(self) -> Sequence[TargetRow]:
-        """Return every target to poll."""
+    async def take(self) -> Sequence[TargetRow]:
+        """Take every target that no other process holds. Return all targets that this process must poll.
+
+        Raises:
+            StoreUnavailableError: the store is unreachable; try again.
+        """
         ...
 
-    async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
-        """Take or renew the lease to read a target; return False if another process holds it."""
-        ...
-
-    async def release(self, target_id: TargetId, *, holder: str) -> None:
-        """Release the lease."""
+    async def release(self, target_ids: Collection[TargetId]) -> None:
+        """Release the leases of these targets. Raise the same error as ``take``."""
         ...
 
 
-KnownRuns: TypeAlias = Mapping[tuple[EngineRunId, datetime], str]
-"""Runs that had not ended when the target was last read: (engine's run id, start time) and the name of the job."""
+KnownRuns: TypeAlias = Mapping[tuple[EngineRunId, datetime], KnownRun]
+"""The runs that had not ended when the target was last read, by (engine's run id, start time)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A target's answer to a connection test: its engine and version, and the names of its running jobs."""
+    """What a target reports in a connection test: its engine and version, and the names of its running jobs."""
 
     engine: EngineCapabilities
     version: str | None
@@ -130,50 +168,71 @@ class Probed:
 
 
 class OpenTarget(Protocol):
-    """Opens a target for polling; its connections are closed when the context ends."""
+    """Opens a target for polling. The target's connections are closed when the context ends."""
 
-    def __call__(self, target: TargetRow, known: KnownRuns) -> AbstractAsyncContextManager[Collector]:
-        """A collector of ``target``. It reports a run of ``known`` that the target no longer has as ended.
+    def __call__(
+        self, target: TargetRow, known: KnownRuns, *, rules: AddressRules
+    ) -> AbstractAsyncContextManager[Collector]:
+        """Return a collector of ``target``, which connects only to addresses that ``rules`` allow.
+
+        If the target no longer lists a run of ``known``, the collector reports that the run has ended. If the target
+        has dropped checkpoints that are newer than the newest one stored, the collector counts them as shed.
 
         Raises:
             InvalidInputError: the target's address is not valid for this kind.
             TargetUnavailableError, TargetProtocolError: as ``Collector.collect``.
-
         """
         ...
 
 
 class ProbeTarget(Protocol):
-    """Asks the target at ``url`` once and stores nothing; each request takes at most ``timeout_s`` seconds."""
+    """Tests the connection to the target at ``url`` once. The result is not stored.
 
-    async def __call__(self, url: str, timeout_s: float) -> Probed:
-        """Raise ``InvalidInputError``, ``TargetUnavailableError`` or ``TargetProtocolError``, as ``OpenTarget``."""
+    Each request may take ``timeout_s`` seconds. Only addresses that ``rules`` allow are connected to.
+    """
+
+    async def __call__(self, url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
+        """Return what the target reports.
+
+        Raises:
+            InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``OpenTarget``.
+        """
         ...
 
 
 class ChangeTargetSettings(Protocol):
-    """Changes settings of a running job: all of them, or none."""
+    """Changes settings of a running job. Either all of them change, or none.
+
+    Only addresses that ``rules`` allow are connected to.
+    """
 
     async def __call__(
-        self, url: str, engine_run_id: str, settings: Mapping[str, str], timeout_s: float, token: str | None
+        self,
+        url: str,
+        engine_run_id: str,
+        settings: Mapping[str, str],
+        timeout_s: float,
+        token: str | None,
+        *,
+        rules: AddressRules,
     ) -> None:
-        """Change ``settings`` of the job that runs as ``engine_run_id``; ``token`` goes to ``url`` only.
+        """Change ``settings`` of the job that runs as ``engine_run_id``. ``token`` is sent to ``url`` only.
 
         Raises:
             ConflictError: the engine at ``url`` cannot change settings of a running job.
             InvalidInputError: the target refuses the values, or ``url`` is not a valid address.
             TargetUnavailableError, TargetProtocolError: as ``Collector.collect``.
-
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorKind:
-    """How targets of one kind are read; ``kind`` is the value of ``targets.kind`` and the name of the entry point.
+    """Describes how targets of one kind are read.
 
-    ``engines`` are the engines that may run at such a target, in their newest versions. ``open`` is None if the jobs of
-    such a target push. ``probe`` and ``change_settings`` are None if the kind does not support them.
+    ``kind`` is the value of ``targets.kind`` and the name of the entry point. ``engines`` are the engines that may run
+    at such a target, in their newest versions. ``open`` is None if such a target is not polled because its jobs push
+    their data. ``probe`` and ``change_settings`` are None if the kind does not support them.
     """
 
     kind: str
@@ -188,6 +247,6 @@ Pause = Callable[[float, asyncio.Event], Awaitable[None]]
 
 
 async def pause(seconds: float, stop: asyncio.Event) -> None:
-    """``Pause`` in real time."""
+    """Wait in real time, as ``Pause`` describes."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)

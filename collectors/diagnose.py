@@ -1,8 +1,9 @@
-"""``barrierscope diagnose``: reads one target for some seconds, analyses it and prints the answer; stores nothing.
+"""Implements ``barrierscope diagnose``: reads one target for some seconds and prints its diagnosis. Stores nothing.
 
-It reads the checkpoints that the engine still holds, and back-pressure several times, because a single reading may be
-stale. ``backend.analysis`` reaches the verdict. The answer goes to standard output, everything else to standard error.
-If a later reading fails, the answer is made from the earlier ones.
+It reads the checkpoints that the engine still lists. It reads backpressure several times, because a single reading
+may be stale. At most 4 requests are in flight, and at most 40 begin within a second (``pacing``).
+``backend.analysis`` derives the verdict. The diagnosis goes to standard output, everything else to standard error. If
+one of the readings fails, the diagnosis is based on the readings before it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from backend.advisor import advise
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
+from backend.domain.address_rules import EVERYWHERE
 from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.engines import FLINK
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
 from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
-from backend.domain.pressure import VertexPressure
+from backend.domain.pressure import VertexPressure, on_clock
 from backend.domain.topology import Topology
 from collectors.base import FlinkTransport
 from collectors.diagnosis_print import Answer, JobAnswer, ReportFormat, printed
@@ -36,38 +38,38 @@ from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
 from collectors.flink.document import read
 from collectors.flink.parse import JobEntry
+from collectors.pacing import PacedTransport
 
 READINGS: Final = 4
 PAUSE_S: Final = 1.0
 TIMEOUT_S: Final = 10.0
 ENDED_MAX: Final = 5
-"""If no job runs, this many of the newest ended jobs are diagnosed."""
+"""The number of newest ended jobs that are diagnosed if no job runs."""
 
 _ANY_AGE_S = 10 * 365 * 86_400.0
 _REQUESTS_MAX = 4_000
 _NAMES_MAX = 20
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
-Tell = Callable[[str], None]
+ShowStep = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 
 def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = False) -> int:
-    """Diagnose the target at ``url`` and print the answer; return 0 if the target could be read.
+    """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target could be read.
 
     Raises:
         InvalidInputError: the format or the address is not valid, or no job has the name or id ``job``.
-        TargetUnavailableError: the target does not answer.
-        TargetProtocolError: the target's answer is not that of a Flink.
-
+        TargetUnavailableError: the target does not respond.
+        TargetProtocolError: the target's response is not one that Flink sends.
     """
     try:
         wanted = ReportFormat(output_format)
     except ValueError:
         problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(ReportFormat))
         raise InvalidInputError([problem], what="option") from None
-    with _Progress() as tell:
-        answer = asyncio.run(_asked(url, job=job, tell=tell))
+    with _Progress() as show_step:
+        answer = asyncio.run(_asked(url, job=job, show_step=show_step))
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
     sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
@@ -75,19 +77,23 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
     return 0
 
 
-async def _asked(url: str, *, job: str | None, tell: Tell) -> Answer:
-    tell(f"asking {_shown(url)}")
-    async with open_transport(url, timeout_s=TIMEOUT_S) as transport:
-        return await answer_of(transport, job=job, tell=tell, clock=_WallClock(), sleep=asyncio.sleep)
+async def _asked(url: str, *, job: str | None, show_step: ShowStep) -> Answer:
+    show_step(f"asking {_shown(url)}")
+    async with open_transport(url, timeout_s=TIMEOUT_S, rules=EVERYWHERE) as transport:
+        clock = _WallClock()
+        paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=asyncio.sleep)
+        return await answer_of(paced, job=job, show_step=show_step, clock=clock, sleep=asyncio.sleep)
 
 
-async def answer_of(transport: FlinkTransport, *, job: str | None, tell: Tell, clock: Clock, sleep: Sleep) -> Answer:
-    """Read the target several times with pauses, and diagnose its jobs; raises as ``run`` does."""
+async def answer_of(
+    transport: FlinkTransport, *, job: str | None, show_step: ShowStep, clock: Clock, sleep: Sleep
+) -> Answer:
+    """Read the target several times with pauses, and diagnose its jobs. This raises the same errors as ``run``."""
     began_s = clock.monotonic_s()
     entries = parse.jobs_overview(read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url))
     wanted = wanted_jobs(entries, job=job)
     readings = Readings(
-        OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, tell=tell
+        OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, show_step=show_step
     )
     await readings.take(has_running=any(e.state is not JobState.ENDED for e in wanted))
     return Answer(
@@ -102,11 +108,12 @@ async def answer_of(transport: FlinkTransport, *, job: str | None, tell: Tell, c
 
 
 def wanted_jobs(entries: Sequence[JobEntry], *, job: str | None) -> tuple[JobEntry, ...]:
-    """The jobs to diagnose: the running ones, else the newest ended ones; only those with the name or id ``job``.
+    """Return the jobs to diagnose: the running ones or, if no job runs, the newest ended ones.
+
+    If ``job`` is not None, only jobs with this name or id are returned.
 
     Raises:
         InvalidInputError: no job has this name or id; the message lists the names.
-
     """
     if job is not None:
         named = [e for e in entries if job in (e.name, e.engine_run_id)]
@@ -127,7 +134,7 @@ def wanted_jobs(entries: Sequence[JobEntry], *, job: str | None) -> tuple[JobEnt
 
 
 class OnlyJobs:
-    """A ``FlinkTransport`` that lists only the wanted jobs, so that other jobs cost no requests."""
+    """Wraps a ``FlinkTransport`` and lists only the jobs to diagnose, so that no requests are made for other jobs."""
 
     def __init__(self, transport: FlinkTransport, wanted: frozenset[str]) -> None:
         self._transport = transport
@@ -135,11 +142,11 @@ class OnlyJobs:
 
     @property
     def url(self) -> str:
-        """The target's root."""
+        """The target's root URL without credentials."""
         return self._transport.url
 
     async def get(self, path: str) -> bytes:
-        """The answer of the wrapped transport; the list of jobs has only the wanted ones."""
+        """Return the response body of the wrapped transport. The list of jobs is reduced to the jobs to diagnose."""
         body = await self._transport.get(path)
         if path != flink.JOBS_OVERVIEW:
             return body
@@ -147,14 +154,17 @@ class OnlyJobs:
             document = orjson.loads(body)
             rows = [row for row in document["jobs"] if row["jid"] in self._wanted]
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            # The collector reports the error in this answer.
+            # The collector reports what is wrong with this response.
             return body
         return orjson.dumps({**document, "jobs": rows})
 
 
 @dataclass(slots=True)
 class Gathered:
-    """The values read of one run. Later readings replace earlier ones, except that readings of back-pressure add up."""
+    """The values that were read of one run.
+
+    A later value replaces an earlier one, but all readings of backpressure are collected.
+    """
 
     last: JobObservation
     topology: Topology | None = None
@@ -166,11 +176,11 @@ class Gathered:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the job's graph was read; without it there is no verdict."""
+        """Whether the job's graph was read. Without the graph, there is no verdict."""
         return self.topology is not None
 
     def add(self, observed: JobObservation, at: datetime, clock_offset: timedelta) -> None:
-        """Add one reading, made at ``at``; ``clock_offset`` is the engine's clock minus ours."""
+        """Add one reading, made at ``at``. ``clock_offset`` is the engine's clock minus ours."""
         self.as_of, self.clock_offset = at, clock_offset
         self.topology = observed.topology or self.topology
         before = self.last
@@ -191,11 +201,11 @@ class Gathered:
             barriers.update({(b.vertex_id, b.subtask): b for b in progress.late_barriers})
 
     def _may_end(self, checkpoint: Checkpoint) -> bool:
-        # After a job has ended, the engine still reports its unfinished checkpoints as in progress.
+        # After a job has ended, the engine still reports its unfinished checkpoints as in progress. They are ignored.
         return checkpoint.header.status.is_terminal or self.last.state is not JobState.ENDED
 
     def evidence(self) -> JobEvidence:
-        """The input of the analysis."""
+        """Return the input of the analysis."""
         last = self.last
         return JobEvidence(
             topology=self.topology or Topology(()),
@@ -203,7 +213,7 @@ class Gathered:
             config=last.config,
             counts=last.counts,
             checkpoints=tuple(c for _, c in sorted(self.checkpoints.items()) if self._may_end(c)),
-            pressure=tuple(self.pressure),
+            pressure=on_clock(self.pressure, self.clock_offset),
             placements=last.placements,
             late_barriers={n: tuple(barriers.values()) for n, barriers in self.late.items()},
             exceptions=last.exceptions,
@@ -214,29 +224,31 @@ class Gathered:
 class Readings:
     """Reads one target several times and collects the values of each run."""
 
-    def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, tell: Tell) -> None:
+    def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, show_step: ShowStep) -> None:
         self.jobs: dict[tuple[str, datetime], Gathered] = {}
         self.engine = ""
         self.kind = FLINK
         self.version: str | None = None
         self.problems: list[str] = []
-        # The caller has requested the list of jobs.
+        # The caller has already requested the list of jobs, which is one request.
         self.request_count = 1
         self.as_of = _NEVER
         self._url = transport.url
         self._clock = clock
         self._sleep = sleep
-        self._tell = tell
-        options = CollectorOptions(pressure_interval_s=0.0, ended_within_s=_ANY_AGE_S, budget_count=_REQUESTS_MAX)
+        self._show_step = show_step
+        options = CollectorOptions(
+            pressure_interval_s=0.0, list_interval_s=0.0, ended_within_s=_ANY_AGE_S, budget_count=_REQUESTS_MAX
+        )
         self._collector = FlinkCollector(
             transport, target_id=target_id(url=transport.url), options=options, monotonic_s=clock.monotonic_s
         )
 
     async def take(self, *, has_running: bool) -> None:
-        """Make all readings; only one if no job runs, because ended jobs do not change."""
+        """Make all readings. If no job runs, make only one, because ended jobs do not change."""
         count = READINGS if has_running else 1
         for n in range(1, count + 1):
-            self._tell(f"reading {self._url}, {n} of {count}")
+            self._show_step(f"reading {self._url}, {n} of {count}")
             try:
                 self._add(await self._collector.collect(self._clock.now()))
             except UpstreamError as error:
@@ -275,7 +287,7 @@ def _job_answer(gathered: Gathered, readings: Readings) -> JobAnswer:
 
 
 class _WallClock:
-    """The machine's clocks. The store has the same class, but importing it would import a database driver."""
+    """The machine's clocks. The store has the same class, but importing that class would import a database driver."""
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(time.time(), UTC)
@@ -285,23 +297,26 @@ class _WallClock:
 
 
 def _shown(url: str) -> str:
-    # An address that is not parsed yet may hold credentials.
+    # An address that is not parsed yet may contain credentials before the @, so only the part after it is shown.
     return url.rpartition("@")[2][:200]
 
 
 class _Progress:
-    """Shows the current step in one line of standard error, erased at the end; nothing if that is not a terminal."""
+    """Shows the current step in one line of standard error, and erases the line at the end.
+
+    If standard error is not a terminal, nothing is shown.
+    """
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
 
-    def __enter__(self) -> Tell:
-        return self._tell
+    def __enter__(self) -> ShowStep:
+        return self._show_step
 
     def __exit__(self, *_: object) -> None:
         self._write("")
 
-    def _tell(self, text: str) -> None:
+    def _show_step(self, text: str) -> None:
         self._write(f"{text} …")
 
     def _write(self, text: str) -> None:

@@ -1,8 +1,9 @@
-"""The answer of ``diagnose`` as text, JSON or markdown.
+"""Formats the diagnosis of ``barrierscope diagnose`` as text, JSON or markdown.
 
-The short text has the verdict, its three strongest facts and the change to make; ``--verbose`` has everything. Names
-come from a foreign engine: markdown escapes every character that could make markup, a link or a mention, and text
-prints no markup. Control characters are removed before (``document.clean``).
+The short text contains the verdict, its three strongest facts and the change to make. With ``--verbose``, the text
+contains everything. Names come from a foreign engine. So the markdown format escapes every character that could start
+markup, a link or a mention, and the text format interprets no markup. ``document.clean`` has already removed control
+characters.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from backend.domain.verdict import Diagnosis, Evidence, Health, Verdict, Verdict
 _WIDTH_MAX = 100
 _WIDTH_MIN = 40
 FACTS_MAX: Final = 3
-"""Rows of evidence in the short text. A verdict lists its evidence strongest first, so these are the first ones."""
+"""Rows of evidence in the short text. They are the first rows, because a verdict lists its strongest evidence first."""
 _MORE = "More with --verbose: all evidence, and the reasons, risks and rollback of each change."
 
-# Health is an icon, a word and a colour, so that none of them alone carries it.
+# Health is shown as an icon, a word and a colour, so that a reader who cannot see one of them still has the others.
 _HEALTH = {
     Health.HEALTHY: ("✔", "healthy", "green"),
     Health.SLOW: ("▲", "slow", "yellow"),
@@ -57,7 +58,7 @@ _KIND = {
 
 
 class ReportFormat(StrEnum):
-    """The formats of the answer."""
+    """The output formats of ``barrierscope diagnose``."""
 
     TEXT = "text"
     JSON = "json"
@@ -78,7 +79,7 @@ class JobAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answers for the jobs of one target; ``problems`` says what could not be read."""
+    """The diagnoses of the jobs of one target. ``problems`` describes what could not be read."""
 
     url: str
     engine: str
@@ -90,7 +91,7 @@ class Answer:
 
 
 def printed(answer: Answer, output_format: ReportFormat, *, is_terminal: bool = False, is_verbose: bool = False) -> str:
-    """The whole output; it ends with a line break."""
+    """Return the whole output in ``output_format``. It ends with a line break."""
     match output_format:
         case ReportFormat.JSON:
             return as_json(answer)
@@ -104,7 +105,7 @@ def printed(answer: Answer, output_format: ReportFormat, *, is_terminal: bool = 
 
 
 def as_json(answer: Answer) -> str:
-    """``{"jobs": [...]}``, each a ``DiagnosisOut`` of the API, and an ``AdviceOut`` under ``advice``."""
+    """Return ``{"jobs": [...]}``. Each job is a ``DiagnosisOut`` of the API, with an ``AdviceOut`` under ``advice``."""
     jobs = [
         {
             **_diagnosis_out(job).model_dump(mode="json", exclude={"job_id"}),
@@ -133,7 +134,7 @@ def _advice_out(job: JobAnswer) -> AdviceOut:
 
 
 def as_text(answer: Answer, *, is_terminal: bool, is_verbose: bool) -> str:
-    """A summary of at most 100 columns; in colours on a terminal."""
+    """Return a summary of at most 100 columns, in colours on a terminal."""
     columns = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns if is_terminal else _WIDTH_MAX
     out = io.StringIO()
     console = Console(
@@ -156,7 +157,7 @@ def as_text(answer: Answer, *, is_terminal: bool, is_verbose: bool) -> str:
     if answer.jobs and not is_verbose:
         console.print()
         console.print(Text(_MORE, style="dim"))
-    # A table pads its last column with blanks, which a log or a mail would keep.
+    # A table pads its last column with blanks. They are removed, because a log or a mail would keep them.
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -177,12 +178,15 @@ def _print_short(console: Console, job: JobAnswer) -> None:
     for label, text in _missing(job):
         console.print(Padding(Text(f"{label}: {text}"), (0, 0, 0, 2)))
     for line in _change_lines(_advice_out(job), width=console.width - 2):
-        # Settings are not wrapped, so that they can be copied.
+        # Lines with settings are not wrapped, so that they can be copied.
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def _change_lines(advice: AdviceOut, *, width: int) -> list[str]:
-    """The recommended changes with their predicted effects. If there are none: the reason for the first topic."""
+    """Return the recommended changes with their predicted effects, as lines.
+
+    If no change is recommended, return the reason for the first topic that has one.
+    """
     lines: list[str] = []
     for change in advice.recommendations:
         restart = " (needs a restart)" if change.how_to.needs_restart else ""
@@ -199,7 +203,7 @@ def _change_lines(advice: AdviceOut, *, width: int) -> list[str]:
 
 
 def _is_same(expected: ExpectedOut) -> bool:
-    """Whether the prediction is that nothing changes."""
+    """Return whether the prediction is that the value does not change."""
     predicted = expected.predicted
     return expected.before == predicted.value == predicted.low == predicted.high
 
@@ -228,7 +232,7 @@ def _print_job(console: Console, job: JobAnswer) -> None:
     console.print()
     advice = _advice_out(job)
     for line in advice_text.as_text(advice.recommendations, advice.silences, width=console.width - 2):
-        # Settings are not wrapped, so that they can be copied.
+        # Lines with settings are not wrapped, so that they can be copied.
         console.print(Text(f"  {line}" if line else ""), soft_wrap=True)
 
 
@@ -242,7 +246,7 @@ def _facts(job: JobAnswer) -> list[tuple[str, str]]:
 
 
 def _missing(job: JobAnswer) -> list[tuple[str, str]]:
-    """Labels and texts of what could not be read and would decide."""
+    """Return labels and texts for the data that would decide the verdict but could not be read."""
     rows = []
     if job.engine_state != "RUNNING":
         rows.append(("state", f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
@@ -257,7 +261,7 @@ def _culprit(verdict: Verdict) -> str:
 
 
 def _ranges(subtasks: Sequence[int]) -> str:
-    """``subtask 2``, ``subtasks 0-3, 7``."""
+    """Return the subtasks as text, such as ``subtask 2`` or ``subtasks 0-3, 7``."""
     runs: list[list[int]] = []
     for i in sorted(subtasks):
         if runs and i == runs[-1][-1] + 1:
@@ -304,7 +308,7 @@ def _code(text: str) -> str:
 
 
 def as_markdown(answer: Answer) -> str:
-    """A section for each job, to paste into a change ticket."""
+    """Return a markdown section for each job, to paste into a change ticket."""
     lines = [f"## Checkpoint diagnosis of {_code(answer.url)}", ""]
     seconds = f"{answer.took_s:.1f} s"
     lines += [

@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 from importlib import metadata
-from typing import Final
 
 from backend.domain.errors import TargetUnavailableError
+from backend.domain.target import COLLECTOR_GROUP
 from collectors.base import CollectorKind
-
-GROUP: Final = "barrierscope.collectors"
 
 
 def find_kind(kind: str, *, url: str) -> CollectorKind:
-    """The description of the collector for targets of ``kind``; ``url`` is the target's, for the error.
+    """Return the description of the collector for targets of ``kind``. ``url`` is used in error messages only.
 
     Raises:
-        TargetUnavailableError: no installed package offers such a collector, or it cannot be loaded.
-
+        TargetUnavailableError: no installed package offers such a collector, several packages do, or the collector
+            cannot be loaded.
     """
-    points = metadata.entry_points(group=GROUP)
-    found = next((p for p in points if p.name == kind), None)
-    if found is None:
-        installed = ", ".join(sorted(p.name for p in points)) or "none"
+    points = metadata.entry_points(group=COLLECTOR_GROUP)
+    # A package that is found on two paths offers the same object twice, so entry points are distinguished by their
+    # object.
+    found = {p.value: p for p in points if p.name == kind}
+    if not found:
+        installed = ", ".join(sorted(points.names)) or "none"
         reason = f"no collector for targets of kind {kind!r} is installed (installed kinds: {installed})"
         raise TargetUnavailableError(url=url, reason=reason)
+    if len(found) > 1:
+        offers = " and ".join(sorted(found))
+        reason = f"several installed packages offer a collector for targets of kind {kind!r}: {offers}"
+        raise TargetUnavailableError(url=url, reason=reason)
+    (point,) = found.values()
     try:
-        description = found.load()
+        description = point.load()
     except Exception as error:
-        # The module belongs to another package: its import may raise anything.
+        # The module may come from another package, so its import may raise any exception.
         reason = f"the collector for targets of kind {kind!r} cannot be loaded ({type(error).__name__}: {error})"
         raise TargetUnavailableError(url=url, reason=reason) from error
     if not isinstance(description, CollectorKind):
-        reason = f"the entry point {kind!r} of {GROUP} is not a CollectorKind"
+        reason = f"the entry point {kind!r} of {COLLECTOR_GROUP} is not a CollectorKind"
+        raise TargetUnavailableError(url=url, reason=reason)
+    if description.kind != kind:
+        reason = f"the entry point {kind!r} of {COLLECTOR_GROUP} is the collector for kind {description.kind!r}"
         raise TargetUnavailableError(url=url, reason=reason)
     return description

@@ -1,8 +1,9 @@
-"""Owns the loops of all targets: starts and stops them as the list of targets changes, and ends them in order.
+"""Runs the poll loops of all targets: starts and stops them as the list of targets changes, and stops all at the end.
 
-The process that holds a target's lease polls it, so several collectors share the targets. A loop that fails, even by a
-bug, is logged and restarted; it never stops another. While the store is unreachable the loops continue: no other
-process can take a lease then, and observations wait in their buffers.
+The process that holds a target's lease polls it, so several collectors share the targets. The gate bounds the number
+of polls at a time. A loop that fails, even because of a bug, is logged and restarted; it never stops another loop.
+While the store is unreachable the loops continue. During that time no other process can take a target, and
+observations wait in the buffer or spool.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from backend.domain.errors import (
 from backend.domain.ids import TargetId
 from backend.domain.target import TargetState
 from collectors.base import Collector, ObservationSink, Pause, TargetRow, TargetSource
+from collectors.gate import PollGate
 from collectors.loop import LoopOptions, TargetLoop
 
 _log = structlog.get_logger(__name__)
@@ -33,18 +35,23 @@ OpenCollector = Callable[[TargetRow], AbstractAsyncContextManager[Collector]]
 
 @dataclass(frozen=True, slots=True)
 class ManagerOptions:
-    """``lease_ttl_s`` is several times ``reload_s``, so that one missed renewal does not lose the lease."""
+    """Intervals and limits of the manager.
+
+    Free targets are taken every ``reload_s``. At most ``polls_max`` targets are polled at a time, of which at most
+    ``doubtful_max`` may be targets whose last poll failed.
+    """
 
     loop: LoopOptions = field(default_factory=LoopOptions)
-    reload_s: float = 3.0
-    lease_ttl_s: float = 15.0
+    reload_s: float = 2.0
     restart_pause_s: float = 10.0
     stop_within_s: float = 5.0
+    polls_max: int = 32
+    doubtful_max: int = 8
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A target whose loop runs."""
+    """A target that this process polls, with the task of its loop."""
 
     row: TargetRow
     stop: asyncio.Event
@@ -52,7 +59,7 @@ class _Watched:
 
 
 class CollectorManager:
-    """Runs the loops of all leased targets until it is stopped."""
+    """Runs a loop for each target whose lease this process holds, until it is stopped."""
 
     def __init__(
         self,
@@ -60,7 +67,6 @@ class CollectorManager:
         sink: ObservationSink,
         open_collector: OpenCollector,
         *,
-        holder: str,
         clock: Clock,
         pause: Pause,
         random: Callable[[], float],
@@ -69,14 +75,14 @@ class CollectorManager:
         self._targets = targets
         self._sink = sink
         self._open_collector = open_collector
-        self._holder = holder
         self._clock = clock
         self._pause = pause
         self._random = random
         self._options = options or ManagerOptions()
+        self._gate = PollGate(polls_max=self._options.polls_max, doubtful_max=self._options.doubtful_max)
         self._watched: dict[TargetId, _Watched] = {}
         self.broken_count = 0
-        """Loops that ended with an unexpected error."""
+        """Number of times that a loop failed with an unexpected error."""
 
     @property
     def watched(self) -> frozenset[TargetId]:
@@ -84,7 +90,7 @@ class CollectorManager:
         return frozenset(self._watched)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Poll targets until ``stop`` is set; return when every loop has ended and every lease is released."""
+        """Poll targets until ``stop`` is set. Return once every loop has ended and every lease is released."""
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
                 await self._reload(group)
@@ -93,20 +99,16 @@ class CollectorManager:
 
     async def _reload(self, group: asyncio.TaskGroup) -> None:
         try:
-            rows = {row.id: row for row in await self._targets.list_enabled()}
-            leased = {i for i in rows if await self._lease(i)}
+            rows = {row.id: row for row in await self._targets.take()}
         except StoreUnavailableError as error:
             _log.warning("list of targets not read", reason=str(error))
             return
-        changed = [i for i, w in self._watched.items() if i not in leased or not _is_same(w.row, rows[i])]
+        changed = [i for i, w in self._watched.items() if i not in rows or not _is_same(w.row, rows[i])]
         await self._end(changed)
-        for target_id in leased - set(self._watched):
+        for target_id in [i for i in rows if i not in self._watched]:
             stop = asyncio.Event()
             task = group.create_task(self._watch(rows[target_id], stop), name=f"target {target_id}")
             self._watched[target_id] = _Watched(rows[target_id], stop, task)
-
-    async def _lease(self, target_id: TargetId) -> bool:
-        return await self._targets.lease(target_id, holder=self._holder, ttl_s=self._options.lease_ttl_s)
 
     async def _end(self, target_ids: list[TargetId]) -> None:
         ending = {i: self._watched.pop(i) for i in target_ids}
@@ -114,14 +116,13 @@ class CollectorManager:
             return
         for watched in ending.values():
             watched.stop.set()
-        # A running poll gets some time to finish; data that it has not returned by then is read again later.
+        # A running poll gets some time to finish. If it does not finish in time, its data is read again later.
         _, late = await asyncio.wait([w.task for w in ending.values()], timeout=self._options.stop_within_s)
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         try:
-            for target_id in ending:
-                await self._targets.release(target_id, holder=self._holder)
+            await self._targets.release(list(ending))
         except StoreUnavailableError as error:
             _log.warning("leases not released", reason=str(error))
 
@@ -133,7 +134,8 @@ class CollectorManager:
                 _log.warning("target not opened yet", target=row.id, reason=str(error))
                 await self._pause(self._options.reload_s, stop)
             except InvalidInputError as error:
-                # The address stays invalid until it is changed, which makes another row.
+                # The address stays invalid until it is changed. The manager then stops this loop and starts a new
+                # one.
                 await self._report(row, TargetState.MALFORMED, str(error))
                 await stop.wait()
             except TargetUnavailableError as error:
@@ -157,6 +159,7 @@ class CollectorManager:
                 pause=self._pause,
                 random=self._random,
                 options=self._options.loop,
+                gate=self._gate,
             )
             await loop.run(stop)
 

@@ -1,4 +1,4 @@
-"""The role ``collect``: composes store, collectors and the manager, and runs them until ``stop`` is set.
+"""The role ``collect``: connects store, collectors and manager, and runs them until ``stop`` is set.
 
 A target's kind decides which collector reads it (``collectors.kinds``). The console command finds this role through
 the entry point ``barrierscope.roles``.
@@ -10,70 +10,128 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.errors import TargetUnavailableError
+from backend.domain.observation import JobState, KnownRun, Observation
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_unended
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.schema.partitions import Retention
-from backend.store.targets.targets import TargetRepository
+from backend.store.targets.leases import CollectorSession, TargetLeases
 from backend.store.wall_clock import WallClock
-from collectors.base import Collector, TargetRow, pause
+from collectors.base import Collector, Judging, KnownRuns, TargetRow, pause
 from collectors.kinds import find_kind
 from collectors.loop import LoopOptions
 from collectors.manager import CollectorManager, ManagerOptions
+from collectors.sink import SpoolingSink
+from collectors.spool import Spool
 
 
 @asynccontextmanager
-async def open_target(row: TargetRow, *, engine: AsyncEngine) -> AsyncIterator[Collector]:
-    """A collector of the target's kind; it gets the runs that have not ended according to the store.
+async def open_target(
+    row: TargetRow, *, engine: AsyncEngine, rules: AddressRules, spool: Spool | None = None
+) -> AsyncIterator[Collector]:
+    """Open a collector for the target.
+
+    The collector receives the runs that have not ended, according to the store and the observations in ``spool``,
+    which will be stored later. ``rules`` do not apply to targets that come from the configuration.
 
     Raises:
         InvalidInputError: the target's address is not valid for its kind.
         TargetUnavailableError: no collector for its kind is installed, or targets of its kind are not polled.
-        StoreUnavailableError: the store is away; try again.
-
+        StoreUnavailableError: the store is unreachable; try again.
     """
     kind = find_kind(row.kind, url=row.url)
     if kind.open is None:
         reason = f"jobs of a target of kind {row.kind!r} push what they have to report: there is no address to poll"
         raise TargetUnavailableError(url=row.url, reason=reason)
     async with reading(engine) as connection:
-        known = await list_unended(connection, row.id)
-    async with kind.open(row, known) as collector:
+        stored = await list_unended(connection, row.id)
+    known = with_waiting(stored, [] if spool is None else spool.waiting(row.id))
+    is_configured = row.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
+    applied = EVERYWHERE if is_configured else rules
+    async with kind.open(row, known, rules=applied) as collector:
         yield collector
 
 
-async def run(
-    *, database_url: str, poll_interval_s: float, stop: asyncio.Event, retention_max_age_days: float = 7.0
-) -> None:
-    """Read every registered target each ``poll_interval_s`` and store what was read, until ``stop``.
+def with_waiting(stored: KnownRuns, waiting: Iterable[Observation]) -> KnownRuns:
+    """Return the runs that are known once the ``waiting`` observations are stored too. The oldest one comes first."""
+    known = dict(stored)
+    for observation in waiting:
+        for job in observation.jobs:
+            key = (job.engine_run_id, job.started_at)
+            if job.state is JobState.ENDED:
+                known.pop(key, None)
+                continue
+            ids = [c.header.checkpoint_id for c in job.checkpoints if c.header.status.is_terminal]
+            before = known.get(key, KnownRun(job.name))
+            # A later observation may contain older checkpoints only, for example details that were read late.
+            known[key] = KnownRun(
+                job.name, max(ids + ([] if before.newest_id is None else [before.newest_id]), default=None)
+            )
+    return known
 
-    Checkpoints triggered more than ``retention_max_age_days`` ago are not stored: retention would drop them at once.
+
+async def run(
+    *,
+    database_url: str,
+    poll_interval_s: float,
+    stop: asyncio.Event,
+    retention: Retention | None = None,
+    rules: AddressRules = EVERYWHERE,
+    spool_dir: Path | None = None,
+    spool_max_mib: int = 256,
+    judge: Judging | None = None,
+) -> None:
+    """Read every registered target each ``poll_interval_s`` seconds and store the data, until ``stop`` is set.
+
+    Checkpoints that are older than the age limits in ``retention`` are not stored, because they would be dropped at
+    once. Targets that were added through the API are read only at addresses that ``rules`` allow. While PostgreSQL is
+    slow or unreachable, observations wait in ``spool_dir``. If ``spool_dir`` is None, a few observations of each
+    target wait in memory. ``judge`` learns of each commit.
 
     Raises:
         InvalidInputError: ``database_url`` is not a PostgreSQL URL.
-
+        HostError: ``spool_dir`` is not writable, or another process uses it.
     """
-    engine = create_store_engine(database_url)
+    spool = None
+    if spool_dir is not None:
+        spool = Spool(spool_dir, size_max_bytes=spool_max_mib * 2**20, monotonic_s=WallClock().monotonic_s)
+    # With the process id, two collectors on one machine are two different holders of leases.
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    engine = create_store_engine(database_url, plans_once=True)
+    # Leases have a connection of their own, so that they never wait for the connections of many writers.
+    lease_engine = create_store_engine(database_url, pool_size=1, pool_overflow=0)
+    writer = IngestWriter(engine, retention=retention, on_commit=None if judge is None else judge.note)
+    sink = None if spool is None else SpoolingSink(writer, spool, pause=pause)
     manager = CollectorManager(
-        TargetRepository(engine),
-        IngestWriter(engine, retention=Retention(timedelta(days=retention_max_age_days))),
-        partial(open_target, engine=engine),
-        # Two collectors on one machine are two holders.
-        holder=f"{socket.gethostname()}:{os.getpid()}",
+        TargetLeases(lease_engine, holder=holder),
+        sink or writer,
+        partial(open_target, engine=engine, rules=rules, spool=spool),
         clock=WallClock(),
         pause=pause,
         random=random.random,
         options=ManagerOptions(loop=LoopOptions(interval_s=poll_interval_s)),
     )
     try:
-        await manager.run(stop)
+        with CollectorSession(database_url, holder=holder):
+            async with asyncio.TaskGroup() as group:
+                if sink is not None:
+                    group.create_task(sink.replay(stop), name="replay")
+                judging = None if judge is None else group.create_task(judge.run(), name="judge")
+                await manager.run(stop)
+                if judging is not None:
+                    judging.cancel()
     finally:
+        if spool is not None:
+            spool.close()
+        await lease_engine.dispose()
         await engine.dispose()

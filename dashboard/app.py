@@ -1,4 +1,4 @@
-"""Builds the Dash application: the shell, the callback that picks the page, and the callbacks of each page."""
+"""Builds the Dash application: the frame of all pages, the callback that selects a page, and each page's callbacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,26 @@ from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, shell
-from dashboard.pages import advice, alert, alerts, checkpoint, fleet, in_progress, job, runbook, targets, trend
+from dashboard.pages import (
+    advice,
+    alert,
+    alert_receivers,
+    alert_rules,
+    alert_silences,
+    alerts,
+    checkpoint,
+    comparison,
+    fleet,
+    in_progress,
+    incident,
+    job,
+    pressure,
+    runbook,
+    subtask_heatmap,
+    targets,
+    trend,
+    windows,
+)
 from dashboard.routes import PageKind
 
 _log = logging.getLogger(__name__)
@@ -40,7 +59,10 @@ _INDEX = """<!DOCTYPE html>
 
 
 def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
-    """The application over one API client; its ASGI server is ``.server``. ``has_login`` adds a log-out button."""
+    """Create the dashboard, which reads all data through ``client``.
+
+    Its ASGI server is ``.server``. ``has_login`` adds a log-out button.
+    """
     app = Dash(
         "dashboard",
         backend="fastapi",
@@ -55,15 +77,20 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
         add_log_handler=False,
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
+    # The pages use no callbacks over WebSocket. With this capability, each page would try to connect, be refused, and
+    # log an error.
+    app.backend.websocket_capability = False
     app.layout = shell.shell(has_login=has_login)
     _register_shell(app, client)
-    for page in (fleet, job, checkpoint, targets, alerts, alert, runbook, advice, in_progress, trend):
+    alerting = (alerts, alert_rules, alert_receivers, alert_silences, incident, alert, runbook)
+    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows)
+    for page in (fleet, job, checkpoint, targets, *alerting, advice, *views):
         page.register(app, client)
     return app
 
 
 def content_security_policy(app: Dash) -> str:
-    """A policy that allows only this origin, and the inline scripts of Dash by their hashes.
+    """Return a policy that allows content only from this origin, and Dash's inline scripts by their hashes.
 
     Inline styles are allowed because Plotly, AG Grid and Mantine set them.
     """
@@ -90,8 +117,9 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
     _register_twins(app)
     browser = partial(_in_browser, app)
     browser("navigation", [Output(f"nav-{n}", "className") for n in ("fleet", "targets", "alerts")], _PATH)
-    # Each page has its own title. A callback with outputs on two pages would run on both.
-    for name in ("fleet", "job", "cp", "targets", "alerts", "alert", "runbook", "advice"):
+    # One callback per page, because the store of a page's title exists only while that page is shown.
+    alerting = ("alerts", "rules", "receivers", "silences", "incident", "alert", "runbook")
+    for name in ("fleet", "job", "cp", "targets", *alerting, "advice", "pressure", "comparison", "windows"):
         browser("title", [], Input(f"{name}-title", "data"))
     connect(
         app,
@@ -109,17 +137,17 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
 
 
 def show(*, pathname: str | None, search: str | None) -> Changes:
-    """The page at an address, before its first answer."""
+    """Return the page at an address, still without data from the API."""
     route = routes.parse(pathname, search)
     return {"page": _LAYOUTS[route.page](route)}
 
 
 async def refresh(client: ApiClient, *, tick: int | None) -> Changes:
-    """The state of the service in the footer, and the number of firing alerts."""
+    """Return the state of the service for the footer, and the number of firing alerts."""
     try:
         value = await client.status()
     except (ApiRefusedError, ApiUnavailableError) as problem:
-        # The number of alerts keeps its value: no answer does not mean that none fires.
+        # The number of alerts keeps its value: without a response it is unknown, not zero.
         return {"state": html.Span(str(problem), className="missing")}
     return {"state": shell.service_state(value), "alerts": shell.alert_count(value)}
 
@@ -127,7 +155,7 @@ async def refresh(client: ApiClient, *, tick: int | None) -> Changes:
 def _in_browser(
     app: Dash, function: str, outputs: Sequence[Output], *inputs: Input | State, is_first_skipped: bool = False
 ) -> None:
-    """Connect a function of ``barrierscope.js``."""
+    """Register a function of ``barrierscope.js`` as a callback that runs in the browser."""
     app.clientside_callback(
         ClientsideFunction("bs", function), *outputs, *inputs, prevent_initial_call=is_first_skipped
     )
@@ -153,6 +181,7 @@ def _register_switches(app: Dash) -> None:
         ],
         Input("theme", "data"),
         Input("zone", "data"),
+        Input("narrow", "data"),
         State("look", "data"),
     )
     browser(
@@ -170,14 +199,14 @@ def _register_switches(app: Dash) -> None:
 
 
 def _register_twins(app: Dash) -> None:
-    # One callback for each chart: for an output whose id is a pattern, Dash also calls the server on other pages.
+    # One callback for each chart. A single callback whose output id is a pattern would also call the server on pages
+    # without charts.
     for name in cards.CHARTS:
         _in_browser(
             app,
             "twin",
             [
-                Output(f"{name}-grid", "columnDefs"),
-                Output(f"{name}-grid", "rowData"),
+                Output(f"{name}-wrap", "children"),
                 Output(f"{name}-wrap", "style"),
                 Output(f"{name}-figure", "style"),
                 Output(f"{name}-toggle", "aria-pressed"),
@@ -185,6 +214,7 @@ def _register_twins(app: Dash) -> None:
             Input(f"{name}-toggle", "n_clicks"),
             Input(f"{name}-data", "data"),
         )
+        _in_browser(app, "chartBox", [Output(f"{name}-box", "style")], Input(f"{name}-graph", "figure"))
         saved, clicks = Output(f"{name}-saved", "children"), Input(f"{name}-csv", "n_clicks")
         _in_browser(app, "csv", [saved], clicks, State(f"{name}-data", "data"), is_first_skipped=True)
 
@@ -197,12 +227,19 @@ def _unknown() -> Component:
 
 
 _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
-    PageKind.FLEET: lambda _: fleet.layout(),
+    PageKind.FLEET: fleet.layout,
     PageKind.JOB: job.layout,
     PageKind.ADVICE: advice.layout,
+    PageKind.PRESSURE: pressure.layout,
     PageKind.CHECKPOINT: checkpoint.layout,
+    PageKind.COMPARISON: comparison.layout,
+    PageKind.WINDOWS: windows.layout,
     PageKind.TARGETS: lambda _: targets.layout(),
-    PageKind.ALERTS: lambda _: alerts.layout(),
+    PageKind.ALERTS: alerts.layout,
+    PageKind.ALERT_RULES: lambda _: alert_rules.layout(),
+    PageKind.ALERT_RECEIVERS: lambda _: alert_receivers.layout(),
+    PageKind.ALERT_SILENCES: alert_silences.layout,
+    PageKind.INCIDENT: incident.layout,
     PageKind.ALERT: alert.layout,
     PageKind.RUNBOOK: runbook.layout,
     PageKind.UNKNOWN: lambda _: _unknown(),

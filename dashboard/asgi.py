@@ -1,15 +1,19 @@
 """The ASGI application of the dashboard: it serves deep links, adds security headers and closes the API client.
 
-Dash serves deep links through a catch-all route that finds its application in a global variable. With two applications
-in one process, it can find the wrong one. Therefore this application maps the address of every page to the index, and
-the catch-all is never reached. An unknown address gets the same index, with status 404.
+Dash serves deep links through a catch-all route, which finds its application in a global variable. With two
+applications in one process, that can be the wrong one. Therefore this application serves the index page at the
+address of every page, and requests never reach the catch-all route. An unknown address gets the same index page with
+status 404.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any
+
+from starlette.staticfiles import StaticFiles
 
 from dashboard import routes
 
@@ -20,18 +24,35 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
+# Dash loads the library from this address when a page shows its first chart.
+_PLOTLY = f"{routes.BASE}_dash-component-suites/plotly/package_data/plotly.min.js"
+# Plotly with the trace types scatter, bar and heatmap, a quarter of the whole library. `make plotly-bundle` builds it.
+_PLOTLY_FILE = "plotly-4.1.1.min.js"
+# The addresses at which Dash sends JSON to its own scripts. It sends no content type with the result of a callback.
+_DATA = tuple(f"{routes.BASE}_dash-{name}" for name in ("update-component", "layout", "dependencies"))
+_VENDOR = Path(__file__).parent / "vendor"
 _OWN = ("_dash-", "_reload-hash", "_favicon.ico", "assets/")
 
 
 class DashboardApp:
-    """Serves everything under ``/ui/`` (``routes.BASE``)."""
+    """Serves everything under ``/ui/`` (``routes.BASE``). ``sockets`` serve the WebSockets, by their paths."""
 
-    def __init__(self, dash_app: App, *, content_security_policy: str, close: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        dash_app: App,
+        *,
+        content_security_policy: str,
+        close: Callable[[], Awaitable[None]],
+        sockets: Mapping[str, App] | None = None,
+    ) -> None:
         self._dash_app = dash_app
         self._close = close
-        self._headers = [
+        self._sockets = sockets or {}
+        self._vendor = StaticFiles(directory=_VENDOR)
+        self._of_data = [(b"x-content-type-options", b"nosniff")]
+        self._of_documents = [
+            *self._of_data,
             (b"content-security-policy", content_security_policy.encode()),
-            (b"x-content-type-options", b"nosniff"),
             (b"referrer-policy", b"same-origin"),
             (b"x-frame-options", b"DENY"),
         ]
@@ -42,22 +63,31 @@ class DashboardApp:
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await self._sockets.get(scope["path"], _refuse)(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = None
-        if scope["method"] in ("GET", "HEAD") and not self._is_own(scope["path"]):
+        app = self._dash_app
+        is_data = scope["path"] in _DATA
+        if scope["path"] == _PLOTLY:
+            app, scope = self._vendor, {**scope, "path": f"/{_PLOTLY_FILE}", "root_path": ""}
+        elif scope["method"] in ("GET", "HEAD") and not self._is_own(scope["path"]):
             if routes.parse(scope["path"]).page is routes.PageKind.UNKNOWN:
                 status = 404
             scope = {**scope, "path": routes.BASE, "raw_path": routes.BASE.encode()}
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", []), *self._headers]
+                headers = list(message.get("headers", []))
+                # JSON needs no content security policy, because a browser does not open it as a document. A live page
+                # gets several such responses per second, and the policy would be most of their bytes.
+                headers += self._of_data if is_data else self._of_documents
+                if is_data and message["status"] != 204 and b"content-type" not in dict(headers):
+                    headers.append((b"content-type", b"application/json"))
                 message = {**message, "headers": headers, "status": status or message["status"]}
             await send(message)
 
-        await self._dash_app(scope, receive, send_with_headers)
+        await app(scope, receive, send_with_headers)
 
     @staticmethod
     def _is_own(path: str) -> bool:
@@ -72,3 +102,7 @@ class DashboardApp:
         except OSError as error:
             _log.warning("the API client did not close: %s", error)
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "websocket.close", "code": 1008})

@@ -1,8 +1,8 @@
-"""Connects the functions of the pages to Dash.
+"""Registers the pages' functions as Dash callbacks.
 
-A page function is a function or coroutine at module level. Its keyword arguments are the callback's inputs and states,
-by name. It returns the outputs that change, by name, and raises ``PreventUpdate`` if nothing changes. A test can call
-it without Dash.
+A page function is a function or coroutine at module level. Its keyword arguments are the callback's inputs and
+states, by name. It returns the outputs that change, by name, and raises ``PreventUpdate`` if nothing changes. So a
+test can call it without Dash.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 
 from dash import Dash, Input, State, ctx, no_update
 
-from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard.components import cards
 
 Changes = dict[str, Any]
-"""New values of outputs, by name. An output that is not in it keeps its value."""
+"""New values of outputs, by name. An output that is missing here keeps its value."""
 Outputs = Mapping[str, Any]
-"""Dash outputs by name; a value may itself be a mapping, such as the outputs of a chart."""
+"""Dash outputs by name. A value may itself be a mapping, such as the outputs of a chart."""
+# Callbacks with such an input read the page's data again. The others are actions of the viewer.
+_OF_REFRESHES = {"n_intervals", "data"}
 PageFunction = Callable[..., Changes | Awaitable[Changes]]
 
 
@@ -37,10 +39,13 @@ def connect(
 ) -> None:
     """Register ``function`` as a Dash callback.
 
-    If there is an output called ``message``, it shows errors of the API; the other outputs then keep their values. If
-    ``has_trigger``, the function also gets ``trigger``, the id of the component that triggered the callback.
-    ``options`` are those of ``Dash.callback``.
+    Errors of the API are shown in the output named ``message``, if there is one; the other outputs then keep their
+    values. An output named ``digest`` is cleared, so that the next response is shown in full and removes the message.
+    If ``has_trigger``, the function also gets ``trigger``, the id of the component that triggered the
+    callback. ``options`` are those of ``Dash.callback``.
     """
+
+    is_refresh = any(i.component_property in _OF_REFRESHES for i in inputs.values())
 
     @functools.wraps(function)
     async def call(**values: Any) -> Changes:
@@ -52,18 +57,20 @@ def connect(
         except (ApiRefusedError, ApiUnavailableError) as problem:
             if message not in output:
                 raise
-            changes = {message: cards.message(problem)}
+            # If the subject of an action is gone, the page itself still exists.
+            is_of_action = isinstance(problem, ApiNotFoundError) and not is_refresh
+            shown = cards.answer(False, str(problem)) if is_of_action else cards.message(problem)
+            changes = {message: shown} | ({"digest": None} if "digest" in output else {})
         return filled(changes, output)
 
     app.callback(output=dict(output), inputs=dict(inputs), state=dict(state or {}), **options)(call)
 
 
 def filled(changes: Changes, outputs: Outputs) -> Changes:
-    """A value for each output: the one in ``changes``, or Dash's ``no_update``.
+    """Return a value for each output: the one in ``changes``, or Dash's ``no_update``.
 
     Raises:
         KeyError: ``changes`` names something that is not an output.
-
     """
     if unknown := changes.keys() - outputs.keys():
         raise KeyError(f"not an output: {', '.join(sorted(unknown))}")
@@ -74,8 +81,8 @@ def filled(changes: Changes, outputs: Outputs) -> Changes:
 
 
 def pressed_id(clicks: list[int | None], trigger: object) -> dict[str, Any] | None:
-    """The id of the button that was pressed; None if Dash called because the buttons were drawn again.
+    """Return the id of the button that was pressed, or None if Dash only rendered the buttons again.
 
-    ``clicks`` are the click counts of all buttons of one pattern.
+    ``clicks`` are the click counts of all buttons with ids of one pattern.
     """
     return trigger if any(clicks) and isinstance(trigger, dict) else None

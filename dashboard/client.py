@@ -1,10 +1,10 @@
 """A typed client of Barrierscope's API, the dashboard's only source of data.
 
-The application has one client. If the API runs in the same process, the transport is ``httpx.ASGITransport``; otherwise
-it is a connection pool. Every failure becomes one of two errors, with a sentence for the page.
+The application has one client. If the API runs in the same process, the transport is ``httpx.ASGITransport``;
+otherwise it is a connection pool. Every failure becomes one of two errors, with a sentence for the page.
 
-The client caches a checkpoint and its barriers for a few seconds, because a dragged scrubber asks for the same
-checkpoint many times a second.
+The client caches a checkpoint and its barriers for a few seconds, because a user who drags a scrubber causes requests
+for the same checkpoint many times a second.
 """
 
 from __future__ import annotations
@@ -12,41 +12,91 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from backend.contracts import alerts as wire
 from backend.contracts import api
+from backend.contracts import incidents as grouped
 from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut
+from backend.contracts.annotations import AnnotationOut
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
+from backend.contracts.board import BoardOut, BoardSort
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.comparing import CheckpointComparisonOut
+from backend.contracts.comparing_windows import WindowsComparisonOut
+from backend.contracts.history import HistoryOut, UsualOut
+from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
-from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.contracts.status import StatusOut
+from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
+from backend.domain.pressure import PressureMeasure
+from dashboard.routes import IncidentList
 
 M = TypeVar("M", bound=BaseModel)
 
 _TIMEOUT_S = 10.0
-# A connection test waits for another server. The API limits that wait.
+# A connection test waits until the API has contacted another server. The API limits how long that takes.
 _TEST_TIMEOUT_S = 30.0
 _KEPT_MAX = 32
-# Short, because late barriers of an expired checkpoint arrive for one more timeout.
+# Responses are cached for a short time only, because after a checkpoint has expired, its barriers continue to arrive
+# for up to one more timeout.
 _KEPT_S = 3.0
-# Long enough that all parts of a page show the same reading of an open checkpoint.
+# An open checkpoint is cached just long enough that all parts of a page show the same reading of it.
 _KEPT_OPEN_S = 0.8
+_KEPT_HOURLY_S = 60.0
 _LIST_LIMIT = 200
+_HISTORY_LIMIT = 1000
+_RANGE_LIMIT = 500
+_INCIDENTS_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class BoardQuery:
+    """A window (a range of rows) of the fleet board, and the rows that the browser already has.
+
+    See ``contracts.board``.
+    """
+
+    offset: int
+    limit: int
+    sort: BoardSort = BoardSort.URGENCY
+    is_descending: bool = False
+    search: str | None = None
+    since: str | None = None
+    known: Sequence[str] = ()
+    has_ended: bool = True
+
+    @property
+    def text(self) -> str:
+        """The query string."""
+        pairs = [
+            ("offset", str(self.offset)),
+            ("limit", str(self.limit)),
+            ("sort", self.sort.value),
+            ("is_descending", str(self.is_descending).lower()),
+            *([("search", self.search)] if self.search else []),
+            *([] if self.has_ended else [("ended", "false")]),
+            *([("since", self.since)] if self.since else []),
+            *(("known", job) for job in self.known),
+        ]
+        return urlencode(pairs)
 
 
 class ApiClient:
     """Typed reads and writes of ``/api/v1``.
 
-    Every method raises ``ApiUnavailableError`` if there is no valid answer, and ``ApiRefusedError``, with the message
-    of the problem document, if the API refuses.
+    Every method raises ``ApiUnavailableError`` if there is no valid response. If the API refuses the request, the
+    method raises ``ApiRefusedError`` with the message of the problem document.
     """
 
     def __init__(
@@ -72,109 +122,200 @@ class ApiClient:
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
-    async def status(self) -> api.StatusOut:
-        """The state of the service."""
-        return await self._get("status", api.StatusOut)
+    async def status(self) -> StatusOut:
+        """Return the state of the service."""
+        return await self._get("status", StatusOut)
 
     async def targets(self) -> api.Page[api.TargetOut]:
-        """The targets."""
+        """Return the registered targets."""
         return await self._get(f"targets?limit={_LIST_LIMIT}", api.Page[api.TargetOut])
 
-    async def jobs(self) -> api.Page[api.JobOut]:
-        """All jobs, most urgent first."""
-        page = await self._get(f"jobs?limit={_LIST_LIMIT}", api.Page[api.JobOut])
-        items, cursor = list(page.items), page.next
-        while cursor:
-            more = await self._get(f"jobs?limit={_LIST_LIMIT}&cursor={_quote(cursor)}", api.Page[api.JobOut])
-            items += more.items
-            cursor = more.next if more.next != cursor else None
-        return api.Page[api.JobOut](items=items, as_of=page.as_of)
+    async def board(self, window: BoardQuery) -> BoardOut:
+        """Return a window of the fleet board."""
+        return await self._get(f"board?{window.text}", BoardOut)
 
     async def job(self, job: str) -> api.JobDetailOut:
-        """One job with its graph."""
+        """Return one job with its graph."""
         return await self._get(f"jobs/{_quote(job)}", api.JobDetailOut)
 
     async def graph(self, job: str) -> api.JobDetailOut:
-        """One job, up to a few seconds old. Its graph rarely changes."""
+        """Return one job. The response may be a few seconds old.
+
+        This is enough for callers that need only the graph, because a graph rarely changes.
+        """
         return await self._kept_get(f"jobs/{_quote(job)}", api.JobDetailOut)
 
     async def checkpoints(self, job: str) -> api.Page[api.CheckpointOut]:
-        """The newest checkpoints of a job, from all its runs."""
+        """Return the newest checkpoints of a job, from all its runs."""
         return await self._get(f"jobs/{_quote(job)}/checkpoints?limit={_LIST_LIMIT}", api.Page[api.CheckpointOut])
 
+    async def checkpoints_between(
+        self, job: str, since: datetime, until: datetime
+    ) -> tuple[list[api.CheckpointOut], bool]:
+        """Return the newest checkpoints whose trigger is in a range, and whether older ones were left out."""
+        query = _query(("limit", str(_RANGE_LIMIT)), ("from", since), ("to", until))
+        page = await self._get(f"jobs/{_quote(job)}/checkpoints{query}", api.Page[api.CheckpointOut])
+        return page.items, page.next is not None
+
     async def events(self, job: str) -> api.Page[api.JobEventOut]:
-        """The events of a job, such as restarts and changes of settings."""
+        """Return the events of a job, such as restarts and changes of settings."""
         return await self._get(f"jobs/{_quote(job)}/events?limit={_LIST_LIMIT}", api.Page[api.JobEventOut])
 
+    async def newest_checkpoint_or_none(self, job: str) -> api.CheckpointOut | None:
+        """Return the newest checkpoint of a job, or None if it has none."""
+        try:
+            return await self._kept_get(f"jobs/{_quote(job)}/checkpoints/latest", api.CheckpointOut, _KEPT_OPEN_S)
+        except ApiNotFoundError:
+            return None
+
+    async def history(self, job: str, since: datetime | None, until: datetime | None) -> HistoryOut:
+        """Return the checkpoints in a range, or steps if there are many. Both ends of the range are included.
+
+        A large response is cached for longer, because it costs more and one more checkpoint changes it less.
+        """
+        # The API excludes the end of the range.
+        end = None if until is None else until + timedelta(milliseconds=1)
+        query = _query(("from", since), ("to", end), ("max", str(_HISTORY_LIMIT)))
+        return await self._kept_get(f"jobs/{_quote(job)}/history{query}", HistoryOut, 0.0)
+
+    async def usual_range(self, job: str) -> UsualOut:
+        """Return the usual range of a job's durations. It is cached for a minute, because it changes by the hour."""
+        return await self._kept_get(f"jobs/{_quote(job)}/usual-range", UsualOut, _KEPT_HOURLY_S)
+
+    async def annotations(self, job: str, since: datetime | None, until: datetime | None) -> api.Page[AnnotationOut]:
+        """Return the newest annotations of a job that overlap a range."""
+        query = _query(("limit", str(_LIST_LIMIT)), ("from", since), ("to", until))
+        return await self._kept_get(f"jobs/{_quote(job)}/annotations{query}", api.Page[AnnotationOut])
+
     async def change_points(self, job: str) -> api.Page[ChangePointOut]:
-        """The instants at which the duration of a job's checkpoints changed."""
+        """Return the instants at which the duration of a job's checkpoints changed."""
         return await self._get(f"jobs/{_quote(job)}/change-points", api.Page[ChangePointOut])
 
     async def rollups(self, job: str) -> api.Page[RollupHourOut]:
-        """The hourly rollups of a job, for the last 7 days."""
+        """Return the hourly rollups of a job for the last 7 days."""
         return await self._get(f"jobs/{_quote(job)}/rollups?limit={_LIST_LIMIT}", api.Page[RollupHourOut])
 
     async def backpressure(
         self, job: str, since: datetime | None = None, until: datetime | None = None
     ) -> BackpressureOut:
-        """The latest reading of each vertex and, if a range is given, the readings in it."""
-        ends = (("from", since), ("to", until))
-        query = "&".join(f"{name}={_quote(at.isoformat())}" for name, at in ends if at is not None)
-        return await self._get(f"jobs/{_quote(job)}/backpressure{'?' + query if query else ''}", BackpressureOut)
+        """Return the latest reading of each vertex and, if a range is given, the readings in it."""
+        query = _query(("from", since), ("to", until))
+        return await self._get(f"jobs/{_quote(job)}/backpressure{query}", BackpressureOut)
+
+    async def pressure_history(
+        self,
+        job: str,
+        since: datetime | None,
+        until: datetime | None,
+        vertex: str | None,
+        measure: PressureMeasure,
+    ) -> PressureHistoryOut:
+        """Return the backpressure of a job over time and, if ``vertex`` is given, one measure of its subtasks."""
+        query = _query(("from", since), ("to", until), ("vertex", vertex), ("measure", measure.value))
+        return await self._get(f"jobs/{_quote(job)}/backpressure/history{query}", PressureHistoryOut)
+
+    async def subtask_matrix(
+        self, job: str, measure: SubtaskMeasure, vertex: str | None, since: datetime | None, until: datetime | None
+    ) -> SubtaskMatrixOut:
+        """Return one measure of all subtasks, or of those of one vertex, in the newest ended checkpoints in a range.
+
+        Both ends of the range are included.
+        """
+        # The API excludes the end of the range.
+        end = None if until is None else until + timedelta(milliseconds=1)
+        query = _query(("measure", measure.value), ("vertex", vertex), ("from", since), ("to", end))
+        return await self._get(f"jobs/{_quote(job)}/subtask-matrix{query}", SubtaskMatrixOut)
 
     async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:
-        """One checkpoint with its subtasks."""
+        """Return one checkpoint with its subtasks."""
         return await self._kept_get(_path(job, run, checkpoint), api.CheckpointDetailOut)
 
+    async def comparison(
+        self, job: str, a: str, b: str | None = None, vertex: str | None = None
+    ) -> CheckpointComparisonOut:
+        """Return the comparison of two checkpoints, each given as ``run:checkpoint``."""
+        query = _query(("a", a), ("b", b), ("vertex", vertex))
+        return await self._get(f"jobs/{_quote(job)}/compare{query}", CheckpointComparisonOut)
+
+    async def windows(
+        self, job: str, before: tuple[datetime, datetime], after: tuple[datetime, datetime]
+    ) -> WindowsComparisonOut:
+        """Return the comparison of two windows of time."""
+        query = _query(
+            ("before_from", before[0]), ("before_to", before[1]), ("after_from", after[0]), ("after_to", after[1])
+        )
+        return await self._get(f"jobs/{_quote(job)}/compare-windows{query}", WindowsComparisonOut)
+
     async def progress(self, job: str, run: str, checkpoint: int) -> ProgressOut:
-        """The progress of one checkpoint."""
+        """Return the progress of one checkpoint."""
         return await self._get(_path(job, run, checkpoint) + "/progress", ProgressOut)
 
     async def barriers(self, job: str, run: str, checkpoint: int, *, is_over: bool) -> BarriersOut:
-        """The barrier events of one checkpoint. Unless ``is_over``, they are cached for one refresh only."""
+        """Return the barrier events of one checkpoint. Unless ``is_over``, they are cached for less than a second."""
         kept_s = _KEPT_S if is_over else _KEPT_OPEN_S
         return await self._kept_get(_path(job, run, checkpoint) + "/barriers", BarriersOut, kept_s)
 
     async def alerts(
         self, *, states: Sequence[str] = (), job: str | None = None, limit: int = _LIST_LIMIT
     ) -> api.Page[wire.AlertOut]:
-        """Alerts, newest first."""
+        """Return alerts, newest first, optionally only those in ``states`` or of one job."""
         query = "".join(f"&state={s}" for s in states) + (f"&job={_quote(job)}" if job is not None else "")
         return await self._get(f"alerts?limit={limit}{query}", api.Page[wire.AlertOut])
 
     async def open_alerts_or_none(self, job: str) -> list[wire.AlertOut] | None:
-        """The firing and pending alerts of a job; None after an error, which another part of the page shows."""
+        """Return the firing and pending alerts of a job, or None after an error.
+
+        Another part of the page shows the error.
+        """
         try:
             return (await self.alerts(states=("firing", "pending"), job=job)).items
         except (ApiRefusedError, ApiUnavailableError):
             return None
 
     async def alert(self, alert: str) -> wire.AlertDetailOut:
-        """One alert with its history."""
+        """Return one alert with its history."""
         return await self._get(f"alerts/{_quote(alert)}", wire.AlertDetailOut)
 
+    async def incidents(self, view: IncidentList) -> api.Page[grouped.IncidentOut]:
+        """Return one page of incidents, the most urgent first."""
+        states = {"open": ("firing", "pending"), "past": ("resolved",), "never": ("inactive",)}.get(view.state, ())
+        pairs = [("limit", str(_INCIDENTS_SHOWN)), *(("state", s) for s in states)]
+        values = [(n, getattr(view, n)) for n in ("severity", "group", "search", "label", "cursor")]
+        query = urlencode([*pairs, *((n, v) for n, v in values if v)])
+        return await self._get(f"incidents?{query}", api.Page[grouped.IncidentOut])
+
+    async def incident(self, incident: str) -> grouped.IncidentDetailOut:
+        """Return one incident with its alerts, messages and notes."""
+        return await self._get(f"incidents/{_quote(incident)}", grouped.IncidentDetailOut)
+
     async def alert_rules(self) -> api.Page[wire.AlertRuleOut]:
-        """Every rule."""
+        """Return every alert rule."""
         return await self._get("alert-rules", api.Page[wire.AlertRuleOut])
 
     async def runbook(self, rule: str) -> wire.RunbookOut:
-        """The runbook of a rule."""
+        """Return the runbook of an alert rule."""
         return await self._kept_get(f"alert-rules/{_quote(rule)}/runbook", wire.RunbookOut)
 
     async def silences(self) -> api.Page[wire.SilenceOut]:
-        """Silences, the one that ends last first."""
+        """Return the silences. The one that ends last comes first."""
         return await self._get(f"silences?limit={_LIST_LIMIT}", api.Page[wire.SilenceOut])
 
     async def receivers(self) -> api.Page[wire.ReceiverOut]:
-        """The receivers of alerts."""
+        """Return the receivers of alerts."""
         return await self._get(f"receivers?limit={_LIST_LIMIT}", api.Page[wire.ReceiverOut])
 
     async def advice(self, job: str) -> JobAdviceOut:
-        """Recommendations for a job, or the reasons for giving none."""
+        """Return the recommendations for a job, or the reasons why there are none."""
         return await self._get(f"jobs/{_quote(job)}/advice", JobAdviceOut)
 
+    async def applied_advice(self, job: str) -> list[CardOut]:
+        """Return those of the newest recommendations for a job that were applied. They may be a minute old."""
+        path = f"jobs/{_quote(job)}/recommendations?limit=20"
+        page = await self._kept_get(path, api.Page[CardOut], _KEPT_HOURLY_S)
+        return [card for card in page.items if card.applied_at is not None]
+
     async def recommendations(self, job: str) -> api.Page[CardOut]:
-        """The newest recommendations for a job, in any state."""
+        """Return the newest recommendations for a job, in any state."""
         return await self._get(f"jobs/{_quote(job)}/recommendations?limit=20", api.Page[CardOut])
 
     # --- writes ---------------------------------------------------------------------------------------------------
@@ -188,7 +329,7 @@ class ApiClient:
         return await self._send("POST", "targets", target, api.TargetOut)
 
     async def enable_target(self, target: str, *, is_enabled: bool) -> api.TargetOut:
-        """Pause or resume a target."""
+        """Resume or pause the polling of a target."""
         patch = api.TargetPatch(is_enabled=is_enabled)
         return await self._send("PATCH", f"targets/{_quote(target)}", patch, api.TargetOut)
 
@@ -197,13 +338,38 @@ class ApiClient:
         await self._request("DELETE", f"targets/{_quote(target)}", None, _TIMEOUT_S)
 
     async def change_alert_rule(self, rule: str, patch: wire.AlertRulePatch, *, version: int) -> wire.AlertRuleOut:
-        """Change a rule. The API refuses if the rule no longer has this version."""
+        """Change an alert rule. The API refuses the change if the rule's version is no longer ``version``."""
         etag = {"If-Match": f'"{version}"'}
         return await self._send("PATCH", f"alert-rules/{_quote(rule)}", patch, wire.AlertRuleOut, headers=etag)
 
     async def add_silence(self, silence: wire.SilenceIn) -> wire.SilenceOut:
         """Add a silence."""
         return await self._send("POST", "silences", silence, wire.SilenceOut)
+
+    async def preview_silence(self, matchers: Sequence[wire.MatcherOut]) -> grouped.SilencePreviewOut:
+        """Return what a silence with these matchers would hide now."""
+        wanted = grouped.SilencePreviewIn(matchers=list(matchers))
+        return await self._send("POST", "silences/preview", wanted, grouped.SilencePreviewOut)
+
+    async def acknowledge_incident(self, incident: str, author: str) -> grouped.IncidentOut:
+        """Record that somebody has seen an incident."""
+        return await self._act(incident, "acknowledge", grouped.IncidentActIn(author=author))
+
+    async def claim_incident(self, incident: str, author: str, *, is_taking_over: bool) -> grouped.IncidentOut:
+        """Record that somebody works on an incident."""
+        return await self._act(incident, "claim", grouped.ClaimIn(author=author, is_taking_over=is_taking_over))
+
+    async def release_incident(self, incident: str, author: str) -> grouped.IncidentOut:
+        """Record that nobody works on an incident any longer."""
+        return await self._act(incident, "release", grouped.IncidentActIn(author=author))
+
+    async def comment_incident(self, incident: str, author: str, text: str) -> grouped.IncidentNoteOut:
+        """Add a comment to an incident."""
+        body = grouped.CommentIn(author=author, text=text)
+        return await self._send("POST", f"incidents/{_quote(incident)}/comments", body, grouped.IncidentNoteOut)
+
+    async def _act(self, incident: str, verb: str, body: BaseModel) -> grouped.IncidentOut:
+        return await self._send("POST", f"incidents/{_quote(incident)}/{verb}", body, grouped.IncidentOut)
 
     async def end_silence(self, silence: str) -> None:
         """End a silence."""
@@ -232,11 +398,11 @@ class ApiClient:
         return await self._send("POST", _card_path(job, card, "dismiss"), body, CardOut)
 
     async def apply_advice(self, job: str, card: str) -> CardOut:
-        """Apply a recommendation to the target."""
+        """Apply a recommendation: change the settings of the job on its target."""
         answer = await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S)
         return _read(answer, CardOut)
 
-    # --- how ------------------------------------------------------------------------------------------------------
+    # --- requests and cache ---------------------------------------------------------------------------------------
 
     async def _kept_get(self, path: str, model: type[M], kept_s: float = _KEPT_S) -> M:
         found = self._kept.get(path)
@@ -245,6 +411,8 @@ class ApiClient:
         value = await self._get(path, model)
         if isinstance(value, api.CheckpointDetailOut) and not value.status.is_terminal:
             kept_s = min(kept_s, _KEPT_OPEN_S)
+        if isinstance(value, HistoryOut):
+            kept_s = 30.0 if value.points else len(value.checkpoints) / 100
         self._kept[path] = (self._monotonic() + kept_s, value)
         self._kept.move_to_end(path)
         if len(self._kept) > _KEPT_MAX:
@@ -296,6 +464,12 @@ def _quote(part: str) -> str:
     return quote(part, safe="")
 
 
+def _query(*pairs: tuple[str, str | datetime | None]) -> str:
+    """Return the query string of the pairs whose value is not None."""
+    known = [(name, v.isoformat() if isinstance(v, datetime) else v) for name, v in pairs if v is not None]
+    return "?" + urlencode(known) if known else ""
+
+
 def _read(answer: httpx.Response, model: type[M]) -> M:
     try:
         return model.model_validate_json(answer.content)
@@ -315,4 +489,6 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
         for e in problem.errors
     )
     text = f"{problem.detail} ({fields})" if fields and fields not in problem.detail else problem.detail
-    return ApiRefusedError(text) if answer.status_code < 500 else ApiUnavailableError(text)
+    if answer.status_code >= 500:
+        return ApiUnavailableError(text)
+    return ApiNotFoundError(text) if answer.status_code == httpx.codes.NOT_FOUND else ApiRefusedError(text)

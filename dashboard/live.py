@@ -1,4 +1,4 @@
-"""Shared by the callbacks of all pages: the viewer's theme and time zone, and digests of displayed data."""
+"""Defines what the callbacks of all pages share: the viewer's theme and time zone, and digests of displayed data."""
 
 from __future__ import annotations
 
@@ -15,27 +15,36 @@ from dashboard.palette import Theme, theme
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The viewer's theme and time zone."""
+    """The viewer's theme and time zone, and whether the window is as narrow as that of a phone."""
 
     theme: Theme
     where: tzinfo
+    is_narrow: bool = False
 
 
 def look_of(data: object) -> Look:
-    """The look that the browser sent. Raises ``PreventUpdate`` until it has sent one."""
+    """Return the look that the browser sent. Raise ``PreventUpdate`` until the browser has sent them."""
     if not isinstance(data, dict):
         raise PreventUpdate
     zone = data.get("zone")
     name = data.get("theme")
-    return Look(theme(name if isinstance(name, str) else None), text.zone(zone if isinstance(zone, str) else None))
+    return Look(
+        theme(name if isinstance(name, str) else None),
+        text.zone(zone if isinstance(zone, str) else None),
+        is_narrow=data.get("is_narrow") is True,
+    )
 
 
-# The time of the answer itself: it changes with each answer, and nothing that is drawn depends on it.
-_VOLATILE = {"as_of"}
+# Values that change with each response, even if no new data was read from the target. A page that shows one of them
+# passes the displayed text to ``digest`` as well.
+_VOLATILE = {"as_of", "last_completed_age_intervals", "computed_at", "clock_offset_ms"}
 
 
 def digest(*values: object) -> str:
-    """A digest of what a part of a page shows. If it has not changed, nothing needs to be drawn again."""
+    """Return a digest of the data that a part of a page shows.
+
+    As long as the digest stays the same, the part need not be built again.
+    """
     seen = hashlib.blake2b(digest_size=12)
     for value in values:
         shown = value.model_dump_json(exclude=_VOLATILE) if isinstance(value, BaseModel) else repr(value)

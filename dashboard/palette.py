@@ -1,7 +1,8 @@
-"""The colours of both themes, by role.
+"""Defines the colours of the light and the dark theme, and the words and icons for states.
 
-The set is Okabe and Ito's, which people with the common colour blindnesses can tell apart. A colour never carries a
-meaning alone: a status also has an icon and a word, a segment its place and its hover text.
+The colours are those of Okabe and Ito, which people with the common kinds of colour blindness can distinguish. Colour
+is never the only sign of a meaning: a status also has an icon and a word, and a segment has its position and its
+hover text.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """The colours that a figure takes from the page."""
+    """The colours that a figure takes from the page's theme."""
 
     name: str
     text: str
@@ -54,11 +55,11 @@ class Theme:
     border: str
     surface: str
     unknown: str
-    """Fill of what is missing or not reached. Bars in this colour are hatched."""
+    """The fill colour for what is missing or has not been reached. Bars in this colour are hatched."""
     outline: str
     """A thin line around fills, so that light fills have a visible edge."""
     path: str
-    """The critical path."""
+    """Colour of the critical path."""
     idle: str
     busy: str
 
@@ -92,7 +93,7 @@ DARK = Theme(
 
 
 def theme(name: str | None) -> Theme:
-    """The theme called ``name``; the light theme if there is none of that name."""
+    """Return the theme called ``name``, or the light theme if there is no theme of that name."""
     return DARK if name == "dark" else LIGHT
 
 

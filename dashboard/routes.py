@@ -1,13 +1,20 @@
-"""Builds and parses the addresses of pages. An address holds job, run, checkpoint and selection: it is a permalink.
+"""Builds and parses the addresses of pages.
 
-Identifiers are opaque. They are quoted in an address and never interpreted.
+An address contains job, run, checkpoint and the viewer's selection, so it is a permalink. Identifiers are opaque:
+they are quoted in an address and never interpreted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import parse_qs, quote, unquote, urlencode
+
+from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.pressure import PressureMeasure
+from backend.domain.rollup import Measure
+from dashboard.span import WINDOWS, epoch_ms
 
 BASE = "/ui/"
 
@@ -18,10 +25,17 @@ class PageKind(StrEnum):
     FLEET = "fleet"
     JOB = "job"
     ADVICE = "advice"
+    PRESSURE = "pressure"
     CHECKPOINT = "checkpoint"
+    COMPARISON = "comparison"
+    WINDOWS = "windows"
     TARGETS = "targets"
     ALERTS = "alerts"
     ALERT = "alert"
+    ALERT_RULES = "alert-rules"
+    ALERT_RECEIVERS = "alert-receivers"
+    ALERT_SILENCES = "alert-silences"
+    INCIDENT = "incident"
     RUNBOOK = "runbook"
     UNKNOWN = "unknown"
 
@@ -42,21 +56,84 @@ class Selection:
     """What the viewer chose on a page."""
 
     opened: tuple[str, ...] | None = None
-    """Ids of the vertices whose subtasks are shown. None: the vertex that the verdict names."""
+    """Ids of the vertices whose subtasks are shown. None means the default: the vertex that the verdict names."""
     sort: SubtaskOrder = SubtaskOrder.INDEX
     at_ms: int | None = None
     """Position of the scrubber, in milliseconds since the trigger."""
     picked: str | None = None
     """The picked subtask, as ``vertex id:subtask``."""
     since_ms: int | None = None
-    """Start of the chosen range on a job's timeline, in epoch milliseconds, included. None: no limit."""
+    """Start of the range chosen on a job's timeline, in epoch milliseconds, included. None means no limit."""
     until_ms: int | None = None
-    """End of that range, included."""
+    """End of the range chosen on a job's timeline, in epoch milliseconds, included. None means no limit."""
+    window: str | None = None
+    """The name of a range up to now, one of ``span.WINDOWS``. It replaces the two limits."""
+    measure: SubtaskMeasure = SubtaskMeasure.DURATION
+    """The measure that a job's heatmap shows."""
+    heat_vertex: str | None = None
+    """Id of the vertex whose subtasks a job's heatmap or its page of pressure shows. None means all vertices."""
+    is_heat_log: bool = False
+    """Whether the colour scale of a job's heatmap is logarithmic."""
+    share: PressureMeasure = PressureMeasure.BACKPRESSURED
+    """The share of time of subtasks that the page of pressure shows."""
+    last: str | None = None
+    """The name of the length of the range that the page of pressure shows. None means the default."""
+    is_log: bool = False
+    """Whether the durations on a job's timeline have a logarithmic axis."""
+    has_ended: bool = False
+    """Whether the fleet shows ended jobs."""
+    column: str | None = None
+    """The column by which the fleet is sorted. None means the most urgent job first."""
+    is_descending: bool = False
+    """Whether the fleet is sorted by ``column`` in descending order."""
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether the range on a job's timeline has a start or an end."""
+        return self.since_ms is not None or self.until_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentList:
+    """The filters of the list of incidents. An empty value does not restrict the list."""
+
+    state: str = ""
+    """``open``, ``past`` or ``never`` (for incidents of which no alert fired)."""
+    severity: str = ""
+    group: str = ""
+    search: str = ""
+    label: str = ""
+    cursor: str = ""
+    """The position at which the page of the list begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What the viewer chose on the page that compares two checkpoints. A checkpoint is ``run:checkpoint``."""
+
+    a: str | None = None
+    """None means the job's newest checkpoint that has ended."""
+    b: str | None = None
+    """None means the last healthy checkpoint before ``a``."""
+    vertex: str | None = None
+    """Id of the vertex whose subtasks are compared."""
+    is_by_difference: bool = False
+    """Whether the vertex that differs most comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The two windows that are compared, in epoch milliseconds, and the measure whose distributions are shown."""
+
+    before_ms: tuple[int, int] | None = None
+    """Begin and end of the first window. None means the hour before the job's newest change."""
+    after_ms: tuple[int, int] | None = None
+    measure: Measure = Measure.DURATION
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A page and what it shows."""
+    """A page, and what it shows: the identifiers in its address and the viewer's selection."""
 
     page: PageKind
     job: str | None = None
@@ -65,21 +142,36 @@ class Route:
     selection: Selection = field(default_factory=Selection)
     alert: str | None = None
     rule: str | None = None
+    incident: str | None = None
+    incidents: IncidentList = field(default_factory=IncidentList)
+    matchers: str = ""
+    """The matchers with which the form for a silence begins."""
+    compared: Compared = field(default_factory=Compared)
+    windows: Windows = field(default_factory=Windows)
 
 
 def parse(pathname: str | None, search: str | None = None) -> Route:
-    """The route at an address; its ``page`` is ``UNKNOWN`` if there is no such page."""
+    """Return the route at an address. Its ``page`` is ``UNKNOWN`` if there is no such page."""
     path = (pathname or BASE).rstrip("/") + "/"
     if not path.startswith(BASE):
         return Route(PageKind.UNKNOWN)
     parts = [unquote(p) for p in path[len(BASE) :].split("/") if p]
     match parts:
         case []:
-            return Route(PageKind.FLEET)
+            return Route(PageKind.FLEET, selection=_order_of_fleet(search))
         case ["targets"]:
             return Route(PageKind.TARGETS)
         case ["alerts"]:
-            return Route(PageKind.ALERTS)
+            return Route(PageKind.ALERTS, incidents=incident_list(search))
+        case ["alerts", "rules"]:
+            return Route(PageKind.ALERT_RULES)
+        case ["alerts", "receivers"]:
+            return Route(PageKind.ALERT_RECEIVERS)
+        case ["alerts", "silences"]:
+            matchers = parse_qs((search or "").lstrip("?")).get("match", [""])[0]
+            return Route(PageKind.ALERT_SILENCES, matchers=matchers)
+        case ["incidents", incident]:
+            return Route(PageKind.INCIDENT, incident=incident)
         case ["alerts", alert]:
             return Route(PageKind.ALERT, alert=alert)
         case ["runbooks", rule]:
@@ -88,10 +180,20 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
             return Route(PageKind.JOB, job=job, selection=_selection(search))
         case ["jobs", job, "advice"]:
             return Route(PageKind.ADVICE, job=job)
+        case ["jobs", job, "pressure"]:
+            return Route(PageKind.PRESSURE, job=job, selection=_of_pressure(search))
+        case ["jobs", job, "compare"]:
+            return Route(PageKind.COMPARISON, job=job, compared=_compared(search))
+        case ["jobs", job, "compare-windows"]:
+            return Route(PageKind.WINDOWS, job=job, windows=_windows(search))
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
             return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), selection=_selection(search))
         case _:
             return Route(PageKind.UNKNOWN)
+
+
+def _number(value: str | None, digits_max: int) -> int | None:
+    return int(value) if value and value.isascii() and value.isdecimal() and len(value) <= digits_max else None
 
 
 def _selection(search: str | None) -> Selection:
@@ -101,8 +203,7 @@ def _selection(search: str | None) -> Selection:
         return query.get(key, [None])[0]
 
     def number(key: str, digits_max: int) -> int | None:
-        value = first(key)
-        return int(value) if value and value.isascii() and value.isdecimal() and len(value) <= digits_max else None
+        return _number(first(key), digits_max)
 
     sort = first("sort")
     return Selection(
@@ -112,58 +213,216 @@ def _selection(search: str | None) -> Selection:
         picked=first("pick") or None,
         since_ms=number("from", 13),
         until_ms=number("to", 13),
+        window=window if (window := first("range")) in WINDOWS else None,
+        measure=measure_of(first("measure")),
+        heat_vertex=first("vertex") or None,
+        is_heat_log=first("heat-scale") == "log",
+        is_log=first("log") == "1",
     )
 
 
+_CHOICES = {
+    "state": ("open", "past", "never"),
+    "severity": ("critical", "warning"),
+    "group": ("cause", "job", "target"),
+}
+
+
+def incident_list(search: str | None) -> IncidentList:
+    """Return the filters in the query string of the list of incidents. Values that do not exist are ignored."""
+    query = {name: values[0] for name, values in parse_qs((search or "").lstrip("?")).items()}
+    known = {name: query[name] for name, values in _CHOICES.items() if query.get(name) in values}
+    typed = {name: query[name] for name in ("search", "label", "cursor") if name in query}
+    return IncidentList(**known, **typed)
+
+
+def incidents_query(view: IncidentList) -> str:
+    """Return the query string of the filters, or an empty string if there are none."""
+    pairs = [(f.name, getattr(view, f.name)) for f in fields(view) if getattr(view, f.name)]
+    return "?" + urlencode(pairs) if pairs else ""
+
+
+def _compared(search: str | None) -> Compared:
+    query = parse_qs((search or "").lstrip("?"))
+
+    def first(key: str) -> str | None:
+        return query.get(key, [None])[0]
+
+    return Compared(
+        a=_pair_of(first("a")),
+        b=_pair_of(first("b")),
+        vertex=first("vertex"),
+        is_by_difference=first("order") == "difference",
+    )
+
+
+def _windows(search: str | None) -> Windows:
+    query = parse_qs((search or "").lstrip("?"))
+
+    def ends(name: str) -> tuple[int, int] | None:
+        values = [query.get(f"{name}-{end}", [""])[0] for end in ("from", "to")]
+        if not all(v.isdecimal() and v.isascii() and len(v) <= 13 for v in values):
+            return None
+        return int(values[0]), int(values[1])
+
+    before, after = ends("before"), ends("after")
+    measure = query.get("measure", [""])[0]
+    shown = Measure(measure) if measure in set(Measure) else Measure.DURATION
+    return Windows(before, after, shown) if before and after else Windows(measure=shown)
+
+
+def _pair_of(value: str | None) -> str | None:
+    run, _, number = (value or "").rpartition(":")
+    return value if run and number.isdecimal() and number.isascii() and len(number) <= 18 else None
+
+
+def _order_of_fleet(search: str | None) -> Selection:
+    query = parse_qs((search or "").lstrip("?"))
+    return Selection(
+        column=query.get("sort", [None])[0],
+        is_descending=query.get("desc") == ["1"],
+        has_ended=query.get("ended") == ["1"],
+    )
+
+
+def _of_pressure(search: str | None) -> Selection:
+    query = parse_qs((search or "").lstrip("?"))
+
+    def first(key: str) -> str | None:
+        return query.get(key, [None])[0]
+
+    return Selection(
+        heat_vertex=first("vertex"),
+        share=share_of(first("measure")),
+        last=first("last"),
+        since_ms=_number(first("from"), 13),
+        until_ms=_number(first("to"), 13),
+    )
+
+
+def share_of(value: str | None) -> PressureMeasure:
+    """Return the measure called ``value``, or the back-pressured time if there is no measure of that name."""
+    return PressureMeasure(value) if value in set(PressureMeasure) else PressureMeasure.BACKPRESSURED
+
+
 def order_of(value: str | None) -> SubtaskOrder:
-    """The order called ``value``; by index if there is none of that name."""
+    """Return the order called ``value``, or the order by index if there is no order of that name."""
     return SubtaskOrder(value) if value in set(SubtaskOrder) else SubtaskOrder.INDEX
 
 
+def measure_of(value: str | None) -> SubtaskMeasure:
+    """Return the measure called ``value``, or the duration if there is no measure of that name."""
+    return SubtaskMeasure(value) if value in set(SubtaskMeasure) else SubtaskMeasure.DURATION
+
+
 def fleet() -> str:
-    """The address of the fleet."""
+    """Return the address of the fleet page."""
     return BASE
 
 
 def targets() -> str:
-    """The address of the targets."""
+    """Return the address of the page of targets."""
     return BASE + "targets"
 
 
-def alerts() -> str:
-    """The address of the alerts."""
-    return BASE + "alerts"
+def alerts(view: IncidentList | None = None) -> str:
+    """Return the address of the list of incidents, with these filters."""
+    return BASE + "alerts" + ("" if view is None else incidents_query(view))
+
+
+def alert_rules() -> str:
+    """Return the address of the alert rules."""
+    return BASE + "alerts/rules"
+
+
+def alert_receivers() -> str:
+    """Return the address of the receivers of alerts."""
+    return BASE + "alerts/receivers"
+
+
+def alert_silences(matchers: str = "") -> str:
+    """Return the address of the silences. ``matchers`` fill the form."""
+    return BASE + "alerts/silences" + ("?" + urlencode({"match": matchers}) if matchers else "")
+
+
+def incident(incident_id: str) -> str:
+    """Return the address of one incident."""
+    return f"{BASE}incidents/{_quote(incident_id)}"
 
 
 def alert(alert_id: str) -> str:
-    """The address of one alert."""
+    """Return the address of one alert."""
     return f"{BASE}alerts/{_quote(alert_id)}"
 
 
 def runbook(rule: str) -> str:
-    """The address of a rule's runbook."""
+    """Return the address of a rule's runbook."""
     return f"{BASE}runbooks/{_quote(rule)}"
 
 
 def job(job_id: str) -> str:
-    """The address of a job."""
+    """Return the address of a job."""
     return f"{BASE}jobs/{_quote(job_id)}"
 
 
 def advice(job_id: str) -> str:
-    """The address of the recommendations for a job."""
+    """Return the address of the recommendations for a job."""
     return f"{job(job_id)}/advice"
 
 
+def pressure(
+    job_id: str,
+    *,
+    vertex: str | None = None,
+    share: PressureMeasure = PressureMeasure.BACKPRESSURED,
+    ends_ms: tuple[int, int] | None = None,
+) -> str:
+    """Return the address of a job's backpressure over time, optionally with a vertex opened.
+
+    ``ends_ms`` is the range in epoch milliseconds. Without it, the page shows the newest hour.
+    """
+    since_ms, until_ms = ends_ms or (None, None)
+    pairs = [("vertex", vertex), ("from", since_ms), ("to", until_ms)]
+    known = [(name, str(value)) for name, value in pairs if value is not None]
+    if share is not PressureMeasure.BACKPRESSURED:
+        known.append(("measure", share.value))
+    return f"{job(job_id)}/pressure" + ("?" + urlencode(known) if known else "")
+
+
 def checkpoint(job_id: str, run_id: str, checkpoint_id: int) -> str:
-    """The address of a checkpoint."""
+    """Return the address of a checkpoint."""
     return f"{job(job_id)}/runs/{_quote(run_id)}/checkpoints/{checkpoint_id}"
 
 
+def comparison(job_id: str, a: tuple[str, int] | None = None, b: tuple[str, int] | None = None) -> str:
+    """Return the address of the comparison of two checkpoints, each given by its run and its number.
+
+    Without ``b``, ``a`` is compared with the last healthy checkpoint before it.
+    """
+    pairs = [(name, f"{one[0]}:{one[1]}") for name, one in (("a", a), ("b", b)) if one is not None]
+    return f"{job(job_id)}/compare" + ("?" + urlencode(pairs) if pairs else "")
+
+
+def windows(job_id: str, before: tuple[datetime, datetime], after: tuple[datetime, datetime]) -> str:
+    """Return the address of the comparison of two windows of time."""
+    pairs = [
+        (f"{name}-{end}", str(epoch_ms(at)))
+        for name, window in (("before", before), ("after", after))
+        for end, at in zip(("from", "to"), window, strict=True)
+    ]
+    return f"{job(job_id)}/compare-windows?" + urlencode(pairs)
+
+
+def windows_around(job_id: str, at: datetime, width: timedelta = timedelta(hours=1)) -> str:
+    """Return the address of the comparison of the time before an instant with the time after it."""
+    return windows(job_id, (at - width, at), (at, at + width))
+
+
 def query(selection: Selection) -> str:
-    """The query string of a selection; empty if everything has its default."""
+    """Return the query string of a selection, or an empty string if everything has its default."""
     opened = selection.opened
-    # An empty ``open`` means that no vertex is opened. Without it, the page opens the vertex that the verdict names.
+    # An empty ``open`` means that no vertex is open. If ``open`` is missing, the page opens the vertex that the
+    # verdict names.
     pairs: list[tuple[str, str]] = [] if opened is None else [("open", v) for v in opened or ("",)]
     if selection.sort is not SubtaskOrder.INDEX:
         pairs.append(("sort", selection.sort))
@@ -173,11 +432,13 @@ def query(selection: Selection) -> str:
         pairs.append(("pick", selection.picked))
     ends = (("from", selection.since_ms), ("to", selection.until_ms))
     pairs += [(name, str(value)) for name, value in ends if value is not None]
+    if selection.is_log:
+        pairs.append(("log", "1"))
     return "?" + urlencode(pairs) if pairs else ""
 
 
 def from_api_link(link: str | None) -> str | None:
-    """The address of a checkpoint's page, given the checkpoint's path in the API; None for any other path."""
+    """Convert a checkpoint's path in the API to the address of its page; return None for any other path."""
     marker = "/api/v1/"
     if not link or marker not in link:
         return None

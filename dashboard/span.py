@@ -1,32 +1,45 @@
-"""A range of time that the viewer chose. The browser stores it as epoch milliseconds, both ends included."""
+"""Defines a range of time that the viewer chose. The browser stores it as epoch milliseconds, both ends included."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ALL = "all"
+"""The name of the range that has no limits."""
+WINDOWS = {
+    "15m": "15 min",
+    "1h": "1 h",
+    "6h": "6 h",
+    "24h": "24 h",
+    "7d": "7 days",
+    "30d": "30 days",
+    ALL: "all",
+}
+"""The ranges of a fixed length up to now, by the name in an address, with their words. The script knows the lengths."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From ``since`` to ``until``, both included. None means no limit."""
+    """The range from ``since`` to ``until``, both included. None means that the range has no limit there."""
 
     since: datetime | None = None
     until: datetime | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the range has no limits."""
+        """Whether the range has no limits, so that it contains every instant."""
         return self.since is None and self.until is None
 
     def holds(self, at: datetime) -> bool:
-        """Whether the range contains an instant."""
+        """Return whether the range contains an instant."""
         return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
 
 def span_of(data: object) -> Span:
-    """The range in the browser's store. Anything that is not a range counts as one without limits."""
+    """Return the range in the browser's store. Data that is not a valid range yields the range without limits."""
     if not isinstance(data, dict):
         return Span()
     since, until = _instant(data.get("since")), _instant(data.get("until"))
@@ -34,12 +47,13 @@ def span_of(data: object) -> Span:
 
 
 def _instant(value: object) -> datetime | None:
-    # The years 1970 to 2100. An address can hold any number.
+    # The limit is in the year 2103. Other values are ignored, because an address typed by a person can contain any
+    # number.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 4.2e12:
         return None
-    return _EPOCH + timedelta(milliseconds=round(value))
+    return EPOCH + timedelta(milliseconds=round(value))
 
 
 def epoch_ms(at: datetime) -> int:
-    """An instant in epoch milliseconds, rounded down."""
-    return (at - _EPOCH) // timedelta(milliseconds=1)
+    """Convert an instant to epoch milliseconds, rounded down."""
+    return (at - EPOCH) // timedelta(milliseconds=1)

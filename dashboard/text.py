@@ -1,11 +1,11 @@
-"""Formats values for people. A missing value is ``MISSING``, never zero. Every number has its unit.
+"""Formats values for people: a missing value is ``MISSING``, never zero, and every number has its unit.
 
-Plotly renders a subset of HTML, so names in a figure must go through ``plain``.
+Plotly renders a subset of HTML, so names in a figure must be escaped with ``plain``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -18,7 +18,7 @@ _SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, 
 
 
 def duration(value_ms: float | None) -> str:
-    """Milliseconds as ``840 ms``, ``7.9 s``, ``2 min 05 s``, ``3 h 20 min`` or ``2 d 4 h``."""
+    """Format milliseconds as ``840 ms``, ``7.9 s``, ``2 min 05 s``, ``3 h 20 min`` or ``2 d 4 h``."""
     if value_ms is None:
         return MISSING
     sign, value = ("-", -value_ms) if value_ms < 0 else ("", value_ms)
@@ -38,19 +38,43 @@ def duration(value_ms: float | None) -> str:
     return f"{sign}{days} d {rest // _HOUR_MS} h"
 
 
+# Smaller differences come from the time that a request takes and from responses that the engine caches.
+_CLOCK_DIFFERENCE_MIN_MS = 5_000
+
+
+def clock_difference(offset_ms: int | None) -> str | None:
+    """Return by how much the engine's clock differs from ours, or None if that is little or unknown."""
+    if offset_ms is None or abs(offset_ms) < _CLOCK_DIFFERENCE_MIN_MS:
+        return None
+    # In a clock that falls behind all the time, seconds of a difference of minutes would change with every reading.
+    step_ms = _MINUTE_MS if abs(offset_ms) >= 2 * _MINUTE_MS else _SECOND_MS
+    amount_ms = round(abs(offset_ms) / step_ms) * step_ms
+    is_of_minutes = step_ms == _MINUTE_MS and amount_ms < _HOUR_MS
+    amount = f"{amount_ms // _MINUTE_MS} min" if is_of_minutes else duration(amount_ms).replace(".0 s", " s")
+    return f"engine clock {amount} {'behind' if offset_ms < 0 else 'ahead'}"
+
+
 def size(value_bytes: float | None) -> str:
-    """Bytes with a decimal unit, in the format that verdicts, advice and alerts use."""
+    """Format bytes with a decimal unit, as verdicts, advice and alerts do."""
     if value_bytes is None:
         return MISSING
     for unit_bytes, unit in _SIZES:
-        # A value that would round to 1000 of the smaller unit is written as 1 of this unit.
+        # A value that would be rounded to 1000 of the next smaller unit is written as 1 of this unit.
         if abs(value_bytes) >= 0.9995 * unit_bytes:
             return f"{value_bytes / unit_bytes:.3g} {unit}"
     return f"{value_bytes:.0f} B"
 
 
+def signed(value: float | None, words: Callable[[float], str]) -> str:
+    """Format a difference with its sign. ``words`` formats the amount."""
+    if value is None:
+        return MISSING
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return f"{sign}{words(abs(value))}"
+
+
 def percent(ratio: float | None) -> str:
-    """A ratio 0..1 as a percentage. A ratio below 1 is never written as 100 %."""
+    """Format a ratio from 0 to 1 as a percentage. A ratio below 1 is never written as 100 %."""
     if ratio is None:
         return MISSING
     rounded = round(ratio * 100, 1 if ratio > 0.99 else 0)
@@ -60,12 +84,12 @@ def percent(ratio: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """A count with thin spaces between thousands."""
+    """Format a count with thin spaces between thousands."""
     return MISSING if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def evidence_value(value: float | None, unit: str | None) -> str:
-    """The number in a row of evidence, with its unit."""
+    """Format the number in a row of evidence with its unit."""
     if value is None:
         return MISSING
     match unit:
@@ -83,7 +107,7 @@ def evidence_value(value: float | None, unit: str | None) -> str:
 
 
 def subtasks(indices: Sequence[int], *, most: int = 8) -> str:
-    """The first ``most`` subtask indices, and the number of the others."""
+    """Return the first ``most`` subtask indices as text, with the number of those left out."""
     if not indices:
         return MISSING
     shown = ", ".join(str(i) for i in indices[:most])
@@ -91,7 +115,7 @@ def subtasks(indices: Sequence[int], *, most: int = 8) -> str:
 
 
 def zone(name: str | None) -> tzinfo:
-    """The time zone called ``name``; UTC if this machine does not know it."""
+    """Return the time zone called ``name``, or UTC if this machine does not know it."""
     try:
         return ZoneInfo(name) if name else UTC
     except (ValueError, OSError, KeyError):
@@ -99,24 +123,24 @@ def zone(name: str | None) -> tzinfo:
 
 
 def instant(at: datetime | None, where: tzinfo, *, with_date: bool = True) -> str:
-    """An instant in the viewer's zone, to the second."""
+    """Format an instant in the viewer's time zone, to the second."""
     if at is None:
         return MISSING
     return at.astimezone(where).strftime("%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S")
 
 
 def instant_utc(at: datetime | None) -> str:
-    """An instant in UTC, to the millisecond."""
+    """Format an instant in UTC, to the millisecond."""
     return MISSING if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
 def axis_instant(at: datetime, where: tzinfo) -> str:
-    """An instant for a Plotly date axis, in the viewer's local time. Plotly has no time zones."""
+    """Format an instant for a Plotly date axis in the viewer's local time. Plotly does not know time zones."""
     return at.astimezone(where).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def short(name: str, most: int = 30) -> str:
-    """A name shortened in its middle, because the vertex names of a job often differ at both ends."""
+    """Shorten a name in its middle, because the names of a job's vertices often differ at both ends."""
     if len(name) <= most:
         return name
     head = (most - 1) * 2 // 3
@@ -124,5 +148,5 @@ def short(name: str, most: int = 30) -> str:
 
 
 def plain(name: str) -> str:
-    """Text for a figure, with markup escaped."""
+    """Escape markup in a text for a figure, and put it on one line."""
     return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")

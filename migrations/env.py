@@ -1,7 +1,7 @@
 """Connects Alembic to the database, over the connection that ``backend.store.schema.migrate`` passes.
 
-On Alembic's command line, which writes new revisions, ``-x url=postgresql://...`` gives the URL instead. Day partitions
-are created at run time, so the comparison of schemas ignores them.
+On Alembic's command line, which is used to write new revisions, ``-x url=postgresql://...`` states the URL instead.
+The comparison of schemas ignores the partitions of days, because they are created at run time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _run(connection: Connection) -> None:
         include_name=_include_name,
         compare_type=True,
         compare_server_default=True,
-        # A failed step leaves the database as it was.
+        # If a revision fails, the database stays as it was before that revision.
         transaction_per_migration=True,
     )
     with context.begin_transaction():

@@ -1,7 +1,8 @@
-"""The test files of each area of the product: ``python -m tests.areas AREA`` prints them for ``make test AREA=...``.
+"""Lists the test files of each area of the product: ``make test AREA=...`` runs those of one area.
 
-A pattern is a glob under ``tests``; a pattern with a leading ``!`` excludes files. An area has every kind of test.
-``quick`` is the selection of ``make test-quick``: no PostgreSQL, browser, JVM or long run.
+``python -m tests.areas AREA`` prints them. An area is a list of patterns. A pattern is a glob under ``tests``, and
+with a leading ``!`` it excludes files. An area contains every kind of test. ``quick`` is the selection for ``make
+test-quick``: tests without PostgreSQL, browser, JVM or a long run.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ AREAS = {
         "integration/test_embedded_postgres.py",
         "integration/test_ingest.py",
         "integration/test_migrations.py",
+        "integration/test_backup.py",
+        "integration/test_downsampling.py",
+        "integration/test_rewriting.py",
+        "integration/test_export.py",
+        "integration/test_partitions_visited.py",
         "integration/test_retention.py",
         "integration/test_schema_check.py",
         "integration/test_store_*.py",
@@ -47,8 +53,20 @@ AREAS = {
         "unit/backend_services/**",
         "contract/test_openapi.py",
         "contract/*_served.py",
+        "integration/test_annotations.py",
+        "integration/test_history.py",
         "integration/test_api.py",
+        "integration/test_comparing.py",
+        "integration/test_comparing_windows.py",
+        "integration/test_findings_once.py",
+        "integration/test_judging.py",
+        "integration/test_fleet_refresh.py",
+        "integration/test_refused_addresses.py",
         "integration/test_roles_with_a_token.py",
+        "integration/test_subtask_matrix.py",
+        "integration/test_pressure_history.py",
+        "contract/test_refused_addresses.py",
+        "contract/test_routes_by_role.py",
     ),
     "cli": (
         "unit/backend/**",
@@ -65,6 +83,7 @@ AREAS = {
         "contract/test_spark_*.py",
         "contract/test_diagnose_*.py",
         "contract/test_collectors.py",
+        "integration/test_collecting_without_postgres.py",
         "integration/test_target_leases.py",
         "integration/test_toy_collector.py",
         "integration/test_spark_listener_runs.py",
@@ -82,6 +101,7 @@ AREAS = {
         "unit/backend_alerting/**",
         "simulation/test_alert_lifecycle.py",
         "integration/test_alert_*.py",
+        "integration/test_incidents*.py",
         "integration/test_real_alertmanager.py",
         "integration/test_spark_silence.py",
     ),
@@ -131,7 +151,10 @@ def files(patterns: tuple[str, ...]) -> list[str]:
 
 
 def main(area: str) -> int:
-    """Print the files of an area. An unknown area gives one line on stderr and exit code 2."""
+    """Print the test files of an area and return 0.
+
+    For an unknown area, print one line on stderr and return exit code 2.
+    """
     patterns = {**AREAS, "quick": QUICK}.get(area)
     if patterns is None:
         print(f"make: {area!r} is not an area; the areas are {' '.join(AREAS)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Fixtures and settings for every kind of test."""
+"""Fixtures and Hypothesis settings that all kinds of tests share."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-# No deadline for an example, because its duration depends on the load of the machine.
+# Hypothesis sets no deadline for an example, because the duration of an example depends on the load of the machine.
 settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-load")
 
 
-# Fixtures that take longer to start than most files take to run, and that load the machine while they exist.
+# Fixtures whose start takes longer than the tests of most files. They also load the machine while they exist.
 _SHARED = ("spark_session", "live_up")
 
 
 class _FilesTogether(LoadFileScheduling):
-    """Runs the tests of a file in one process, and all files that use the same fixture of ``_SHARED`` in one process.
+    """Runs all tests of a file in one process, and all files that use a fixture of ``_SHARED`` in one process.
 
-    Each process makes a fixture once. (Group marks do not reach xdist 3.8 under pytest 9.2.)
+    Such a fixture is therefore created only once. Group marks would do the same, but xdist 3.8 ignores them under
+    pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -39,7 +40,7 @@ def _group(path: str) -> str:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Use ``_FilesTogether`` for ``--dist loadfile`` (``make test``), and xdist's schedulers for the other modes."""
+    """Use ``_FilesTogether`` for ``--dist loadfile`` (``make test``), and a scheduler of xdist for every other mode."""
     return _FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -50,7 +51,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """Restore logging after a test: a role started in it configures logging to a stream that ends with the test."""
+    """Restore the logging configuration after each test.
+
+    A role that a test starts configures logging to a stream, and this stream is closed after the test.
+    """
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     yield

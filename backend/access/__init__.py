@@ -1,1 +1,1 @@
-"""What the access control of the API and of the live runtime share: a limit on guesses, and signed sessions."""
+"""Access control shared by the API and the live runtime: a limit on token guesses, and signed login sessions."""

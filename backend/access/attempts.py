@@ -1,8 +1,9 @@
-"""Limits guesses of the token: an address that has sent many different wrong tokens is refused for a time.
+"""Limits guesses of the access token: an address that sent too many different wrong tokens is refused for a time.
 
-Only *different* tokens count, so a script that keeps sending an old token does not lock out other users behind the
-same proxy. The tokens are kept as keyed digests. Each process counts separately; the length of the token is the main
-protection against guessing.
+The callers compare a token first and ask this module only about wrong ones, so the right token is never refused.
+Only *different* tokens count. So a script that keeps sending one outdated token does not lock out other users behind
+the same proxy. The wrong tokens are stored as keyed digests. Each process counts separately. The main protection
+against guessing is the length of the token.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ _ADDRESSES_MAX = 4096
 
 
 class Attempts:
-    """The wrong tokens of the last minute, by address."""
+    """Keeps the wrong tokens of the last minute for each address, and refuses an address that sent too many."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._salt = secrets.token_bytes(16)
-        # Address -> digest of a token -> time, oldest first.
+        # For each address: the digests of its wrong tokens with the time of each, oldest first.
         self._wrong: OrderedDict[str, OrderedDict[bytes, float]] = OrderedDict()
 
     def wait_s(self, address: str) -> int:
-        """Seconds for which the address is refused; 0 if it is not."""
+        """Return how many seconds the address is still refused, or 0 if the address may try."""
         tried = self._recent(_network(address))
         if len(tried) < WRONG_MAX:
             return 0
         return max(1, math.ceil(next(iter(tried.values())) + WINDOW_S - self._monotonic()))
 
     def note_wrong(self, address: str, given: str) -> None:
-        """Record a wrong token from the address."""
+        """Record that the address sent the wrong token ``given``."""
         network = _network(address)
         tried = self._recent(network)
         digest = hashlib.blake2b(given.encode(), digest_size=8, key=self._salt).digest()
@@ -56,7 +57,10 @@ class Attempts:
 
 
 def _network(address: str) -> str:
-    """The address itself, or the /64 network of an IPv6 address, which belongs to one subscriber."""
+    """Return the key under which the guesses of an address are counted.
+
+    It is the address itself or, for IPv6, the /64 network, which belongs to one subscriber.
+    """
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,17 +1,19 @@
-"""Floor 2: recommends settings from the evidence on a job. Pure: no clock, no network, no store.
+"""Recommends checkpoint settings from the evidence about a job.
 
-* ``thresholds``       the numbers that the rules compare with, and the reason for each
-* ``advice``           recommendations with predictions, or reasons for giving none
+Pure: no clock, no network, no store. Import layer 2 (see README).
+
+* ``thresholds``       the limits that the rules apply, and the reason for each
+* ``advice``           the result: recommendations with predictions, or reasons for giving none
 * ``situation``        the facts of one job that all rules use, computed once
-* ``replay``           the recorded checkpoints recomputed under each candidate
-* ``checkpoint_mode``  R-UC: aligned or unaligned
-* ``mode_evidence``    the rows of evidence for the mode
-* ``aligned_timeout``  R-AT: the age at which a checkpoint may become unaligned
-* ``in_flight``        R-CAP: how much in-flight data a checkpoint may carry
-* ``engine_settings``  names of settings for each engine and version
-* ``sentences``        risks, limits and conditions in words
-* ``recommending``     applies the rules
-* ``lifecycle``        the states of a recommendation after it is given
+* ``replay``           the recorded checkpoints recomputed under each candidate setting
+* ``checkpoint_mode``  rules R-UC: aligned or unaligned
+* ``mode_evidence``    the rows of evidence for advice on the mode
+* ``aligned_timeout``  rules R-AT: the age at which an aligned checkpoint becomes unaligned
+* ``in_flight``        rules R-CAP: how much in-flight data a checkpoint may persist
+* ``engine_settings``  names of settings for each engine
+* ``sentences``        texts of risks, limits and conditions
+* ``recommending``     applies the rules to a job
+* ``lifecycle``        the states of a recommendation after it is first made
 """
 
 from backend.advisor.recommending import advise

@@ -1,7 +1,7 @@
-"""The advisor's answer: recommendations with evidence and predictions, or reasons for giving none.
+"""The result of the advisor: recommendations with evidence and predictions, or the reasons for giving none.
 
-Invariants: every prediction has an interval and names its method; a value that is missing is None, never a number. A
-recommendation proposes only what its engine can do. Durations are milliseconds, sizes bytes.
+Invariants: every prediction has an interval and names its method. A missing value is None, never a number. A
+recommendation proposes only what its engine can do. Durations are in milliseconds, sizes in bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNITS = {Metric.DURATION: "ms", Metric.PERSISTED: "bytes", Metric.EXPIRED: "rati
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An expected value, and the smallest and largest values that the model allows."""
+    """An expected value, with the smallest and the largest value that the model allows."""
 
     value: float
     low: float
@@ -28,10 +28,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One predicted change, of the median over the next checkpoints (for ``EXPIRED``: of their share).
+    """The predicted change of one metric.
 
-    ``before`` was measured on the last checkpoints. ``is_before_at_least``: their timeout cut them off, so that the
-    true value is larger.
+    The prediction is for the median over the next checkpoints; for ``EXPIRED``, it is for the share of them that
+    expire. ``before`` is the value measured on the last checkpoints. ``is_before_at_least`` means that the checkpoint
+    timeout cut these checkpoints off, so that the true value is larger than ``before``.
     """
 
     metric: Metric
@@ -45,7 +46,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """A statement that a person can check, with its value, checkpoints, vertex, subtasks and time window."""
+    """A fact that a person can check, with its value, checkpoints, vertex, subtasks and time window."""
 
     statement: str
     metric: str
@@ -61,7 +62,10 @@ class EvidenceRow:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The settings that a recommendation is about, as an engine reports them; None means not part of it."""
+    """The settings that a recommendation is about, with their current or their proposed values.
+
+    None means that the recommendation is not about the setting, or that the setting has no value.
+    """
 
     mode: Mode | None = None
     aligned_timeout_ms: int | None = None
@@ -71,7 +75,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to take checkpoints, and its effect on the recorded checkpoints by replay."""
+    """A mode with its aligned timeout, and the effect it would have had on the recorded checkpoints (by replay)."""
 
     mode: Mode
     aligned_timeout_ms: int | None
@@ -84,7 +88,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of the configuration diff; ``current`` is None if the engine does not report the current value."""
+    """One changed line of the configuration; ``current`` is None if the engine does not report the current value."""
 
     key: str
     current: str | None
@@ -95,7 +99,8 @@ class Change:
 class HowTo:
     """How to make the change on this engine, and how to undo it.
 
-    ``patch`` and ``rollback_patch`` are request bodies for an engine that changes settings while it runs, else empty.
+    ``patch`` and ``rollback_patch`` are bodies of PATCH requests for an engine that can change the settings of a
+    running job. For other engines they are empty.
     """
 
     file: str
@@ -108,7 +113,7 @@ class HowTo:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """A condition that must hold before the change; ``is_met`` is None if it cannot be read."""
+    """A condition that must hold before the change is made; ``is_met`` is None if the advisor cannot check it."""
 
     text: str
     is_met: bool | None
@@ -116,7 +121,7 @@ class Precondition:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """One change to make, with everything needed to judge it."""
+    """One recommended change, with the evidence, predictions, conditions and risks that a person needs to judge it."""
 
     topic: Topic
     rules: tuple[str, ...]
@@ -139,14 +144,17 @@ class Recommendation:
 
     @property
     def kind(self) -> str:
-        """The proposal without its numbers; two recommendations of the same kind are the same advice."""
+        """The topic and the proposed mode, without numbers such as a timeout.
+
+        Recommendations of the same kind count as the same advice.
+        """
         mode = self.proposed.mode.value if self.proposed.mode is not None else "same-mode"
         return f"{self.topic.value}/{mode}"
 
 
 @dataclass(frozen=True, slots=True)
 class NoAdvice:
-    """The reason for giving no recommendation on a topic, and the rule that decided it."""
+    """The reason for giving no recommendation on a topic, and the rule from which the reason follows."""
 
     topic: Topic
     rule: str
@@ -158,7 +166,7 @@ class NoAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Recommendations for a job, and the reasons for giving none on the other topics."""
+    """The recommendations for a job, and for every other topic the reason for giving none."""
 
     recommendations: tuple[Recommendation, ...]
     silences: tuple[NoAdvice, ...]
@@ -166,6 +174,6 @@ class Advice:
 
 
 def recommendation_id(job_id: str, kind: str, began_at: datetime) -> str:
-    """The id of a card, from the job, the kind of the recommendation and the instant it was first given."""
+    """Return the id of a recommendation: a hash of the job, the kind of recommendation and when it was first made."""
     text = f"{job_id}\n{kind}\n{began_at.isoformat()}"
     return "a" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

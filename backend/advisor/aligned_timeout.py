@@ -1,9 +1,10 @@
-"""R-AT: the age, counted from the trigger, at which an aligned checkpoint becomes unaligned.
+"""Chooses the aligned timeout: the age at which an aligned checkpoint becomes unaligned (rules R-AT).
 
-R-AT-1 is the lower bound, from the travel time of healthy barriers. R-AT-2 is the upper bound, from interval and
-checkpoint timeout. R-AT-3 picks a value between them by replay. R-AT-4 is for bounds that cross. R-AT-5 notes that the
-clock starts at the trigger, not at each exchange; R-AT-6 that 0 is always unaligned. Engines: Flink from 1.14, the
-reference runtime.
+The age counts from the trigger. R-AT-1 gives the lower bound of the timeout, from the travel time of healthy barriers.
+R-AT-2 gives the upper bound, from the checkpoint interval and the checkpoint timeout. R-AT-3 picks a value between the
+bounds by replay. R-AT-4 applies if the lower bound is above the upper bound. R-AT-5 notes that the timeout counts from
+the trigger, and not again at each exchange. R-AT-6 notes that a timeout of 0 makes every checkpoint unaligned. The
+setting exists in Flink from 1.14 and in the reference runtime.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from backend.domain.verdict import Basis
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The range of useful timeouts; ``high_ms`` is None if no setting bounds it."""
+    """The range of useful timeouts in milliseconds; ``high_ms`` is None if no setting of the job bounds it."""
 
     low_ms: float
     high_ms: float | None
@@ -35,13 +36,16 @@ class Bounds:
 
     @property
     def is_crossed(self) -> bool:
-        """Whether no value satisfies both bounds (R-AT-4)."""
+        """Whether no rounded timeout satisfies both bounds (R-AT-4)."""
         return self.high_ms is not None and nice_ms(self.low_ms) > self.high_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The proposed timeout, the rules behind it and its replay; ``reasons`` are rows of evidence."""
+    """The proposed timeout, the rules that led to it, and its replay.
+
+    ``considered`` has the replays of all candidates. ``reasons`` are rows of evidence.
+    """
 
     timeout_ms: int
     rules: tuple[str, ...]
@@ -51,7 +55,10 @@ class Choice:
 
 
 def nice_ms(value: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50 ... that is at least ``value``, so that small changes keep the advice."""
+    """Return the smallest of 1, 2, 5, 10, 20, 50 ... that is at least ``value``.
+
+    Rounding keeps the advice the same when the measured values change a little.
+    """
     step = 1
     while True:
         for factor in (1, 2, 5):
@@ -61,7 +68,10 @@ def nice_ms(value: float) -> int:
 
 
 def bounds(known: Situation, overtaking_ms: float) -> Bounds:
-    """R-AT-1 and R-AT-2; ``overtaking_ms`` is the duration of an unaligned checkpoint (CM-4)."""
+    """Return the lower bound (R-AT-1) and the upper bound (R-AT-2) of the aligned timeout.
+
+    ``overtaking_ms`` is the duration of an unaligned checkpoint (CM-4).
+    """
     healthy = [r.travel_ms for r in known.healthy if r.travel_ms is not None]
     travel = quantile(healthy, 0.99)
     low = HEALTHY_TRAVEL_FACTOR * max(HEALTHY_TRAVEL_MIN_MS if travel is None else travel, 1.0)
@@ -75,7 +85,12 @@ def bounds(known: Situation, overtaking_ms: float) -> Bounds:
 
 
 def choose(known: Situation, recordings: Recordings) -> Choice | None:
-    """The timeout with the least delay and writing, by replay; None if the queues are not known or no value fits."""
+    """Choose the aligned timeout with the lowest cost in the replay: delay plus time to write in-flight data.
+
+    If the bounds cross, or if the engine has no aligned timeout, the choice is 0 (always unaligned), provided that
+    every aligned checkpoint takes longer than the lower bound. Return None if the queues are not known, or if no
+    timeout fits.
+    """
     at_once = recordings.replay(0)
     if at_once is None:
         return None
@@ -96,15 +111,17 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
 
 
 def healthy_but_unaligned(known: Situation) -> tuple[int, tuple[int, ...]] | None:
-    """R-AT-1 violated: the timeout is below the travel time of healthy barriers, so healthy checkpoints persist data.
+    """Check whether the aligned timeout is so short that healthy checkpoints persist data (R-AT-1 violated).
 
-    Returns the timeout that is needed and the checkpoints that persisted data; None if R-AT-1 holds.
+    Return the timeout that is needed, and the ids of the healthy checkpoints that persisted data. Return None if the
+    timeout is long enough, if too few healthy checkpoints persisted data, or if the bounds cross.
     """
     timeout_ms, healthy = known.aligned_timeout_ms, known.healthy
     if not timeout_ms or len(healthy) < 5:
         return None
     switched = [r for r in healthy if r.persisted_bytes]
-    # An aligned checkpoint would have taken longer: the recorded travel time is a lower bound.
+    # In checkpoints that became unaligned, barriers travelled faster than aligned ones would. So this limit is only a
+    # lower bound of the timeout that is needed.
     limit = bounds(known, 0.0)
     if len(switched) * 5 < len(healthy) or limit.low_ms <= timeout_ms or limit.is_crossed:
         return None
@@ -138,12 +155,12 @@ def _grid(limit: Bounds) -> list[int]:
 
 
 def _cost(known: Situation, r: Replay) -> float:
-    """Milliseconds of delay plus milliseconds to write the persisted bytes."""
+    """Return the cost of a candidate: milliseconds of delay plus milliseconds to write the persisted bytes."""
     return r.duration_ms.value + r.persisted_bytes.value / (known.store_bytes_per_ms or WRITE_BYTES_PER_MS)
 
 
 def _depth(known: Situation) -> int:
-    """The largest number of exchanges between a source and a vertex."""
+    """Return the largest number of exchanges between a source and a vertex."""
     topology = known.evidence.topology
     depth: dict[str, int] = {}
     for vertex in topology.vertices:

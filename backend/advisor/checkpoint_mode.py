@@ -1,9 +1,9 @@
-"""R-UC: whether checkpoints should be aligned or unaligned, or the reason for giving no advice on it.
+"""Recommends aligned or unaligned checkpoints, or gives the reason for no advice on the mode (rules R-UC).
 
-Unaligned checkpoints help if barriers wait behind queued data and writing that data is faster than waiting (R-UC-1,
-CM-6). They do not help if the store is the bottleneck (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5), a
-subtask that fails, or an exchange at which barriers cannot overtake (R-UC-7). Healthy checkpoints need no change
-(R-UC-12). The rule applies to engines that have unaligned checkpoints.
+Unaligned checkpoints help if barriers wait behind queued data, and if writing this data takes less time than waiting
+(R-UC-1, CM-6). They do not help if the problem is the store (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5),
+a subtask that fails, or an exchange at which barriers cannot overtake data (R-UC-7). Healthy checkpoints need no
+change (R-UC-12). The rules apply only to engines that have unaligned checkpoints.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SURE_READINGS = 4
 
 
 def advise_mode(known: Situation) -> Recommendation | NoAdvice:
-    """The mode for checkpoints, or the reason for giving no advice on it."""
+    """Recommend a checkpoint mode, or return the reason for giving no advice on it."""
     held_back = _not_about_the_mode(known)
     if held_back is not None:
         return held_back
@@ -286,7 +286,10 @@ def _expected(known: Situation, chosen: Replay) -> tuple[Expected, ...]:
 
 
 def restore_ms(known: Situation, persisted: Interval) -> Interval | None:
-    """CM-7: the time to read in-flight data and process it at the rate of the slowest vertex; None without rates."""
+    """Return the time to read the in-flight data and to process it at the rate of the slowest vertex (CM-7).
+
+    Return None if no rate is known.
+    """
     if not known.drain_bytes_per_ms:
         return None
     speed = min(known.drain_bytes_per_ms.values())
@@ -306,7 +309,10 @@ def _candidates(known: Situation, natural: Replay, choice: Choice) -> tuple[Cand
 
 
 def _not_overtaken(known: Situation) -> VertexId | None:
-    """R-UC-7: the vertex with the longest queue, if barriers cannot overtake at one of its inputs."""
+    """Return the vertex to which the barrier took longest, if barriers cannot overtake data at one of its inputs.
+
+    This is rule R-UC-7. Return None if barriers can overtake there, or if there is no real queue.
+    """
     topology = known.evidence.topology
     found = hops(topology, [(r.phases, round(r.duration_ms)) for r in known.slow if r.phases])
     longest = max(found, key=lambda h: h.longest_ms, default=None)

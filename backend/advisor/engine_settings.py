@@ -1,7 +1,7 @@
-"""A change of settings in the engine's own keys: its diff, the body of a PATCH, and the rollback.
+"""Writes a change of settings in the engine's own keys: the changed lines, the body of a PATCH, and the rollback.
 
-An engine that cannot change settings of a running job reads them when a job starts, so a change needs a restart of the
-job; a change of the network memory needs a restart of the task managers.
+An engine that cannot change the settings of a running job reads them when a job starts. A change then needs a restart
+of the job. A change of the network memory needs a restart of the task managers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ _UNLIMITED = "unlimited"
 
 
 def changes_of(engine: EngineCapabilities, current: Setting, proposed: Setting) -> tuple[Change, ...]:
-    """The changed settings, one line each; unchanged settings are left out."""
+    """Return one ``Change`` for each engine setting that must change to get from ``current`` to ``proposed``.
+
+    A mode or timeout that stays the same is left out.
+    """
     found: list[Change] = []
     if proposed.mode is not None:
         found += _mode_changes(engine, current, proposed)
@@ -29,7 +32,7 @@ def changes_of(engine: EngineCapabilities, current: Setting, proposed: Setting) 
 
 
 def how_to(engine: EngineCapabilities, changes: tuple[Change, ...]) -> HowTo:
-    """The lines of the change, the file they belong to, and the rollback."""
+    """Return the configuration lines of the changes, the file for these lines, and the lines of the rollback."""
     lines = tuple(f"{c.key}: {c.proposed}" for c in changes)
     back = tuple(f"{c.key}: {c.current}" if c.current is not None else f"# remove {c.key}" for c in changes)
     if engine.can_apply_settings_live:
@@ -60,6 +63,7 @@ def _mode_changes(engine: EngineCapabilities, current: Setting, proposed: Settin
     if is_on and proposed.aligned_timeout_ms is not None and keys.aligned_timeout is not None:
         before = current.aligned_timeout_ms
         if before != proposed.aligned_timeout_ms or not was_on:
-            # The engine does not report the timeout while unaligned checkpoints are off; its default is 0.
+            # The engine reports no timeout while unaligned checkpoints are off, so the default of 0 is shown as the
+            # old value.
             found.append(Change(keys.aligned_timeout, f"{before or 0} ms", f"{proposed.aligned_timeout_ms} ms"))
     return found

@@ -1,12 +1,14 @@
-"""R-CAP: a limit on the in-flight data of an unaligned checkpoint, from the time to write and restore it.
+"""Limits the in-flight data of an unaligned checkpoint, so that it can be written and restored in time (rules R-CAP).
 
-If the engine has a cap in bytes for each subtask (the reference runtime), the rule proposes a cap. Else it proposes a
-target for buffer debloating (Flink from 1.14), which limits queues by the time they take to drain.
+If the engine has a cap in bytes for each subtask (the reference runtime), the rule proposes a cap. If not, it proposes
+a target for buffer debloating (Flink from 1.14), which limits queues by the time that they take to drain.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.checkpoint_mode import restore_ms
@@ -16,6 +18,7 @@ from backend.advisor.sentences import will_not_cure
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import CAP_WRITE_RATIO, DEBLOAT_MIN_MS, GATE_MIN_BYTES, RESTORE_BUDGET_MS
 from backend.analysis import sentences as say
+from backend.analysis.arrays import highest_of, known_of
 from backend.analysis.statistics import median, quantile
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
@@ -23,7 +26,12 @@ from backend.domain.verdict import Basis, Confidence
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """In-flight data of checkpoints now: p95 of a subtask, the total, and the times to write and restore it."""
+    """The in-flight data of the recorded checkpoints, and the time needed to write and to restore this data.
+
+    ``subtask_bytes`` is the 95th percentile over the subtasks that persisted data, and ``total_bytes`` is the median
+    over the checkpoints that did. The times are for ``total_bytes``; ``write_budget_ms`` is the time that writing may
+    take.
+    """
 
     subtask_bytes: float
     total_bytes: float
@@ -34,7 +42,7 @@ class _Load:
 
     @property
     def share(self) -> float:
-        """The share of the data that fits the budgets; 1 if all of it fits."""
+        """The share of the in-flight data that can be written and restored within the allowed times; at most 1."""
         shares = [1.0]
         if self.write_ms and self.write_budget_ms is not None:
             shares.append(self.write_budget_ms / self.write_ms)
@@ -44,7 +52,7 @@ class _Load:
 
 
 def advise_in_flight(known: Situation) -> Recommendation | NoAdvice:
-    """A cap on in-flight data, or the reason for giving no advice on it."""
+    """Recommend a limit on in-flight data, or return the reason for giving no advice on it."""
     if known.mode not in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
         return _silence("checkpoints are aligned and persist no in-flight data")
     load = _load(known)
@@ -61,19 +69,12 @@ def _silence(reason: str) -> NoAdvice:
 
 
 def _load(known: Situation) -> _Load | None:
-    subtasks = [
-        float(p.persisted_bytes)
-        for r in known.recorded
-        for rows in r.phases.values()
-        for p in rows
-        if p.persisted_bytes
-    ]
+    each = [[known_of(rows.persisted_bytes) for rows in r.phases.values()] for r in known.recorded if r.phases]
+    subtasks = [v for rows in each for values in rows for v in values[values != 0].tolist()]
     total = median(r.persisted_bytes for r in known.recorded if r.persisted_bytes)
     if not subtasks or not total:
         return None
-    counts = [
-        sum(bool(p.persisted_bytes) for rows in r.phases.values() for p in rows) for r in known.recorded if r.phases
-    ]
+    counts = [sum(int(np.count_nonzero(values)) for values in rows) for rows in each]
     config = known.evidence.config
     limits = []
     if config is not None and config.interval_ms:
@@ -290,7 +291,7 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
 
 def _fit_ratio(known: Situation, cap_bytes: float) -> float:
     most = [
-        max((p.persisted_bytes or 0 for rows in r.phases.values() for p in rows), default=0)
+        max((highest_of(rows.persisted_bytes) or 0.0 for rows in r.phases.values()), default=0.0)
         for r in known.recorded
         if r.phases
     ]
@@ -298,12 +299,12 @@ def _fit_ratio(known: Situation, cap_bytes: float) -> float:
 
 
 def _queue_ms(known: Situation) -> float | None:
-    """Milliseconds that the longest queue takes to drain."""
+    """Return the milliseconds that the longest queue takes to drain, or None if no rate is known."""
     return max(_drain_times(known), default=None)
 
 
 def _wait_ms(known: Situation, share: float) -> float:
-    """Milliseconds that ``share`` of the queues takes to drain, one exchange after the other."""
+    """Return the milliseconds that ``share`` of all queues takes to drain, if they drain one after the other."""
     return share * sum(_drain_times(known))
 
 
@@ -322,7 +323,10 @@ def _drain_times(known: Situation) -> list[float]:
 
 
 def _nice_bytes(value: float) -> int:
-    """The largest of 1, 2, 5, 10, 20, 50 ... that is at most ``value``, so that small changes keep the advice."""
+    """Return the largest of 1, 2, 5, 10, 20, 50 ... that is at most ``value``.
+
+    Rounding keeps the advice the same when the measured values change a little.
+    """
     step = 1
     while step * 10 <= value:
         step *= 10

@@ -1,8 +1,9 @@
-"""The states of a recommendation after it is given: applied, verified against its predictions, rolled back, expired.
+"""The states of a recommendation after it is first made: applied, verified by measurements, rolled back, expired.
 
-A change counts as applied only if the engine itself reports the settings: settings in a job's code override files. The
-functions are pure; ``backend.services`` calls them and stores the result. Invariant: a card only moves forward, and a
-dismissed, expired or rolled back card never moves again.
+A recommendation with its state is called a card. A change counts as applied only if the engine itself reports the
+proposed settings, because settings in a job's code override the settings files. The functions are pure;
+``backend.services`` calls them and stores the result. Invariant: a card only moves forward, and a dismissed, expired
+or rolled back card never moves again.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Checkp
 from backend.domain.failure import FailureReason
 
 EXPIRES_AFTER = timedelta(minutes=10)
-"""A card expires if the rules have not given it for this long; a shorter pause does not end it."""
+"""A card expires if the rules have not made its recommendation for this long. A shorter pause has no effect."""
 
 DISMISSED_FOR = timedelta(days=30)
-"""A dismissed recommendation is not given again for this long, unless the settings change."""
+"""A dismissed recommendation is not made again for this long, unless the settings change."""
 
 ROLLED_BACK_FOR = timedelta(days=1)
-"""The same for a recommendation that was rolled back."""
+"""A recommendation that was rolled back is not made again for this long, unless the settings change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A recommendation as it was given, and its state. Instants are by our clock, not the engine's."""
+    """A recommendation as it was made, with its state. The times are by this service's clock, not the engine's."""
 
     state: AdviceState
     created_at: datetime
@@ -43,10 +44,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The job now. ``settings_since`` is when its current settings were first seen.
+    """What is known about the job when the next state of a card is decided.
 
-    ``checkpoints`` were taken under these settings. ``is_given``: the rules still give the recommendation; if not,
-    ``why_not`` is the reason.
+    ``settings_since`` is when the job's current settings were first seen. ``checkpoints`` were taken under these
+    settings. ``is_given`` means that the rules still make the recommendation. If they do not, ``why_not`` is the
+    reason.
     """
 
     now: datetime
@@ -59,7 +61,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One prediction, and the value measured on the checkpoints after the change."""
+    """One prediction, and the value that was measured on the checkpoints after the change."""
 
     metric: Metric
     predicted: Interval
@@ -74,7 +76,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next state of a card, and the reason."""
+    """A step of a card: its next state, and the reason."""
 
     state: AdviceState
     reason: str
@@ -84,7 +86,7 @@ class Step:
 
 
 def is_in_force(wanted: Setting, config: CheckpointConfig | None) -> bool | None:
-    """Whether the engine reports these settings; None if it does not report them at all."""
+    """Return whether the engine's settings equal those in ``wanted``, or None if the engine does not report them."""
     if config is None or wanted.debloat_target_ms is not None:
         return None
     if wanted.inflight_cap_bytes is not None:
@@ -97,7 +99,7 @@ def is_in_force(wanted: Setting, config: CheckpointConfig | None) -> bool | None
 
 
 def next_step(card: Card, seen: Observed) -> Step | None:
-    """The step that the card takes now; None if it takes none."""
+    """Return the step that moves the card to its next state, or None if the card keeps its state."""
     holds = is_in_force(card.proposed, seen.config)
     if card.state.is_open:
         if holds:
@@ -114,7 +116,11 @@ def next_step(card: Card, seen: Observed) -> Step | None:
 
 
 def is_suppressed(state: AdviceState, decided_at: datetime, before: Setting, now: Setting, at: datetime) -> bool:
-    """Whether an earlier dismissal or rollback of the same kind still prevents the recommendation."""
+    """Return whether an earlier dismissal or rollback of the same kind of advice still prevents the recommendation.
+
+    ``before`` are the settings under which the earlier card was made, ``now`` the current ones. ``at`` is the current
+    time.
+    """
     kept = {AdviceState.DISMISSED: DISMISSED_FOR, AdviceState.ROLLED_BACK: ROLLED_BACK_FOR}.get(state)
     return kept is not None and before == now and at - decided_at < kept
 

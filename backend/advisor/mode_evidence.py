@@ -1,10 +1,13 @@
-"""The evidence for advice on the mode, with its checkpoints, vertices, subtasks and time windows."""
+"""Builds the rows of evidence for advice on the mode, with their checkpoints, vertices, subtasks and time windows."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from backend.advisor.advice import EvidenceRow
 from backend.advisor.situation import Recorded, Situation
 from backend.analysis import sentences as say
+from backend.analysis.arrays import indices_of
 from backend.analysis.statistics import median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
 from backend.domain.ids import VertexId
@@ -12,7 +15,10 @@ from backend.domain.verdict import Basis
 
 
 def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[EvidenceRow, ...]:
-    """Durations, travel time of the barrier, back-pressure, queues and the verdict."""
+    """Return rows for the durations, the travel time of the barrier, the back-pressure, the queues and the verdict.
+
+    ``held_id`` is the most back-pressured vertex, and ``held`` is the ratio of its most back-pressured subtask.
+    """
     slow = known.slow
     late_id, late = _latest(slow)
     ids = tuple(r.id for r in slow)
@@ -66,29 +72,31 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
 
 
 def _latest(slow: tuple[Recorded, ...]) -> tuple[VertexId | None, tuple[int, ...]]:
-    """The vertex that the barrier reached last in the newest slow checkpoint, and its subtasks, latest first."""
+    """Return the vertex that the barrier reached last in the newest slow checkpoint, and its late subtasks.
+
+    The latest subtask comes first. A subtask is late if its barrier took at least half of the longest time.
+    """
     newest = next((r for r in reversed(slow) if r.phases), None)
     if newest is None:
         return None, ()
     ways = {
-        v: {p.subtask: newest.duration_ms if p.travel_ms is None else p.travel_ms for p in rows}
-        for v, rows in newest.phases.items()
+        v: np.where(np.isnan(rows.travel_ms), newest.duration_ms, rows.travel_ms) for v, rows in newest.phases.items()
     }
-    vertex_id = max(ways, key=lambda v: max(ways[v].values(), default=0.0))
-    most = max(ways[vertex_id].values())
-    named = sorted((i for i, w in ways[vertex_id].items() if w >= most / 2), key=lambda i: -ways[vertex_id][i])
-    return vertex_id, tuple(named)
+    vertex_id = max(ways, key=lambda v: ways[v].max(initial=0.0))
+    way = ways[vertex_id]
+    latest_first = np.argsort(-way, kind="stable")
+    return vertex_id, tuple(latest_first[way[latest_first] >= way.max() / 2].tolist())
 
 
 def _held_subtasks(known: Situation, vertex_id: VertexId) -> tuple[int, ...]:
     load = known.case.loads.get(vertex_id)
     if load is None:
         return ()
-    return tuple(i for i, h in enumerate(load.backpressured) if h is not None and h >= BACKPRESSURED_HIGH_RATIO)
+    return indices_of(load.backpressured >= BACKPRESSURED_HIGH_RATIO)
 
 
 def verdict_row(known: Situation) -> EvidenceRow:
-    """The verdict's sentence, with its vertex and subtasks."""
+    """Return the verdict as a row: its sentence, vertex and subtasks."""
     verdict = known.diagnosis.verdict
     return EvidenceRow(
         verdict.sentence,
@@ -101,7 +109,7 @@ def verdict_row(known: Situation) -> EvidenceRow:
 
 
 def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
-    """The time that writing takes, and the speed of the store."""
+    """Return rows for the time that writing takes and for the speed of the store."""
     rows = []
     writing = median(r.own_async_ms for r in known.slow)
     if writing is not None:
@@ -126,7 +134,7 @@ def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
 
 
 def parallelism(known: Situation) -> int:
-    """The parallelism of the vertex that the verdict names."""
+    """Return the parallelism of the vertex that the verdict names."""
     verdict = known.diagnosis.verdict
     vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
     return vertex.parallelism if vertex is not None else len(verdict.subtasks)

@@ -1,4 +1,7 @@
-"""Applies the rules to a job if its engine has the settings, and collects recommendations and reasons for none."""
+"""Applies the advisor's rules to a job, and collects the recommendations and the reasons for giving none.
+
+An engine without unaligned checkpoints gets no advice.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from backend.advisor.advice import Advice, NoAdvice, Recommendation
 from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.analysis import sentences as say
+from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Topic
 from backend.domain.engines import EngineCapabilities
 
 _Rule = Callable[[Situation], Recommendation | NoAdvice]
-# Both need unaligned checkpoints: only these persist in-flight data.
+# Both rules need an engine with unaligned checkpoints, because only these persist in-flight data.
 _RULES: tuple[tuple[Topic, _Rule], ...] = (
     (Topic.MODE, checkpoint_mode.advise_mode),
     (Topic.IN_FLIGHT, in_flight.advise_in_flight),
@@ -23,17 +27,23 @@ _RULES: tuple[tuple[Topic, _Rule], ...] = (
 
 
 def advise(
-    evidence: JobEvidence, *, engine: EngineCapabilities, version: str | None, settings_since: datetime | None = None
+    evidence: JobEvidence,
+    *,
+    engine: EngineCapabilities,
+    version: str | None,
+    settings_since: datetime | None = None,
+    case: Case | None = None,
 ) -> Advice:
-    """Recommendations for a job, from the evidence that its verdict is based on.
+    """Return the recommendations for a job, from the same evidence as its verdict.
 
-    ``version`` is as the engine reports it. ``settings_since`` is when the current settings took effect, if known:
-    earlier checkpoints are left out, because other settings predict nothing.
+    ``version`` is the version that the engine reports. ``settings_since`` is when the current settings took effect, if
+    that is known. Earlier checkpoints are left out, because checkpoints under other settings predict nothing.
+    ``case`` is the case of the job from the same evidence, if the caller has it already.
     """
     if not engine.has_unaligned_checkpoints:
         text = f"{engine.name} has no such setting"
         return Advice((), tuple(NoAdvice(topic, "-", text) for topic, _ in _RULES), 0)
-    known = situation(evidence, engine=engine, version=version, settings_since=settings_since)
+    known = situation(evidence, engine=engine, version=version, settings_since=settings_since, case=case)
     answers = [_asked(known, topic, rule) for topic, rule in _RULES]
     return Advice(
         recommendations=tuple(a for a in answers if isinstance(a, Recommendation)),

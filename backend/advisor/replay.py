@@ -1,17 +1,19 @@
 """Recomputes the recorded checkpoints under each candidate mode (runtime.md, CM-1 to CM-7, R-AT-3).
 
-An aligned barrier waits behind the queued data. An unaligned barrier waits for the current record at each hop, and the
-checkpoint writes the data that it overtook. With an aligned timeout, a checkpoint becomes unaligned if its barriers
-have not arrived by then; the recorded arrival times show how far the barriers were.
+An aligned barrier waits behind the queued data. An unaligned barrier waits at each hop only for the current record,
+and the checkpoint writes the data that the barrier has overtaken. With an aligned timeout, a checkpoint becomes
+unaligned if its barriers have not arrived when the timeout ends. The recorded arrival times show how far the barriers
+were then.
 
-Known errors, which the intervals include: queues and checkpoints are read at different instants, gauges leave out
-buffers in use, and the store's speed is assumed if no upload was measured. An interval spans all recorded checkpoints
-and the extremes of these errors. It holds for the median of the next checkpoints if the load stays the same.
+The intervals include three known errors. Queues and checkpoints are read at different instants. The queue metrics
+leave out buffers in use. The store's speed is assumed if no upload was measured. An interval spans all recorded
+checkpoints and the extremes of these errors. It holds for the median of the next checkpoints, if the load stays the
+same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +32,8 @@ from backend.advisor.thresholds import (
     WRITE_SLOW_BYTES_PER_MS,
     WRITE_SPREAD,
 )
-from backend.analysis.phases import SubtaskPhases
+from backend.analysis.arrays import Flags, Floats, array_of, highest_of
+from backend.analysis.phases import VertexPhases
 from backend.analysis.statistics import highest, median
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
@@ -51,17 +54,17 @@ _STEP_UNKNOWN_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One checkpoint under one candidate: its duration in milliseconds and its persisted bytes."""
+    """One recorded checkpoint under one candidate: its computed duration in milliseconds and its persisted bytes."""
 
     duration_ms: Interval
     persisted_bytes: float
     is_natural: bool
-    """Whether it stays as recorded: aligned, and complete before the timeout."""
+    """Whether the checkpoint stays aligned to its end: it completes before its aligned timeout, or has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """All recorded checkpoints under one candidate."""
+    """All recorded checkpoints recomputed under one candidate."""
 
     mode: Mode
     aligned_timeout_ms: int | None
@@ -71,7 +74,7 @@ class Replay:
     expired_ratio: Interval | None
 
     def candidate(self, *, is_current: bool = False, is_proposed: bool = False) -> Candidate:
-        """The row that the recommendation shows for this candidate."""
+        """Return this replay as the row that the recommendation shows for the candidate."""
         return Candidate(
             mode=self.mode,
             aligned_timeout_ms=self.aligned_timeout_ms,
@@ -84,7 +87,7 @@ class Replay:
 
 
 class Recordings:
-    """The recorded checkpoints of a job, for replay under several candidates."""
+    """The recorded checkpoints of a job, prepared for replay under several candidates."""
 
     def __init__(self, known: Situation) -> None:
         self._known = known
@@ -93,9 +96,10 @@ class Recordings:
         self._late_ms = median(r.travel_ms for r in rows if r.travel_ms is not None) or 0.0
 
     def replay(self, aligned_timeout_ms: int | None) -> Replay | None:
-        """The checkpoints under an aligned timeout (None: barriers never overtake; 0: they overtake at once).
+        """Recompute the checkpoints under an aligned timeout.
 
-        Returns None if the queues, or the subtasks of all checkpoints, are not known.
+        A timeout of None means that barriers never overtake data, and 0 means that they overtake it at once. Return
+        None if the queues are not known, or if no checkpoint has details of its subtasks.
         """
         queues = self._known.queues
         if queues is None or not self._arrivals:
@@ -112,7 +116,11 @@ class Recordings:
 
 
 def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interval:
-    """Milliseconds to write ``total_bytes`` of in-flight data; the subtask with the most has ``most_bytes``."""
+    """Return the milliseconds to write ``total_bytes`` of in-flight data.
+
+    ``most_bytes`` is what the subtask with the most data writes. It determines the time if the store's speed was not
+    measured.
+    """
     speed = known.store_bytes_per_ms
     if speed is not None:
         likely = total_bytes / speed
@@ -125,7 +133,7 @@ def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interva
 
 
 def duration_method(known: Situation) -> str:
-    """How durations were computed, in words."""
+    """Return the text that explains how durations were computed."""
     if known.store_bytes_per_ms is not None:
         store = f"half to twice the measured {known.store_bytes_per_ms / 1000:.1f} MB/s of the store"
     else:
@@ -134,7 +142,7 @@ def duration_method(known: Situation) -> str:
 
 
 def persisted_method(known: Situation) -> str:
-    """How persisted bytes were computed, in words."""
+    """Return the text that explains how persisted bytes were computed."""
     readings = known.queues.reading_count if known.queues is not None else 0
     many = "one reading" if readings == 1 else f"{readings} readings"
     return PERSISTED_METHOD.format(count=len(known.recorded), readings=many)
@@ -179,32 +187,37 @@ def _outcome(known: Situation, arrivals: _Arrivals, timeout_ms: int | None, late
     if is_natural and not arrivals.is_guessed:
         return Outcome(Interval(natural, natural, natural), 0.0, is_natural=True)
     if timeout_ms is None or is_natural:
-        # The timeout cut it off: its duration is a lower bound, and twice the time to drain the queues an upper one.
+        # The checkpoint expired or became unaligned, so ``natural`` is an estimate. The recorded duration is the
+        # lower bound of the interval, and twice the estimate is the upper bound.
         return Outcome(Interval(natural, r.duration_ms, 2.0 * natural), 0.0, is_natural=True)
     overtaken = arrivals.overtaken(timeout_ms)
-    # The queues were read while barriers were late; a checkpoint with an earlier barrier met shorter queues.
+    # The queues were read while barriers were late. If this checkpoint's barriers were earlier, its queues were
+    # shorter.
     scale = min(1.0, (r.travel_ms or late_ms) / late_ms) if late_ms > 0 else 1.0
-    persisted = scale * sum(overtaken.values())
-    most = scale * max(overtaken.values(), default=0.0)
+    persisted = scale * sum(float(row.sum()) for row in overtaken)
+    most = scale * max((float(row.max(initial=0.0)) for row in overtaken), default=0.0)
     overtaking = _unaligned(known, r, write_ms(known, persisted, most))
     shifted = Interval(*(v + timeout_ms for v in (overtaking.value, overtaking.low, overtaking.high)))
     return Outcome(shifted, persisted, is_natural=False)
 
 
 def _unaligned(known: Situation, r: Recorded, written: Interval) -> Interval:
-    """CM-4: the barrier's time past the queues, the snapshot, and the time to write the overtaken data."""
+    """Return the duration of an unaligned checkpoint: barrier travel, snapshot, writing overtaken data (CM-4)."""
     hops, steps = _longest_way(known)
     source = r.source_delay_ms or 0.0
     own = (r.sync_ms or 0.0) + (r.own_async_ms or 0.0)
     return Interval(
         source + hops * _HOP_MS[1] + steps + own + written.value,
-        hops * _HOP_MS[0] + STEP_LOW_FACTOR * steps * 0.5 + own * 0.5 + written.low,
+        hops * _HOP_MS[0] + STEP_LOW_FACTOR * steps + own * 0.5 + written.low,
         source + hops * _HOP_MS[2] + STEP_HIGH_FACTOR * steps + own + written.high + NOISE_MS,
     )
 
 
 def _longest_way(known: Situation) -> tuple[int, float]:
-    """The path with the longest record times: its number of exchanges, and the sum of these times in milliseconds."""
+    """Find the path from a source that takes longest if each vertex on it processes one record.
+
+    Return the number of exchanges on this path, and the sum of the record times in milliseconds.
+    """
     topology = known.evidence.topology
     best: dict[VertexId, tuple[float, int]] = {}
     for vertex in topology.vertices:
@@ -219,9 +232,10 @@ def _longest_way(known: Situation) -> tuple[int, float]:
 
 
 class _Arrivals:
-    """When the barrier would have reached each subtask of one recorded checkpoint, if it had stayed aligned.
+    """The times at which the barriers of a recorded checkpoint reach each subtask if the checkpoint stays aligned.
 
-    If the checkpoint was cut off or became unaligned, the rest is estimated from the drain time of the queues.
+    If the checkpoint expired or became unaligned, the missing times are estimated from the time that the queues take
+    to drain.
     """
 
     def __init__(self, known: Situation, queues: Queues, r: Recorded) -> None:
@@ -229,8 +243,9 @@ class _Arrivals:
         self._queues = queues
         self.recorded = r
         self.is_guessed = False
-        self.first: dict[VertexId, list[float]] = {}
-        self.last: dict[VertexId, list[float]] = {}
+        self.first: dict[VertexId, Floats] = {}
+        self.last: dict[VertexId, Floats] = {}
+        self._exchanges: dict[tuple[VertexId, VertexId], _Exchange] = {}
         for vertex in known.evidence.topology.vertices:
             phases = r.phases.get(vertex.id)
             if phases:
@@ -238,36 +253,31 @@ class _Arrivals:
 
     @property
     def duration_ms(self) -> float:
-        """The duration of the checkpoint if it had stayed aligned."""
+        """The duration that the checkpoint would have had if it had stayed aligned."""
         if not self.is_guessed:
             return self.recorded.duration_ms
-        travel = highest(v for row in self.last.values() for v in row) or 0.0
+        travel = highest(highest_of(row) for row in self.last.values()) or 0.0
         return max(
             self.recorded.duration_ms, travel + (self.recorded.sync_ms or 0.0) + (self.recorded.own_async_ms or 0.0)
         )
 
-    def _add(self, vertex_id: VertexId, phases: Sequence[SubtaskPhases]) -> None:
-        sent = (
-            highest(v for u in self._known.evidence.topology.upstream(vertex_id) for v in self.last.get(u, ())) or 0.0
-        )
-        drained = sent + self._drain_ms(vertex_id)
-        first: list[float] = []
-        last: list[float] = []
-        for p in phases:
-            begin, end = p.first_barrier_ms, p.travel_ms
-            if end is None or self._is_overtaken(end):
-                self.is_guessed = True
-                end_ms = max(self.recorded.duration_ms if end is None else float(end), drained)
-                first.append(end_ms if begin is None or self._is_overtaken(begin) else float(begin))
-                last.append(end_ms)
-            else:
-                first.append(float(begin if begin is not None else end))
-                last.append(float(end))
-        self.first[vertex_id], self.last[vertex_id] = first, last
+    def _add(self, vertex_id: VertexId, phases: VertexPhases) -> None:
+        above = [self.last[u] for u in self._known.evidence.topology.upstream(vertex_id) if u in self.last]
+        drained = (highest(map(highest_of, above)) or 0.0) + self._drain_ms(vertex_id)
+        begin, end = phases.first_barrier_ms, phases.travel_ms
+        is_guess = np.isnan(end) | self._is_overtaken(end)
+        guess = np.maximum(np.where(np.isnan(end), self.recorded.duration_ms, end), drained)
+        self.is_guessed |= bool(is_guess.any())
+        self.last[vertex_id] = last = np.where(is_guess, guess, end)
+        has_no_begin = np.isnan(begin) | (is_guess & self._is_overtaken(begin))
+        self.first[vertex_id] = np.where(has_no_begin, last, begin)
 
-    def _is_overtaken(self, arrived_ms: float) -> bool:
+    def _is_overtaken(self, arrived_ms: Floats) -> Flags:
         timeout_ms = self._known.aligned_timeout_ms
-        return timeout_ms is not None and bool(self.recorded.persisted_bytes) and arrived_ms >= timeout_ms
+        if timeout_ms is None or not self.recorded.persisted_bytes:
+            return np.zeros(arrived_ms.shape, dtype=np.bool_)
+        found: Flags = arrived_ms >= timeout_ms
+        return found
 
     def _drain_ms(self, vertex_id: VertexId) -> float:
         speed = self._known.drain_bytes_per_ms.get(vertex_id)
@@ -277,39 +287,83 @@ class _Arrivals:
         queued = sum(sum(self._queues.out_bytes.get(u, ())) for u in above)
         return (queued + sum(self._queues.in_bytes.get(vertex_id, ()))) / speed
 
-    def overtaken(self, at_ms: float) -> Mapping[tuple[VertexId, int], float]:
-        """Bytes still queued before the barrier ``at_ms`` after the trigger, by the subtask that writes them."""
-        found: dict[tuple[VertexId, int], float] = {}
+    def overtaken(self, at_ms: float) -> list[Floats]:
+        """Return the bytes still queued in front of the barrier ``at_ms`` milliseconds after the trigger.
+
+        The result has one array for each vertex, with the bytes that each subtask writes.
+        """
         topology = self._known.evidence.topology
+        found: list[Floats] = []
         for vertex in topology.vertices:
+            out_bytes = array_of(self._queues.out_bytes.get(vertex.id, ()))
+            in_bytes = array_of(self._queues.in_bytes.get(vertex.id, ()))
             below = [w for w in topology.downstream(vertex.id) if w in self.last]
-            for i, queued in enumerate(self._queues.out_bytes.get(vertex.id, ())):
-                left = [self._left(vertex.id, i, w, at_ms) for w in below]
-                found[vertex.id, i] = queued * sum(left) / len(left) if left else 0.0
             above = [u for u in topology.upstream(vertex.id) if u in self.last]
-            for i, queued in enumerate(self._queues.in_bytes.get(vertex.id, ())):
-                if above and queued and vertex.id in self.last:
-                    part = self._left(above[0], 0, vertex.id, at_ms)
-                    found[vertex.id, i] = found.get((vertex.id, i), 0.0) + queued * part
+            own = np.zeros(max(out_bytes.size, in_bytes.size))
+            if below and out_bytes.any():
+                left = [self._left(vertex.id, w, at_ms)[: out_bytes.size] for w in below]
+                own[: out_bytes.size] = out_bytes * sum(left) / len(left)
+            if above and vertex.id in self.last and in_bytes.any():
+                own[: in_bytes.size] += in_bytes * self._left(above[0], vertex.id, at_ms)[0]
+            found.append(own)
         return found
 
-    def _left(self, sender: VertexId, subtask: int, vertex_id: VertexId, at_ms: float) -> float:
-        """The share of a sender's queue that is still before its barriers, over all its receivers.
+    def _left(self, sender: VertexId, receiver: VertexId, at_ms: float) -> Floats:
+        """Return the share of each sender's queue that is still in front of its barriers, over all its receivers.
 
-        A channel's part of the queue is the data that its receiver reads until the barrier arrives, at a constant
-        rate. The engine does not report the last channel: the one from the latest sender is assumed.
+        The result has a value for each subtask of the vertex ``sender``. If the receivers read nothing in front of the
+        barriers, the share is 0.
         """
-        row = self.last[sender]
-        sent = row[subtask] if subtask < len(row) else 0.0
-        if at_ms <= sent:
-            return 1.0
-        first, last = np.asarray(self.first[vertex_id]), np.asarray(self.last[vertex_id])
-        arrived = last if sent >= max(row, default=0.0) else np.maximum(first, sent)
-        way = np.maximum(arrived - sent, 0.0)
-        intake = np.asarray(self._known.intake_bytes_per_ms.get(vertex_id, ()))
-        size = way * intake if len(intake) == len(way) and intake.sum() > 0 else way
-        total = float(size.sum())
-        if total <= 0:
-            return 0.0
-        part = np.clip((arrived - at_ms) / np.where(way > 0, way, 1.0), 0.0, 1.0)
-        return float((size * part).sum()) / total
+        exchange = self._exchange(sender, receiver)
+        last, first = (
+            float((exchange.rates * np.maximum(arrived - at_ms, 0.0)).sum())
+            for arrived in (self.last[receiver], self.first[receiver])
+        )
+        rest = np.where(exchange.is_latest, last, first)
+        shares = np.divide(rest, exchange.whole, out=np.zeros_like(rest), where=exchange.whole > 0.0)
+        return np.where(at_ms <= exchange.sent_ms, 1.0, np.minimum(shares, 1.0))
+
+    def _exchange(self, sender: VertexId, receiver: VertexId) -> _Exchange:
+        found = self._exchanges.get((sender, receiver))
+        if found is None:
+            row = self.last[sender]
+            sent = np.zeros(max(row.size, len(self._queues.out_bytes.get(sender, ()))))
+            sent[: row.size] = row
+            first, last = self.first[receiver], self.last[receiver]
+            intake = array_of(self._known.intake_bytes_per_ms.get(receiver, ()))
+            rates = intake if intake.size == last.size and intake.sum() > 0 else np.ones(last.size)
+            is_latest = sent >= row.max()
+            whole = np.where(is_latest, _read_bytes(last, rates, sent), _read_bytes(first, rates, sent))
+            found = self._exchanges[sender, receiver] = _Exchange(sent, is_latest, rates, whole)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Exchange:
+    """The channels from all subtasks of one vertex to all subtasks of another vertex.
+
+    Each channel's part of a sender's queue is estimated from the data that its receiver reads until the barrier
+    arrives, at a constant rate. The engine does not report which channel delivered its barrier last. It is assumed to
+    be the channel of the latest sender.
+
+    ``sent_ms`` is when each sender forwards its barrier. ``rates`` are the bytes per millisecond that each receiver
+    reads, or 1 for all of them if they are not known. ``whole`` is what all receivers read of each sender's queue.
+    """
+
+    sent_ms: Floats
+    is_latest: Flags
+    rates: Floats
+    whole: Floats
+
+
+def _read_bytes(arrived_ms: Floats, rates: Floats, sent_ms: Floats) -> Floats:
+    """Return, for each sender, what all receivers read from ``sent_ms`` until the arrival of their barriers.
+
+    The work grows with the senders plus the receivers, and not with the channels between them.
+    """
+    order = np.argsort(arrived_ms)
+    arrived, rate = arrived_ms[order], rates[order]
+    # At index i: the sums over the receivers from the i-th earliest arrival on.
+    rate_sums, sums = (np.append(np.cumsum(row[::-1])[::-1], 0.0) for row in (rate, rate * arrived))
+    later = np.searchsorted(arrived, sent_ms, side="right")
+    return np.asarray(sums[later] - sent_ms * rate_sums[later])

@@ -1,4 +1,4 @@
-"""Risks, limits and conditions of advice in words, and which of them apply."""
+"""Writes the risks, limits and conditions of advice in words, and chooses the ones that apply to the job."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from backend.domain.verdict import VerdictKind
 
 
 def ms_span(value: Interval) -> str:
-    """``240 ms (110 ms to 380 ms)``."""
+    """Return a duration with its interval, such as ``240 ms (110 ms to 380 ms)``."""
     return f"{say.duration(value.value)} ({say.duration(value.low)} to {say.duration(value.high)})"
 
 
 def bytes_span(value: Interval) -> str:
-    """``3.3 MB (2.4 MB to 4.4 MB)``."""
+    """Return a size with its interval, such as ``3.3 MB (2.4 MB to 4.4 MB)``."""
     return f"{say.size(value.value)} ({say.size(value.low)} to {say.size(value.high)})"
 
 
 def unaligned_preconditions(known: Situation) -> tuple[Precondition, ...]:
-    """The conditions for unaligned checkpoints (R-UC-10)."""
+    """Return the conditions that must hold before unaligned checkpoints are enabled (R-UC-10)."""
     config = known.evidence.config
     concurrent = config.max_concurrent if config is not None else None
     is_one = None if concurrent is None else concurrent == 1
@@ -33,7 +33,7 @@ def unaligned_preconditions(known: Situation) -> tuple[Precondition, ...]:
 
 
 def unaligned_risks(known: Situation, persisted: Interval, restore: Interval | None) -> tuple[str, ...]:
-    """Costs and risks of unaligned checkpoints (CM-7, GR-2, GR-4, SV-1, RC-9)."""
+    """Return the costs and risks of unaligned checkpoints (CM-7, GR-2, GR-4, SV-1, RC-9)."""
     config = known.evidence.config
     every_ms = config.interval_ms if config is not None else None
     hourly = f", up to {say.size(persisted.high * 3_600_000 / every_ms)} an hour" if every_ms else ""
@@ -52,7 +52,7 @@ def unaligned_risks(known: Situation, persisted: Interval, restore: Interval | N
 
 
 def will_not_cure(known: Situation) -> tuple[str, ...]:
-    """Problems that remain in every mode (R-UC-3, R-UC-4)."""
+    """Return the problems that remain in every checkpoint mode (R-UC-3, R-UC-4)."""
     verdict = known.diagnosis.verdict
     where = ""
     if verdict.vertex is not None:
@@ -72,7 +72,7 @@ def will_not_cure(known: Situation) -> tuple[str, ...]:
 
 
 def withdrawn_if(known: Situation, proposed: Setting) -> tuple[str, ...]:
-    """Changes after which the advice no longer holds."""
+    """Return the changes after which the advice is no longer valid."""
     found = [
         "back-pressure falls below 50 %, or checkpoints become healthy without the change",
         "writing takes more than half of the duration: then the store is the bottleneck (R-UC-2)",

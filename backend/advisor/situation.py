@@ -1,24 +1,28 @@
-"""The facts of one job that all rules use, computed once: recorded checkpoints, queues, rates and speeds.
+"""Computes the facts of one job that all rules share: recorded checkpoints, queues, rates and speeds.
 
-Sources: start delays and alignments of subtasks (ME-1, ME-2), readings of queues and back-pressure (ME-19, ME-21),
-sizes and async parts (ME-6, ME-8). None means not known.
+The facts come from start delays and alignments of subtasks (ME-1, ME-2), readings of queues and back-pressure (ME-19,
+ME-21), sizes and async parts (ME-6, ME-8). None means that a fact is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
+
+import numpy as np
 
 from backend.advisor.thresholds import WRITE_MEASURED_MIN_BYTES, WRITE_MEASURED_MIN_MS
 from backend.analysis import case as cases
+from backend.analysis.arrays import Floats, array_of, column_medians, highest_of, stacked
 from backend.analysis.case import Case
 from backend.analysis.critical_path import Phases, arrived_below_ms
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import judged_checkpoints, slow_limit_ms
 from backend.analysis.phases import checkpoint_phases
 from backend.analysis.pressure import backpressured_max
-from backend.analysis.statistics import highest, known, median
+from backend.analysis.statistics import highest, median
 from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
 from backend.analysis.verdict import diagnose
 from backend.domain.advice import Mode
@@ -34,10 +38,11 @@ _AROUND = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One terminal checkpoint. ``duration_ms`` is the time to its end; an expired one ended at its timeout.
+    """One terminal checkpoint, which completed or failed.
 
-    ``travel_ms``: the time until the barrier reached the last subtask. If the checkpoint expired before that, it is
-    the checkpoint's duration, a lower bound.
+    ``duration_ms`` is the time from the trigger to the end; an expired checkpoint ended at its timeout. ``travel_ms``
+    is the time until the barrier reached the last subtask. If the checkpoint ended before that, ``travel_ms`` is the
+    checkpoint's duration, which is a lower bound.
     """
 
     checkpoint: Checkpoint
@@ -57,18 +62,21 @@ class Recorded:
 
     @property
     def written_bytes(self) -> float | None:
-        """Bytes that all subtasks wrote."""
+        """The bytes that all subtasks together wrote."""
         return self.checkpoint.header.checkpointed_size_bytes
 
     @property
     def persisted_bytes(self) -> float | None:
-        """Bytes of in-flight data that all subtasks wrote."""
+        """The bytes of in-flight data that all subtasks together wrote."""
         return self.checkpoint.header.persisted_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Bytes queued at each vertex, by subtask (median of the readings); the sum of all: median, smallest, largest."""
+    """The bytes queued at each vertex, by subtask, and the bytes of all queues together.
+
+    The bytes of a subtask are the median of the readings. The sum is stored as median, smallest and largest value.
+    """
 
     out_bytes: Mapping[VertexId, tuple[float, ...]]
     in_bytes: Mapping[VertexId, tuple[float, ...]]
@@ -83,8 +91,9 @@ class Situation:
     """The facts that the rules use.
 
     ``held``: the most back-pressured vertex and its ratio. ``steps_ms``: time for one record at the slowest subtask of
-    each vertex. ``drain_bytes_per_ms``: bytes that each vertex reads; ``intake_bytes_per_ms``: the same by subtask.
-    ``store_bytes_per_ms``: speed of the store over whole checkpoints, if one wrote enough to measure it.
+    each vertex. ``drain_bytes_per_ms``: bytes that each vertex reads in a millisecond. ``intake_bytes_per_ms``: the
+    same for each subtask. ``store_bytes_per_ms``: speed of the store over whole checkpoints; None if no checkpoint
+    wrote enough to measure it. ``since`` and ``until``: times of the first and the last reading of back-pressure.
     """
 
     evidence: JobEvidence
@@ -101,6 +110,8 @@ class Situation:
     store_bytes_per_ms: float | None
     since: datetime | None
     until: datetime | None
+    peaks: tuple[tuple[datetime, float | None], ...] = ()
+    """For each reading of back-pressure, its time and the ratio of the most back-pressured subtask."""
 
     @property
     def engine_words(self) -> str:
@@ -109,7 +120,7 @@ class Situation:
 
     @property
     def mode(self) -> Mode | None:
-        """The current mode of checkpoints; None if the settings are not known or not exactly-once."""
+        """The current checkpoint mode; None if the settings are not known or not exactly-once."""
         config = self.evidence.config
         if config is None or config.is_unaligned_enabled is None or not self.is_exactly_once:
             return None
@@ -127,7 +138,7 @@ class Situation:
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether checkpoints are exactly-once; True if the settings do not say."""
+        """Whether checkpoints are exactly-once; True if the settings do not show the guarantee."""
         config = self.evidence.config
         return config is None or config.mode is None or config.guarantee is Guarantee.EXACTLY_ONCE
 
@@ -138,7 +149,7 @@ class Situation:
 
     @property
     def duration_ms(self) -> float | None:
-        """The median duration; that of an expired checkpoint is the time to its expiry."""
+        """The median duration of the recorded checkpoints; an expired one counts with the time until it expired."""
         return median(r.duration_ms for r in self.recorded)
 
     @property
@@ -148,12 +159,12 @@ class Situation:
 
     @property
     def expired_ratio(self) -> float | None:
-        """The share of the recorded checkpoints that expired."""
+        """The share of the recorded checkpoints that expired; None if there are none."""
         return sum(r.is_expired for r in self.recorded) / len(self.recorded) if self.recorded else None
 
     @property
     def slow(self) -> tuple[Recorded, ...]:
-        """The checkpoints that expired, were slow for the job's settings, or whose barrier travelled too long."""
+        """The checkpoints that expired, took too long for the job's settings, or had a barrier that travelled long."""
         limit = slow_limit_ms(self.evidence.config)
         return tuple(
             r
@@ -165,32 +176,45 @@ class Situation:
 
     @property
     def healthy(self) -> tuple[Recorded, ...]:
-        """The checkpoints during which nothing was back-pressured, by the readings around them (ME-20: OK)."""
+        """The checkpoints that did not fail and during which nothing was back-pressured.
+
+        Back-pressure is judged by the readings around the checkpoint (ME-20: OK).
+        """
         found = []
         for r in self.recorded:
             begin = r.checkpoint.header.triggered_at - _AROUND
             end = r.checkpoint.header.triggered_at + timedelta(milliseconds=r.duration_ms) + _AROUND
-            near = [v for p in self.evidence.pressure if begin <= p.observed_at <= end for v in p.backpressured_ratio]
-            most = highest(near)
+            most = highest(peak for at, peak in self.peaks if begin <= at <= end)
             if not r.is_failed and most is not None and most <= BACKPRESSURED_OK_RATIO:
                 found.append(r)
         return tuple(found)
 
     def name(self, vertex_id: VertexId) -> str:
-        """The vertex's name, short."""
+        """Return the short name of the vertex."""
         return self.case.name(vertex_id)
 
 
 def situation(
-    evidence: JobEvidence, *, engine: EngineCapabilities, version: str | None, settings_since: datetime | None = None
+    evidence: JobEvidence,
+    *,
+    engine: EngineCapabilities,
+    version: str | None,
+    settings_since: datetime | None = None,
+    case: Case | None = None,
 ) -> Situation:
-    """Compute the facts of a job; checkpoints before ``settings_since``, under other settings, are left out."""
+    """Compute the facts of a job.
+
+    Checkpoints before ``settings_since`` are left out, because they ran under other settings. ``case`` is the case of
+    the job from the same evidence, if the caller has it already.
+    """
     if settings_since is not None:
         kept = tuple(c for c in evidence.checkpoints if c.header.triggered_at >= settings_since)
-        evidence = replace(evidence, checkpoints=kept)
-    case = cases.of_job(evidence)
+        if len(kept) < len(evidence.checkpoints):
+            evidence, case = replace(evidence, checkpoints=kept), None
+    case = case or cases.of_job(evidence)
     judged = judged_checkpoints(evidence.checkpoints, has_restarts=case.has_restarts)
-    recorded = tuple(_recorded(c, evidence) for c in judged)
+    walked = {w.checkpoint.header.checkpoint_id: w.phases for w in case.walked}
+    recorded = tuple(_recorded(c, evidence, walked.get(c.header.checkpoint_id)) for c in judged)
     readings = evidence.pressure
     intake = _intake(readings)
     return Situation(
@@ -198,7 +222,7 @@ def situation(
         engine=engine,
         version=version,
         case=case,
-        diagnosis=diagnose(evidence),
+        diagnosis=diagnose(evidence, case),
         recorded=recorded,
         queues=_queues(readings),
         held=backpressured_max(case.loads),
@@ -208,19 +232,22 @@ def situation(
         store_bytes_per_ms=_store_speed(recorded),
         since=min((r.observed_at for r in readings), default=None),
         until=max((r.observed_at for r in readings), default=None),
+        peaks=tuple((r.observed_at, highest_of(array_of(r.backpressured_ratio))) for r in readings),
     )
 
 
-def _recorded(checkpoint: Checkpoint, evidence: JobEvidence) -> Recorded:
+def _recorded(checkpoint: Checkpoint, evidence: JobEvidence, walked: Phases | None) -> Recorded:
+    """Return the facts of one checkpoint. ``walked`` has its phases, if they are already computed."""
     header = checkpoint.header
-    phases = checkpoint_phases(checkpoint, evidence.config, evidence.late(header.checkpoint_id))
+    phases = walked
+    if phases is None:
+        phases = checkpoint_phases(checkpoint, evidence.config, evidence.late(header.checkpoint_id))
     duration = header.end_to_end_duration_ms
     if duration is None:
         end = header.failed_at or evidence.now
         duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
     is_failed = header.status is CheckpointStatus.FAILED
-    every = [p for rows in phases.values() for p in rows]
-    is_awaited = any(p.travel_ms is None for p in every)
+    is_awaited = any(np.isnan(rows.travel_ms).any() for rows in phases.values())
     sources = [v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)]
     return Recorded(
         checkpoint=checkpoint,
@@ -228,38 +255,38 @@ def _recorded(checkpoint: Checkpoint, evidence: JobEvidence) -> Recorded:
         duration_ms=float(duration),
         is_expired=is_failed and header.failure_reason is FailureReason.EXPIRED,
         is_failed=is_failed,
-        travel_ms=float(duration) if is_awaited and every else highest(p.travel_ms for p in every),
-        source_delay_ms=highest(p.first_barrier_ms for v in sources for p in phases.get(v, ())),
-        sync_ms=highest(p.sync_duration_ms for p in every),
+        travel_ms=float(duration) if is_awaited else highest(highest_of(rows.travel_ms) for rows in phases.values()),
+        source_delay_ms=highest(highest_of(phases[v].first_barrier_ms) for v in sources if v in phases),
+        sync_ms=highest(highest_of(rows.sync_duration_ms) for rows in phases.values()),
         own_async_ms=highest(_own_async_ms(evidence, v, phases) for v in phases),
     )
 
 
 def _own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) -> float | None:
-    """The longest async part of a vertex, without the waits for its input barriers and for its output barriers."""
+    """Return the longest async part of a vertex, without the waits for its input and output barriers."""
     rows = phases[vertex_id]
     topology, config = evidence.topology, evidence.config
     if config is None or not config.is_unaligned_enabled or not topology.downstream(vertex_id):
-        return highest(p.own_async_ms for p in rows)
+        return highest_of(rows.own_async_ms)
     released = arrived_below_ms(topology, vertex_id, phases)
-    return highest(
-        min(p.own_async_ms, max(0.0, p.async_end_ms - r))
-        for p, r in zip(rows, released, strict=True)
-        if p.own_async_ms is not None and p.async_end_ms is not None and r is not None
-    )
+    return highest_of(np.minimum(rows.own_async_ms, np.maximum(0.0, rows.async_end_ms - released)))
 
 
 def _queues(readings: Sequence[VertexPressure]) -> Queues | None:
-    reported = [r for r in readings if any(v is not None for v in (*r.queued_out_bytes, *r.queued_in_bytes))]
+    reported = [r for r in readings if any(v is not None for v in chain(r.queued_out_bytes, r.queued_in_bytes))]
     if not reported:
         return None
-    # All vertices are read equally often, one after the other: the last reading of each makes one round, and so on.
-    rows = list(_by_vertex(reported).values())
-    rounds = [[r[-n] for r in rows] for n in range(1, min(len(r) for r in rows) + 1)]
-    sums = [sum(known((*(v for r in one for v in (*r.queued_out_bytes, *r.queued_in_bytes)),))) for one in rounds]
+    # All vertices are read equally often, one after the other. So the last readings of all vertices form one round,
+    # the readings before them form the round before, and so on.
+    by_vertex = _by_vertex(reported)
+    out_bytes = {v: stacked([array_of(r.queued_out_bytes) for r in rows]) for v, rows in by_vertex.items()}
+    in_bytes = {v: stacked([array_of(r.queued_in_bytes) for r in rows]) for v, rows in by_vertex.items()}
+    totals = [np.nansum(out_bytes[v], axis=1) + np.nansum(in_bytes[v], axis=1) for v in by_vertex]
+    rounds = range(1, min(len(t) for t in totals) + 1)
+    sums = [sum(float(t[-n]) for t in totals) for n in rounds]
     return Queues(
-        out_bytes=_medians(reported, lambda r: r.queued_out_bytes),
-        in_bytes=_medians(reported, lambda r: r.queued_in_bytes),
+        out_bytes=_medians(out_bytes),
+        in_bytes=_medians(in_bytes),
         total=median(sums) or 0.0,
         total_min=min(sums),
         total_max=max(sums),
@@ -267,47 +294,45 @@ def _queues(readings: Sequence[VertexPressure]) -> Queues | None:
     )
 
 
-def _medians(
-    readings: Sequence[VertexPressure], values: Callable[[VertexPressure], Sequence[int | None]]
-) -> dict[VertexId, tuple[float, ...]]:
-    by_vertex: dict[VertexId, list[Sequence[int | None]]] = {}
-    for reading in readings:
-        by_vertex.setdefault(reading.vertex_id, []).append(values(reading))
-    return {
-        v: tuple(median(row[i] for row in rows if i < len(row)) or 0.0 for i in range(max(len(r) for r in rows)))
-        for v, rows in by_vertex.items()
-    }
+def _medians(readings: Mapping[VertexId, Floats]) -> dict[VertexId, tuple[float, ...]]:
+    return {v: tuple(np.nan_to_num(column_medians(rows)).tolist()) for v, rows in readings.items()}
 
 
 def _steps(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
-    """Busy milliseconds per record at the slowest subtask, between the first and the last reading."""
+    """Return the busy milliseconds per record at the slowest subtask of each vertex.
+
+    They are computed from the first and the last reading.
+    """
     found: dict[VertexId, float] = {}
     for vertex_id, rows in _by_vertex(readings).items():
         first, last = rows[0], rows[-1]
         elapsed_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
-        counts = zip(last.busy_ratio, first.records_in_count, last.records_in_count, strict=False)
-        costs = [
-            busy * elapsed_ms / (b - a)
-            for busy, a, b in counts
-            if busy is not None and a is not None and b is not None and b > a
-        ]
-        most = highest(costs)
+        busy, taken = array_of(last.busy_ratio), _grown(first.records_in_count, last.records_in_count)
+        count = min(busy.size, taken.size)
+        costs = busy[:count] * elapsed_ms / np.where(taken[:count] > 0, taken[:count], np.nan)
+        most = highest_of(costs)
         if most is not None:
             found[vertex_id] = most
     return found
 
 
 def _intake(readings: Sequence[VertexPressure]) -> dict[VertexId, tuple[float, ...]]:
-    """Bytes per millisecond that each subtask read between the first and the last reading."""
+    """Return the bytes per millisecond that each subtask read between the first and the last reading."""
     found: dict[VertexId, tuple[float, ...]] = {}
     for vertex_id, rows in _by_vertex(readings).items():
         first, last = rows[0], rows[-1]
         elapsed_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
-        pairs = list(zip(first.bytes_in_count, last.bytes_in_count, strict=False))
-        taken = tuple(float(b - a) if a is not None and b is not None and b > a else 0.0 for a, b in pairs)
-        if elapsed_ms > 0 and sum(taken) > 0:
-            found[vertex_id] = tuple(t / elapsed_ms for t in taken)
+        taken = _grown(first.bytes_in_count, last.bytes_in_count)
+        if elapsed_ms > 0 and taken.sum() > 0:
+            found[vertex_id] = tuple((taken / elapsed_ms).tolist())
     return found
+
+
+def _grown(before: Sequence[int | None], after: Sequence[int | None]) -> Floats:
+    """Return by how much each counter has grown; 0 if it did not grow or is not known."""
+    count = min(len(before), len(after))
+    grown = array_of(after[:count]) - array_of(before[:count])
+    return np.where(grown > 0, grown, 0.0)
 
 
 def _by_vertex(readings: Sequence[VertexPressure]) -> dict[VertexId, list[VertexPressure]]:

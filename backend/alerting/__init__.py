@@ -1,12 +1,17 @@
-"""Floor 2: when to raise an alert, and its texts. Pure: no clock, no I/O and no random numbers.
+"""Decides when to raise an alert, and writes its texts.
+
+Pure: no clock, no I/O, no random numbers. Import layer 2 (see README).
 
 * ``rules``       the rules with their editable thresholds and times
-* ``signals``     the current values of a job or target, gathered by the caller
+* ``signals``     the current values of a job or target, collected by the caller
 * ``conditions``  (rule, signal) -> reading: active, clear, unknown or gone
 * ``prediction``  whether the running checkpoint will time out, from past checkpoints of the job
 * ``lifecycle``   (timing, state, reading, now) -> next state and event
+* ``evaluation``  one evaluation of every rule for every signal
+* ``incidents``   which alerts are one incident: one cause at one job or target
 * ``labels``      labels, fingerprints, and the matchers of silences
 * ``payloads``    message bodies for Alertmanager's API and the generic webhook
+* ``delivery``    kinds and states of receivers and deliveries
 
 Invariant: an unknown reading changes no state, so missing data never counts as health.
 """

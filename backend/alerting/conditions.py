@@ -1,7 +1,7 @@
-"""The condition of each rule: (rule, signal) -> reading. Its texts name job, vertex, subtasks, hosts and phase.
+"""The condition of each rule: (rule, signal) -> reading. The texts name the job, vertex, subtasks, hosts and phase.
 
-Data that is not current gives *unknown*, which neither raises nor resolves an alert. A job that has ended and a target
-that is no longer watched give *gone*.
+Data that is not current gives the reading *unknown*, which neither raises nor resolves an alert. A job that has ended,
+or a target that is no longer watched, gives the reading *gone*.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from statistics import median
 from backend.alerting.lifecycle import LinkedCheckpoint, Reading, ReadingKind
 from backend.alerting.prediction import NoForecast, forecast
 from backend.alerting.rules import RuleName, RuleSettings
-from backend.alerting.signals import EndedCheckpoint, JobSignal, Place, ServiceSignal, Signal, TargetSignal
+from backend.alerting.signals import (
+    FAILURES_COUNTED_MAX,
+    EndedCheckpoint,
+    JobSignal,
+    Place,
+    ServiceSignal,
+    Signal,
+    TargetSignal,
+)
 from backend.analysis import sentences as say
 from backend.analysis.progress import Judged
 from backend.analysis.thresholds import EXPIRY_SLACK_MS
@@ -24,14 +32,15 @@ from backend.domain.observation import JobState
 from backend.domain.target import TargetState
 
 _TOLERABLE_MAX = 3
-# Kubernetes waits up to five minutes before it restarts a container that keeps failing.
+# A run that starts this soon after the end of the previous run counts as its continuation. Kubernetes waits up to
+# five minutes before it restarts a container that keeps failing.
 _REDEPLOYED_WITHIN = timedelta(minutes=6)
 _GAPS_MIN = 3
 _JOBS_NAMED_MAX = 5
 
 
 def read(settings: RuleSettings, signal: Signal) -> Reading:
-    """Evaluate the rule for the signal's subject."""
+    """Evaluate the rule for the job, target or service of the signal."""
     if not settings.is_enabled:
         return Reading(ReadingKind.GONE, "the rule was switched off")
     match signal:
@@ -40,13 +49,13 @@ def read(settings: RuleSettings, signal: Signal) -> Reading:
         case TargetSignal():
             return _TARGET_RULES[settings.rule.name](settings, signal)
         case ServiceSignal():
-            return _watchdog()
+            return _SERVICE_RULES[settings.rule.name](settings, signal)
 
 
 def health_window_ms(signal: JobSignal) -> float | None:
-    """max(interval, timeout) x (min(tolerable failures, 3) + 2), in milliseconds; None if it is not known.
+    """Return max(interval, timeout) x (min(tolerable failures, 3) + 2) in milliseconds, or None if a part is not known.
 
-    The interval is the one that the engine reports, or the median time between triggers if that is longer: checkpoints
+    The interval is the one that the engine reports, or the median time between triggers if that is longer. Checkpoints
     that take longer than their interval are triggered further apart.
     """
     longest_ms = _longest_ms(signal)
@@ -57,7 +66,10 @@ def health_window_ms(signal: JobSignal) -> float | None:
 
 
 def _longest_ms(signal: JobSignal) -> float | None:
-    """max(interval, timeout) in milliseconds, as observed."""
+    """Return max(interval, timeout) in milliseconds, or None if one of them is not known.
+
+    If triggers are further apart than the configured interval, their median distance replaces the interval.
+    """
     config = signal.config
     if config is None or not config.interval_ms or not config.timeout_ms:
         return None
@@ -83,7 +95,7 @@ def _of_ended(settings: RuleSettings, signal: JobSignal) -> Reading:
     ago_s = signal.ended_ago_s
     is_per_job = settings.rule.name is RuleName.NO_COMPLETED_CHECKPOINT
     if is_per_job and ago_s is not None and timedelta(seconds=ago_s) <= _REDEPLOYED_WITHIN:
-        # The job may be restarting repeatedly, so the end of a run does not resolve the alert.
+        # The job may be restarting repeatedly, so the end of one run does not resolve the alert.
         return Reading(ReadingKind.UNKNOWN, f"the run ended {say.duration(max(0.0, ago_s * 1000))} ago")
     return Reading(ReadingKind.GONE, "the job ended")
 
@@ -111,8 +123,11 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
         return _clear(signal, f"{len(row)} failures in a row")
     reasons = [c.reason.value for c in row if c.reason is not None]
     commonest = max(reasons, key=lambda r: (reasons.count(r), r), default="unknown")
-    summary = f"{signal.name}: the last {len(row)} checkpoints failed"
-    return _active(signal, summary, f"Most frequent reason: {commonest}. ", signal.place, _linked(row), value=len(row))
+    # The signal lists only the newest checkpoints, but it counts all failures.
+    count = max(len(row), signal.failures_in_row_count)
+    more = " or more" if count >= FAILURES_COUNTED_MAX else ""
+    summary = f"{signal.name}: the last {count}{more} checkpoints failed"
+    return _active(signal, summary, f"Most frequent reason: {commonest}. ", signal.place, _linked(row), value=count)
 
 
 def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -123,7 +138,8 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
     ran, own, run_count = _ran_without_one(signal)
     age_ms = ran / timedelta(milliseconds=1)
     runs = f" over {run_count} runs" if run_count > 1 else ""
-    # A healthy job may have waited for one checkpoint on each side of a redeployment.
+    # A job that was redeployed may be healthy although it waited for one checkpoint before the redeployment and for
+    # another one after it.
     if own / timedelta(milliseconds=1) <= window_ms and age_ms <= window_ms + 2 * longest_ms * (run_count > 1):
         words = f"it ran {say.duration(max(0.0, age_ms))}{runs} since its last completed checkpoint or its start"
         return _clear(signal, f"{words}, within the health window of {say.duration(window_ms)}")
@@ -141,9 +157,12 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 
 def _ran_without_one(signal: JobSignal) -> tuple[timedelta, timedelta, int]:
-    """How long the job ran without completing a checkpoint, how long its newest run did, and the number of runs.
+    """Return how long the job ran without completing a checkpoint.
 
-    Runs that followed each other closely count. Time between runs does not count, because no checkpoint runs then.
+    The second value is the part of that time in the newest run, the third is the number of runs.
+
+    Earlier runs count if each was followed closely by the next one. The time between two runs does not count, because
+    the job takes no checkpoints then.
     """
     completed_at = signal.last_completed_at
     begin = signal.run_started_at
@@ -153,7 +172,7 @@ def _ran_without_one(signal: JobSignal) -> tuple[timedelta, timedelta, int]:
         if begin - run.ended_at > _REDEPLOYED_WITHIN:
             break
         since = run.started_at if completed_at is None else max(run.started_at, completed_at)
-        # Runs that overlap count once.
+        # The time in which two runs overlap counts once.
         ran += max(timedelta(), min(run.ended_at, begin) - since)
         begin, count = min(begin, run.started_at), count + 1
     return ran, own, count
@@ -163,42 +182,58 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
     opened = signal.opened
     timeout_ms = opened.running.timeout_ms if opened is not None else None
     if opened is None:
-        return _not_foretold(signal, "no checkpoint is running")
+        return _calm(settings, signal, "no checkpoint is running")
     if not timeout_ms:
-        return _not_foretold(signal, "the timeout is not known")
-    if (unseen := _ended_unseen(signal)) is not None:
-        return unseen
-    told = forecast(
+        return _calm(settings, signal, "the timeout is not known")
+    if (unread := _unread(signal)) is not None:
+        return unread
+    predicted = forecast(
         opened.running,
         opened.past,
         confidence_min_ratio=settings["confidence_min_ratio"],
         past_min_count=int(settings["past_min_count"]),
     )
-    if isinstance(told, NoForecast):
-        return _not_foretold(signal, told.reason)
-    sure = f"at least {say.duration(told.duration_least_ms)} with {told.confidence_ratio:.0%} confidence"
-    words = f"{say.duration(told.duration_ms)} predicted ({sure}, from {told.past_count} past checkpoints)"
-    if told.duration_least_ms < timeout_ms:
-        return _clear(signal, f"checkpoint {opened.checkpoint_id}: {words}, the timeout is {say.duration(timeout_ms)}")
+    if isinstance(predicted, NoForecast):
+        return _calm(settings, signal, predicted.reason)
+    sure = f"at least {say.duration(predicted.duration_least_ms)} with {predicted.confidence_ratio:.0%} confidence"
+    words = f"{say.duration(predicted.duration_ms)} predicted ({sure}, from {predicted.past_count} past checkpoints)"
+    if predicted.duration_least_ms < timeout_ms:
+        why = f"checkpoint {opened.checkpoint_id}: {words}, the timeout is {say.duration(timeout_ms)}"
+        if predicted.duration_ms >= timeout_ms:
+            # A prediction near the limit crosses it many times, and each time would begin or end an episode.
+            return Reading(ReadingKind.UNKNOWN, why)
+        return _calm(settings, signal, why)
     summary = f"{signal.name}: checkpoint {opened.checkpoint_id} will time out ({say.duration(timeout_ms)})"
     far = f"{opened.running.acknowledged_count} of {opened.running.subtask_count} acknowledged after "
     more = f"{words[0].upper()}{words[1:]}; {far}{say.duration(opened.running.elapsed_ms)}. "
     linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
     place = _merged(signal.place, opened.waiting)
-    return _active(signal, summary, more, place, linked, value=told.duration_least_ms / 1000)
+    return _active(signal, summary, more, place, linked, value=predicted.duration_least_ms / 1000)
 
 
-def _not_foretold(signal: JobSignal, why: str) -> Reading:
-    """Without a prediction the reading is clear only if the newest ended checkpoint completed."""
-    newest = signal.ended[-1] if signal.ended else None
-    if newest is not None and newest.status is CheckpointStatus.COMPLETED:
-        return _clear(signal, f"{why}; checkpoint {newest.checkpoint_id} completed")
-    return Reading(ReadingKind.UNKNOWN, f"{why}; no newer checkpoint has completed")
+def _calm(settings: RuleSettings, signal: JobSignal, why: str) -> Reading:
+    """Return the reading if nothing is wrong with the running checkpoint, for the reason ``why``.
+
+    It is clear only if the newest ended checkpoints completed, or else unknown. In a job whose checkpoints all fail,
+    each new checkpoint has nothing wrong at first. This must not end the alert, which would fire again seconds later.
+    """
+    count = int(settings["completed_min_count"])
+    newest = signal.ended[-count:]
+    done = [c for c in newest if c.status is CheckpointStatus.COMPLETED]
+    if len(done) == count:
+        return _clear(signal, f"{why}; {say.checkpoints(count)} in a row completed")
+    return Reading(ReadingKind.UNKNOWN, f"{why}; {len(done)} of the {count} newest ended checkpoints completed")
 
 
-def _ended_unseen(signal: JobSignal) -> Reading | None:
-    """Unknown if the checkpoint is past its timeout: its end may not have been read yet, or the clocks differ."""
+def _unread(signal: JobSignal) -> Reading | None:
+    """Return an unknown reading if the checkpoint cannot be judged by the data that was read, or else None.
+
+    The past checkpoints with which it is compared may not have been read yet. If it is past its timeout, its end may
+    not have been read yet, or the clocks differ.
+    """
     opened = signal.opened
+    if opened is not None and not opened.is_past_read:
+        return Reading(ReadingKind.UNKNOWN, "the past checkpoints of the job have not been read yet")
     if opened is None or not opened.running.timeout_ms:
         return None
     if opened.running.elapsed_ms <= opened.running.timeout_ms + EXPIRY_SLACK_MS:
@@ -211,12 +246,12 @@ def _ended_unseen(signal: JobSignal) -> Reading | None:
 def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
     opened = signal.opened
     if opened is None:
-        return _clear(signal, "no checkpoint is running")
-    if (unseen := _ended_unseen(signal)) is not None:
-        return unseen
+        return _calm(settings, signal, "no checkpoint is running")
+    if (unread := _unread(signal)) is not None:
+        return unread
     is_stuck = opened.judgement.state is Judged.STUCK
     if not is_stuck or opened.silent_ms < settings["silence_min_s"] * 1000:
-        return _clear(signal, opened.judgement.rule)
+        return _calm(settings, signal, opened.judgement.rule)
     summary = f"{signal.name}: checkpoint {opened.checkpoint_id} is stuck"
     more = f"{opened.judgement.rule[0].upper()}{opened.judgement.rule[1:]}. "
     linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
@@ -251,7 +286,7 @@ def _stale(settings: RuleSettings, signal: TargetSignal) -> Reading:
         return Reading(ReadingKind.CLEAR, "no collector reads it: its jobs push their data")
     since = signal.last_attempt_at or signal.added_at
     age_ms = (signal.now - since) / timedelta(milliseconds=1)
-    # The limit follows the poll interval: a target that is read once an hour is not stale after a minute.
+    # The limit grows with the poll interval: a target that is read once an hour is not stale after a minute.
     limit_ms = max(settings["stale_after_s"], 3 * (signal.poll_interval_s or 0.0)) * 1000
     if age_ms <= limit_ms:
         return Reading(ReadingKind.CLEAR, f"a collector read it {say.duration(max(0.0, age_ms))} ago")
@@ -260,7 +295,21 @@ def _stale(settings: RuleSettings, signal: TargetSignal) -> Reading:
     return _active_target(signal, summary, f"It {verb} {say.duration(age_ms)} ago. ", age_ms)
 
 
-def _watchdog() -> Reading:
+def _history_too_short(settings: RuleSettings, signal: ServiceSignal) -> Reading:
+    history = signal.history
+    if history is None:
+        return Reading(ReadingKind.UNKNOWN, "the size of a whole day is not known yet")
+    ratio = history.held_days / history.promised_days
+    if ratio >= settings["held_min_ratio"]:
+        return Reading(ReadingKind.CLEAR, f"the size limit holds {ratio:.0%} of the promised days")
+    summary = f"The history will hold {history.held_days:.1f} days instead of {history.promised_days:g}"
+    limit_mib, needed_mib = history.size_limit_bytes // 2**20, -(-history.needed_bytes // 2**20)
+    more = f"Its size limit is {limit_mib} MiB. At the present rate, its age limits need {needed_mib} MiB."
+    annotations = {"summary": summary, "description": f"{summary}. {more}"}
+    return Reading(ReadingKind.ACTIVE, summary, ratio, annotations)
+
+
+def _watchdog(settings: RuleSettings, signal: ServiceSignal) -> Reading:
     annotations = {"summary": "Alerts are evaluated and delivered", "description": "If this alert stops, they are not."}
     return Reading(ReadingKind.ACTIVE, "it always fires", annotations=annotations)
 
@@ -282,6 +331,8 @@ def _active(
     annotations["subtasks"] = ", ".join(map(str, place.subtasks)) or "not known"
     annotations["hosts"] = ", ".join(place.hosts) or "not known"
     annotations["phase"] = place.phase.value if place.phase is not None else "not known"
+    if place.cause is not None:
+        annotations["cause"] = place.cause.value
     return Reading(ReadingKind.ACTIVE, summary, float(value), annotations, checkpoints)
 
 
@@ -315,7 +366,7 @@ def _where(place: Place) -> str:
 
 
 def _merged(verdict: Place, waiting: Place) -> Place:
-    """The verdict's place, or the subtasks that the checkpoint waits for if the verdict names no vertex."""
+    """Return the verdict's place, or the subtasks that the checkpoint waits for if the verdict names no vertex."""
     if verdict.vertex is not None:
         return verdict
     return Place(waiting.vertex, waiting.subtasks, waiting.hosts, verdict.phase or waiting.phase, verdict.sentence)
@@ -335,4 +386,9 @@ _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
 _TARGET_RULES: Mapping[RuleName, Callable[[RuleSettings, TargetSignal], Reading]] = {
     RuleName.TARGET_UNREACHABLE: _unreachable,
     RuleName.COLLECTOR_STALE: _stale,
+}
+
+_SERVICE_RULES: Mapping[RuleName, Callable[[RuleSettings, ServiceSignal], Reading]] = {
+    RuleName.HISTORY_TOO_SHORT: _history_too_short,
+    RuleName.WATCHDOG: _watchdog,
 }

@@ -1,7 +1,8 @@
 """Labels, which identify an alert, and matchers, which select the alerts that a silence hides.
 
-An alert's identity is the fingerprint of its sorted labels; annotations are not part of it. An episode of an alert
-lasts from pending to its end. Its id is derived from rule, identity and begin, so it is the same after a restart.
+An alert's identity is the fingerprint of its sorted labels. Annotations are not part of it. An episode of an alert
+lasts from pending to its end. The id of an episode is derived from its rule, its identity and its start time, so the
+id is the same after a restart of the service.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from backend.domain.clock import to_epoch_ms
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 AlertId = NewType("AlertId", str)
+IncidentId = NewType("IncidentId", str)
 Labels = Mapping[str, str]
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _VALUE_MAX = 1000
@@ -24,27 +26,30 @@ _MATCHERS_MAX = 20
 
 
 def fingerprint(labels: Labels) -> str:
-    """16 hexadecimal digits that identify the labels; the order of the labels does not matter."""
+    """Return 16 hexadecimal digits that identify the labels, regardless of their order."""
     text = "".join(f"{len(k)}:{k}{len(v)}:{v}" for k, v in sorted(labels.items()))
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def episode_id(rule: str, identity: str, began_at: datetime) -> AlertId:
-    """The id of the episode that began at ``began_at``."""
+    """Return the id of the episode that began at ``began_at``."""
     text = f"{rule}:{identity}:{to_epoch_ms(began_at)}"
     return AlertId("a" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """``name = value``, or ``!=`` if ``is_equal`` is False. An absent label equals an empty one, as in Alertmanager."""
+    """A condition on one label: ``name = value``, or ``name != value`` if ``is_equal`` is False.
+
+    An absent label equals an empty one, as in Alertmanager.
+    """
 
     name: str
     value: str
     is_equal: bool = True
 
     def fits(self, labels: Labels) -> bool:
-        """Whether the matcher fits these labels."""
+        """Return whether the labels fulfil this condition."""
         return (labels.get(self.name, "") == self.value) is self.is_equal
 
     def __str__(self) -> str:
@@ -52,12 +57,12 @@ class Matcher:
 
 
 def fits_all(matchers: Sequence[Matcher], labels: Labels) -> bool:
-    """Whether every matcher fits. An empty list fits nothing."""
+    """Return whether the labels fulfil every matcher; False if there are no matchers."""
     return bool(matchers) and all(m.fits(labels) for m in matchers)
 
 
 def check_matchers(matchers: Sequence[Matcher]) -> None:
-    """Raise ``InvalidInputError`` if a silence cannot have these matchers."""
+    """Raise ``InvalidInputError`` if these matchers are not valid for a silence."""
     problems = []
     if not 1 <= len(matchers) <= _MATCHERS_MAX:
         problems.append(FieldProblem("matchers", f"there are {len(matchers)}", f"1 to {_MATCHERS_MAX} matchers"))
@@ -69,7 +74,7 @@ def check_matchers(matchers: Sequence[Matcher]) -> None:
         if len(matcher.value) > _VALUE_MAX or "\0" in matcher.value:
             allowed = f"up to {_VALUE_MAX} characters"
             problems.append(FieldProblem(f"matchers[{i}].value", "is too long or contains NUL", allowed))
-    # Matchers that fit an empty label set would hide every alert, including future ones.
+    # Matchers that fit even an alert without labels would hide every alert, including future ones.
     if not problems and fits_all(matchers, {}):
         problems.append(
             FieldProblem("matchers", "would hide every alert", "at least one matcher for a label with a value")

@@ -1,7 +1,8 @@
-"""The states of an alert: inactive, pending, firing, resolved; and the pure function that changes them.
+"""The states of an alert (inactive, pending, firing, resolved), and the pure function that changes them.
 
-* *Active* readings for ``for_s`` make a pending alert fire.
-* A *clear* reading ends a pending alert at once. Only clear readings for ``keep_firing_for_s`` resolve a firing one.
+* *Active* readings for ``for_s`` seconds make a pending alert fire.
+* A *clear* reading ends a pending alert at once. A firing alert is resolved by clear readings for
+  ``keep_firing_for_s`` seconds.
 * An *unknown* reading (stale data, a target that does not answer) changes no state.
 * A *gone* reading (the job ended, the target or rule was switched off) ends an alert at once, with a reason.
 
@@ -16,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from backend.alerting.labels import AlertId, Labels, episode_id
+from backend.alerting.labels import AlertId, IncidentId, Labels, episode_id
 from backend.domain.ids import JobId, RunId, TargetId
 
 
 class AlertState(StrEnum):
-    """The state of an episode. ``inactive``: it was pending and ended without firing."""
+    """The state of an episode. ``inactive`` means that the episode was pending and ended without firing."""
 
     INACTIVE = "inactive"
     PENDING = "pending"
@@ -30,12 +31,12 @@ class AlertState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still change."""
+        """Whether an episode in this state can still change its state."""
         return self in (AlertState.PENDING, AlertState.FIRING)
 
 
 class ReadingKind(StrEnum):
-    """The result of evaluating a rule for a subject."""
+    """What a rule found when it was evaluated for a job, a target or the service."""
 
     ACTIVE = "active"
     CLEAR = "clear"
@@ -45,7 +46,7 @@ class ReadingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkedCheckpoint:
-    """A checkpoint that an alert is about."""
+    """A checkpoint that an alert links to."""
 
     run_id: RunId
     checkpoint_id: int
@@ -53,9 +54,10 @@ class LinkedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of a rule with its reason. The other fields belong to an active reading.
+    """What a rule found, with the reason. The fields after ``reason`` belong to an active reading.
 
-    ``annotations``: summary, description, vertex, subtasks, hosts, phase.
+    ``annotations`` has the texts: summary, description, vertex, subtasks, hosts and phase, and
+    cause if the verdict names one.
     """
 
     kind: ReadingKind
@@ -67,7 +69,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a condition must hold before the alert fires, and be clear before it resolves."""
+    """How long a condition must be active before the alert fires, and clear before the alert resolves."""
 
     for_s: float = 0.0
     keep_firing_for_s: float = 0.0
@@ -75,7 +77,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The rule, the subject and the labels of an alert. The labels identify it."""
+    """The rule, the job or target, and the labels of an alert. The labels identify the alert."""
 
     rule: str
     severity: str
@@ -87,7 +89,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One episode. ``began_at``: when it became active. ``clear_since``: begin of the clear readings while firing."""
+    """One episode of an alert.
+
+    ``began_at`` is when the condition became active. ``clear_since`` is when the latest unbroken series of clear
+    readings began; it is set only while the alert fires. ``incident_id`` is None until the episode is assigned to an
+    incident, which happens when it is stored for the first time.
+    """
 
     id: AlertId
     identity: Identity
@@ -101,11 +108,12 @@ class Alert:
     ended_reason: str | None = None
     clear_since: datetime | None = None
     checkpoints: tuple[LinkedCheckpoint, ...] = ()
+    incident_id: IncidentId | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of state."""
+    """A change of an episode's state."""
 
     at: datetime
     before: AlertState
@@ -119,9 +127,10 @@ CHECKPOINTS_KEPT = 20
 def step(
     alert: Alert | None, identity: Identity, reading: Reading, timing: Timing, now: datetime
 ) -> tuple[Alert | None, tuple[Event, ...]]:
-    """The episode of ``identity`` after this reading, None if there is none, and its changes of state.
+    """Return the episode after this reading (None if no episode is open), and the changes of its state.
 
-    ``alert`` is the open episode before the reading, or None. An episode that ends now is returned once.
+    ``alert`` is the open episode of ``identity`` before the reading, or None. An episode that ends with this reading is
+    returned one last time.
     """
     if alert is None:
         return _begin(identity, reading, timing, now)
@@ -154,7 +163,10 @@ def _begin(
 
 
 def _noted(alert: Alert, reading: Reading, now: datetime) -> Alert:
-    """The alert with the reading added, in the same state. The texts of the last active reading stay."""
+    """Return the alert with the reading added, in the same state.
+
+    If the reading is not active, the texts of the last active reading are kept.
+    """
     if reading.kind is not ReadingKind.ACTIVE:
         kept = replace(alert.reading, kind=reading.kind, reason=reading.reason)
         return replace(alert, reading=kept, evaluated_at=now)
@@ -175,7 +187,7 @@ def _firing(alert: Alert, reading: Reading, timing: Timing, now: datetime) -> tu
     if reading.kind is ReadingKind.GONE:
         return _ended(alert, AlertState.RESOLVED, reading.reason, now)
     if reading.kind is not ReadingKind.CLEAR:
-        # Only an unbroken series of clear readings counts.
+        # Only an unbroken series of clear readings resolves the alert, so the series starts again.
         return replace(alert, clear_since=None), ()
     since = alert.clear_since or now
     if now - since >= timedelta(seconds=timing.keep_firing_for_s):

@@ -1,8 +1,8 @@
-"""Message bodies: Alertmanager's ``POST /api/v2/alerts``, and the generic webhook, version 4.
+"""Builds message bodies: for Alertmanager's ``POST /api/v2/alerts``, and for the generic webhook, version 4.
 
-Sources: Alertmanager's ``api/v2/openapi.yaml`` (labels identify an alert, ``endsAt`` in the past resolves it) and the
-webhook payload in its documentation. A firing alert has an ``endsAt`` in the future, as from Prometheus: Alertmanager
-resolves it at that time unless it is sent again.
+Sources: Alertmanager's ``api/v2/openapi.yaml`` (labels identify an alert, and an ``endsAt`` in the past resolves it),
+and the webhook payload in Alertmanager's documentation. A firing alert has an ``endsAt`` in the future, as in messages
+from Prometheus. Alertmanager resolves the alert at that time unless it is sent again.
 """
 
 from __future__ import annotations
@@ -20,33 +20,41 @@ _NEVER = "0001-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Addresses of the pages under the public base URL, which has no slash at its end."""
+    """Builds the addresses of pages under the public base URL, which has no slash at its end."""
 
     base_url: str
 
     def alert(self, alert_id: str) -> str:
-        """The page of one alert."""
+        """Return the address of the page for one alert."""
         return f"{self.base_url}/ui/alerts/{quote(alert_id, safe='')}"
 
+    def incident(self, incident_id: str) -> str:
+        """Return the address of the page for one incident."""
+        return f"{self.base_url}/ui/incidents/{quote(incident_id, safe='')}"
+
     def job(self, job_id: str) -> str:
-        """The page of one job."""
+        """Return the address of the page for one job."""
         return f"{self.base_url}/ui/jobs/{quote(job_id, safe='')}"
 
     def checkpoint(self, job_id: str, linked: LinkedCheckpoint) -> str:
-        """The permalink of one checkpoint."""
+        """Return the permanent address of the page for one checkpoint."""
         return f"{self.job(job_id)}/runs/{quote(linked.run_id, safe='')}/checkpoints/{linked.checkpoint_id}"
 
     def targets(self) -> str:
-        """The page that lists the targets."""
+        """Return the address of the page that lists the targets."""
         return f"{self.base_url}/ui/targets"
 
     def runbook(self, rule: str) -> str:
-        """The page of a rule's runbook."""
+        """Return the address of the page with a rule's runbook."""
         return f"{self.base_url}/ui/runbooks/{quote(rule, safe='')}"
 
 
 def permalink(alert: Alert, links: Links) -> str:
-    """The page of the alert's newest checkpoint, or else of its job, or else the list of targets."""
+    """Return the address of the page to open for an alert.
+
+    If the alert is about a job, it is the page of the last linked checkpoint, or of the job if no checkpoint is
+    linked. If the alert is about a target, it is the list of targets. Otherwise it is the page of the alert.
+    """
     job_id = alert.identity.job_id
     if job_id is None:
         return links.targets() if alert.identity.target_id is not None else links.alert(alert.id)
@@ -54,16 +62,22 @@ def permalink(alert: Alert, links: Links) -> str:
 
 
 def texts_of(alert: Alert, links: Links) -> dict[str, str]:
-    """The texts of the alert, with the permalink and the link to the runbook."""
+    """Return the texts of the alert, with the permalink, the link to the runbook, and the incident's id and address."""
     where = permalink(alert, links)
     texts = dict(alert.reading.annotations)
     if "description" in texts:
         texts["description"] = f"{texts['description']} {where}"
-    return texts | {"link": where, "runbook_url": links.runbook(alert.identity.rule)}
+    texts |= {"link": where, "runbook_url": links.runbook(alert.identity.rule)}
+    if alert.incident_id is not None:
+        texts |= {"incident_id": alert.incident_id, "incident_url": links.incident(alert.incident_id)}
+    return texts
 
 
 def for_alertmanager(alert: Alert, links: Links, *, ends_at: datetime) -> Json:
-    """One entry of the array for Alertmanager. ``ends_at``: when it resolves unless it is sent again."""
+    """Return one entry of the array for Alertmanager.
+
+    ``ends_at`` is the time at which Alertmanager resolves the alert unless the alert is sent again.
+    """
     return {
         "labels": dict(alert.identity.labels),
         "annotations": texts_of(alert, links),
@@ -74,7 +88,7 @@ def for_alertmanager(alert: Alert, links: Links, *, ends_at: datetime) -> Json:
 
 
 def for_webhook(alert: Alert, links: Links, *, is_firing: bool, receiver: str) -> Json:
-    """The body for a webhook, with one alert."""
+    """Return the body for a webhook, which contains this one alert."""
     texts, labels = texts_of(alert, links), dict(alert.identity.labels)
     status = "firing" if is_firing else "resolved"
     entry = {
@@ -101,7 +115,10 @@ def for_webhook(alert: Alert, links: Links, *, is_firing: bool, receiver: str) -
 
 
 def valid_until(now: datetime, resend_s: float) -> datetime:
-    """When Alertmanager resolves a firing alert: after four times the pause between two sends, as in Prometheus."""
+    """Return the time at which Alertmanager resolves a firing alert unless the alert is sent again.
+
+    As in Prometheus, this is ``now`` plus four times the pause between two sends.
+    """
     return now + timedelta(seconds=4 * resend_s)
 
 

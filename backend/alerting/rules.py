@@ -1,7 +1,8 @@
-"""The alert rules: their thresholds with units and bounds, and the times before they fire and resolve.
+"""The alert rules: their thresholds with units and bounds, and the times before an alert fires or resolves.
 
-The set of rules is fixed. Their thresholds and times can be changed, and each can be switched off. This module checks
-every change, for the API, the pages and the command line. ``docs/runbooks/`` gives the reasons for the defaults.
+The set of rules is fixed. Users can change the thresholds and times of a rule and can switch it off. This module
+checks every change, whether it comes from the API, the pages or the command line. ``docs/runbooks/`` gives the reasons
+for the defaults.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class RuleName(StrEnum):
     CHECKPOINT_STUCK = "CheckpointStuck"
     TARGET_UNREACHABLE = "TargetUnreachable"
     COLLECTOR_STALE = "CollectorStale"
+    HISTORY_TOO_SHORT = "HistoryTooShort"
     WATCHDOG = "Watchdog"
 
 
@@ -36,7 +38,7 @@ class Severity(StrEnum):
 
 
 class Subject(StrEnum):
-    """The kind of subject that a rule is evaluated for."""
+    """What a rule is evaluated for: each job, each target, or the service."""
 
     JOB = "job"
     TARGET = "target"
@@ -45,7 +47,7 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """One editable number. ``name`` ends in its unit."""
+    """One editable number of a rule, with its bounds. ``name`` ends in the unit."""
 
     name: str
     default: float
@@ -57,7 +59,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule with its defaults."""
+    """An alert rule with its default values."""
 
     name: RuleName
     subject: Subject
@@ -69,13 +71,13 @@ class Rule:
 
     @property
     def runbook(self) -> str:
-        """Path of the runbook in the repository."""
+        """The path of the rule's runbook in the repository."""
         return f"docs/runbooks/{self.name}.md"
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """A rule with its current values. ``version`` counts the changes; 0 is the default."""
+    """A rule with its current values. ``version`` is the number of changes made; 0 means that the defaults apply."""
 
     rule: Rule
     is_enabled: bool
@@ -90,7 +92,7 @@ class RuleSettings:
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """A change of a rule. Fields that are None and absent thresholds stay unchanged."""
+    """A requested change of a rule. Fields that are None and thresholds that are absent stay unchanged."""
 
     is_enabled: bool | None = None
     for_s: float | None = None
@@ -99,6 +101,13 @@ class RuleChange:
 
 
 TIME_MAX_S: Final = 86_400.0
+
+# The two rules on the running checkpoint share these values. In a job with a problem, the next checkpoint begins
+# well, so its first seconds do not show that the problem is over. Completed checkpoints do.
+_COMPLETED_MIN_COUNT: Final = Threshold(
+    "completed_min_count", 2, 1, 10, "completed checkpoints in a row needed to resolve", is_whole=True
+)
+_KEEP_FIRING_FOR_S: Final = 30.0
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -137,7 +146,9 @@ RULES: Final[tuple[Rule, ...]] = (
         thresholds=(
             Threshold("confidence_min_ratio", 0.8, 0.5, 0.9, "required confidence of the prediction"),
             Threshold("past_min_count", 5, 5, 15, "past checkpoints needed for a prediction", is_whole=True),
+            _COMPLETED_MIN_COUNT,
         ),
+        keep_firing_for_s=_KEEP_FIRING_FOR_S,
     ),
     Rule(
         RuleName.CHECKPOINT_STUCK,
@@ -146,7 +157,9 @@ RULES: Final[tuple[Rule, ...]] = (
         "The running checkpoint has had no acknowledgement for much longer than any pause of past ones.",
         thresholds=(
             Threshold("silence_min_s", 10.0, 1.0, 3600.0, "seconds without an acknowledgement before the rule fires"),
+            _COMPLETED_MIN_COUNT,
         ),
+        keep_firing_for_s=_KEEP_FIRING_FOR_S,
     ),
     Rule(
         RuleName.TARGET_UNREACHABLE,
@@ -163,6 +176,14 @@ RULES: Final[tuple[Rule, ...]] = (
         thresholds=(Threshold("stale_after_s", 60.0, 5.0, 86_400.0, "seconds since the last attempt"),),
     ),
     Rule(
+        RuleName.HISTORY_TOO_SHORT,
+        Subject.SERVICE,
+        Severity.WARNING,
+        "The size limit of the history will delete days before they reach their age limit.",
+        for_s=600.0,
+        thresholds=(Threshold("held_min_ratio", 1.0, 0.1, 1.0, "part of the promised days that must fit"),),
+    ),
+    Rule(
         RuleName.WATCHDOG,
         Subject.SERVICE,
         Severity.NONE,
@@ -174,23 +195,22 @@ _BY_NAME: Final[Mapping[str, Rule]] = {rule.name.value: rule for rule in RULES}
 
 
 def rule_of(name: str) -> Rule | None:
-    """The rule of that name, or None."""
+    """Return the rule with that name, or None if there is none."""
     return _BY_NAME.get(name)
 
 
 def shipped(rule: Rule) -> RuleSettings:
-    """A rule with its default values."""
+    """Return the rule with its default values."""
     return RuleSettings(
         rule, True, rule.for_s, rule.keep_firing_for_s, {t.name: float(t.default) for t in rule.thresholds}
     )
 
 
 def changed(settings: RuleSettings, change: RuleChange) -> RuleSettings:
-    """The settings after the change, with the next version.
+    """Return the settings after the change, with the next version.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the rule has no such threshold; every problem is listed.
-
     """
     problems = [
         *_time_problems("for_s", change.for_s),

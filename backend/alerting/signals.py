@@ -1,6 +1,6 @@
-"""The input of the rules: the current values of a job or a target. Values that were not reported are None.
+"""The input of the alert rules: the current values of a job or a target. Values that were not reported are None.
 
-``now_engine`` is the instant of the last reading on the clock of the run; the times of its checkpoints use this clock.
+``now_engine`` is the time of the last reading of a run. Like the times of checkpoints, it is by the engine's clock.
 This module computes nothing.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from backend.alerting.prediction import Past, Running
 from backend.analysis.progress import Judgement
@@ -16,23 +17,30 @@ from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
-from backend.domain.verdict import Phase
+from backend.domain.verdict import Phase, VerdictKind
+
+FAILURES_COUNTED_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place in the job that the verdict names. Every field may be missing."""
+    """The place in the job that the verdict names. Every field may be missing.
+
+    ``cause`` is set only if the verdict names a cause. Without it, the place may contain subtasks that have
+    not acknowledged.
+    """
 
     vertex: str | None = None
     subtasks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     phase: Phase | None = None
     sentence: str | None = None
+    cause: VerdictKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EndedCheckpoint:
-    """A checkpoint that ended. ``is_failure``: it failed, for whatever reason."""
+    """A checkpoint that has ended. ``is_failure`` means that it failed, for whatever reason."""
 
     run_id: RunId
     checkpoint_id: int
@@ -45,7 +53,11 @@ class EndedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class OpenSignal:
-    """The running checkpoint: its progress, past checkpoints to compare with, and the subtasks it waits for."""
+    """The running checkpoint: its progress, past checkpoints to compare with, and the subtasks it waits for.
+
+    ``silent_ms`` is the time since its last acknowledgement. ``is_past_read`` is False if ``past`` and ``judgement``
+    lack past checkpoints that were not read yet.
+    """
 
     run_id: RunId
     checkpoint_id: int
@@ -55,11 +67,12 @@ class OpenSignal:
     judgement: Judgement
     silent_ms: int
     waiting: Place = Place()
+    is_past_read: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpan:
-    """Begin and end of a run that is over, on the engine's clock."""
+    """The start and the end of a run that is over, by the engine's clock."""
 
     started_at: datetime
     ended_at: datetime
@@ -67,7 +80,10 @@ class RunSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSignal:
-    """One job now. ``stale_reason``: why its data is not current; None if it is."""
+    """The current values of one job.
+
+    ``stale_reason`` is the reason why the values are not current, or None if they are current.
+    """
 
     job_id: JobId
     name: str
@@ -81,22 +97,28 @@ class JobSignal:
     stale_reason: str | None = None
     config: CheckpointConfig | None = None
     ended: tuple[EndedCheckpoint, ...] = ()
-    """Ended checkpoints of the current run without savepoints, oldest first."""
+    """The newest ended checkpoints of the current run, without savepoints, oldest first."""
+    failures_in_row_count: int = 0
+    """The number of checkpoints of the current run that failed since the last completed one.
+
+    At most ``FAILURES_COUNTED_MAX`` are counted. They are counted only if all checkpoints in ``ended`` failed, because
+    ``ended`` lacks some of them only then. Otherwise the number is 0.
+    """
     triggers: tuple[datetime, ...] = ()
-    """Trigger times of the newest checkpoints in the run, oldest first."""
+    """The trigger times of the newest checkpoints in the run, oldest first."""
     last_completed_at: datetime | None = None
     last_completed: tuple[RunId, int] | None = None
     runs_before: tuple[RunSpan, ...] = ()
-    """Earlier runs of the job that ended after its last completed checkpoint, newest first."""
+    """The earlier runs of the job that ended after its last completed checkpoint, newest first."""
     ended_ago_s: float | None = None
-    """Time since the end of the current run; None if it has not ended or the time is not known."""
+    """The seconds since the end of the current run; None if it has not ended or the time is not known."""
     opened: OpenSignal | None = None
     place: Place = Place()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSignal:
-    """One target now, on the clock of this service."""
+    """The current values of one target, by the clock of this service."""
 
     target_id: TargetId
     name: str
@@ -111,14 +133,29 @@ class TargetSignal:
     poll_interval_s: float | None = None
     job_names: tuple[str, ...] = ()
     is_pushed: bool = False
-    """Its jobs push their data, and no collector reads it. Its state is ``silent`` if a job has stopped pushing."""
+    """Whether the target's jobs push their data, so that no collector reads the target.
+
+    The state of such a target is ``silent`` if a job has stopped pushing.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySignal:
+    """How many past days of history fit into the size limit, and the limit that all promised days need."""
+
+    held_days: float
+    promised_days: float
+    size_limit_bytes: int
+    needed_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSignal:
-    """The service itself."""
+    """The signal for rules about the service itself."""
 
     now: datetime
+    history: HistorySignal | None = None
+    """None until the size of a whole day is known."""
 
 
 Signal = JobSignal | TargetSignal | ServiceSignal

@@ -1,7 +1,7 @@
-"""The facts of one judgement, computed once: phases, paths and loads of the judged checkpoints.
+"""Computes the facts that the rules of a verdict share: phases, paths and loads of the judged checkpoints.
 
 A case is about a job (its newest terminal checkpoints) or about one checkpoint. It decides whether checkpoints suffer
-and how the sentence begins; ``verdict`` decides on the culprit.
+(they fail or take long) and how the verdict's sentence begins. ``verdict`` decides on the culprit.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 from backend.analysis import health, pressure, travel
 from backend.analysis import sentences as say
 from backend.analysis.critical_path import CriticalPath, Phases, path_through
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import HealthReport
-from backend.analysis.phases import SubtaskPhases, checkpoint_phases
+from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
 from backend.analysis.statistics import median
 from backend.analysis.thresholds import CHECKPOINT_WINDOW_S, CONFIDENT_COUNT, SLOW_IN_A_ROW_COUNT
@@ -23,45 +24,56 @@ from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Topology
 from backend.domain.verdict import Confidence, Health, Phase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Walked:
-    """One checkpoint with its phases and path; ``duration_ms`` is the time to its end, or to now if it is open."""
+    """One checkpoint with its phases and its critical path.
+
+    ``duration_ms`` is the time from the trigger to the end, or until now if the checkpoint is open.
+    """
 
     checkpoint: Checkpoint
     phases: Phases
-    path: CriticalPath | None
+    topology: Topology
     duration_ms: int
+
+    @cached_property
+    def path(self) -> CriticalPath | None:
+        """The critical path, or None if no details of the subtasks are known."""
+        return path_through(self.phases, self.topology, end_ms=self.checkpoint.header.end_to_end_duration_ms)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is in progress."""
+        """Whether the checkpoint is in progress."""
         return not self.checkpoint.header.status.is_terminal
 
     @property
     def is_completed(self) -> bool:
-        """Whether it completed."""
+        """Whether the checkpoint completed."""
         return self.checkpoint.header.status is CheckpointStatus.COMPLETED
 
     @property
     def is_failed(self) -> bool:
-        """Whether it failed."""
+        """Whether the checkpoint failed."""
         return self.checkpoint.header.status is CheckpointStatus.FAILED
 
     @property
     def is_expired(self) -> bool:
-        """Whether it failed because of its timeout."""
+        """Whether the checkpoint failed because of its timeout."""
         return self.is_failed and self.checkpoint.header.failure_reason is FailureReason.EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The input of the rules.
+    """The facts that the rules of a verdict use.
 
-    ``lead`` is the first part of the sentence, the effect. ``apart`` is a warning if the readings are from another
-    time. ``is_of_one``: the case is about one checkpoint, not about a job that has only one.
+    ``lead`` is the first part of the verdict's sentence, which states the effect. ``is_suffering`` means that
+    checkpoints fail or take long. ``apart`` warns that the readings of back-pressure are from another time than the
+    checkpoint; it is None if they are not. ``is_of_one`` means that the case is about one checkpoint. It is False for
+    a case about a job, even if the job has only one checkpoint.
     """
 
     evidence: JobEvidence
@@ -76,17 +88,17 @@ class Case:
     is_of_one: bool = False
 
     def name(self, vertex_id: VertexId) -> str:
-        """The vertex's name, short enough for a sentence."""
+        """Return the vertex's name, short enough for a sentence."""
         return say.vertex(self.evidence.vertex_name(vertex_id))
 
     @property
     def long_ones(self) -> tuple[tuple[Phases, int], ...]:
-        """Phases and duration of the checkpoints with detail."""
+        """The phases and the duration of each judged checkpoint that has details of its subtasks."""
         return tuple((w.phases, w.duration_ms) for w in self.walked if w.phases)
 
     @property
     def waiting(self) -> tuple[tuple[Phases, int], ...]:
-        """Phases and duration of the checkpoints that expired or have been open for too long."""
+        """The phases and the duration of each checkpoint that expired or has been open for too long."""
         return tuple(
             (w.phases, w.duration_ms)
             for w in self.walked
@@ -95,7 +107,7 @@ class Case:
 
     @property
     def confidence(self) -> Confidence:
-        """The confidence that the number of checkpoints and the age of the readings allow."""
+        """The highest confidence that is justified by the number of checkpoints and the age of the readings."""
         if self.apart is not None or not self.walked:
             return Confidence.LOW
         if len(self.walked) == 1:
@@ -105,7 +117,10 @@ class Case:
 
     @property
     def travel_phase(self) -> Phase | None:
-        """Start delay or alignment, whichever takes more of the critical paths; None if no checkpoint suffers."""
+        """The phase, start delay or alignment, that takes more time on the critical paths.
+
+        None if the checkpoints neither fail nor take long.
+        """
         if not self.is_suffering:
             return None
         paths = [w.path for w in self.walked if w.path is not None]
@@ -114,24 +129,27 @@ class Case:
         return Phase.ALIGNMENT if (alignment or 0) > (delay or 0) else Phase.START_DELAY
 
     def subtask_count(self, vertex_id: VertexId) -> int:
-        """The number of subtasks of the vertex: from the job graph, else the largest number seen."""
+        """Return the number of subtasks of the vertex, from the job graph or else from the checkpoints.
+
+        If the checkpoints differ, return the largest number.
+        """
         vertex = self.evidence.topology.vertex(vertex_id)
         if vertex is not None:
             return vertex.parallelism
         return max((len(p) for p in self.subtasks_of(vertex_id)), default=0)
 
-    def subtasks_of(self, vertex_id: VertexId) -> list[tuple[SubtaskPhases, ...]]:
-        """The phases of the vertex's subtasks, one tuple for each checkpoint."""
+    def subtasks_of(self, vertex_id: VertexId) -> list[VertexPhases]:
+        """Return the phases of the vertex's subtasks in each checkpoint."""
         return [w.phases[vertex_id] for w in self.walked if vertex_id in w.phases]
 
 
 def of_job(evidence: JobEvidence) -> Case:
-    """The case of a job: its newest terminal checkpoints and its newest readings."""
+    """Build the case of a job from its newest terminal checkpoints and its newest readings."""
     has_restarts = _has_restarts(evidence)
     report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts, now=evidence.now)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
     overdue = () if report.overdue is None else (report.overdue.checkpoint,)
-    # If only the newest checkpoints are slow, the healthy ones before them do not show the cause.
+    # If only the newest checkpoints are slow, the earlier healthy ones do not show the cause, so they are left out.
     walked = tuple(_walk(c, evidence) for c in (*(report.newest_slow if report.is_recent else judged), *overdue))
     parallelism = {v.id: v.parallelism for v in evidence.topology.vertices}
     readings = pressure.of_parallelism(evidence.pressure, parallelism)
@@ -149,10 +167,14 @@ def of_job(evidence: JobEvidence) -> Case:
 
 
 def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
-    """The case of one checkpoint, with the readings taken while it was open, or all readings if there are none."""
+    """Build the case of one checkpoint.
+
+    It uses the readings taken while the checkpoint was open, or all readings if there are none from that time.
+    """
     has_restarts = _has_restarts(evidence)
     walked = _walk(checkpoint, evidence)
-    # The checkpoint's own parallelism has precedence: the collector sees a change of the graph later.
+    # The checkpoint's own parallelism has precedence, because the collector may read a changed job graph only after
+    # the checkpoint.
     parallelism = {v.id: v.parallelism for v in evidence.topology.vertices}
     parallelism |= {d.vertex_id: d.subtask_count for d in checkpoint.details}
     readings = pressure.of_parallelism(evidence.pressure, parallelism)
@@ -198,12 +220,7 @@ def _walk(checkpoint: Checkpoint, evidence: JobEvidence) -> Walked:
         end = header.failed_at or evidence.now
         duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
     phases = checkpoint_phases(checkpoint, evidence.config, late)
-    return Walked(
-        checkpoint=checkpoint,
-        phases=phases,
-        path=path_through(phases, evidence.topology, end_ms=header.end_to_end_duration_ms),
-        duration_ms=duration,
-    )
+    return Walked(checkpoint, phases, evidence.topology, duration)
 
 
 def _near(checkpoint: Checkpoint, duration_ms: int, readings: Sequence[VertexPressure]) -> tuple[VertexPressure, ...]:
@@ -225,7 +242,7 @@ def _is_job_suffering(report: HealthReport, judged: Sequence[Checkpoint], eviden
 
 
 def _job_lead(report: HealthReport) -> str:
-    """The effect, the first part of the sentence."""
+    """Return the first part of the verdict's sentence, which states how the checkpoints fare."""
     middle, late = report.duration_median_ms, report.overdue
     if report.health is Health.FAILING:
         return _failing_lead(report)

@@ -1,9 +1,10 @@
-"""When a job's checkpoints began to take another time: change-points of their durations (V2).
+"""Finds when a job's checkpoints began to take longer or shorter: change-points of their durations (view V2).
 
-First the series is cut so that the segments explain the ranks of the durations best; each cut costs a penalty for what
-chance explains. Then cuts between segments with nearly the same median are dropped. Each remaining cut moves to the
-place with the smallest distance of the logarithms of the durations to the medians on both sides. Ranks do not depend
-on the distribution of the durations or on single outliers, and an expired checkpoint is one of the longest.
+There are three steps. First, the series is cut into the segments that explain the ranks of the durations best; each cut
+costs a penalty, so that random variation causes no cuts. Then cuts between segments with nearly the same median are
+dropped. Finally, each remaining cut moves to the place at which the logarithms of the durations are closest to the
+medians of the two segments. Ranks do not depend on the distribution of the durations or on single outliers. An expired
+checkpoint counts as one of the longest.
 
 Source: optimal partitioning, Jackson et al. (2005), on ranks as in Lung-Yut-Fong, Levy-Leduc and Cappe (2015).
 Invariant: the result depends only on the durations and their order.
@@ -20,19 +21,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEGMENT_MIN_COUNT: Final = 6
-"""The smallest segment: fewer checkpoints are an incident, not a change."""
+"""The smallest number of checkpoints in a segment. Fewer checkpoints are an incident, not a change."""
 PENALTY: Final = 13.0
-"""The cost of a cut, in units of the variance of the ranks: 3.6 standard deviations of chance."""
+"""The cost of a cut, in units of the variance of the ranks.
+
+It corresponds to 3.6 standard deviations of random noise.
+"""
 MEDIAN_RATIO_MIN: Final = 1.5
 MEDIAN_DIFFERENCE_MIN_MS: Final = 100
-"""A change must reach this ratio and this difference; smaller differences are the machine's noise."""
+"""The median must change by at least the ratio ``MEDIAN_RATIO_MIN`` and at least this difference.
+
+Smaller changes are machine noise.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
-    """A change of the durations at ``index``, with the medians (ms) of the segments before and after it.
+    """A change of the durations at ``index``, with the medians in milliseconds before and after it.
 
-    The segments are ``[begin, index)`` and ``[index, end)``.
+    The segment before the change is ``[begin, index)``, and the segment after it is ``[index, end)``.
     """
 
     index: int
@@ -43,7 +50,7 @@ class ChangePoint:
 
 
 def change_points(durations_ms: Sequence[float]) -> tuple[ChangePoint, ...]:
-    """The changes in a series of durations, oldest first; none if the series is too short."""
+    """Return the changes in a series of durations, oldest first; none if the series is too short."""
     values = np.asarray(durations_ms, dtype=np.float64)
     cuts = _notable(values, _cuts(values))
     bounds = [0, *_notable(values, _placed(values, cuts)), len(values)]
@@ -55,7 +62,10 @@ def change_points(durations_ms: Sequence[float]) -> tuple[ChangePoint, ...]:
 
 
 def _cuts(values: NDArray[np.float64]) -> list[int]:
-    """The first indexes of the segments that explain the ranks best, without the first segment."""
+    """Cut the series into the segments that explain the ranks best.
+
+    Return the first index of each segment but the first.
+    """
     count = len(values)
     if count < 2 * SEGMENT_MIN_COUNT:
         return []
@@ -83,7 +93,10 @@ def _cuts(values: NDArray[np.float64]) -> list[int]:
 
 
 def _notable(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
-    """The cuts without those that are no change; the smallest difference of medians is dropped first."""
+    """Return the cuts at which the median really changes.
+
+    The other cuts are dropped one by one, the cut with the smallest difference of medians first.
+    """
     left = list(cuts)
     while left:
         bounds = [0, *left, len(values)]
@@ -103,7 +116,8 @@ def _placed(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
         begin, end = bounds[n - 1], bounds[n + 1]
         before, after = (float(np.median(logs[a:b])) for a, b in ((begin, bounds[n]), (bounds[n], end)))
         here = logs[begin:end]
-        # The sum of the distances for a cut before each duration, less a constant.
+        # Element ``k`` is for a cut before the duration ``here[k]``. It is the sum of the distances of all durations
+        # to the median of their segment, minus a constant.
         gains = np.concatenate(([0.0], np.cumsum(np.abs(here - before) - np.abs(here - after))))
         low = (placed[-1] if placed else 0) + SEGMENT_MIN_COUNT - begin
         high = len(here) - SEGMENT_MIN_COUNT
@@ -112,7 +126,7 @@ def _placed(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of their ranks."""
+    """Return the rank of each value, from 1; equal values share the mean of their ranks."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     means: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
     return means[places]

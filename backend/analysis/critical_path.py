@@ -1,33 +1,37 @@
-"""The critical path of one checkpoint: the steps from a source to the last acknowledgement.
+"""Computes the critical path of one checkpoint: the steps from a source to the last acknowledgement.
 
-The path starts at the subtask that acknowledged last; in a checkpoint that did not complete, at the subtask that it
-waits for. It goes up to the subtask that most likely sent the barrier, until a source. The engine does not report which
-channel was last, so the sender is reconstructed: the direct predecessor that forwarded the barrier latest, but not
-after it arrived.
+The path is found backwards. It begins at the subtask that acknowledged last or, in a checkpoint that did not
+complete, at the subtask that the checkpoint waits for. From each subtask it goes to the upstream subtask that most
+likely sent the barrier, until it reaches a source. The engine does not report which channel delivered the last
+barrier, so this sender is reconstructed. Of the direct predecessors that forwarded the barrier before it arrived, it
+is the one that forwarded it last.
 
-Invariant: the steps have no gap and no overlap, and none is negative.
+Invariant: the steps have no gap and no overlap, and no step has a negative duration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 
-from backend.analysis.phases import SubtaskPhases, checkpoint_phases
-from backend.analysis.statistics import highest
+import numpy as np
+
+from backend.analysis.arrays import Floats, highest_of, missing
+from backend.analysis.phases import SubtaskPhases, VertexPhases, checkpoint_phases
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Topology
 from backend.domain.verdict import Basis, Phase
 
-Phases = Mapping[VertexId, tuple[SubtaskPhases, ...]]
+Phases = Mapping[VertexId, VertexPhases]
 
 _POINTWISE = frozenset({"FORWARD"})
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalStep:
-    """One piece of the path, in milliseconds since the trigger."""
+    """One phase of one subtask on the path, in milliseconds since the trigger."""
 
     vertex_id: VertexId
     vertex: str
@@ -40,7 +44,12 @@ class CriticalStep:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """The path, source first. ``with_persistence`` fills in ``last_in``."""
+    """The critical path, with the step at the source first.
+
+    ``without_last_ms`` is the time at which all subtasks except the last one on the path had acknowledged.
+    ``last_in`` is None until ``with_persistence`` adds it. ``kept_pace_ms`` is the duration that the checkpoint would
+    have had if the subtasks that its verdict names had kept pace with their siblings; None if it is not known.
+    """
 
     steps: tuple[CriticalStep, ...]
     last_vertex_id: VertexId
@@ -48,9 +57,10 @@ class CriticalPath:
     last_subtask: int
     without_last_ms: int | None
     last_in: str | None = None
+    kept_pace_ms: int | None = None
 
     def phase_ms(self, phase: Phase) -> int:
-        """Milliseconds of the path spent in one phase."""
+        """Return the milliseconds of the path that belong to the phase."""
         return sum(s.end_ms - s.start_ms for s in self.steps if s.phase is phase)
 
     @property
@@ -67,13 +77,16 @@ def critical_path(
     config: CheckpointConfig | None,
     late_barriers: Sequence[LateBarrier] = (),
 ) -> CriticalPath | None:
-    """The critical path of one checkpoint; None if no subtask's detail is known."""
+    """Return the critical path of one checkpoint, or None if no details of its subtasks are known."""
     phases = checkpoint_phases(checkpoint, config, late_barriers)
     return path_through(phases, topology, end_ms=checkpoint.header.end_to_end_duration_ms)
 
 
 def path_through(phases: Phases, topology: Topology, *, end_ms: int | None) -> CriticalPath | None:
-    """As ``critical_path``, from phases already computed; ``end_ms`` is the checkpoint's end since its trigger."""
+    """Return the critical path from phases that are already computed.
+
+    ``end_ms`` is the time from the trigger to the end of the checkpoint.
+    """
     last = _last(phases, topology)
     if last is None:
         return None
@@ -98,7 +111,10 @@ def with_persistence(
     config: CheckpointConfig | None,
     late_barriers: Mapping[int, Sequence[LateBarrier]] | None = None,
 ) -> CriticalPath:
-    """The path with ``last in n of m``: how often the same subtask was last in ``checkpoints`` with detail."""
+    """Return the path with ``last_in``: how often its last subtask was last in ``checkpoints``.
+
+    The text is ``last in n of m``. Checkpoints without details of their subtasks do not count.
+    """
     late = late_barriers or {}
     lasts = [_last(checkpoint_phases(c, config, late.get(c.header.checkpoint_id, ())), topology) for c in checkpoints]
     known = [last for last in lasts if last is not None]
@@ -108,50 +124,93 @@ def with_persistence(
     return replace(path, last_in=f"last in {count} of {len(known)}")
 
 
-def forwarded_ms(phases: SubtaskPhases) -> int | None:
-    """When the subtask forwarded its barrier: at the start of its snapshot, before the sync part."""
-    return phases.snapshot_at_ms
+def kept_pace_ms(phases: Phases, topology: Topology, vertex_id: VertexId, subtasks: Collection[int]) -> int | None:
+    """Return the duration of the checkpoint if these subtasks had been no later than the latest of their siblings.
+
+    A subtask downstream that waited for their barrier would have been earlier too, by the same time. The result is None
+    if an acknowledgement is missing, or if the vertex has no other subtasks.
+    """
+    rows = phases.get(vertex_id)
+    if rows is None or not all(p.is_complete for p in phases.values()):
+        return None
+    own = np.zeros(len(rows), dtype=bool)
+    own[[i for i in subtasks if i < len(rows)]] = True
+    if own.all() or not own.any():
+        return None
+    sent = {v: p.snapshot_at_ms for v, p in phases.items()}
+    acks = {v: p.ack_ms for v, p in phases.items()}
+    for times in (sent, acks):
+        # The maximum of the siblings is missing if the time of one of them is. The times then stay as they are.
+        latest = np.nan_to_num(times[vertex_id][~own].max(), nan=np.inf)
+        times[vertex_id] = np.where(own, np.minimum(times[vertex_id], latest), times[vertex_id])
+    for v in _downstream_in_order(topology, vertex_id):
+        if v not in phases:
+            continue
+        edges = _inputs(topology, v, phases)
+        before = _latest([(e, phases[e.source].snapshot_at_ms) for e in edges], len(phases[v]))
+        after = _latest([(e, sent[e.source]) for e in edges], len(phases[v]))
+        # If the time of a sender is missing, it is not known how much earlier the subtask would have been.
+        gained = np.nan_to_num(np.maximum(before - after, 0.0), nan=0.0)
+        sent[v], acks[v] = sent[v] - gained, acks[v] - gained
+    return int(max(float(a.max()) for a in acks.values() if a.size))
 
 
-def senders(topology: Topology, vertex_id: VertexId, subtask: int, phases: Phases) -> list[tuple[VertexId, int]]:
-    """The subtasks with a known detail and a channel to this one."""
-    found: list[tuple[VertexId, int]] = []
-    for edge in _inputs(topology, vertex_id, phases):
-        count = len(phases[edge.source])
-        if _is_pointwise(edge, count, len(phases.get(vertex_id, ()))):
-            found.append((edge.source, subtask))
-        else:
-            found.extend((edge.source, i) for i in range(count))
-    return found
+def _downstream_in_order(topology: Topology, vertex_id: VertexId) -> list[VertexId]:
+    """Return the vertices downstream of a vertex, each after all its inputs among them."""
+    below, queue = set[VertexId](), [vertex_id]
+    while queue:
+        v = queue.pop()
+        fresh = {e.target for e in topology.edges if e.source == v} - below
+        below |= fresh
+        queue += fresh
+    ordered: list[VertexId] = []
+    while below:
+        ready = [v for v in below if not any(e.target == v and e.source in below for e in topology.edges)]
+        if not ready:
+            break
+        ordered += ready
+        below -= set(ready)
+    return ordered
 
 
 def _inputs(topology: Topology, vertex_id: VertexId, phases: Phases) -> list[Edge]:
     return [e for e in topology.edges if e.target == vertex_id and e.source in phases]
 
 
-def sent_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> tuple[float | None, ...]:
-    """By subtask of the vertex: when all its senders had forwarded the barrier; None if one's time is not known."""
-    edges = [(e, [forwarded_ms(p) for p in phases[e.source]]) for e in _inputs(topology, vertex_id, phases)]
+def sent_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> Floats:
+    """Return for each subtask of the vertex the time at which all its senders had forwarded the barrier.
+
+    A subtask forwards its barrier at the start of its snapshot, before the sync part. The value is missing if the
+    time of one sender is not known.
+    """
+    edges = [(e, phases[e.source].snapshot_at_ms) for e in _inputs(topology, vertex_id, phases)]
     return _latest(edges, len(phases.get(vertex_id, ())))
 
 
-def arrived_below_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> tuple[float | None, ...]:
-    """By subtask of the vertex: when the barrier had reached all subtasks below it; None if one's is not known."""
-    edges = [(e, [p.travel_ms for p in phases.get(e.target, ())]) for e in topology.edges if e.source == vertex_id]
+def arrived_below_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> Floats:
+    """Return for each subtask of the vertex the time at which the barrier had reached all its downstream subtasks.
+
+    The value is missing if the time at one of them is not known.
+    """
+    edges = [
+        (e, phases[e.target].travel_ms if e.target in phases else missing(0))
+        for e in topology.edges
+        if e.source == vertex_id
+    ]
     return _latest(edges, len(phases.get(vertex_id, ())))
 
 
-def _latest(edges: Sequence[tuple[Edge, Sequence[float | None]]], count: int) -> tuple[float | None, ...]:
-    """The latest time at the other ends, for each of ``count`` subtasks; one pass for each edge, not each channel."""
-    ends: list[Sequence[float | None]] = []
+def _latest(edges: Sequence[tuple[Edge, Floats]], count: int) -> Floats:
+    """Return, for each of ``count`` subtasks, the latest time at the other ends of its channels.
+
+    Each edge comes with the times of the subtasks at its other end. Working by edge avoids a pass over every channel.
+    """
+    latest: Floats | None = None
     for edge, times in edges:
-        if _is_pointwise(edge, len(times), count):
-            ends.append(times)
-        else:
-            is_known = bool(times) and all(t is not None for t in times)
-            ends.append([highest(times) if is_known else None] * count)
-    columns = zip(*ends, strict=True) if ends else iter([()] * count)
-    return tuple(None if not c or any(t is None for t in c) else highest(c) for c in columns)
+        # The maximum of an array with a missing value (NaN) is missing too.
+        ends = times if _is_pointwise(edge, times.size, count) else times.max() if times.size else np.nan
+        latest = np.maximum(np.full(count, -np.inf) if latest is None else latest, ends)
+    return missing(count) if latest is None else latest
 
 
 def _is_pointwise(edge: Edge, count: int, other_count: int) -> bool:
@@ -160,34 +219,52 @@ def _is_pointwise(edge: Edge, count: int, other_count: int) -> bool:
 
 def _last(phases: Phases, topology: Topology) -> tuple[VertexId, int] | None:
     order = {v.id: n for n, v in enumerate(topology.vertices)}
-    pending = [(v, p) for v, rows in phases.items() for p in rows if not p.is_acknowledged]
+    pending = {v: rows.pending for v, rows in phases.items() if not rows.is_complete}
     if pending:
-        # The latest first barrier that a gauge showed; without gauges, the first subtask of the graph.
-        known = [(v, p) for v, p in pending if p.first_barrier_ms is not None]
+        # Choose the pending subtask whose first barrier came latest, by its metric. If no metric shows a first
+        # barrier, choose the first pending subtask in the order of the job graph.
+        known = [
+            (highest, -order.get(v, 0), -int(np.nanargmax(first)), v)
+            for v in pending
+            if (highest := highest_of(first := _of_pending(phases[v]))) is not None
+        ]
         if known:
-            v, p = max(known, key=lambda x: (x[1].first_barrier_ms or 0, -order.get(x[0], 0), -x[1].subtask))
-        else:
-            v, p = min(pending, key=lambda x: (order.get(x[0], len(order)), x[1].subtask))
-        return v, p.subtask
-    acknowledged = [(v, p) for v, rows in phases.items() for p in rows if p.ack_ms is not None]
+            _, _, subtask, v = max(known, key=lambda x: x[:3])
+            return v, -subtask
+        v = min(pending, key=lambda v: (order.get(v, len(order)), pending[v][0]))
+        return v, pending[v][0]
+    latest = [(rows.ack_ms, int(rows.ack_ms.argmax()), v) for v, rows in phases.items() if rows]
+    acknowledged = [(float(acks[i]), order.get(v, 0), -i, v) for acks, i, v in latest]
     if not acknowledged:
         return None
-    v, p = max(acknowledged, key=lambda x: (x[1].ack_ms or 0, order.get(x[0], 0), -x[1].subtask))
-    return v, p.subtask
+    _, _, subtask, v = max(acknowledged, key=lambda x: x[:3])
+    return v, -subtask
+
+
+def _of_pending(rows: VertexPhases) -> Floats:
+    """Return the first barriers of the subtasks that did not acknowledge."""
+    return np.where(rows.is_acknowledged, np.nan, rows.first_barrier_ms)
 
 
 def _without(phases: Phases, vertex_id: VertexId, subtask: int) -> int | None:
-    others = [p.ack_ms for v, rows in phases.items() for p in rows if (v, p.subtask) != (vertex_id, subtask)]
-    if any(a is None for a in others):
-        return None
-    longest = highest(others)
-    return None if longest is None else int(longest)
+    longest = -np.inf
+    for v, rows in phases.items():
+        acks = rows.ack_ms
+        for others in (acks[:subtask], acks[subtask + 1 :]) if v == vertex_id else (acks,):
+            latest = float(others.max(initial=-np.inf))
+            if isnan(latest):
+                return None
+            longest = max(longest, latest)
+    return int(longest) if longest > -np.inf else None
 
 
 def _own_steps(
     steps: list[CriticalStep], topology: Topology, vertex_id: VertexId, p: SubtaskPhases, end_ms: int | None
 ) -> int:
-    """Add the last subtask's own steps, newest first; return when the barrier that it waited for had arrived."""
+    """Add the last subtask's own steps, newest first.
+
+    Return the arrival time of the barrier that the subtask waited for, in milliseconds.
+    """
     name = _name(topology, vertex_id)
 
     def add(phase: Phase, start: int, end: int, basis: Basis = Basis.RECONSTRUCTED) -> None:
@@ -206,7 +283,7 @@ def _own_steps(
     add(Phase.ACK_WAIT, async_end, ack)
     barrier_ms = p.alignment_end_ms or 0
     if p.is_alignment_overlaid and barrier_ms - snapshot >= (async_end - snapshot) / 2:
-        # The async part mostly waited for the last barrier: the path goes through that barrier.
+        # Most of the async part was a wait for the last barrier, so the path goes through that barrier.
         barrier_ms = min(async_end, barrier_ms)
         add(Phase.ASYNC, barrier_ms, async_end)
         return barrier_ms
@@ -218,16 +295,16 @@ def _own_steps(
 def _walk_up(
     steps: list[CriticalStep], topology: Topology, phases: Phases, vertex_id: VertexId, subtask: int, reached_ms: int
 ) -> None:
-    """Add the steps of the barrier that arrived at ``reached_ms``, newest first, back to the trigger."""
+    """Add the steps of the barrier from its arrival at ``reached_ms`` back to the trigger, newest first."""
     while True:
-        p = phases[vertex_id][subtask]
+        first_barrier_ms = phases[vertex_id].first_barrier_of(subtask)
         sender = _sender(topology, phases, vertex_id, subtask, reached_ms)
         sent_ms = 0 if sender is None else min(reached_ms, sender[2])
-        first = reached_ms if p.first_barrier_ms is None else min(max(p.first_barrier_ms, sent_ms), reached_ms)
-        name = _name(topology, vertex_id)
+        first = reached_ms if first_barrier_ms is None else min(max(first_barrier_ms, sent_ms), reached_ms)
         basis = Basis.MEASURED if sender is None else Basis.RECONSTRUCTED
         for phase, start, end in ((Phase.ALIGNMENT, first, reached_ms), (Phase.START_DELAY, sent_ms, first)):
             if end > start:
+                name = _name(topology, vertex_id)
                 steps.append(CriticalStep(vertex_id, name, subtask, phase, start, end, basis))
         if sender is None:
             return
@@ -237,18 +314,43 @@ def _walk_up(
 def _sender(
     topology: Topology, phases: Phases, vertex_id: VertexId, subtask: int, reached_ms: int
 ) -> tuple[VertexId, int, int] | None:
-    times = [
-        (v, i, max(0, sent))
-        for v, i in senders(topology, vertex_id, subtask, phases)
-        if (sent := forwarded_ms(phases[v][i])) is not None
-    ]
-    if not times:
+    known = [(e.source, *_sent(e, phases, vertex_id, subtask)) for e in _inputs(topology, vertex_id, phases)]
+    found: list[tuple[float, int, VertexId]] = []
+    for source, begin, sent in known:
+        if not sent.size:
+            continue
+        i = int(sent.argmax())
+        if not sent[i] <= reached_ms:
+            # The latest sender sent too late, or the time of some sender is missing.
+            in_time = np.where(sent <= reached_ms, sent, -1.0)
+            i = int(in_time.argmax())
+            if in_time[i] < 0.0:
+                continue
+        found.append((float(sent[i]), begin + i, source))
+    if found:
+        at, i, v = max(found, key=lambda t: (t[0], -t[1]))
+        return v, i, int(at)
+    # If every sender seems to have sent after the arrival, the clocks of two machines differ. The earliest sender is
+    # then the best guess.
+    for source, begin, sent in known:
+        if not np.isnan(sent).all():
+            i = int(np.nanargmin(sent))
+            found.append((float(sent[i]), begin + i, source))
+    if not found:
         return None
-    # The clocks of two machines differ: if every sender seems later than the arrival, the earliest is the best guess.
-    in_time = [t for t in times if t[2] <= reached_ms]
-    if in_time:
-        return max(in_time, key=lambda t: (t[2], -t[1]))
-    return min(times, key=lambda t: (t[2], t[1]))
+    at, i, v = min(found, key=lambda t: t[:2])
+    return v, i, int(at)
+
+
+def _sent(edge: Edge, phases: Phases, vertex_id: VertexId, subtask: int) -> tuple[int, Floats]:
+    """Return the senders over this edge: the first one, and when each of them forwarded the barrier.
+
+    The senders have consecutive numbers, beginning with that of the first sender.
+    """
+    sent = phases[edge.source].snapshot_at_ms
+    if _is_pointwise(edge, sent.size, len(phases[vertex_id])):
+        return subtask, np.maximum(0.0, sent[subtask : subtask + 1])
+    return 0, np.maximum(0.0, sent)
 
 
 def _name(topology: Topology, vertex_id: VertexId) -> str:

@@ -1,18 +1,19 @@
-"""Where on its way a barrier was delayed: per vertex the delay at its input, added by it, and passed on.
+"""Computes, for each vertex, the barrier's delay at its input, the delay that it adds and the delay passed on.
 
-The delay at a vertex's input is the start delay (trigger to first barrier) of its subtasks, the latest of them. The
-delay passed on is the latest start delay over the subtasks of its direct downstream vertices. The difference is the
-delay added here: what lies between two first barriers, which is alignment, the sync part, and the data queued between
-the vertices. So Materialize separates a view's local lag from its global lag.
+The delay at a vertex's input is the largest start delay (trigger to first barrier) of its subtasks. The delay passed on
+is the largest start delay of the subtasks of its direct downstream vertices. The delay added is the difference of these
+two delays. It consists of alignment, the sync part, and the data queued between the vertices. Materialize separates a
+view's local lag from its global lag in the same way.
 
-The differences telescope: along a chain, the delays added sum up to the last start delay less the first one.
+The added delays of a chain sum to its last start delay minus its first one.
 
-Limits: the engine does not report which subtask sent a first barrier, so both numbers are reconstructed. A difference
-is negative if the next vertex got its first barrier from a quicker subtask, or from another of its inputs; what the
-late one held back shows as alignment there. An unaligned barrier overtakes queued data, so it adds little anywhere.
-Start delays are read from the clocks of two machines.
+Limits: the engine does not report which subtask sent a first barrier, so the delays added and passed on are
+reconstructed. The delay added is negative if the next vertex got its first barrier from a subtask that was quicker than
+the slowest one, or from another input. The delay that the slowest subtask causes then appears as alignment at the next
+vertex. An unaligned barrier overtakes queued data, so it adds little delay at any vertex. A start delay compares the
+clocks of two machines, so it contains the difference of these clocks.
 
-Invariant: missing is missing. One unknown start delay makes the vertex's delay None, and what rests on it.
+Invariant: if one start delay is not known, the vertex's delay is None, and so is every value that depends on it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from backend.analysis.arrays import Floats
 from backend.analysis.critical_path import Phases
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
@@ -28,19 +32,19 @@ from backend.domain.verdict import Basis
 
 @dataclass(frozen=True, slots=True)
 class VertexDelay:
-    """The delays of one vertex in milliseconds. None is *not known*; a sink passes none on."""
+    """The delays of the barrier at one vertex in milliseconds. None means *not known*; a sink passes no delay on."""
 
     vertex_id: VertexId
     start_delay_max_ms: int | None
     delay_added_ms: int | None
     delay_passed_on_ms: int | None
     delay_basis: Basis | None
-    """Of ``delay_added_ms`` and ``delay_passed_on_ms``; None if both are missing."""
+    """The basis of ``delay_added_ms`` and ``delay_passed_on_ms``; None if both are missing."""
 
 
 def vertex_delays(topology: Topology, phases: Phases) -> Mapping[VertexId, VertexDelay]:
-    """The delays of every vertex in ``phases``, of one checkpoint or savepoint."""
-    at_input = {vertex_id: _latest([s.start_delay_ms for s in subtasks]) for vertex_id, subtasks in phases.items()}
+    """Return the delays at every vertex in ``phases``, which are of one checkpoint or savepoint."""
+    at_input = {vertex_id: _latest_of(subtasks.first_barrier_ms) for vertex_id, subtasks in phases.items()}
     return {vertex_id: _delay(topology, vertex_id, at_input) for vertex_id in phases}
 
 
@@ -56,7 +60,15 @@ def _delay(topology: Topology, vertex_id: VertexId, at_input: Mapping[VertexId, 
     )
 
 
+def _latest_of(delays_ms: Floats) -> int | None:
+    """Return the largest of the delays, or None if there are none or one of them is not known."""
+    return int(delays_ms.max()) if delays_ms.size and not np.isnan(delays_ms).any() else None
+
+
 def _latest(delays_ms: list[int | None]) -> int | None:
-    """The latest of them; None if one is missing, since that one could be the latest, or if there is none."""
+    """Return the largest of the delays, or None if there are none.
+
+    If one delay is not known, the result is None too, because that one could be the largest.
+    """
     known = [d for d in delays_ms if d is not None]
     return max(known) if known and len(known) == len(delays_ms) else None

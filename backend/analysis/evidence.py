@@ -1,4 +1,4 @@
-"""The input of the analysis: the values known of one job, as the caller read them.
+"""The input of the analysis: the known values of one job, as the caller read them.
 
 Invariant: nothing here is computed. A value that was not reported is None or absent.
 """
@@ -17,10 +17,11 @@ from backend.domain.topology import Placement, Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvidence:
-    """The values that a verdict may use.
+    """The values of a job that a verdict may use.
 
-    ``checkpoints`` and ``pressure`` are oldest first; a vertex may have several readings. ``late_barriers`` are by
-    checkpoint id. ``placements`` has one entry for each vertex. ``now`` is when the evidence was read.
+    ``checkpoints`` and ``pressure`` are oldest first; a vertex may have several readings of pressure.
+    ``late_barriers`` maps the id of a checkpoint to the first barriers of the subtasks that had not acknowledged it.
+    ``placements`` has one entry for each vertex. ``now`` is the time at which the evidence was read.
     """
 
     topology: Topology
@@ -34,19 +35,22 @@ class JobEvidence:
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
     is_micro_batched: bool = False
-    """Whether the job is a Spark query: its checkpoints are micro-batches of one run, and it has no vertices."""
+    """Whether the job is a Spark query. Its checkpoints are then micro-batches of one run, and it has no vertices."""
 
     def vertex_name(self, vertex_id: VertexId) -> str:
-        """The vertex's name; its id if the topology does not have it."""
+        """Return the vertex's name, or its id if the topology does not have the vertex."""
         vertex = self.topology.vertex(vertex_id)
         return vertex.name if vertex is not None else vertex_id
 
     def late(self, checkpoint_id: int) -> tuple[LateBarrier, ...]:
-        """First barriers of the subtasks that had not acknowledged this checkpoint."""
+        """Return the first barriers of the subtasks that had not acknowledged this checkpoint."""
         return self.late_barriers.get(checkpoint_id, ())
 
     def hosts(self, vertex_id: VertexId, subtasks: tuple[int, ...]) -> tuple[str, ...]:
-        """Hosts of these subtasks, each once, in their order; empty if the engine does not report them."""
+        """Return the hosts of these subtasks, each once, in the order of the subtasks.
+
+        The result is empty if the engine does not report hosts.
+        """
         placement = next((p for p in self.placements if p.vertex_id == vertex_id), None)
         if placement is None:
             return ()

@@ -1,7 +1,8 @@
-"""The subtask that every failed checkpoint waited for: the only one pending in all of them.
+"""Finds the subtask that every failed checkpoint waited for: the only one that was pending in all of them.
 
-Only failures that a task causes count: declined, failed in the sync or async part, or suspended by a restart. An
-expiry does not count: it shows that a subtask was late, and *late is not guilty*. An abort by the user is no failure.
+Only failures caused by a task are considered: declined, failed in the sync or async part, or suspended by a restart.
+An expired checkpoint is not considered. It shows that a subtask was late, and *late is not guilty*. A checkpoint that
+the user aborted is no failure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BY_A_TASK = frozenset(
     }
 )
 
-# Aborted from outside, or never started: the job did not cause these.
+# The reasons of failures that the job did not cause: the checkpoint was aborted from outside or never started.
 _NO_FAULT = frozenset(
     {
         FailureReason.SUBSUMED,
@@ -40,13 +41,15 @@ _NO_FAULT = frozenset(
         FailureReason.TOO_MANY_REQUESTS,
     }
 )
+_NO_FAULT_WITHOUT_RESTARTS = _NO_FAULT | {FailureReason.COORDINATOR_SUSPENDED}
 
 
 @dataclass(frozen=True, slots=True)
 class FailingSubtask:
-    """A subtask that was pending in each of ``failure_count`` failures; ``reason`` is the most frequent one.
+    """A subtask whose acknowledgement was missing in each of ``failure_count`` failures.
 
-    ``alone_count``: the failures in which no other subtask was pending.
+    ``alone_count`` is the number of failures in which no other subtask was pending. ``reason`` is the most frequent
+    reason.
     """
 
     vertex_id: VertexId
@@ -59,15 +62,22 @@ class FailingSubtask:
 
 
 def is_real_failure(checkpoint: Checkpoint, *, has_restarts: bool) -> bool:
-    """Whether a failed checkpoint counts against the job; a suspended coordinator counts only if the job restarted."""
+    """Return whether a failed checkpoint counts against the job.
+
+    If it failed because the coordinator was suspended, it counts only if the job restarted.
+    """
     header = checkpoint.header
-    if header.status is not CheckpointStatus.FAILED or header.failure_reason in _NO_FAULT:
-        return False
-    return header.failure_reason is not FailureReason.COORDINATOR_SUSPENDED or has_restarts
+    is_failed = header.status is CheckpointStatus.FAILED
+    return is_failed and header.failure_reason not in reasons_without_fault(has_restarts=has_restarts)
+
+
+def reasons_without_fault(*, has_restarts: bool) -> frozenset[FailureReason]:
+    """Return the reasons for which a failed checkpoint does not count against the job."""
+    return _NO_FAULT if has_restarts else _NO_FAULT_WITHOUT_RESTARTS
 
 
 def failing_subtask(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> FailingSubtask | None:
-    """The subtask that was pending in every failure caused by a task, if there is exactly one."""
+    """Return the subtask that was pending in every failure caused by a task, if there is exactly one."""
     failures = [c for c in checkpoints if _is_by_a_task(c, has_restarts) and c.details]
     pending = [_pending(c) for c in failures]
     if not pending:
@@ -103,5 +113,5 @@ def _pending(checkpoint: Checkpoint) -> frozenset[tuple[VertexId, int]]:
 def _phase(reason: FailureReason) -> Phase | None:
     if reason in (FailureReason.ASYNC_FAILURE, FailureReason.IO_FAILURE):
         return Phase.ASYNC
-    # An exception in the sync part fails the task; the coordinator then only reports that it is suspending.
+    # An exception in the sync part fails the task. The coordinator then reports only that it is suspended.
     return Phase.SYNC if reason in (FailureReason.TASK_FAILURE, FailureReason.COORDINATOR_SUSPENDED) else None

@@ -1,9 +1,10 @@
-"""The health of a job's checkpoints: healthy, slow, failing, or too few to judge.
+"""Judges the health of a job's checkpoints: healthy, slow, failing, or too few to judge.
 
-It uses the newest terminal checkpoints without savepoints. Failing has precedence, because a checkpoint that does not
-complete protects nothing. Slow is relative to the job's interval and timeout, and never below a second. The median
-hides a problem that has just begun, so several slow checkpoints in a row are enough, and a checkpoint in progress
-counts as soon as it is overdue; its timeout would be too late.
+It uses the newest terminal checkpoints without savepoints. Failing has precedence over slow, because a checkpoint
+that does not complete protects nothing. Whether a checkpoint is slow depends on the job's interval and timeout; below
+one second it never is. The median over all judged checkpoints hides a problem that has just begun. So a job is slow
+also if several of its newest checkpoints in a row are slow. A checkpoint in progress makes a healthy job slow as soon
+as it has been open too long, because waiting for its timeout would be too late.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from backend.analysis.arrays import array_of, highest_of
 from backend.analysis.failures import is_real_failure
 from backend.analysis.statistics import highest, median
 from backend.analysis.thresholds import (
@@ -41,7 +43,7 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The health, and the checkpoints that it is based on."""
+    """The health of a job's checkpoints, and the checkpoints from which it follows."""
 
     health: Health
     completed: tuple[Checkpoint, ...]
@@ -49,9 +51,12 @@ class HealthReport:
     duration_median_ms: float | None = None
     overdue: Overdue | None = None
     newest_slow: tuple[Checkpoint, ...] = ()
-    """The newest completed checkpoints that were slow in a row; empty if the others alone decide the health."""
+    """The newest checkpoints that were slow in a row, if the job's health is otherwise good.
+
+    It is empty if the judged checkpoints as a whole show that the job is failing or slow, or if they are too few.
+    """
     is_recent: bool = False
-    """Whether only the newest checkpoints make the job slow; earlier ones do not show the cause then."""
+    """Whether only the newest checkpoints make the job slow. The earlier checkpoints then do not show the cause."""
 
     @property
     def judged_count(self) -> int:
@@ -66,7 +71,10 @@ def report(
     has_restarts: bool = False,
     now: datetime | None = None,
 ) -> HealthReport:
-    """The health of the newest of ``checkpoints`` (oldest first); without ``now``, none in progress counts."""
+    """Judge the newest of ``checkpoints``, which are oldest first.
+
+    Without ``now``, checkpoints in progress do not count.
+    """
     judged = judged_checkpoints(checkpoints, has_restarts=has_restarts)
     completed = tuple(c for c in judged if c.header.status is CheckpointStatus.COMPLETED)
     failed = tuple(c for c in judged if c.header.status is CheckpointStatus.FAILED)
@@ -83,7 +91,7 @@ def report(
 
 
 def judged_checkpoints(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> tuple[Checkpoint, ...]:
-    """The newest terminal checkpoints, oldest first, without savepoints and without aborts from outside."""
+    """Return the newest terminal checkpoints, oldest first, without savepoints and checkpoints aborted from outside."""
     terminal = [
         c
         for c in checkpoints
@@ -136,7 +144,8 @@ def _overdue(
         if header.status is not CheckpointStatus.IN_PROGRESS or header.kind is not CheckpointKind.CHECKPOINT:
             continue
         open_ms = (now - header.triggered_at).total_seconds() * 1000
-        # Past its timeout it must have ended: its end may not have been read yet, or the clocks differ.
+        # A checkpoint past its timeout must have ended, so it is not overdue. Its end may not have been read yet, or
+        # the clocks differ.
         is_believable = config is None or not config.timeout_ms or open_ms <= config.timeout_ms + EXPIRY_SLACK_MS
         if is_believable and open_ms >= max(limit, PROGRESS_SLOW_RATIO * longest):
             return Overdue(checkpoint, open_ms)
@@ -144,7 +153,10 @@ def _overdue(
 
 
 def slow_limit_ms(config: CheckpointConfig | None) -> float | None:
-    """The median duration from which this job's checkpoints are slow; None if neither interval nor timeout is known."""
+    """Return the duration in milliseconds at which a checkpoint of the job begins to count as slow.
+
+    Return None if neither the interval nor the timeout is known.
+    """
     if config is None:
         return None
     limits: list[float] = []
@@ -156,10 +168,6 @@ def slow_limit_ms(config: CheckpointConfig | None) -> float | None:
 
 
 def travel_ms(checkpoint: Checkpoint) -> float | None:
-    """The largest sum of start delay and alignment of one subtask; None if none is known."""
-    return highest(
-        s + a
-        for d in checkpoint.details
-        for s, a in zip(d.start_delay_ms, d.alignment_duration_ms, strict=True)
-        if s is not None and a is not None
-    )
+    """Return the largest sum of start delay and alignment of one subtask, or None if no such sum is known."""
+    first = array_of([v for d in checkpoint.details for v in d.start_delay_ms])
+    return highest_of(first + array_of([v for d in checkpoint.details for v in d.alignment_duration_ms]))

@@ -1,9 +1,9 @@
 """Log buckets: counts from which quantiles over any set of hours are computed, with a bounded relative error.
 
-Bucket ``i`` holds the whole numbers in ``(GAMMA**(i-1), GAMMA**i]``; one more bucket holds zero and negative values.
-Merging adds counts. The rule and the error are those of DDSketch (Masson, Rim & Lee 2019, PVLDB 12(12)). Bounds are
-exact whole numbers, so that Python, SQL and Spark put each value into the same bucket; a logarithm in floating point
-does not guarantee that.
+Bucket ``i`` counts the whole numbers in ``(GAMMA**(i-1), GAMMA**i]``; one more bucket counts zero and negative values.
+Two sets of buckets are merged by adding their counts. The rule and the error are those of DDSketch (Masson, Rim & Lee
+2019, PVLDB 12(12)). The bounds are exact whole numbers, so that Python, SQL and Spark put each value into the same
+bucket. A logarithm in floating point does not guarantee that.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from collections.abc import Iterable, Mapping
 from math import floor
 
 GAMMA = 1.02
-"""The ratio of a bucket's upper bound to its lower one. The relative error of a quantile is at most 1 %:
-(GAMMA - 1) / (GAMMA + 1)."""
+"""The ratio of a bucket's upper bound to its lower bound.
+
+The relative error of a quantile is at most (GAMMA - 1) / (GAMMA + 1), which is 1 %.
+"""
 ZERO = -1
-"""The bucket of zero and negative values."""
+"""The number of the bucket for zero and negative values."""
 _LARGEST = 2**63 - 1
 
 
 def _bounds() -> tuple[int, ...]:
-    # 1.02 = 51/50, so powers are exact as fractions of whole numbers.
+    # 1.02 is 51/50, so its powers are exact as fractions of whole numbers.
     bounds, above, below = [1], 1, 1
     while bounds[-1] < _LARGEST:
         above, below = above * 51, below * 50
@@ -33,21 +35,21 @@ BOUNDS = _bounds()
 """The largest whole number of bucket 0, 1, 2, ... A value lies in the first bucket whose bound it does not exceed."""
 
 Buckets = Mapping[int, int]
-"""Bucket to count; every count is positive."""
+"""The count of values in each bucket, by bucket number; every count is positive."""
 
 
 def bucket_of(value: int) -> int:
-    """The bucket of a value within the range of an int8."""
+    """Return the number of the bucket for a value, which must be within the range of PostgreSQL's int8."""
     return bisect_left(BOUNDS, value) if value > 0 else ZERO
 
 
 def count(values: Iterable[int]) -> Buckets:
-    """The buckets of these values."""
+    """Return how many of the values are in each bucket."""
     return merge((bucket_of(value), 1) for value in values)
 
 
 def merge(parts: Iterable[tuple[int, int]]) -> Buckets:
-    """The sum of ``parts`` (bucket, count), lowest bucket first."""
+    """Add up pairs of bucket and count, and return the sums with the lowest bucket first."""
     found: dict[int, int] = {}
     for bucket, number in parts:
         found[bucket] = found.get(bucket, 0) + number
@@ -55,14 +57,13 @@ def merge(parts: Iterable[tuple[int, int]]) -> Buckets:
 
 
 def quantile(buckets: Buckets, q: float) -> float | None:
-    """The ``q`` quantile (0..1), interpolated like ``percentile_cont``; None without values.
+    """Return the ``q`` quantile (0..1), interpolated like ``percentile_cont``, or None if there are no values.
 
-    It differs from the quantile of the values by at most 1 % of it, because both values of the interpolation are
-    within that error.
+    The result has a relative error of at most 1 %, because both values between which it is interpolated have at most
+    this error.
 
     Raises:
         ValueError: ``q`` is not within 0 and 1.
-
     """
     if not 0 <= q <= 1:
         raise ValueError(f"a quantile is within 0 and 1, got {q}")
@@ -82,6 +83,6 @@ def _value_at(ordered: list[tuple[int, int]], rank: int) -> float:
     for bucket, number in ordered:
         seen += number
         if rank < seen:
-            # The point with the same relative distance to both ends of the bucket.
+            # Return the point with the same relative distance to both bounds of the bucket.
             return 0.0 if bucket == ZERO else 2 * GAMMA**bucket / (GAMMA + 1)
     raise AssertionError("a rank is below the count")

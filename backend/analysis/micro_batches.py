@@ -1,9 +1,10 @@
-"""Micro-batches of a Spark query: the trigger's interval, the parts of a batch, and signs of back-pressure.
+"""Analyses the micro-batches of a Spark query: the trigger's interval, the parts of a batch, signs of back-pressure.
 
 Spark reports no back-pressure. Four signs replace it, the strongest first: batches longer than the trigger's interval,
-a growing backlog, rows that grow from batch to batch, and no pause between batches. A source with a limit shows only
-the last sign. A query that starts its next batch at once shows the last sign even if it keeps up, so that sign alone
-proves nothing for batches below a second. Source: measurements on Spark 4.3, in ``docs/spark.md``.
+a growing backlog, rows that grow from batch to batch, and no pause between batches. If a source limits the rows of a
+batch, only the last sign shows. A query that starts its next batch at once has no pauses even if it keeps up. So the
+last sign alone proves little, and nothing if batches take less than a second. Source: measurements on Spark 4.3, in
+``docs/spark.md``.
 """
 
 from __future__ import annotations
@@ -23,29 +24,32 @@ from backend.domain.micro_batch import BatchPhase, MicroBatch, PressureSign
 from backend.domain.verdict import Basis
 
 OVERRUN_LIMIT: Final = 1.0
-"""A batch longer than the trigger's interval delays the next one."""
+"""A batch that takes more than this many trigger intervals delays the next batch."""
 
 ROWS_GROWTH_LIMIT: Final = 1.2
-"""Rows grow if each batch reads this many times the rows of the one before, ``GROWING_STEPS`` times in a row."""
+"""Rows grow if ``GROWING_STEPS`` batches in a row each read at least this many times the rows of the batch before."""
 
 UTILISATION_LIMIT: Final = 0.95
-"""From this share of busy time on, there is no pause between batches."""
+"""If the query is busy for at least this share of the time, there is no pause between batches."""
 
 GROWING_STEPS: Final = 3
-"""Growth counts if it was seen this many times in a row."""
+"""Growth counts as a sign if it was seen this many times in a row."""
 
 WARM_UP_COUNT: Final = 2
-"""The first batches of a query take seconds to load and compile classes and are left out."""
+"""The number of first batches that are left out, because they take seconds to load and compile classes."""
 
 PAUSE_MIN_MS: Final = 20
-"""A gap this long before a batch was a wait for its trigger; batches without a wait are a few ms apart."""
+"""If the gap before a batch is at least this long, the batch waited for its trigger.
+
+Batches that do not wait for a trigger are a few milliseconds apart.
+"""
 
 GRID_SLACK_MS: Final = 25
-"""Triggers fire within this time of a whole number of intervals."""
+"""Triggers fire at whole multiples of the interval, with a deviation of at most this time."""
 
 
 class BatchPart(StrEnum):
-    """The parts of a batch's duration that point to a culprit."""
+    """The parts of a batch's duration. Each part points to a different culprit."""
 
     LOG = "log"
     SOURCE = "source"
@@ -56,7 +60,7 @@ class BatchPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One sign of back-pressure. If its ``value`` is not known (None), it is not raised."""
+    """One sign of back-pressure. If its ``value`` is not known (None), the sign is not raised."""
 
     sign: PressureSign
     value: float | None
@@ -68,7 +72,10 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class TriggerInterval:
-    """The trigger's interval. Spark does not report it: the job gave it to the listener, or pauses show it."""
+    """The interval at which the query's trigger fires.
+
+    Spark does not report it. The job passed it to the listener, or it is computed from the pauses between batches.
+    """
 
     ms: float
     basis: Basis
@@ -76,13 +83,16 @@ class TriggerInterval:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The newest batches of one run. ``judged`` are the completed ones, oldest first, without the slow first ones."""
+    """The analysis of the newest batches of one run.
+
+    ``judged`` are the completed batches, oldest first, without the first ones of the run, which are slow.
+    """
 
     judged: tuple[Checkpoint, ...]
     interval: TriggerInterval | None
     signs: tuple[Sign, ...]
     shares: tuple[tuple[BatchPart, float], ...]
-    """Shares of the whole duration of the judged batches, largest first; empty if no phase was reported."""
+    """The share of each part in the duration of the judged batches, largest first; empty if no phase was reported."""
 
     @property
     def duration_median_ms(self) -> float | None:
@@ -96,12 +106,15 @@ class BatchReport:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the query cannot keep up; batches below a second are within the noise."""
+        """Whether the query cannot keep up: a sign is raised, and the median batch takes at least a second.
+
+        If the median is shorter, signs are within the noise.
+        """
         middle = self.duration_median_ms
         return bool(self.raised) and middle is not None and middle >= SLOW_MIN_MS
 
     def share(self, part: BatchPart) -> float | None:
-        """The share of one part; None if it was not reported."""
+        """Return the share of one part, or None if it was not reported."""
         return next((share for p, share in self.shares if p is part), None)
 
 
@@ -120,7 +133,10 @@ def report(checkpoints: Sequence[Checkpoint], config: CheckpointConfig | None) -
 
 
 def parts_of(batch: MicroBatch) -> dict[BatchPart, int]:
-    """The reported parts of one batch, in milliseconds. The commit of the state stores is part of the query's run."""
+    """Return the reported parts of one batch, in milliseconds.
+
+    Spark's time for running the query includes the commit of the state stores. That time is subtracted from ``RUN``.
+    """
     found: dict[BatchPart, int] = {}
     for part, phases in _PHASES.items():
         known = [ms for ms in (batch.phase_ms(p) for p in phases) if ms is not None]
@@ -155,7 +171,7 @@ def _shares(judged: Sequence[Checkpoint]) -> tuple[tuple[BatchPart, float], ...]
 def _interval(completed: Sequence[Checkpoint], config: CheckpointConfig | None) -> TriggerInterval | None:
     if config is not None and config.interval_ms:
         return TriggerInterval(config.interval_ms, Basis.MEASURED)
-    # A trigger with a fixed interval fires on a grid; a batch after a pause begins on it.
+    # A trigger with a fixed interval fires on a regular grid. A batch after a pause begins on this grid.
     on_grid = [
         after.header.triggered_at
         for before, after in pairwise(completed)
@@ -223,7 +239,7 @@ def _utilisation(judged: Sequence[Checkpoint]) -> Sign:
         return Sign(PressureSign.UTILISATION, None, UTILISATION_LIMIT, False, text, Basis.RECONSTRUCTED)
     wall_ms = (_end(judged[-1]) - judged[0].header.triggered_at) / timedelta(milliseconds=1)
     busy_ms = sum(c.header.end_to_end_duration_ms or 0 for c in judged)
-    # If batches are missing, their time cannot be counted.
+    # If batches are missing, the time that they took is not known.
     ids = [c.header.checkpoint_id for c in judged]
     if wall_ms <= 0 or ids[-1] - ids[0] != len(ids) - 1:
         text = "the query's busy time is not known: batches are missing"

@@ -1,20 +1,30 @@
-"""The phases of one subtask in one checkpoint, in milliseconds since the trigger.
+"""Computes the phases of one subtask in one checkpoint, in milliseconds since the trigger.
 
-Start delay, alignment, sync, async and acknowledgement are measured. The start of the snapshot is reconstructed. It is
-at the last barrier if aligned, at the first barrier if unaligned from the start, and with an aligned timeout at
-``min(first + alignment, max(first, timeout))``. This was checked on recordings of Flink 1.20; a rule by the subtask's
-own flag misplaces most rows. If the snapshot starts before the last barrier, async contains the rest of the alignment,
-which is then an overlay and not a segment.
+Start delay, alignment, sync, async and acknowledgement are measured. The start of the snapshot is reconstructed. An
+aligned snapshot starts at the last barrier. If the checkpoint is unaligned from its trigger on, the snapshot starts at
+the first barrier. With an aligned timeout, it starts at ``min(first + alignment, max(first, timeout))``. This was
+checked on recordings of Flink 1.20; a rule that uses the subtask's own *unaligned* flag would misplace most subtasks.
+If the snapshot starts before the last barrier, the async part contains the rest of the alignment. The alignment then
+overlaps the async part and is not a segment of its own.
 
-Invariants: a missing value never becomes a number. A phase is negative only if ``has_clock_skew``, because start delay
-mixes the clocks of two machines. Sources: views.md V3, flink-baseline.md.
+A vertex may have thousands of subtasks, and a verdict needs the phases of ten checkpoints. ``VertexPhases`` therefore
+has each phase of all subtasks as one array, and builds the values of a single subtask only on request.
+
+Invariants: a missing value never becomes a number. A phase is negative only if ``has_clock_skew``, because the start
+delay is computed from the clocks of two machines. Sources: views.md V3, flink-baseline.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import overload
 
+import numpy as np
+
+from backend.analysis.arrays import Flags, Floats, array_of, indices_of
 from backend.analysis.thresholds import ROUNDING_MS
 from backend.domain.checkpoint import (
     Checkpoint,
@@ -30,7 +40,10 @@ from backend.domain.verdict import Basis
 
 @dataclass(frozen=True, slots=True)
 class SubtaskPhases:
-    """One bar of the Gantt chart; fields as in the API's ``SubtaskPhasesOut``. None means not reported."""
+    """The phases of one subtask: one bar of the Gantt chart, with the fields of the API's ``SubtaskPhasesOut``.
+
+    None means not reported.
+    """
 
     subtask: int
     is_acknowledged: bool
@@ -57,12 +70,12 @@ class SubtaskPhases:
 
     @property
     def travel_ms(self) -> int | None:
-        """From the trigger to the last barrier; to the first barrier if the last is not known."""
+        """The time from the trigger to the last barrier, or to the first barrier if the last is not known."""
         return self.alignment_end_ms if self.alignment_end_ms is not None else self.first_barrier_ms
 
     @property
     def own_async_ms(self) -> int | None:
-        """The async part without the wait for the last barrier."""
+        """The duration of the async part without the wait for the last barrier."""
         if self.async_duration_ms is None:
             return None
         if not self.is_alignment_overlaid or self.alignment_end_ms is None or self.sync_end_ms is None:
@@ -71,12 +84,236 @@ class SubtaskPhases:
         return max(0, self.async_duration_ms - waited)
 
 
+class VertexPhases(Sequence[SubtaskPhases]):
+    """The phases of all subtasks of one vertex in one checkpoint.
+
+    The items are the subtasks, by index. The properties are arrays with one value for each subtask: the field of
+    ``SubtaskPhases`` with the same name, with NaN for None.
+    """
+
+    def __init__(self, columns: _Columns, detail: VertexDetail, begin: int, gauges: Mapping[int, LateBarrier]) -> None:
+        """Create a view of one vertex's subtasks, which begin at position ``begin`` in ``columns``.
+
+        ``columns`` contains the subtasks of all vertices.
+        """
+        self._columns = columns
+        self._detail = detail
+        self._gauges = gauges
+        self._own = slice(begin, begin + detail.subtask_count)
+
+    def __len__(self) -> int:
+        return self._detail.subtask_count
+
+    def __iter__(self) -> Iterator[SubtaskPhases]:
+        return (self._subtask(i) for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> SubtaskPhases: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SubtaskPhases]: ...
+
+    def __getitem__(self, index: int | slice) -> SubtaskPhases | Sequence[SubtaskPhases]:
+        which = range(len(self))[index]
+        return self._subtask(which) if isinstance(which, int) else tuple(self._subtask(i) for i in which)
+
+    def _subtask(self, i: int) -> SubtaskPhases:
+        if self._detail.ack_delay_ms[i] is None:
+            return _pending(self._detail, i, self._gauges.get(i))
+        return _acknowledged(self._detail, i, self._columns.timeout_ms)
+
+    def first_barrier_of(self, subtask: int) -> int | None:
+        """Return when the first barrier of one subtask arrived, or None if it is not known."""
+        if self._detail.ack_delay_ms[subtask] is not None:
+            return self._detail.start_delay_ms[subtask]
+        gauge = self._gauges.get(subtask)
+        return gauge.start_delay_ms if gauge is not None else None
+
+    @property
+    def acknowledged_count(self) -> int:
+        """The number of subtasks that acknowledged."""
+        return int(np.count_nonzero(self.is_acknowledged))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all subtasks acknowledged."""
+        return self._columns.is_complete or bool(self.is_acknowledged.all())
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The subtasks that did not acknowledge."""
+        return () if self._columns.is_complete else indices_of(~self.is_acknowledged)
+
+    @property
+    def slowest_subtask(self) -> int | None:
+        """The subtask that acknowledged last, or None if no subtask acknowledged.
+
+        If several acknowledged last, it is the one with the lowest number.
+        """
+        return int(np.nanargmax(self.ack_ms)) if self.is_acknowledged.any() else None
+
+    @property
+    def is_acknowledged(self) -> Flags:
+        """Whether each subtask acknowledged."""
+        return self._columns.is_acknowledged[self._own]
+
+    @property
+    def first_barrier_ms(self) -> Floats:
+        """When the first barrier arrived; this is also the start delay."""
+        return self._columns.first_barrier_ms[self._own]
+
+    @property
+    def snapshot_at_ms(self) -> Floats:
+        """When each snapshot began."""
+        return self._columns.snapshot_at_ms[self._own]
+
+    @property
+    def async_end_ms(self) -> Floats:
+        """When each async part ended."""
+        return self._columns.async_end_ms[self._own]
+
+    @property
+    def ack_ms(self) -> Floats:
+        """When each acknowledgement arrived."""
+        return self._columns.ack_ms[self._own]
+
+    @property
+    def alignment_duration_ms(self) -> Floats:
+        """The duration of each alignment."""
+        return self._columns.alignment_duration_ms[self._own]
+
+    @property
+    def sync_duration_ms(self) -> Floats:
+        """The duration of each sync part."""
+        return self._columns.sync_duration_ms[self._own]
+
+    @property
+    def async_duration_ms(self) -> Floats:
+        """The duration of each async part."""
+        return self._columns.async_duration_ms[self._own]
+
+    @property
+    def travel_ms(self) -> Floats:
+        """The time from the trigger to the last barrier, or to the first barrier if the last is not known."""
+        return self._columns.travel_ms[self._own]
+
+    @property
+    def own_async_ms(self) -> Floats:
+        """The duration of each async part without the wait for the last barrier."""
+        return self._columns.own_async_ms[self._own]
+
+    @property
+    def has_clock_skew(self) -> Flags:
+        """Whether the times of each subtask prove that the clocks of two machines differ."""
+        return self._columns.has_clock_skew[self._own]
+
+    @property
+    def checkpointed_size_bytes(self) -> Floats:
+        """The bytes that each subtask wrote."""
+        return np.where(self.is_acknowledged, array_of(self._detail.checkpointed_size_bytes), np.nan)
+
+    @property
+    def persisted_bytes(self) -> Floats:
+        """The bytes of in-flight data that each subtask wrote."""
+        return np.where(self.is_acknowledged, array_of(self._detail.persisted_bytes), np.nan)
+
+
+class _Columns:
+    """The phases of all subtasks of a checkpoint, vertex after vertex. Each array is computed when it is first used.
+
+    The rules are those of ``_pending`` and ``_acknowledged``, which compute the same values for one subtask.
+    """
+
+    def __init__(
+        self, details: Sequence[VertexDetail], timeout_ms: int | None, gauges: Mapping[int, LateBarrier]
+    ) -> None:
+        """Create the arrays; the keys of ``gauges`` are positions in them."""
+        self.timeout_ms = timeout_ms
+        self._details = details
+        self._gauges = gauges
+
+    @cached_property
+    def ack_ms(self) -> Floats:
+        return array_of(list(chain.from_iterable(d.ack_delay_ms for d in self._details)))
+
+    @cached_property
+    def alignment_duration_ms(self) -> Floats:
+        return array_of(list(chain.from_iterable(d.alignment_duration_ms for d in self._details)))
+
+    @cached_property
+    def sync_duration_ms(self) -> Floats:
+        return array_of(list(chain.from_iterable(d.sync_duration_ms for d in self._details)))
+
+    @cached_property
+    def async_duration_ms(self) -> Floats:
+        return array_of(list(chain.from_iterable(d.async_duration_ms for d in self._details)))
+
+    @cached_property
+    def is_acknowledged(self) -> Flags:
+        return ~np.isnan(self.ack_ms)
+
+    @cached_property
+    def is_complete(self) -> bool:
+        return bool(self.is_acknowledged.all())
+
+    @cached_property
+    def first_barrier_ms(self) -> Floats:
+        found = array_of(list(chain.from_iterable(d.start_delay_ms for d in self._details)))
+        if not self.is_complete:
+            found[~self.is_acknowledged] = np.nan
+            for position, gauge in self._gauges.items():
+                if not self.is_acknowledged[position]:
+                    found[position] = gauge.start_delay_ms
+        return found
+
+    @cached_property
+    def alignment_end_ms(self) -> Floats:
+        found = self.first_barrier_ms + self.alignment_duration_ms
+        return found if self.is_complete else np.where(self.is_acknowledged, found, np.nan)
+
+    @cached_property
+    def snapshot_at_ms(self) -> Floats:
+        if self.timeout_ms is None:
+            return self.alignment_end_ms
+        first = self.first_barrier_ms
+        earliest = np.maximum(first, self.timeout_ms) if self.timeout_ms > 0 else first
+        found = np.fmin(self.alignment_end_ms, earliest)
+        return found if self.is_complete else np.where(self.is_acknowledged, found, np.nan)
+
+    @cached_property
+    def sync_end_ms(self) -> Floats:
+        return self.snapshot_at_ms + self.sync_duration_ms
+
+    @cached_property
+    def async_end_ms(self) -> Floats:
+        return self.sync_end_ms + self.async_duration_ms
+
+    @cached_property
+    def travel_ms(self) -> Floats:
+        return np.where(np.isnan(self.alignment_end_ms), self.first_barrier_ms, self.alignment_end_ms)
+
+    @cached_property
+    def own_async_ms(self) -> Floats:
+        if self.timeout_ms is None:
+            return self.async_duration_ms
+        is_overlaid = (self.snapshot_at_ms < self.alignment_end_ms) & ~np.isnan(self.sync_end_ms)
+        waited = np.maximum(0.0, self.alignment_end_ms - self.sync_end_ms)
+        return np.where(is_overlaid, np.maximum(0.0, self.async_duration_ms - waited), self.async_duration_ms)
+
+    @cached_property
+    def has_clock_skew(self) -> Flags:
+        first, ack = self.first_barrier_ms, self.ack_ms
+        found: Flags = (first < 0) | (first > ack + ROUNDING_MS) | (ack - self.async_end_ms < -ROUNDING_MS)
+        return found
+
+
 def effective_aligned_timeout_ms(
     header: CheckpointHeader, *, aligned_timeout_ms: int | None, is_unaligned_enabled: bool | None
 ) -> int | None:
-    """Milliseconds after the trigger at which barriers start to overtake: None for never, 0 for at once.
+    """Return the time in milliseconds from the trigger until barriers start to overtake data.
 
-    A savepoint is always aligned. If the settings are not known, the checkpoint's own type decides.
+    None means never, 0 means at once. A savepoint is always aligned. If the settings are not known, the checkpoint's
+    own type decides.
     """
     if header.kind is not CheckpointKind.CHECKPOINT or is_unaligned_enabled is False:
         return None
@@ -91,25 +328,40 @@ def subtask_phases(
     aligned_timeout_ms: int | None,
     is_unaligned_enabled: bool | None,
     late: Sequence[LateBarrier] = (),
-) -> tuple[SubtaskPhases, ...]:
-    """The phases of every subtask of one vertex, by index; ``late`` may include barriers of other vertices."""
+) -> VertexPhases:
+    """Return the phases of every subtask of one vertex, by index; ``late`` may include barriers of other vertices."""
     timeout = effective_aligned_timeout_ms(
         header, aligned_timeout_ms=aligned_timeout_ms, is_unaligned_enabled=is_unaligned_enabled
     )
-    gauges = {b.subtask: b for b in late if b.vertex_id == detail.vertex_id}
-    return tuple(
-        _pending(detail, i, gauges.get(i)) if detail.ack_delay_ms[i] is None else _acknowledged(detail, i, timeout)
-        for i in range(detail.subtask_count)
-    )
+    return _phases([detail], timeout, late)[detail.vertex_id]
 
 
 def checkpoint_phases(
     checkpoint: Checkpoint, config: CheckpointConfig | None, late: Sequence[LateBarrier] = ()
-) -> dict[VertexId, tuple[SubtaskPhases, ...]]:
-    """The phases of every vertex whose detail is known."""
-    timeout = config.aligned_timeout_ms if config is not None else None
-    is_enabled = config.is_unaligned_enabled if config is not None else None
-    return {d.vertex_id: subtask_phases(checkpoint.header, d, timeout, is_enabled, late) for d in checkpoint.details}
+) -> dict[VertexId, VertexPhases]:
+    """Return the phases of all subtasks, for every vertex whose details are known."""
+    timeout = effective_aligned_timeout_ms(
+        checkpoint.header,
+        aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
+        is_unaligned_enabled=config.is_unaligned_enabled if config is not None else None,
+    )
+    return _phases(checkpoint.details, timeout, late)
+
+
+def _phases(
+    details: Sequence[VertexDetail], timeout_ms: int | None, late: Sequence[LateBarrier]
+) -> dict[VertexId, VertexPhases]:
+    # The columns share this mapping, which is filled below.
+    positions: dict[int, LateBarrier] = {}
+    columns = _Columns(details, timeout_ms, positions)
+    found: dict[VertexId, VertexPhases] = {}
+    begin = 0
+    for detail in details:
+        gauges = {b.subtask: b for b in late if b.vertex_id == detail.vertex_id} if late else {}
+        positions |= {begin + i: b for i, b in gauges.items() if 0 <= i < detail.subtask_count}
+        found[detail.vertex_id] = VertexPhases(columns, detail, begin, gauges)
+        begin += detail.subtask_count
+    return found
 
 
 def _pending(detail: VertexDetail, i: int, gauge: LateBarrier | None) -> SubtaskPhases:

@@ -1,9 +1,10 @@
-"""Full subtasks below back-pressured ones: the reliable sign of a culprit.
+"""Finds full subtasks downstream of back-pressured ones, which are the reliable sign of a culprit.
 
-A culprit is busy nearly all the time, is not back-pressured itself, and the vertex above it is (flink-baseline.md,
-"What real runs teach", 11). If all subtasks of the vertex are full, the vertex lacks capacity. If only some are, they
-get more records than their siblings (skew) or need longer for each record (straggler). Lateness is no sign, because
-everything below the culprit is late and idle.
+A subtask is full if it is busy nearly all the time and not back-pressured itself. A vertex with full subtasks is a
+culprit if the vertex upstream of it is back-pressured (flink-baseline.md, "What real runs teach", 11). If all its
+subtasks are full, the vertex lacks capacity. If only some are full, these get more records than their siblings (skew)
+or need longer for each record (straggler). A late barrier is no sign, because everything downstream of the culprit is
+late and idle.
 
 Invariant: the result does not depend on the order of subtasks. A subtask without readings is neither full nor idle.
 """
@@ -11,10 +12,22 @@ Invariant: the result does not depend on the order of subtasks. A subtask withou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from backend.analysis.statistics import column_means, highest, known, mean, ratio
+import numpy as np
+
+from backend.analysis.arrays import (
+    Flags,
+    Floats,
+    array_of,
+    column_means,
+    highest_of,
+    indices_of,
+    mean_of,
+    missing,
+)
+from backend.analysis.statistics import ratio
 from backend.analysis.thresholds import (
     BACKPRESSURED_MIN_RATIO,
     BACKPRESSURED_OK_RATIO,
@@ -25,50 +38,50 @@ from backend.analysis.thresholds import (
     SIBLINGS_BUSY_RATIO,
 )
 from backend.domain.ids import VertexId
-from backend.domain.pressure import VertexPressure
+from backend.domain.pressure import Ratios, VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.verdict import VerdictKind
 
-Ratios = tuple[float | None, ...]
-
-# The shares of one window add up to one. If they add up to less than this, the subtask did not run in the window.
+# The busy, back-pressured and idle shares of a window add up to one. If they add up to less than this, the subtask
+# did not run in the window.
 _ALIVE_SUM = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class VertexLoad:
-    """Means over the readings of one vertex, by subtask.
+    """Means over the readings of one vertex, by subtask. NaN means *not known*.
 
-    ``recent_records`` are the records read between the first and the last reading. ``records`` are the same, or the
-    records since the start if the readings are too close together (``is_total``).
+    ``recent_records`` has the number of records read between the first and the last reading. ``records`` has the same
+    numbers if these readings are far enough apart. Otherwise it has the number of records since the start of the
+    task, and ``is_total`` is True.
     """
 
     vertex_id: VertexId
     reading_count: int
-    busy: Ratios
-    backpressured: Ratios
-    idle: Ratios
-    records: Ratios = ()
+    busy: Floats
+    backpressured: Floats
+    idle: Floats
+    records: Floats = field(default_factory=lambda: missing(0))
     is_total: bool = False
-    recent_records: Ratios = ()
+    recent_records: Floats = field(default_factory=lambda: missing(0))
 
-    def is_full(self, subtask: int) -> bool:
-        """Whether the subtask is busy nearly all the time and not back-pressured."""
-        busy, held = self.busy[subtask], self.backpressured[subtask]
-        return busy is not None and busy >= BUSY_MIN_RATIO and (held is None or held <= BACKPRESSURED_OK_RATIO)
+    @property
+    def full_subtasks(self) -> tuple[int, ...]:
+        """The subtasks that are busy nearly all the time and not back-pressured."""
+        return indices_of((self.busy >= BUSY_MIN_RATIO) & ~(self.backpressured > BACKPRESSURED_OK_RATIO))
 
     @property
     def known_subtasks(self) -> tuple[int, ...]:
         """The subtasks that have a reading."""
-        return tuple(i for i, b in enumerate(self.busy) if b is not None)
+        return indices_of(~np.isnan(self.busy))
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A vertex with full subtasks below a back-pressured vertex (``feeder``).
+    """A vertex with full subtasks that is downstream of a back-pressured vertex (``feeder``).
 
-    ``share_ratio`` compares the records of the full subtasks with those of their siblings, ``cost_ratio`` the busy
-    time for a record.
+    ``share_ratio`` is the number of records that a full subtask read, divided by the number that a sibling read.
+    ``cost_ratio`` is the busy time per record of a full subtask, divided by that of a sibling.
     """
 
     vertex_id: VertexId
@@ -82,30 +95,45 @@ class Suspect:
     share_ratio: float | None = None
     cost_ratio: float | None = None
     is_contradicted: bool = False
-    """Whether the records of the last seconds alone would give another kind."""
+    """Whether the records of the last seconds alone would lead to a different kind of verdict."""
     queue_ms: float | None = None
-    """The barrier's time in the queue before it, if that is the sign because nothing is back-pressured yet."""
+    """The barrier's time in the queue in front of the vertex.
+
+    It is set only if the suspect was found by this time, because nothing was back-pressured yet.
+    """
 
 
 def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoad]:
-    """The mean load of each vertex over its newest readings, without readings from times when it did not run."""
-    alive = [r for r in pressure if _is_alive(r)]
+    """Return the mean load of each vertex over its newest readings, without readings from times when it did not run."""
+    places: dict[VertexId, list[int]] = {}
+    for place, reading in enumerate(pressure):
+        places.setdefault(reading.vertex_id, []).append(place)
+    shares = {v: _Shares([pressure[i] for i in rows]) for v, rows in places.items()}
+    alive = [
+        pressure[i].observed_at
+        for v, rows in places.items()
+        for i, is_alive in zip(rows, shares[v].is_alive, strict=True)
+        if is_alive
+    ]
     if not alive:
         return {}
-    since = max(r.observed_at for r in alive) - timedelta(seconds=PRESSURE_WINDOW_S)
-    by_vertex: dict[VertexId, list[VertexPressure]] = {}
-    for reading in alive:
-        if reading.observed_at >= since:
-            by_vertex.setdefault(reading.vertex_id, []).append(reading)
-    return {v: _load(v, readings) for v, readings in by_vertex.items()}
+    since = max(alive) - timedelta(seconds=PRESSURE_WINDOW_S)
+    counted = {
+        v: np.array([pressure[i].observed_at >= since for i in rows]) & shares[v].is_alive for v, rows in places.items()
+    }
+    # The vertices are in the order of their first readings that count.
+    order = sorted((rows[int(counted[v].argmax())], v) for v, rows in places.items() if counted[v].any())
+    return {v: shares[v].load(v, counted[v]) for _, v in order}
 
 
 def of_parallelism(
     readings: Sequence[VertexPressure], parallelism: Mapping[VertexId, int]
 ) -> tuple[VertexPressure, ...]:
-    """The readings at the given parallelism: those before or after a rescale are of other subtasks.
+    """Return the readings whose number of subtasks equals the vertex's value in ``parallelism``.
 
-    A reading without subtasks, or of a vertex that is not in ``parallelism``, is kept.
+    The other readings are from before or after a rescale.
+
+    A reading without subtasks, or of a vertex that is not in ``parallelism``, is returned too.
     """
     return tuple(
         r for r in readings if not r.busy_ratio or len(r.busy_ratio) == parallelism.get(r.vertex_id, len(r.busy_ratio))
@@ -113,58 +141,74 @@ def of_parallelism(
 
 
 def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> dict[VertexId, VertexLoad]:
-    """The loads without values that only look measured.
+    """Return the loads without those that look measured but are not.
 
-    An engine computes busy as the time that is neither idle nor back-pressured. Until these two are first updated, in
-    the first seconds of a task, a subtask shows as always busy. Such values are left out unless the vertex above is
-    back-pressured.
+    An engine computes the busy time as the time that is neither idle nor back-pressured. Idle and back-pressured times
+    are first updated some seconds after the start of a task. Until then a subtask shows as always busy. Such loads are
+    left out unless the vertex upstream is back-pressured.
     """
 
     def is_unset(load: VertexLoad) -> bool:
-        rows = [(load.busy[i], load.backpressured[i], load.idle[i]) for i in load.known_subtasks]
+        is_set = (load.busy != 1.0) | (load.backpressured != 0.0) | (load.idle != 0.0)
         feeder = _feeder(topology, loads, load.vertex_id)
         is_pressed = feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO
-        return not is_pressed and all(row == (1.0, 0.0, 0.0) for row in rows)
+        return not is_pressed and not (is_set & ~np.isnan(load.busy)).any()
 
     return {v: load for v, load in loads.items() if not is_unset(load)}
 
 
 def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[Suspect, ...]:
-    """The vertices that show the sign, in topological order."""
+    """Return the vertices with full subtasks downstream of a back-pressured vertex, in topological order."""
     found: list[Suspect] = []
     for vertex in topology.vertices:
         load, feeder = loads.get(vertex.id), _feeder(topology, loads, vertex.id)
         if load is not None and feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO:
-            full = tuple(i for i in load.known_subtasks if load.is_full(i))
+            full = load.full_subtasks
             found += [_suspect(load, full, feeder)] if full else []
     return tuple(found)
 
 
 def queued_suspects(
-    topology: Topology, loads: Mapping[VertexId, VertexLoad], hops: Mapping[VertexId, Ratios]
+    topology: Topology, loads: Mapping[VertexId, VertexLoad], hops: Mapping[VertexId, Floats]
 ) -> tuple[Suspect, ...]:
-    """As ``suspects``, while queues still fill: full, with a long hop of the barrier before it (``hops``, in ms)."""
+    """Find suspects while the queues are filling up and no vertex is back-pressured yet.
+
+    A vertex is a suspect if the barrier's hop to one of its full subtasks is long. ``hops`` has the hops in
+    milliseconds.
+    """
     found: list[Suspect] = []
     for vertex in topology.vertices:
-        load, feeder, hop = loads.get(vertex.id), _feeder(topology, loads, vertex.id), hops.get(vertex.id, ())
-        if load is None or feeder is None:
+        load, feeder, hop = loads.get(vertex.id), _feeder(topology, loads, vertex.id), hops.get(vertex.id)
+        if load is None or feeder is None or hop is None:
             continue
-        full = tuple(i for i in load.known_subtasks if load.is_full(i))
-        met = highest(hop[i] for i in full if i < len(hop))
+        full = load.full_subtasks
+        met = highest_of(_at(hop, full))
         if met is not None and met >= HOP_MIN_MS:
             found.append(replace(_suspect(load, full, feeder), queue_ms=met))
     return tuple(found)
 
 
 def root_suspect(topology: Topology, found: Sequence[Suspect]) -> Suspect | None:
-    """The suspect at the root: no other is below it; of several, the one whose feeder is back-pressured most."""
+    """Return the first suspect of ``ranked``, or None if there are no suspects."""
+    return next(iter(ranked(topology, found)), None)
+
+
+def ranked(topology: Topology, found: Sequence[Suspect]) -> tuple[Suspect, ...]:
+    """Return the suspects, most likely culprit first.
+
+    Suspects without another suspect downstream come first, because a suspect further upstream may only be waiting.
+    Among these, and among the others, the one whose upstream vertex is back-pressured most comes first.
+    """
     ids = {s.vertex_id for s in found}
-    roots = [s for s in found if not (ids & descendants(topology, s.vertex_id))]
-    return max(roots, key=lambda s: s.feeder_backpressured, default=None)
+
+    def rank(suspect: Suspect) -> tuple[bool, float]:
+        return bool(ids & descendants(topology, suspect.vertex_id)), -suspect.feeder_backpressured
+
+    return tuple(sorted(found, key=rank))
 
 
 def descendants(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
-    """All vertices below this one."""
+    """Return all vertices downstream of this one, directly or indirectly."""
     below: set[VertexId] = set()
     todo = [vertex_id]
     while todo:
@@ -176,50 +220,72 @@ def descendants(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
 
 
 def backpressured_max(loads: Mapping[VertexId, VertexLoad]) -> tuple[VertexId, float] | None:
-    """The vertex with the most back-pressured subtask, and that subtask's ratio; None without readings."""
-    held = [(v, h) for v, load in loads.items() if (h := highest(load.backpressured)) is not None]
+    """Return the vertex with the most back-pressured subtask, and that subtask's ratio, or None without readings."""
+    held = [(v, h) for v, load in loads.items() if (h := highest_of(load.backpressured)) is not None]
     return max(held, key=lambda x: x[1], default=None)
 
 
-def _is_alive(reading: VertexPressure) -> bool:
-    return any(_is_subtask_alive(reading, i) for i in range(len(reading.busy_ratio)))
+class _Shares:
+    """The busy, back-pressured and idle shares of all readings of one vertex, as one array."""
 
+    def __init__(self, readings: Sequence[VertexPressure]) -> None:
+        self._readings = readings
+        rows = [_shares(r) for r in readings]
+        widths = {len(values) for row in rows for values in row}
+        self._width = max(widths)
+        self._is_ragged = len(widths) > 1
+        if not self._is_ragged:
+            self._values = np.array(rows, dtype=np.float64)
+        else:
+            padded = [array_of((*values, *[None] * (self._width - len(values)))) for row in rows for values in row]
+            self._values = np.array(padded).reshape(len(rows), 3, self._width)
+        known = np.where(np.isnan(self._values), 0.0, self._values)
+        # The shares of a subtask without readings are NaN, so the comparison is false: it counts as not running.
+        self._is_running = known[:, 0] + known[:, 1] + known[:, 2] >= _ALIVE_SUM
+        lengths = np.array([len(r.busy_ratio) for r in readings])
+        is_listed = np.arange(self._width) < lengths[:, np.newaxis]
+        self.is_alive: Flags = np.any(self._is_running & is_listed, axis=1)
+        """For each reading, whether any subtask ran."""
 
-def _is_subtask_alive(reading: VertexPressure, i: int) -> bool:
-    parts = [values[i] for values in _shares(reading) if i < len(values)]
-    return sum(known(parts)) >= _ALIVE_SUM
+    def load(self, vertex_id: VertexId, is_counted: Flags) -> VertexLoad:
+        """Return the means over the readings of the vertex for which ``is_counted`` is true."""
+        readings = [r for r, is_one in zip(self._readings, is_counted, strict=True) if is_one]
+        values = np.where(self._is_running[is_counted][:, np.newaxis], self._values[is_counted], np.nan)
+        means = column_means(values.reshape(len(readings), -1)).reshape(3, self._width)
+        width = self._width
+        if self._is_ragged:
+            width = max(len(values) for r in readings for values in _shares(r))
+        busy, backpressured, idle = means[:, :width]
+        total, recent, seconds = _records(readings)
+        is_total = seconds < RATE_WINDOW_S or not recent.size
+        records = total if is_total else recent
+        return VertexLoad(vertex_id, len(readings), busy, backpressured, idle, records, is_total, recent)
 
 
 def _shares(reading: VertexPressure) -> tuple[Ratios, Ratios, Ratios]:
     return reading.busy_ratio, reading.backpressured_ratio, reading.idle_ratio
 
 
-def _load(vertex_id: VertexId, readings: Sequence[VertexPressure]) -> VertexLoad:
-    def means(which: int) -> Ratios:
-        rows = [[v if _is_subtask_alive(r, i) else None for i, v in enumerate(_shares(r)[which])] for r in readings]
-        return column_means(rows)
+def _records(readings: Sequence[VertexPressure]) -> tuple[Floats, Floats, float]:
+    """Return how many records each subtask has read.
 
-    total, recent, seconds = _records(readings)
-    is_total = seconds < RATE_WINDOW_S or not recent
-    return VertexLoad(
-        vertex_id, len(readings), means(0), means(1), means(2), total if is_total else recent, is_total, recent
-    )
-
-
-def _records(readings: Sequence[VertexPressure]) -> tuple[Ratios, Ratios, float]:
-    """Records since the start, records between the first and the last count, and the seconds between these two."""
-    counted = [r for r in readings if any(c is not None for c in r.records_in_count)]
-    if not counted:
-        return (), (), 0.0
-    first, last = counted[0], counted[-1]
-    total = tuple(None if c is None else float(c) for c in last.records_in_count)
-    if len(first.records_in_count) != len(total):
-        return total, (), 0.0
-    pairs = zip(first.records_in_count, last.records_in_count, strict=True)
-    # A counter that decreased belongs to a new attempt: the records between the two are not known.
-    recent = tuple(float(b - a) if a is not None and b is not None and b >= a else None for a, b in pairs)
+    The first value is the number of records since the start of the task. The second is the number between the first
+    and the last reading of this count, and the third is the number of seconds between these readings.
+    """
+    first, last = next(filter(_has_count, readings), None), next(filter(_has_count, reversed(readings)), None)
+    if first is None or last is None:
+        return missing(0), missing(0), 0.0
+    before, total = array_of(first.records_in_count), array_of(last.records_in_count)
+    if before.size != total.size:
+        return total, missing(0), 0.0
+    # A counter that decreased belongs to a new attempt, so the records between the two counts are not known.
+    recent = np.where(total >= before, total - before, np.nan)
     seconds = (last.observed_at - first.observed_at).total_seconds()
-    return total, recent if sum(known(recent)) > 0 else (), seconds
+    return total, recent if np.nansum(recent) > 0 else missing(0), seconds
+
+
+def _has_count(reading: VertexPressure) -> bool:
+    return any(c is not None for c in reading.records_in_count)
 
 
 def _feeder(
@@ -228,15 +294,16 @@ def _feeder(
     held = [
         (source, most)
         for source in topology.upstream(vertex_id)
-        if source in loads and (most := highest(loads[source].backpressured)) is not None
+        if source in loads and (most := highest_of(loads[source].backpressured)) is not None
     ]
     return max(held, key=lambda x: x[1], default=None)
 
 
 def _suspect(load: VertexLoad, full: tuple[int, ...], feeder: tuple[VertexId, float]) -> Suspect:
-    rest = tuple(i for i in load.known_subtasks if i not in full)
-    busy = mean(load.busy[i] for i in full) or 0.0
-    siblings_busy = mean(load.busy[i] for i in rest)
+    named = frozenset(full)
+    rest = tuple(i for i in load.known_subtasks if i not in named)
+    busy = mean_of(_at(load.busy, full)) or 0.0
+    siblings_busy = mean_of(_at(load.busy, rest))
     share, cost = _share_and_cost(load, load.records, full, rest)
     kind = _kind(siblings_busy, share, cost)
     recent = _kind(siblings_busy, *_share_and_cost(load, load.recent_records, full, rest))
@@ -249,23 +316,29 @@ def _suspect(load: VertexLoad, full: tuple[int, ...], feeder: tuple[VertexId, fl
         feeder_backpressured=feeder[1],
         busy=busy,
         siblings_busy=siblings_busy,
-        siblings_backpressured=mean(load.backpressured[i] for i in rest),
+        siblings_backpressured=mean_of(_at(load.backpressured, rest)),
         share_ratio=share,
         cost_ratio=cost,
     )
 
 
+def _at(values: Floats, subtasks: Sequence[int]) -> Floats:
+    """Return the values of these subtasks, without those beyond the end of ``values``."""
+    return values[[i for i in subtasks if i < values.size]]
+
+
 def _share_and_cost(
-    load: VertexLoad, counts: Ratios, full: Sequence[int], rest: Sequence[int]
+    load: VertexLoad, counts: Floats, full: Sequence[int], rest: Sequence[int]
 ) -> tuple[float | None, float | None]:
-    """Records of a full subtask over those of a sibling, and busy time per record of the one over the other."""
+    """Compare the full subtasks with their siblings.
 
-    def of(values: Ratios, which: Sequence[int]) -> float | None:
-        return mean(values[i] for i in which if i < len(values))
-
-    records, sibling_records = of(counts, full), of(counts, rest)
+    The first value is the number of records that a full subtask read, divided by the number that a sibling read. The
+    second value is the busy time per record of a full subtask, divided by that of a sibling.
+    """
+    records, sibling_records = mean_of(_at(counts, full)), mean_of(_at(counts, rest))
     share = ratio(records, sibling_records)
-    cost = ratio(ratio(of(load.busy, full), records), ratio(of(load.busy, rest), sibling_records))
+    busy, sibling_busy = mean_of(_at(load.busy, full)), mean_of(_at(load.busy, rest))
+    cost = ratio(ratio(busy, records), ratio(sibling_busy, sibling_records))
     if share is None and records is not None and sibling_records == 0 and records > 0:
         share = float("inf")
     return share, cost
@@ -276,7 +349,8 @@ def _kind(siblings_busy: float | None, share: float | None, cost: float | None) 
         return VerdictKind.CAPACITY
     if share is None:
         return VerdictKind.UNDECIDED
-    # Share times cost is the ratio of the busy times, which is large here: the larger factor is the cause.
+    # The full subtasks are much busier than their siblings. The ratio of the busy times is share times cost, so the
+    # larger of these two factors is the cause.
     if cost is None or share >= cost:
         return VerdictKind.SKEW
     return VerdictKind.STRAGGLER

@@ -1,15 +1,15 @@
-"""Whether an open checkpoint progresses, is slow or is stuck, compared with the job's completed checkpoints.
+"""Judges whether an open checkpoint progresses, is slow or is stuck.
 
-It is compared with the time that completed checkpoints needed for one more acknowledgement, and with their longest
-pause between acknowledgements. Without completed checkpoints, it is compared with the timeout. The judgement includes
-the rule with its numbers.
+An open checkpoint is compared with the time that the job's completed checkpoints needed for one more acknowledgement,
+and with their longest pause between acknowledgements. Without completed checkpoints, it is compared with the timeout.
+The judgement includes the rule with its numbers.
 
-Invariant: with the same counts, more elapsed time never makes the judgement better.
+Invariant: with the same number of acknowledgements, more elapsed time never makes the judgement better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -23,11 +23,11 @@ from backend.analysis.thresholds import (
     PROGRESS_STUCK_RATIO,
     PROGRESS_TIMEOUT_RATIO,
 )
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointStatus
 
 
 class Judged(StrEnum):
-    """The state of an open checkpoint."""
+    """The state of an open checkpoint; ``ended`` if it is no longer open."""
 
     PROGRESSING = "progressing"
     SLOW = "slow"
@@ -37,24 +37,27 @@ class Judged(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AckCurve:
-    """When the acknowledgements of one completed checkpoint arrived: milliseconds since the trigger, ascending."""
+    """The times of the acknowledgements of one completed checkpoint, in milliseconds since the trigger, ascending."""
 
     acks_ms: tuple[int, ...]
 
     def reached_ms(self, share: float) -> int:
-        """When this share (above 0, up to 1) of the subtasks had acknowledged."""
+        """Return when this share (above 0, up to 1) of the subtasks had acknowledged."""
         return self.acks_ms[min(len(self.acks_ms), max(1, ceil(share * len(self.acks_ms)))) - 1]
 
     @property
     def longest_pause_ms(self) -> int:
-        """The longest time without an acknowledgement, from the trigger on."""
+        """The longest time without an acknowledgement, counted from the trigger on."""
         times = (0, *self.acks_ms)
         return max(b - a for a, b in pairwise(times))
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The state, the rule that decided in words, and the median duration of completed checkpoints, if any."""
+    """The state, and the rule that led to it, in words.
+
+    ``typical_duration_ms`` is the median duration of completed checkpoints, or None if there are none.
+    """
 
     state: Judged
     rule: str
@@ -63,7 +66,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckpoint:
-    """The checkpoint in progress; ``last_ack_ms`` is since the trigger, None before the first acknowledgement."""
+    """The checkpoint in progress.
+
+    ``last_ack_ms`` is the time from the trigger to the last acknowledgement, or None before the first one.
+    """
 
     elapsed_ms: int
     acknowledged_count: int
@@ -74,17 +80,26 @@ class OpenCheckpoint:
 
 
 def ack_curve(checkpoint: Checkpoint) -> AckCurve | None:
-    """The curve of a completed checkpoint; None if the acknowledgement of a subtask is not known."""
-    if checkpoint.header.status is not CheckpointStatus.COMPLETED or not checkpoint.details:
+    """Return the curve of a completed checkpoint, or None if the acknowledgement of a subtask is not known."""
+    return curve_of(checkpoint.header, [v for d in checkpoint.details for v in d.ack_delay_ms])
+
+
+def curve_of(header: CheckpointHeader, ack_delays_ms: Collection[int | None]) -> AckCurve | None:
+    """Return the curve of a completed checkpoint from the acknowledgement times of its subtasks, in any order.
+
+    Return None if the acknowledgement of a subtask is not known.
+    """
+    known_ms = [max(0, v) for v in ack_delays_ms if v is not None]
+    if header.status is not CheckpointStatus.COMPLETED or not known_ms or len(known_ms) < len(ack_delays_ms):
         return None
-    values = [v for d in checkpoint.details for v in d.ack_delay_ms]
-    if not values or any(v is None for v in values):
-        return None
-    return AckCurve(tuple(sorted(max(0, v) for v in values if v is not None)))
+    return AckCurve(tuple(sorted(known_ms)))
 
 
 def judge(open_: OpenCheckpoint, past: Sequence[AckCurve]) -> Judgement:
-    """Compare the open checkpoint with the curves of completed ones (in any order; the newest ten are enough)."""
+    """Compare the open checkpoint with the curves of completed ones.
+
+    The curves may be in any order. The curves of the ten newest checkpoints are enough.
+    """
     typical = median(c.acks_ms[-1] for c in past)
     if open_.status is not CheckpointStatus.IN_PROGRESS:
         return Judgement(Judged.ENDED, f"the checkpoint is {open_.status.value}", typical)
@@ -139,7 +154,10 @@ def _by_timeout(open_: OpenCheckpoint, silent_ms: int) -> Judgement:
 
 
 def elapsed_of_last_ack_ms(checkpoint: Checkpoint) -> int | None:
-    """Milliseconds from the trigger to the latest acknowledgement; from the detail, else from the header."""
+    """Return the milliseconds from the trigger to the latest acknowledgement.
+
+    They are read from the details of the subtasks or, without details, from the header.
+    """
     latest = known(v for d in checkpoint.details for v in d.ack_delay_ms)
     if latest:
         return int(max(latest))

@@ -1,11 +1,19 @@
-"""Rows of evidence: statements that a person can check at the engine, with numbers and their basis."""
+"""Builds rows of evidence: statements that a person can check at the engine, with numbers and their basis."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isnan
+
+import numpy as np
+
 from backend.analysis import sentences as say
+from backend.analysis.arrays import highest_of, median_of
 from backend.analysis.case import Case, Walked
+from backend.analysis.critical_path import kept_pace_ms
+from backend.analysis.phases import VertexPhases
 from backend.analysis.pressure import Suspect, VertexLoad, backpressured_max
-from backend.analysis.statistics import highest, known, median, ratio
+from backend.analysis.statistics import known, median, ratio
 from backend.analysis.thresholds import CHECKPOINTS_MAX
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
@@ -16,7 +24,7 @@ _LATE_NAMED_MAX = 4
 
 
 def fare(case: Case) -> list[Evidence]:
-    """How the judged checkpoints fared: durations and failures."""
+    """Return rows on how the judged checkpoints fared: their durations and failures."""
     report = case.report
     rows: list[Evidence] = []
     if report.overdue is not None:
@@ -44,7 +52,7 @@ def fare(case: Case) -> list[Evidence]:
 
 
 def settings(case: Case) -> list[Evidence]:
-    """The checkpoint interval and timeout."""
+    """Return rows with the checkpoint interval and timeout."""
     config = case.evidence.config
     rows: list[Evidence] = []
     if config is not None and config.interval_ms is not None:
@@ -55,7 +63,10 @@ def settings(case: Case) -> list[Evidence]:
 
 
 def load(case: Case, suspect: Suspect) -> list[Evidence]:
-    """Why the suspect is one: full, below a back-pressured vertex. The row that decides its kind comes first."""
+    """Return rows that show the suspect's subtasks as full and downstream of a back-pressured vertex.
+
+    The row that decides between skew and straggler comes first.
+    """
     compared = _compared(case, suspect)
     is_one = suspect.kind in (VerdictKind.SKEW, VerdictKind.STRAGGLER)
     rows = [*(compared if is_one else []), *_full(case, suspect), *_siblings(case, suspect)]
@@ -87,7 +98,7 @@ def _siblings(case: Case, suspect: Suspect) -> list[Evidence]:
 
 
 def _compared(case: Case, suspect: Suspect) -> list[Evidence]:
-    """The full subtasks compared with their siblings: records, and time for a record."""
+    """Return rows that compare the full subtasks with their siblings: records, and time per record."""
     vertex = case.name(suspect.vertex_id)
     who = say.subtasks(suspect.full, len(case.loads[suspect.vertex_id].busy))
     rows: list[Evidence] = []
@@ -105,22 +116,24 @@ def _compared(case: Case, suspect: Suspect) -> list[Evidence]:
 
 
 def arrival(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """When the barrier reached the vertex, or which of its subtasks did not acknowledge; if checkpoints suffer."""
+    """Return a row with the time when the barrier reached the vertex, or with the subtasks that did not acknowledge.
+
+    There is a row only if checkpoints fail or take long.
+    """
     if not case.is_suffering:
         return []
     seen = next((row for w in reversed(case.walked) if (row := _late_arrival(case, vertex_id, w)) is not None), None)
     if seen is not None:
         return [seen]
     vertex, total, found = case.name(vertex_id), case.subtask_count(vertex_id), case.subtasks_of(vertex_id)
-    pending = [sum(not p.is_acknowledged for p in phases) for phases in found]
+    pending = [len(phases.pending) for phases in found]
     waiting = median(n for n in pending if n)
     if waiting is not None and sum(n > 0 for n in pending) * 2 >= len(pending):
         if len(pending) > 1:
             text = f"{vertex}: subtasks of {total} that had not acknowledged, median of {len(pending)} checkpoints"
             return [_row(text, "pending", waiting, "count")]
-        silent = [p.subtask for p in found[0] if not p.is_acknowledged]
-        return [note(f"no acknowledgement came from {say.where(vertex, silent, total)}")]
-    reached = [highest(p.travel_ms for p in phases) for phases in found]
+        return [note(f"no acknowledgement came from {say.where(vertex, found[0].pending, total)}")]
+    reached = [highest_of(phases.travel_ms) for phases in found]
     middle, many = median(reached), len(known(reached))
     if middle is None:
         return []
@@ -129,13 +142,19 @@ def arrival(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 
 def _late_arrival(case: Case, vertex_id: VertexId, walked: Walked) -> Evidence | None:
-    """The times at which the barrier reached subtasks that did not acknowledge this checkpoint; None if unknown."""
-    phases = walked.phases.get(vertex_id, ())
-    late = [(p.first_barrier_ms, p.subtask) for p in phases if not p.is_acknowledged and p.first_barrier_ms is not None]
-    if not late:
+    """Return a row with the times at which the barrier reached the subtasks that did not acknowledge this checkpoint.
+
+    Return None if these times are not known.
+    """
+    phases = walked.phases.get(vertex_id)
+    if phases is None:
         return None
-    named = sorted(late)[-_LATE_NAMED_MAX:]
-    others = sum(not p.is_acknowledged for p in phases) - len(named)
+    seen = _seen_late(phases)
+    if not seen:
+        return None
+    first_ms = phases.first_barrier_ms
+    named = sorted((float(first_ms[i]), i) for i in seen)[-_LATE_NAMED_MAX:]
+    others = len(phases.pending) - len(named)
     more = f"; {others} more had not acknowledged" if others else ""
     times = say.listed([say.beside(ms, walked.duration_ms) for ms, _ in named])
     verb = "open for" if walked.is_open else "expired after" if walked.is_expired else "failed after"
@@ -147,14 +166,17 @@ def _late_arrival(case: Case, vertex_id: VertexId, walked: Walked) -> Evidence |
 
 
 def travel(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """Start delay, alignment, sync part and async part of the vertex: the median of the largest of each checkpoint."""
+    """Return rows with the start delay, alignment, sync part and async part of the vertex.
+
+    Each row has the largest value of a subtask, as the median over the checkpoints.
+    """
     vertex, phases = case.name(vertex_id), case.subtasks_of(vertex_id)
     rows: list[Evidence] = []
     for text, metric, values in (
-        ("largest start delay", "start_delay", [highest(p.start_delay_ms for p in rows_) for rows_ in phases]),
-        ("longest alignment", "alignment", [highest(p.alignment_duration_ms for p in rows_) for rows_ in phases]),
-        ("longest sync part", "sync", [highest(p.sync_duration_ms for p in rows_) for rows_ in phases]),
-        ("longest async part", "async", [highest(p.async_duration_ms for p in rows_) for rows_ in phases]),
+        ("largest start delay", "start_delay", [highest_of(p.first_barrier_ms) for p in phases]),
+        ("longest alignment", "alignment", [highest_of(p.alignment_duration_ms) for p in phases]),
+        ("longest sync part", "sync", [highest_of(p.sync_duration_ms) for p in phases]),
+        ("longest async part", "async", [highest_of(p.async_duration_ms) for p in phases]),
     ):
         middle = median(values)
         if middle is not None:
@@ -164,10 +186,14 @@ def travel(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 
 def late(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """First barriers of subtasks that had not acknowledged, in the newest checkpoint for which a gauge showed any."""
+    """Return rows with the first barriers of subtasks that had not acknowledged.
+
+    The rows are about the newest checkpoint for which a metric showed such barriers.
+    """
     for walked in reversed(case.walked):
-        rows = [p for p in walked.phases.get(vertex_id, ()) if not p.is_acknowledged and p.first_barrier_ms is not None]
-        if rows:
+        phases = walked.phases.get(vertex_id)
+        seen = () if phases is None else _seen_late(phases)
+        if phases is not None and seen:
             number = walked.checkpoint.header.checkpoint_id
             return [
                 _row(
@@ -177,13 +203,23 @@ def late(case: Case, vertex_id: VertexId) -> list[Evidence]:
                     p.first_barrier_ms,
                     "ms",
                 )
-                for p in rows[:_LATE_MAX]
+                for p in (phases[i] for i in seen[:_LATE_MAX])
             ]
     return []
 
 
-def persistence(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """How often the same subtask was last, and how long the newest completed checkpoint would take without it."""
+def _seen_late(phases: VertexPhases) -> tuple[int, ...]:
+    """Return the subtasks that did not acknowledge although a metric showed their first barrier."""
+    first_ms = phases.first_barrier_ms
+    return tuple(i for i in phases.pending if not isnan(first_ms[i]))
+
+
+def persistence(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> list[Evidence]:
+    """Return a row on how often the same subtask was last, and a row on what these subtasks cost the job.
+
+    The second row has the duration that the newest completed checkpoint would have had if ``subtasks`` of the vertex,
+    which the verdict names, had kept pace with their siblings.
+    """
     done = [w for w in case.walked if w.path is not None and w.is_completed]
     if not done or done[-1].path is None:
         return []
@@ -193,17 +229,18 @@ def persistence(case: Case, vertex_id: VertexId) -> list[Evidence]:
     where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
     was = "acknowledged last" if all(w.is_completed for w in case.walked) else "was last or had not acknowledged"
     rows = [_row(f"{where} {was} in {count} of {len(lasts)} checkpoints", "latest_ack_timestamp", None, None)]
-    if case.is_suffering and path.without_last_ms is not None and path.last_vertex_id == vertex_id:
-        took, without = say.duration(newest.duration_ms), say.duration(path.without_last_ms)
-        number_ = newest.checkpoint.header.checkpoint_id
-        text = f"duration of checkpoint {number_} without its last subtask, instead of {took}"
-        if took != without:
-            rows.append(_row(text, "end_to_end_duration", path.without_last_ms, "ms", Basis.RECONSTRUCTED))
+    pace_ms = kept_pace_ms(newest.phases, newest.topology, vertex_id, subtasks) if case.is_suffering else None
+    if pace_ms is not None:
+        took, number_ = say.duration(newest.duration_ms), newest.checkpoint.header.checkpoint_id
+        who = say.where(case.name(vertex_id), tuple(subtasks), case.subtask_count(vertex_id))
+        text = f"duration of checkpoint {number_} if {who} had kept pace with the others, instead of {took}"
+        if took != say.duration(pace_ms):
+            rows.append(_row(text, "end_to_end_duration", pace_ms, "ms", Basis.RECONSTRUCTED))
     return rows
 
 
 def broadcast(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """Broadcast inputs: unaligned barriers do not overtake there (flink-baseline.md, 12)."""
+    """Return rows on broadcast inputs, at which unaligned barriers do not overtake data (flink-baseline.md, 12)."""
     config = case.evidence.config
     if config is None or not config.is_unaligned_enabled:
         return []
@@ -218,7 +255,7 @@ def broadcast(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 
 def calm(case: Case) -> list[Evidence]:
-    """The largest back-pressure and the busiest subtask in the job; empty without readings."""
+    """Return rows on the most back-pressured and the busiest subtask of the job, or no rows without readings."""
     most = backpressured_max(case.loads)
     if most is None:
         return []
@@ -233,11 +270,15 @@ def calm(case: Case) -> list[Evidence]:
 
 
 def lateness(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """How much later the slowest subtask is than its siblings; an even load shows this too (flink-baseline.md, 6)."""
+    """Return a row on how much later the slowest subtask is than its siblings.
+
+    The row alone proves nothing, because the slowest subtask is late even under an even load (flink-baseline.md, 6).
+    """
     ratios: list[float | None] = []
     for phases in case.subtasks_of(vertex_id):
-        delays = sorted(known(p.start_delay_ms for p in phases if p.is_acknowledged))
-        ratios.append(ratio(delays[-1], median(delays[:-1])) if len(delays) == len(phases) > 1 else None)
+        delays = np.sort(phases.first_barrier_ms)
+        is_known = phases.is_complete and not np.isnan(delays).any()
+        ratios.append(ratio(float(delays[-1]), median_of(delays[:-1])) if is_known and len(phases) > 1 else None)
     middle = median(ratios)
     if middle is None or not case.is_suffering:
         return []
@@ -249,7 +290,10 @@ def lateness(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 
 def hiding(case: Case) -> list[Evidence]:
-    """In-flight data that unaligned checkpoints persist to overtake the queues; if checkpoints do not suffer."""
+    """Return a row on the in-flight data that unaligned checkpoints persist to overtake the queues.
+
+    There is a row only if checkpoints neither fail nor take long.
+    """
     persisted = median(
         w.checkpoint.header.persisted_bytes for w in case.walked if w.checkpoint.header.persisted_bytes is not None
     )
@@ -260,10 +304,10 @@ def hiding(case: Case) -> list[Evidence]:
 
 
 def restarts(case: Case) -> list[Evidence]:
-    """The newest exception of the job, and how often it restarted."""
+    """Return rows with the newest exception of the job and the number of its restarts."""
     found: list[Evidence] = []
     if case.evidence.exceptions:
-        lines = case.evidence.exceptions[-1][1].splitlines() or [""]
+        lines = max(case.evidence.exceptions)[1].splitlines() or [""]
         found.append(note(f"newest exception: {lines[0][:200]}"))
     if case.evidence.restart_count:
         found.append(number("restarts of the job", "numRestarts", case.evidence.restart_count, "count"))
@@ -271,7 +315,10 @@ def restarts(case: Case) -> list[Evidence]:
 
 
 def unlisted(case: Case) -> list[Evidence]:
-    """Failures that the engine counted without a record, if its history reaches back to the first checkpoint."""
+    """Return a row on failures that the engine counted but did not record.
+
+    There is a row only if the engine's history reaches back to the first checkpoint.
+    """
     counts, seen = case.evidence.counts, case.evidence.checkpoints
     if counts is None or len(seen) >= CHECKPOINTS_MAX:
         return []
@@ -281,17 +328,17 @@ def unlisted(case: Case) -> list[Evidence]:
 
 
 def reconstructed(text: str, metric: str, value: float, unit: str) -> Evidence:
-    """A statement with a number computed from measured ones."""
+    """Return a row with a number that was computed from measured numbers."""
     return _row(text, metric, value, unit, Basis.RECONSTRUCTED)
 
 
 def note(text: str) -> Evidence:
-    """A statement without a number."""
+    """Return a row without a number."""
     return Evidence(text, "note")
 
 
 def number(text: str, metric: str, value: float, unit: str, basis: Basis = Basis.MEASURED) -> Evidence:
-    """A statement with its number."""
+    """Return a row with a number."""
     return _row(text, metric, value, unit, basis)
 
 
@@ -300,7 +347,7 @@ def _median_of(count: int) -> str:
 
 
 def _busiest(load_: VertexLoad) -> float:
-    return highest(load_.busy) or 0.0
+    return highest_of(load_.busy) or 0.0
 
 
 def _row(text: str, metric: str, value: float | None, unit: str | None, basis: Basis = Basis.MEASURED) -> Evidence:

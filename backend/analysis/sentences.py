@@ -1,4 +1,4 @@
-"""Numbers, subtasks and vertices in words, for sentences and rows of evidence."""
+"""Writes numbers, subtasks and vertices in words, for sentences and rows of evidence."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _NAME_MAX = 80
 
 
 def rounded(value: float) -> float:
-    """A number as evidence keeps it. Words are made from the rounded number, so that both agree."""
+    """Return the number as it is rounded in evidence. Sentences use the rounded number too, so that both agree."""
     return round(float(value), 4)
 
 
 def beside(ms: float, other_ms: float) -> str:
-    """``duration`` of ``ms``, with hundredths (``3.98 s``) if it would otherwise read the same as ``other_ms``."""
+    """Return ``duration(ms)``, with hundredths (``3.98 s``) if the text would otherwise equal that of ``other_ms``."""
     plain = duration(ms)
     return f"{ms / 1000:.2f} s" if ms != other_ms and plain == duration(other_ms) and 995 <= ms < 59_950 else plain
 
 
 def duration(ms: float) -> str:
-    """Milliseconds in words: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
+    """Return milliseconds in words: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
     if ms < 995:
         return f"{ms:.0f} ms"
     if ms < 59_950:
@@ -30,7 +30,7 @@ def duration(ms: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """Bytes in words, in decimal units: ``3.3 MB``."""
+    """Return bytes in words, in decimal units: ``3.3 MB``."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"
@@ -38,25 +38,28 @@ def size(size_bytes: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """A share of 0..1: ``98 %``."""
+    """Return a share of 0..1 in words: ``98 %``."""
     return f"{rounded(ratio) * 100:.0f} %"
 
 
 def times(ratio: float) -> str:
-    """A factor: ``2.4 times``, ``12 times``."""
+    """Return a factor in words: ``2.4 times``, ``12 times``."""
     value = rounded(ratio)
     return f"{value:.1f} times" if value < 10 else f"{value:.0f} times"
 
 
 def listed(items: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Join the items: ``a``, ``a and b``, ``a, b and c``."""
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def subtasks(indices: Sequence[int], total: int | None = None) -> str:
-    """``subtask 2``, ``subtasks 1, 3 and 0``, ``both subtasks``, ``all 4 subtasks``, ``subtasks 0, ... and 3 more``."""
+    """Name the subtasks: ``subtask 2``, ``subtasks 1, 3 and 0``, ``both subtasks``, ``all 4 subtasks``.
+
+    If there are many, the text ends in ``and 3 more``.
+    """
     if total is not None and total > 1 and len(set(indices)) == total:
         return "both subtasks" if total == 2 else f"all {total} subtasks"
     if len(indices) == 1:
@@ -68,7 +71,10 @@ def subtasks(indices: Sequence[int], total: int | None = None) -> str:
 
 
 def where(vertex_name: str, indices: Sequence[int], total: int) -> str:
-    """``map subtask 2``, ``all 4 subtasks of map``; only the name for a vertex with one subtask."""
+    """Name the subtasks of a vertex: ``map subtask 2``, ``all 4 subtasks of map``.
+
+    For a vertex with one subtask, the text is only the vertex's name.
+    """
     if total == 1:
         return vertex_name
     who = subtasks(indices, total)
@@ -76,21 +82,24 @@ def where(vertex_name: str, indices: Sequence[int], total: int) -> str:
 
 
 def checkpoints(count: int) -> str:
-    """``1 checkpoint``, ``3 checkpoints``."""
+    """Return the number of checkpoints in words: ``1 checkpoint``, ``3 checkpoints``."""
     return f"{count} checkpoint{'' if count == 1 else 's'}"
 
 
 def all_of_the_last(count: int) -> str:
-    """``All of the last 5 checkpoints``, ``The only checkpoint so far``."""
+    """Return the start of a sentence: ``All of the last 5 checkpoints``, ``The only checkpoint so far``."""
     return f"All of the last {count} checkpoints" if count > 1 else "The only checkpoint so far"
 
 
 def of_the_last(part: int, count: int) -> str:
-    """``2 of the last 5 checkpoints``, ``The only checkpoint so far``."""
+    """Return the start of a sentence: ``2 of the last 5 checkpoints``, ``The only checkpoint so far``."""
     return f"{part} of the last {count} checkpoints" if count > 1 else "The only checkpoint so far"
 
 
 def vertex(name: str) -> str:
-    """A vertex's name on one line, cut at 80 characters: chained operators make names of hundreds."""
+    """Return a vertex's name on one line, cut at 80 characters.
+
+    Chained operators can make a name of hundreds of characters.
+    """
     flat = " ".join(name.replace("<br/>", " ").split())
     return flat if len(flat) <= _NAME_MAX else flat[: _NAME_MAX - 1] + "…"

@@ -1,14 +1,16 @@
-"""Checkpoints that are long because a snapshot is long: its sync part, or the store behind its async part.
+"""Finds checkpoints that are long because a snapshot is long: its sync part, or the store behind its async part.
 
-A slow sync part shows only at its own subtask. A long async part is input and output only if nothing else keeps it
-open. With an aligned timeout, upstream tasks hold it until their output barriers are consumed; with unaligned
-checkpoints, it includes the wait for the last barrier (flink-baseline.md, 3, 12, 14, 15). Only the time after these
-waits counts: after the barrier had reached all subtasks below, and after the last barrier had reached the task.
+A slow sync part shows only at its own subtask. A long async part is a sign of slow input and output only if nothing
+else keeps the part open. With an aligned timeout, the async part of an upstream task lasts until its output barriers
+are consumed. With unaligned checkpoints, the async part includes the wait for the last barrier (flink-baseline.md, 3,
+12, 14, 15). So only the time after these waits counts: after the barrier had reached all downstream subtasks, and after
+the last barrier had reached the task.
 
-Writers share a store: if several vertices have a long async part, the one that wrote the most is named.
+All vertices write to the same store. If several have a long async part, the one that wrote the most is named.
 
-If a store is so slow that a subtask does not acknowledge before the timeout, there is no async part to measure. The
-signs are then: the others acknowledged at once, nothing is back-pressured, and no barrier is known to be late (5).
+If a store is so slow that a subtask does not acknowledge before the timeout, there is no async part to measure. There
+are then three signs: the other subtasks acknowledged early, nothing is back-pressured, and no barrier is known to be
+late (flink-baseline.md, 5).
 """
 
 from __future__ import annotations
@@ -16,9 +18,22 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from backend.analysis.arrays import (
+    Flags,
+    Floats,
+    column_means,
+    highest_of,
+    indices_of,
+    known_of,
+    median_of,
+    missing,
+    stacked,
+)
 from backend.analysis.critical_path import Phases, arrived_below_ms
-from backend.analysis.phases import SubtaskPhases
-from backend.analysis.statistics import column_means, highest, known, median
+from backend.analysis.phases import VertexPhases
+from backend.analysis.statistics import highest, median
 from backend.analysis.thresholds import GRADED_RATIO, PHASE_MIN_MS, PHASE_MIN_RATIO, SLOW_MIN_MS, STANDOUT_RATIO
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.ids import VertexId
@@ -28,10 +43,11 @@ from backend.domain.verdict import Phase
 
 @dataclass(frozen=True, slots=True)
 class LongPart:
-    """A snapshot part that took most of ``checkpoint_count`` of ``considered_count`` checkpoints.
+    """A snapshot part that took most of the time in ``checkpoint_count`` of ``considered_count`` checkpoints.
 
-    ``part_ms`` is the median of the vertex's largest. ``size_bytes`` is what a named subtask typically wrote,
-    ``total_bytes`` what all subtasks wrote, if reported. ``likewise`` are other vertices that are long in this phase.
+    ``part_ms`` is the longest part of a subtask, as the median over the checkpoints. ``size_bytes`` is what one of
+    ``subtasks`` typically wrote, and ``total_bytes`` what all subtasks of the vertex wrote, if reported. ``likewise``
+    are other vertices with a long part in the same phase.
     """
 
     vertex_id: VertexId
@@ -48,7 +64,7 @@ class LongPart:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """Subtasks that did not acknowledge before the timeout although all others did at once."""
+    """Subtasks that did not acknowledge before the timeout although all others acknowledged early."""
 
     vertex_id: VertexId
     subtasks: tuple[int, ...]
@@ -64,9 +80,10 @@ def long_part(
     *,
     held_back: Collection[VertexId] = (),
 ) -> LongPart | None:
-    """The sync or async part that takes half of the duration, in at least half of the long ``(phases, duration_ms)``.
+    """Return the sync or async part that takes at least half of the time in at least half of the long checkpoints.
 
-    If barriers may wait in output queues, the async part of a vertex in ``held_back`` is left out.
+    A checkpoint is a pair ``(phases, duration_ms)``. ``held_back`` are back-pressured vertices. Their async part is
+    left out if barriers may wait in output queues.
     """
     considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
     if not considered:
@@ -87,10 +104,10 @@ def long_part(
 
 
 def unanswered(topology: Topology, waiting: Sequence[tuple[Phases, int]], *, has_readings: bool) -> Unanswered | None:
-    """The subtasks that did not acknowledge in at least half of ``waiting`` although all others did at once.
+    """Return the subtasks that did not acknowledge although all others acknowledged early.
 
-    Without readings a vertex directly below the sources is not named: sources acknowledge at once even if its queues
-    are full.
+    They are returned only if this happened in at least half of ``waiting``. Without readings, a vertex directly
+    downstream of the sources is not named, because sources acknowledge at once even if the vertex's queues are full.
     """
     found = [one for phases, duration in waiting if (one := _unanswered(topology, phases, duration)) is not None]
     if not found or len(found) < len(waiting) * PHASE_MIN_RATIO:
@@ -112,36 +129,44 @@ def unanswered(topology: Topology, waiting: Sequence[tuple[Phases, int]], *, has
 
 def _unanswered(topology: Topology, phases: Phases, duration_ms: int) -> Unanswered | None:
     soon_ms = duration_ms * PHASE_MIN_RATIO
-    latest = highest(p.ack_ms for rows in phases.values() for p in rows)
+    latest = highest(highest_of(rows.ack_ms) for rows in phases.values())
     if latest is None or latest > soon_ms:
         return None
-    pending = {v.id: [p for p in phases.get(v.id, ()) if not p.is_acknowledged] for v in topology.vertices}
-    most = max((len(rows) for rows in pending.values()), default=0)
-    if most == 0 or any((p.first_barrier_ms or 0) > soon_ms for rows in pending.values() for p in rows):
+    pending = {v.id: phases[v.id].pending if v.id in phases else () for v in topology.vertices}
+    most = max((len(subtasks) for subtasks in pending.values()), default=0)
+    if most == 0 or any(
+        (_first_ms(phases[v], subtasks) or 0.0) > soon_ms for v, subtasks in pending.items() if subtasks
+    ):
         return None
     vertex_id = next(v for v in reversed(pending) if len(pending[v]) == most)
-    rows = pending[vertex_id]
-    return Unanswered(vertex_id, tuple(p.subtask for p in rows), latest, 1, highest(p.first_barrier_ms for p in rows))
+    subtasks = pending[vertex_id]
+    return Unanswered(vertex_id, subtasks, latest, 1, _first_ms(phases[vertex_id], subtasks))
+
+
+def _first_ms(rows: VertexPhases, subtasks: tuple[int, ...]) -> float | None:
+    return highest_of(rows.first_barrier_ms[list(subtasks)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The vertex and the phase whose part is examined."""
+    """One vertex and one phase, whose durations are examined."""
 
     topology: Topology
     config: CheckpointConfig | None
     vertex_id: VertexId
     phase: Phase
 
-    def parts_ms(self, phases: Phases) -> list[float | None]:
-        """By subtask, the part without waits for barriers; None if it is not known."""
-        there = phases.get(self.vertex_id, ())
+    def parts_ms(self, phases: Phases) -> Floats:
+        """Return the duration of the part by subtask, without waits for barriers; missing if it is not known."""
+        rows = phases.get(self.vertex_id)
+        if rows is None:
+            return missing(0)
         if self.phase is Phase.SYNC:
-            return [p.sync_duration_ms for p in there]
+            return rows.sync_duration_ms
         if not self.may_wait:
-            return [p.own_async_ms for p in there]
+            return rows.own_async_ms
         released = arrived_below_ms(self.topology, self.vertex_id, phases)
-        return [_since(r, p) for r, p in zip(released, there, strict=True)]
+        return np.minimum(rows.own_async_ms, np.maximum(0.0, rows.async_end_ms - released))
 
     @property
     def may_wait(self) -> bool:
@@ -152,55 +177,46 @@ class _Asked:
         return is_enabled and bool(self.topology.downstream(self.vertex_id))
 
 
-def _since(released_ms: float | None, p: SubtaskPhases) -> float | None:
-    own = p.own_async_ms
-    if own is None or released_ms is None or p.async_end_ms is None:
-        return None
-    return min(float(own), max(0.0, p.async_end_ms - released_ms))
-
-
 def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]]) -> LongPart | None:
-    rows: list[list[float | None]] = []
-    sizes: list[list[float | None]] = []
-    silent: list[list[float | None]] = []
+    rows: list[Floats] = []
+    longest_ms: list[float] = []
+    there: list[VertexPhases] = []
     for phases, duration in checkpoints:
-        there = phases.get(asked.vertex_id, ())
         row = asked.parts_ms(phases)
-        most = highest(row)
+        most = highest_of(row)
         if most is not None and most >= PHASE_MIN_MS and most >= PHASE_MIN_RATIO * duration:
             rows.append(row)
-            sizes.append([p.checkpointed_size_bytes for p in there])
-            silent.append([float(not p.is_acknowledged) for p in there])
+            longest_ms.append(most)
+            there.append(phases[asked.vertex_id])
     if not rows or len(rows) < len(checkpoints) * PHASE_MIN_RATIO:
         return None
-    means = column_means(rows)
-    named = _standing_out(means, column_means(silent))
-    size_means = column_means(sizes)
+    means = column_means(stacked(rows))
+    is_named = _standing_out(means, column_means(stacked([(~p.is_acknowledged).astype(float) for p in there])))
+    size_means = column_means(stacked([p.checkpointed_size_bytes for p in there]))
+    sizes = known_of(size_means)
     return LongPart(
         vertex_id=asked.vertex_id,
-        subtasks=named,
+        subtasks=indices_of(is_named),
         phase=asked.phase,
-        part_ms=median(highest(r) for r in rows) or 0.0,
+        part_ms=median(longest_ms) or 0.0,
         checkpoint_count=len(rows),
         considered_count=len(checkpoints),
-        size_bytes=median(size_means[i] for i in named),
-        siblings_ms=median(m for i, m in enumerate(means) if i not in named),
-        total_bytes=sum(known(size_means)) if known(size_means) else None,
+        size_bytes=median_of(size_means[is_named]),
+        siblings_ms=median_of(means[~is_named]),
+        total_bytes=sum(sizes.tolist()) if sizes.size else None,
     )
 
 
-def _standing_out(means: Sequence[float | None], silent: Sequence[float | None]) -> tuple[int, ...]:
-    """The subtasks with about the longest part, or that mostly did not acknowledge; all if that is most of them.
+def _standing_out(means: Floats, silent: Floats) -> Flags:
+    """Return which subtasks have a part at least half as long as the longest one, or mostly did not acknowledge.
 
-    A store serves its writers one after the other, so their parts grow from the first to the last. If half of them are
-    long and the rest are not quick, the whole vertex is slow.
+    A store serves its writers one after the other, so their parts grow from the first to the last. All subtasks are
+    returned if more than half of them stand out, or if half of them do and the rest are not quick: the whole vertex
+    is then slow.
     """
-    most = highest(means) or 0.0
-    named = [
-        i
-        for i, (m, s) in enumerate(zip(means, silent, strict=True))
-        if (m is not None and m >= STANDOUT_RATIO * most) or (s or 0.0) > PHASE_MIN_RATIO
-    ]
-    rest = median(m for i, m in enumerate(means) if i not in named)
-    is_graded = rest is not None and rest >= GRADED_RATIO * most and len(named) * 2 >= len(means)
-    return tuple(range(len(means))) if len(named) * 2 > len(means) or is_graded else tuple(named)
+    most = highest_of(means) or 0.0
+    is_named = (means >= STANDOUT_RATIO * most) | (silent > PHASE_MIN_RATIO)
+    count = np.count_nonzero(is_named)
+    rest = median_of(means[~is_named])
+    is_graded = rest is not None and rest >= GRADED_RATIO * most and count * 2 >= means.size
+    return np.ones_like(is_named) if count * 2 > means.size or is_graded else is_named

@@ -1,16 +1,17 @@
-"""What holds the barrier, in which phase and why. *Late is not guilty*: the last subtask is seldom the cause.
+"""Decides what delays the barrier, in which phase and why. *Late is not guilty*: the last subtask is seldom the cause.
 
-The first rule that finds an answer gives it:
+The verdict comes from the first of these rules that applies:
 
-1. a subtask that did not acknowledge any of the declined checkpoints;
-2. a snapshot that itself takes long: its sync part, or the store behind its async part;
-3. a source that emits its barrier late;
-4. a full subtask below a back-pressured one: capacity, skew or straggler, even if unaligned checkpoints hide it;
-5. a subtask that does not acknowledge although nothing is back-pressured: the store;
-6. without readings of back-pressure, the queues in which the barrier waited long.
+1. a subtask did not acknowledge any of the declined checkpoints;
+2. a snapshot itself takes long: its sync part, or the store behind its async part;
+3. a source emits its barrier late;
+4. a full subtask is downstream of a back-pressured one: capacity, skew or straggler, even if unaligned checkpoints
+   hide the effect;
+5. a subtask does not acknowledge although nothing is back-pressured: the cause is the store;
+6. without readings of back-pressure, the barrier waited long in certain queues.
 
-If no rule finds an answer, the verdict is undecided and names the readings that would decide. A Spark query has no
-barriers: ``verdict_micro_batch`` judges its micro-batches. The verdict does not depend on the order of subtasks.
+If no rule applies, the verdict is undecided and names the readings that would decide. A Spark query has no barriers:
+``verdict_micro_batch`` judges its micro-batches. The verdict does not depend on the order of subtasks.
 ``docs/diagnosis.md`` describes the rules and their thresholds.
 """
 
@@ -19,10 +20,11 @@ from __future__ import annotations
 from backend.analysis import case as cases
 from backend.analysis import rows, snapshots, verdict_barrier, verdict_micro_batch, verdict_snapshot
 from backend.analysis import sentences as say
+from backend.analysis.arrays import mean_of
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.pressure import backpressured_max
-from backend.analysis.statistics import mean, median, ratio
+from backend.analysis.statistics import median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, PERSISTED_MIN_BYTES
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -40,23 +42,26 @@ _RULES = (
 _NO_READINGS = "back-pressure of each vertex, read while the job runs"
 
 
-def diagnose(evidence: JobEvidence) -> Diagnosis:
-    """The health of the job's checkpoints, and the verdict."""
+def diagnose(evidence: JobEvidence, case: Case | None = None) -> Diagnosis:
+    """Return the health of the job's checkpoints, and the verdict.
+
+    ``case`` is the case of the job from the same evidence, if the caller has it already.
+    """
     if evidence.is_micro_batched:
         return verdict_micro_batch.diagnose(evidence)
-    case = cases.of_job(evidence)
+    case = case or cases.of_job(evidence)
     return Diagnosis(case.report.health, _verdict(case, evidence.checkpoints))
 
 
 def considered_count(evidence: JobEvidence) -> int:
-    """How many checkpoints ``diagnose`` judges: the newest terminal ones, without those aborted from outside."""
+    """Return how many checkpoints ``diagnose`` judges: the newest terminal ones, without those aborted from outside."""
     if evidence.is_micro_batched:
         return verdict_micro_batch.count_of(evidence)
     return cases.of_job(evidence).report.judged_count
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
-    """The verdict on one checkpoint. The job's other failures and its readings count as evidence."""
+    """Return the verdict on one checkpoint. The job's other failures and its readings count as evidence."""
     if evidence.is_micro_batched:
         return verdict_micro_batch.checkpoint_verdict(checkpoint, evidence)
     case = cases.of_checkpoint(checkpoint, evidence)
@@ -113,7 +118,10 @@ def _would_decide(case: Case) -> tuple[str, ...]:
 
 
 def _hidden(case: Case) -> Verdict | None:
-    """Without readings: unaligned barriers that persist queues show back-pressure, but not its cause."""
+    """Return an undecided verdict if unaligned checkpoints persist queued data and back-pressure could not be read.
+
+    The queued data shows that something is back-pressured, but not its cause.
+    """
     if case.loads or case.is_suffering:
         return None
     headers = [w.checkpoint.header for w in case.walked]
@@ -160,21 +168,24 @@ def _calm_text(case: Case, most: tuple[VertexId, float] | None, *, is_calm: bool
 
 
 def _full_without_effect(case: Case) -> list[Evidence]:
-    """Report the first vertex with full subtasks. Nothing waits for them yet, but they have no reserve."""
+    """Return a row on the first vertex with full subtasks. Nothing waits for them yet, but they have no reserve."""
     for vertex in case.evidence.topology.vertices:
         load = case.loads.get(vertex.id)
         if load is None or not case.evidence.topology.upstream(vertex.id):
             continue
-        full = tuple(i for i in load.known_subtasks if load.is_full(i))
+        full = load.full_subtasks
         if full:
             where = say.where(case.name(vertex.id), full, vertex.parallelism)
             text = f"{where} {are(full)} nearly always busy: no reserve if the load grows"
-            return [rows.number(text, "busyRatio", mean(load.busy[i] for i in full) or 0.0, "ratio")]
+            return [rows.number(text, "busyRatio", mean_of(load.busy[list(full)]) or 0.0, "ratio")]
     return []
 
 
 def _longest_part(case: Case) -> list[Evidence]:
-    """The snapshot part that takes most of checkpoints that are long but within interval and timeout."""
+    """Return a row on the snapshot part that takes most of the time of long checkpoints.
+
+    These checkpoints are long, but the interval and the timeout leave enough time for them.
+    """
     part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
     if part is None:
         return []

@@ -1,28 +1,29 @@
-"""Rules about the barrier on its way: a late source, a full vertex or subtask, a long time in the queues."""
+"""Rules about the travel of the barrier: a late source, a full vertex or subtask, a long time in the queues."""
 
 from __future__ import annotations
 
 from backend.analysis import rows, travel
 from backend.analysis import sentences as say
+from backend.analysis.arrays import highest_of
 from backend.analysis.case import Case
 from backend.analysis.pressure import Suspect
-from backend.analysis.statistics import highest
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
 
 def late_source(case: Case) -> Verdict | None:
-    """A source that emits its barrier late although nothing holds it back."""
+    """Return the verdict if a source emits its barrier late although nothing holds the source back."""
     if not case.is_suffering:
         return None
     late = travel.late_source(case.evidence.topology, case.long_ones)
     if late is None:
         return None
     load = case.loads.get(late.vertex_id)
-    held = highest(load.backpressured) if load is not None else None
+    held = highest_of(load.backpressured) if load is not None else None
     if held is not None and held >= BACKPRESSURED_HIGH_RATIO:
-        # A source that is held back this much cannot take the trigger either: the cause is below it.
+        # A source with this much back-pressure cannot process the trigger in time, so the cause is downstream of the
+        # source.
         return None
     vertex = case.name(late.vertex_id)
     where = say.where(vertex, late.subtasks, case.subtask_count(late.vertex_id))
@@ -48,18 +49,19 @@ def late_source(case: Case) -> Verdict | None:
 
 
 def by_pressure(case: Case) -> Verdict | None:
-    """The verdict if a full subtask is downstream of a back-pressured one, even if no checkpoint is late."""
+    """Return the verdict if a full subtask is downstream of a back-pressured one, even if no checkpoint is late."""
     suspect = case.suspect
     if suspect is None:
         return None
     is_undecided = suspect.kind is VerdictKind.UNDECIDED
     is_whole = suspect.kind is VerdictKind.CAPACITY
+    named = tuple(range(case.subtask_count(suspect.vertex_id))) if is_whole else suspect.full
     return draft(
         case,
         suspect.kind,
-        _reason(case, suspect),
+        reason(case, suspect),
         vertex_id=suspect.vertex_id,
-        subtasks=tuple(range(case.subtask_count(suspect.vertex_id))) if is_whole else suspect.full,
+        subtasks=named,
         phase=case.travel_phase,
         evidence=[
             *rows.load(case, suspect),
@@ -70,7 +72,7 @@ def by_pressure(case: Case) -> Verdict | None:
             *rows.travel(case, suspect.vertex_id),
             *rows.lateness(case, suspect.vertex_id),
             *rows.late(case, suspect.vertex_id),
-            *rows.persistence(case, suspect.vertex_id),
+            *rows.persistence(case, suspect.vertex_id, named),
             *rows.broadcast(case, suspect.vertex_id),
             *([] if case.apart is None else [rows.note(case.apart)]),
             *rows.settings(case),
@@ -83,13 +85,16 @@ def by_pressure(case: Case) -> Verdict | None:
 
 
 def by_travel(case: Case) -> Verdict | None:
-    """Without readings of back-pressure: the lowest vertex with a queue that the barrier waits in."""
+    """Return the verdict if there are no readings of back-pressure: it names the most downstream vertex with a queue.
+
+    A queue shows as a long hop of the barrier to the vertex.
+    """
     if case.loads or not case.is_suffering:
         return None
     hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
     if hop is None:
         return None
-    vertex, total, waiting = case.name(hop.vertex_id), len(hop.hop_ms), hop.long_subtasks
+    vertex, total, waiting = case.name(hop.vertex_id), hop.hop_ms.size, hop.long_subtasks
     is_most = len(waiting) * 2 > total
     longest = say.duration(hop.longest_ms)
     text = f"the barrier waits up to {longest} in the queues before {say.where(vertex, waiting, total)}"
@@ -116,8 +121,8 @@ def by_travel(case: Case) -> Verdict | None:
     )
 
 
-def _reason(case: Case, suspect: Suspect) -> str:
-    """The culprit and the cause."""
+def reason(case: Case, suspect: Suspect) -> str:
+    """Return the second part of the verdict's sentence: the culprit and the cause."""
     vertex, total = case.name(suspect.vertex_id), case.subtask_count(suspect.vertex_id)
     who, where = say.subtasks(suspect.full, total), say.where(vertex, suspect.full, total)
     busy, verb = say.percent(suspect.busy), are(suspect.full)
@@ -142,7 +147,7 @@ def _reason(case: Case, suspect: Suspect) -> str:
 
 
 def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
-    """A note on the meaning of the kind."""
+    """Return a row that explains the kind of the verdict, if it needs an explanation."""
     match suspect.kind:
         case VerdictKind.STRAGGLER:
             return [rows.note("a slow host or slow code, not key skew: its share of the records is too small for that")]
@@ -155,7 +160,8 @@ def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
 def _confidence(case: Case, suspect: Suspect) -> Confidence:
     if suspect.kind is VerdictKind.UNDECIDED:
         return Confidence.LOW
-    # If no checkpoint suffers, the readings alone decide, however few checkpoints there are.
+    # If the checkpoints neither fail nor take long, only the readings decide, and the number of checkpoints does not
+    # matter.
     few = Confidence.MEDIUM if case.loads[suspect.vertex_id].reading_count < 2 else Confidence.HIGH
     base = weaker(few, case.confidence) if case.is_suffering or case.apart is not None else few
     is_clear = suspect.feeder_backpressured >= BACKPRESSURED_HIGH_RATIO and not suspect.is_contradicted

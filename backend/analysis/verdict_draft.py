@@ -1,6 +1,8 @@
-"""Functions that all rules share: building the verdict from a case, and its confidence."""
+"""Builds a verdict from a case, and compares confidences. All rules share these functions."""
 
 from __future__ import annotations
+
+import re
 
 from backend.analysis.case import Case
 from backend.domain.ids import VertexId
@@ -22,11 +24,12 @@ def draft(
     confidence: Confidence | None = None,
     would_decide: tuple[str, ...] = (),
 ) -> Verdict:
-    """Build the verdict. Its sentence is the effect (``case.lead``), then ``reason``: the culprit and the cause.
+    """Build the verdict. Its sentence is the effect (``case.lead``) and then ``reason``: the culprit and the cause.
 
     ``reason`` has no full stop. ``evidence`` is in the order of its weight, strongest first (``docs/diagnosis.md``).
     """
     sure = case.confidence if confidence is None else confidence
+    headline, detail = two_lines(case, kind, sure, reason, None if vertex_id is None else case.name(vertex_id))
     return Verdict(
         kind=kind,
         sentence=f"{case.lead}{_link(case, kind, sure)}{reason}.",
@@ -38,11 +41,39 @@ def draft(
         phase=phase,
         evidence=tuple(evidence),
         would_decide=would_decide,
+        headline=headline,
+        detail=detail,
     )
 
 
+def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vertex: str | None) -> tuple[str, str]:
+    """Return the sentence as a headline and the text below it.
+
+    If a cause is known and the checkpoints suffer from it, the headline is the first part of ``reason``. Otherwise it
+    is the state of the checkpoints.
+    """
+    if kind in (VerdictKind.NONE, VerdictKind.UNDECIDED):
+        return case.lead, f"{_capital(reason, vertex)}."
+    if not case.is_suffering:
+        return case.lead, f"But {reason}."
+    # The name of a vertex may contain a colon, as in "Source: orders".
+    hidden = reason if vertex is None else reason.replace(vertex, "_" * len(vertex))
+    # The rest is an explanation, or a message of the engine in quotes.
+    found = re.search(r': | \("', hidden)
+    first, rest = (reason, "") if found is None else (reason[: found.start()], reason[found.start() :])
+    # In the sentence, the pronoun stands for the checkpoints that it names first.
+    first = re.sub(r"\bthem$", "the checkpoints", re.sub(r"\backnowledge it$", "acknowledge the checkpoint", first))
+    headline = f"Probably {first}" if sure is Confidence.LOW else _capital(first, vertex)
+    return headline, f"{case.lead}{rest}."
+
+
+def _capital(text: str, vertex: str | None) -> str:
+    """Return the text with a capital letter at its start, unless it starts with the name of the vertex."""
+    return text if vertex is not None and text.startswith(vertex) else text[:1].upper() + text[1:]
+
+
 def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:
-    """The words between the effect and the reason."""
+    """Return the words between the effect and the reason."""
     if kind is VerdictKind.NONE:
         return ": "
     if kind is VerdictKind.UNDECIDED:
@@ -53,17 +84,17 @@ def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:
 
 
 def weaker(a: Confidence, b: Confidence) -> Confidence:
-    """The weaker of two confidences."""
+    """Return the weaker of two confidences."""
     return min(a, b, key=_RANK.index)
 
 
 def by_count(count: int) -> Confidence:
-    """Confidence in something that was seen ``count`` times."""
+    """Return the confidence in something that was seen ``count`` times."""
     if count < 2:
         return Confidence.LOW
     return Confidence.MEDIUM if count < _SURE_COUNT else Confidence.HIGH
 
 
 def are(subtasks: tuple[int, ...]) -> str:
-    """``is`` or ``are``, to follow the names of these subtasks."""
+    """Return ``is`` or ``are``, to follow the names of these subtasks."""
     return "is" if len(subtasks) == 1 else "are"

@@ -1,8 +1,8 @@
-"""Health and verdict of a Spark query: whether its micro-batches keep up, and which part takes most of their time.
+"""Judges a Spark query: whether its micro-batches keep up, and which part takes most of their time.
 
-Spark has no barriers. The signs of ``micro_batches`` show whether batches keep up with the input, and the phases of a
-batch show what takes its time. A query whose newest batch failed is failing: it has ended, and a restart begins with
-the same batch. A query whose driver has stopped reporting is failing too.
+Spark has no barriers. The signs of ``micro_batches`` show whether batches keep up with the input. The phases of a
+batch show what takes its time. A query is failing if its newest batch failed: the query has ended, and a restart
+begins with the same batch. A query is failing too if its driver has stopped reporting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backend.domain.micro_batch import PressureSign
 from backend.domain.verdict import Basis, Confidence, Diagnosis, Evidence, Health, Verdict, VerdictKind
 
 PART_MIN_SHARE = 0.5
-"""A part is the cause if it takes half of the batches' time."""
+"""A part is the cause if it takes at least this share of the batches' time."""
 
 _KINDS = {
     BatchPart.RUN: VerdictKind.CAPACITY,
@@ -43,8 +43,16 @@ _CULPRITS = {
 }
 
 
+_HEADLINES = {
+    BatchPart.RUN: "The query lacks capacity for its input",
+    BatchPart.STATE_COMMIT: "The state store is slow",
+    BatchPart.LOG: "The checkpoint store is slow",
+    BatchPart.SOURCE: "The sources are slow",
+}
+
+
 def diagnose(evidence: JobEvidence) -> Diagnosis:
-    """The health of a job's micro-batches, and the verdict."""
+    """Return the health of a job's micro-batches, and the verdict."""
     failed = _newest_failed(evidence.checkpoints)
     found = batches.report(evidence.checkpoints, evidence.config)
     if failed is not None:
@@ -57,21 +65,26 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     return Diagnosis(health, _well(found, _well_lead(found, health)))
 
 
-def silent(told_at: datetime) -> Diagnosis:
-    """The diagnosis of a query whose driver has sent nothing since ``told_at`` (the driver's clock): failing."""
-    at = f"{told_at:%Y-%m-%d %H:%M:%S} UTC"
+def silent(heard_at: datetime) -> Diagnosis:
+    """Return the diagnosis of a query whose driver has sent nothing since ``heard_at``: the query is failing.
+
+    ``heard_at`` is a time on the driver's clock.
+    """
+    at = f"{heard_at:%Y-%m-%d %H:%M:%S} UTC"
     verdict = Verdict(
         kind=VerdictKind.UNDECIDED,
         sentence=f"The driver has sent nothing since {at}: it was killed, hangs, or cannot reach Barrierscope.",
         confidence=Confidence.LOW,
         evidence=(Evidence(f"a live driver's listener reports every 10 s; its last report came at {at}", "age"),),
         would_decide=("whether the driver's process runs, and the end of its log",),
+        headline="The driver is silent",
+        detail=f"It has sent nothing since {at}: it was killed, hangs, or cannot reach Barrierscope.",
     )
     return Diagnosis(Health.FAILING, verdict)
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
-    """The part that took this micro-batch's time, and whether the query kept up when it ran."""
+    """Return the verdict on one micro-batch: which part took most of its time, and whether the query kept up then."""
     if checkpoint.header.status is CheckpointStatus.FAILED:
         return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config))
     number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
@@ -81,7 +94,7 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
     upto = [c for c in evidence.checkpoints if c.header.checkpoint_id <= number]
     around = batches.report(upto, evidence.config)
     own = batches.report([checkpoint], evidence.config)
-    # Its own parts, and the signs of the batches up to it: a single batch shows no sign.
+    # Combine the parts of this batch with the signs of the batches up to it, because a single batch shows no sign.
     found = BatchReport(own.judged, around.interval, around.signs, own.shares)
     if around.is_behind:
         return _behind(found, f"{lead}; the query was behind")
@@ -89,7 +102,7 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
 
 
 def count_of(evidence: JobEvidence) -> int:
-    """How many micro-batches ``diagnose`` judges."""
+    """Return how many micro-batches ``diagnose`` judges."""
     return len(batches.report(evidence.checkpoints, evidence.config).judged)
 
 
@@ -116,6 +129,8 @@ def _failure(failed: Checkpoint, found: BatchReport) -> Verdict:
         confidence=Confidence.MEDIUM,
         evidence=(*rows, *_rows(found)),
         would_decide=("the error in full, among the job's events and in the driver's log",),
+        headline=f"The query ended in batch {number}",
+        detail=f"{_short(message)}.",
     )
 
 
@@ -125,17 +140,23 @@ def _nothing_yet() -> Verdict:
         sentence="No micro-batch has ended yet; there is nothing to judge.",
         confidence=Confidence.LOW,
         would_decide=("a micro-batch that has ended",),
+        headline="No micro-batch has ended yet",
+        detail="There is nothing to judge.",
     )
 
 
 def _behind(found: BatchReport, lead: str) -> Verdict:
     part, share = found.shares[0] if found.shares else (BatchPart.PLANNING, 0.0)
     is_ruled = share >= PART_MIN_SHARE
+    most = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
     why = "; no part of a batch takes half of its time"
+    headline, detail = lead, "No part of a batch takes half of its time."
     if is_ruled and part in _CULPRITS:
-        why = f" because {_CULPRITS[part]}: {say.percent(share)} of the time goes to {_WORDS[part]}"
+        why = f" because {_CULPRITS[part]}: {most}"
+        headline, detail = _HEADLINES[part], f"{lead}: {most}."
     elif is_ruled:
-        why = f"; {say.percent(share)} of the time goes to {_WORDS[part]}"
+        why = f"; {most}"
+        detail = f"{most[:1].upper()}{most[1:]}."
     is_by_pauses_alone = all(s.sign is PressureSign.UTILISATION for s in found.raised)
     confidence = Confidence.HIGH if len(found.judged) >= CONFIDENT_COUNT else Confidence.MEDIUM
     return Verdict(
@@ -144,11 +165,15 @@ def _behind(found: BatchReport, lead: str) -> Verdict:
         confidence=Confidence.MEDIUM if is_by_pauses_alone else confidence,
         evidence=_rows(found),
         would_decide=_missing(found) if is_by_pauses_alone else (),
+        headline=headline,
+        detail=detail,
     )
 
 
 def _missing(found: BatchReport) -> tuple[str, ...]:
-    # A query without a trigger interval never pauses either, and file sources do not report how many files wait.
+    # The only sign is that the query never pauses. This proves nothing, because a query without a trigger interval
+    # never pauses, and because file sources report no backlog. The verdict therefore lists the readings that would
+    # decide.
     missing = ["the backlog of the sources, which these do not report"]
     if found.interval is None:
         missing.insert(
@@ -166,6 +191,8 @@ def _well(found: BatchReport, lead: str) -> Verdict:
         sentence=f"{lead}: the query keeps up with its input.",
         confidence=confidence if many >= HEALTH_MIN_COUNT else Confidence.LOW,
         evidence=_rows(found),
+        headline=lead,
+        detail="The query keeps up with its input.",
     )
 
 
@@ -177,7 +204,7 @@ def _well_lead(found: BatchReport, health: Health) -> str:
 
 
 def _rows(found: BatchReport) -> tuple[Evidence, ...]:
-    """The rows in order: raised signs, the parts of a batch, its duration, other signs, state."""
+    """Return the rows in order: raised signs, the parts of a batch, its duration, other signs, state."""
     raised = [_sign_row(s) for s in found.signs if s.is_raised]
     others = [_sign_row(s) for s in found.signs if not s.is_raised]
     return (*raised, *_part_rows(found), *_duration_rows(found), *others, *_state_rows(found))

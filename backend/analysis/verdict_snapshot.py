@@ -1,14 +1,14 @@
-"""Rules about snapshots: a subtask whose snapshot fails, a long sync or async part, a subtask that stays silent."""
+"""Rules about snapshots: a snapshot that fails, a long sync or async part, a snapshot that does not reach the store."""
 
 from __future__ import annotations
 
 from backend.analysis import failures, rows, snapshots
 from backend.analysis import sentences as say
+from backend.analysis.arrays import highest_of
 from backend.analysis.case import Case
 from backend.analysis.failures import FailingSubtask
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.snapshots import LongPart, Unanswered
-from backend.analysis.statistics import highest
 from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO
 from backend.analysis.verdict_draft import by_count, draft
 from backend.domain.checkpoint import Checkpoint
@@ -16,9 +16,9 @@ from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, Verdict
 
 
 def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict | None:
-    """The subtask pending in every failure that a task caused.
+    """Return the verdict if exactly one subtask was pending in every failure that a task caused.
 
-    ``checkpoints`` are the job's; a case of one checkpoint is compared with them.
+    ``checkpoints`` are all checkpoints of the job. A case of one checkpoint is compared with them.
     """
     failed = [w for w in case.walked if w.is_failed]
     if not failed or all(w.is_expired for w in failed):
@@ -54,22 +54,27 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
 
 
 def _which(case: Case, found: FailingSubtask, failed_count: int) -> str:
-    """The failures, after ``did not acknowledge``; the sentence began with how many failed."""
+    """Return the failed checkpoints in words, to follow ``did not acknowledge``.
+
+    The sentence begins with how many checkpoints failed, so a pronoun is enough.
+    """
     if case.is_of_one or failed_count == 1:
         return "it"
     return "them" if found.failure_count == failed_count else f"{found.failure_count} of them"
 
 
 def _where_the_cause_is(case: Case) -> list[Evidence]:
-    # The engine records no exception for a declined checkpoint.
+    # The engine records no exception for a declined checkpoint. A note then refers to the log.
     return rows.restarts(case) or [rows.note("the job has no exception: the log of its task manager shows the cause")]
 
 
 def long_part(case: Case) -> Verdict | None:
-    """A sync or async part that by itself takes at least half of the checkpoints."""
+    """Return the verdict if a sync or async part by itself takes at least half of the checkpoints' time."""
     if not case.is_suffering:
         return None
-    held_back = [v for v, load in case.loads.items() if (highest(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO]
+    held_back = [
+        v for v, load in case.loads.items() if (highest_of(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO
+    ]
     part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones, held_back=held_back)
     if part is None:
         return None
@@ -122,7 +127,10 @@ def _long_part_rows(case: Case, part: LongPart) -> list[Evidence]:
 
 
 def unanswered(case: Case) -> Verdict | None:
-    """Expired or open for too long although nothing is back-pressured: a snapshot does not reach the store."""
+    """Return the verdict if a snapshot does not reach the store.
+
+    The checkpoints expired or have been open for too long, although nothing is back-pressured.
+    """
     most = backpressured_max(case.loads)
     if not case.waiting or (most is not None and most[1] >= BACKPRESSURED_MIN_RATIO):
         return None

@@ -1,1 +1,1 @@
-"""Floor 5: HTTP. Our API under ``/api/v1``, and the gate before it and the pages."""
+"""HTTP: the API under ``/api/v1``, and the access control in front of the API and the pages."""

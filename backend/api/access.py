@@ -1,11 +1,12 @@
 """Access control in front of the API and the pages.
 
-If only this machine can reach the service, there is no login, but a request for another host name (DNS rebinding) or
-from a page of another site is refused. Otherwise each request needs the token. Scripts send it as a bearer token.
-People enter it once on the login page, which sets a cookie with a signed session; the cookie never holds the token.
+If only this machine can reach the service, there is no login, but requests for another host name (DNS rebinding) and
+requests from pages of another site are refused. Otherwise each request needs the token. Scripts send it as a bearer
+token. People enter it once on the login page, which sets a cookie with a signed session. The cookie never contains the
+token.
 
-Invariants: a value sent as a token, right or wrong, never appears in an answer, a log or a redirect. A request that
-changes something with a cookie comes from a page of this service.
+Invariants: a value sent as a token, right or wrong, never appears in a response, a log or a redirect. A request with a
+cookie can change something only if it comes from a page of this service.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.access.attempts import Attempts
+from backend.access.authority import malformed_header, without_port
 from backend.access.sessions import MAX_AGE_S, Sessions, is_same
 from backend.api import login_page
 from backend.api.problems import problem
@@ -35,19 +37,24 @@ _FORM_MAX_BYTES = 8192
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# Fetch Metadata: another site, or another port of this host, may only link to the service.
+# The values of Sec-Fetch-Site for a request from a page of another site, or of another port of this host. Such a page
+# may only link to the service.
 _ELSEWHERE = frozenset({"cross-site", "same-site"})
 _FRAMED = frozenset({"iframe", "frame", "object", "embed"})
+_HEADERS = {"Host": "one header with NAME or NAME:PORT", "Origin": "null or SCHEME://NAME[:PORT]"}
+# Program code of the pages. It contains no data, so browsers may keep it although it is served only to requests with
+# a session or the token.
+_CODE = ("/ui/assets/", "/ui/_dash-component-suites/")
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """The access rules. ``token`` is None if the service listens on loopback only.
+    """The access rules of the service. ``token`` is None if the service listens on loopback only.
 
-    ``hosts``: accepted host names in addition to loopback's. ``public_url``: the address that browsers use
-    (``https://barrierscope.example``); behind a proxy it differs from the address in the request.
+    ``hosts`` are accepted host names in addition to those of loopback. ``public_url`` is the address that browsers use
+    (``https://barrierscope.example``). Behind a proxy, it differs from the address in the request.
     """
 
     token: str | None
@@ -57,7 +64,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """The reason for a refusal. ``pointer`` is the header that is missing or wrong."""
+    """The reason for refusing a request. ``pointer`` is the header that is missing or wrong."""
 
     slug: str
     pointer: str
@@ -66,7 +73,7 @@ class _Wrong:
 
 
 class Access:
-    """ASGI middleware that checks every request."""
+    """ASGI middleware that checks the host, the origin and the token or session of every request."""
 
     def __init__(
         self,
@@ -78,9 +85,10 @@ class Access:
     ) -> None:
         self._app = app
         self._public = urlsplit(rules.public_url) if rules.public_url else None
-        public = frozenset() if self._public is None else frozenset({_without_port(self._public.netloc)})
+        public = frozenset() if self._public is None else frozenset({without_port(self._public.netloc)})
         self._hosts = _LOOPBACK | rules.hosts | public
-        # Without a public address, the names that a proxy or a cluster uses are not known.
+        # Without a public URL, the host names that a proxy or a cluster uses are not known, so every name is
+        # accepted.
         self._is_any_host_own = rules.token is not None and rules.public_url is None
         self._gate = (
             None if rules.token is None else _Gate(rules.token, Sessions(rules.token, now_s), Attempts(monotonic))
@@ -91,20 +99,35 @@ class Access:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "websocket":
-            # The service has no WebSockets.
-            await send({"type": "websocket.close", "code": 1008})
+            if await self._is_admitted(scope, receive):
+                await self._app(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
             return
-        send = _guarded(send)
-        refusal = self._foreign(scope)
+        send = _guarded(send, is_secret=self._gate is not None and not scope["path"].startswith(_CODE))
+        refusal = _malformed(scope) or self._foreign(scope)
         if refusal is None and self._gate is not None:
             refusal = await self._gate.admit(scope, receive, is_secure=self._is_secure(scope))
         await (refusal or self._app)(scope, receive, send)
+
+    async def _is_admitted(self, scope: Scope, receive: Receive) -> bool:
+        """Return whether a WebSocket may be opened: only by a page of this service, which may read.
+
+        Browsers let every site open a WebSocket to every other one, and send the cookies. They always name the origin.
+        """
+        opening = {**scope, "type": "http", "method": "GET"}
+        if "origin" not in Headers(scope=opening) or _malformed(opening) or self._foreign(opening):
+            return False
+        is_known = scope["path"] not in (LOGIN_PATH, LOGOUT_PATH)
+        return is_known and (
+            self._gate is None or await self._gate.admit(opening, receive, is_secure=self._is_secure(scope)) is None
+        )
 
     def _foreign(self, scope: Scope) -> Response | None:
         headers, path = Headers(scope=scope), scope["path"]
         host, origin = headers.get("host", ""), headers.get("origin")
         has_bearer = self._gate is not None and "authorization" in headers
-        if not (self._is_any_host_own or has_bearer or _without_port(host) in self._hosts):
+        if not (self._is_any_host_own or has_bearer or without_port(host) in self._hosts):
             ask = "127.0.0.1 or localhost" if self._public is None else self._public.netloc
             detail = f"{host[:100]!r} is not a host name of this service; use {ask}"
             return problem(403, "foreign-host", detail, instance=path)
@@ -124,23 +147,23 @@ class Access:
         return parts.scheme in _DEFAULT_PORTS and parts.netloc.lower() == host.lower()
 
     def _is_secure(self, scope: Scope) -> bool:
-        """Whether the browser uses TLS, to this service or to a proxy in front of it."""
-        if scope.get("scheme") == "https":
+        """Return whether the browser uses TLS, to this service or to a proxy in front of it."""
+        if scope.get("scheme") in ("https", "wss"):
             return True
-        host = _without_port(Headers(scope=scope).get("host", ""))
+        host = without_port(Headers(scope=scope).get("host", ""))
         return self._public is not None and self._public.scheme == "https" and host not in _LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
 class _Gate:
-    """Login, logout, and the check of all other requests."""
+    """Handles login and logout, and checks the token or session of all other requests."""
 
     token: str
     sessions: Sessions
     attempts: Attempts
 
     async def admit(self, scope: Scope, receive: Receive, *, is_secure: bool) -> Response | None:
-        """The refusal or the login page; None if the request is admitted."""
+        """Return the refusal, redirect or login page, or None if the request is admitted."""
         method, path = scope["method"], scope["path"]
         if path == LOGIN_PATH:
             if method == "POST":
@@ -158,11 +181,12 @@ class _Gate:
 
     async def _log_in(self, scope: Scope, receive: Receive, *, is_secure: bool) -> Response:
         given, after = await _filled_in(Request(scope, receive))
-        address = _address(scope)
-        if wait_s := self.attempts.wait_s(address):
-            words = f"Too many wrong tokens from your address. Try again in {wait_s} s."
-            return login_page.form(words, after=after, status=429, headers={"Retry-After": str(wait_s)})
+        # The token is compared before the limit on wrong tokens is checked, because another client at the same
+        # address may have sent the wrong tokens.
         if given is None or not is_same(given, self.token):
+            if wait_s := self.attempts.wait_s(_address(scope)):
+                words = f"The token is wrong, and too many were. Try again in {wait_s} s."
+                return login_page.form(words, after=after, status=429, headers={"Retry-After": str(wait_s)})
             self._note_wrong(scope, given or "")
             return login_page.form("The token is wrong.", after=after, status=401)
         answer = RedirectResponse(login_page.own_page(after), 303)
@@ -196,18 +220,21 @@ class _Gate:
         if scheme.lower() != "bearer" or not given:
             detail = "the header does not have the form: Bearer TOKEN"
             return _unauthorized(scope, _Wrong("token-needed", "Authorization", detail, 'error="invalid_request"'))
+        # The token is compared before the limit on wrong tokens is checked, because another client at the same
+        # address may have sent the wrong tokens.
+        if is_same(given, self.token):
+            return None
         if wait_s := self.attempts.wait_s(_address(scope)):
             detail = f"too many wrong tokens from this address; try again in {wait_s} s"
             headers = {"Retry-After": str(wait_s)}
             return problem(429, "too-many-attempts", detail, instance=scope["path"], headers=headers)
-        if is_same(given, self.token):
-            return None
         self._note_wrong(scope, given)
         detail = "the bearer token is wrong"
         return _unauthorized(scope, _Wrong("token-wrong", "Authorization", detail, 'error="invalid_token"'))
 
     def _check_own_page(self, scope: Scope, headers: Headers) -> Response | None:
-        # A foreign origin was refused earlier; here the request must prove its own origin.
+        # A foreign origin was refused earlier. Here, the request must prove that it comes from a page of this
+        # service.
         is_proven = "origin" in headers or headers.get("sec-fetch-site") == "same-origin"
         if scope["method"] in _READING or is_proven:
             return None
@@ -238,29 +265,44 @@ def _method_not_allowed(path: str, allowed: str) -> Response:
     return problem(405, "method-not-allowed", f"{path} allows {allowed}", instance=path, headers={"Allow": allowed})
 
 
+def _malformed(scope: Scope) -> Response | None:
+    name = malformed_header(Headers(scope=scope))
+    if name is None:
+        return None
+    field = ProblemField(pointer=name, detail="is missing, repeated or malformed", allowed=_HEADERS[name])
+    detail = f"the header {name} is missing, repeated or malformed"
+    return problem(400, "malformed-header", detail, instance=scope["path"], errors=[field])
+
+
 def _is_from_elsewhere(method: str, headers: Headers) -> bool:
-    """Whether the browser reports a request from another site that is not a link to this one."""
+    """Return whether the browser reports that the request comes from another site and is not a plain link."""
     if headers.get("sec-fetch-site") not in _ELSEWHERE:
         return False
     is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") not in _FRAMED
     return not (is_link and method in _READING)
 
 
-def _guarded(send: Send) -> Send:
-    """Add headers: browsers do not guess the content type, and other sites cannot embed the answer."""
+def _guarded(send: Send, *, is_secret: bool) -> Send:
+    """Add headers to every response.
+
+    With them, browsers do not guess the content type, and other sites cannot embed the response. If ``is_secret``,
+    neither browsers nor proxies store it.
+    """
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+            if is_secret:
+                headers["Cache-Control"] = "no-store"
         await send(message)
 
     return send_with_headers
 
 
 async def _filled_in(request: Request) -> tuple[str | None, str]:
-    """The token in the form, None if it has none, and the page to show after login."""
+    """Return the token in the submitted form (None if there is none), and the page to show after login."""
     body = b""
     try:
         async for chunk in request.stream():
@@ -275,13 +317,13 @@ async def _filled_in(request: Request) -> tuple[str | None, str]:
 
 
 def _page(scope: Scope) -> str:
-    """The path and query of the request."""
+    """Return the path and the query of the request."""
     path, query = scope.get("raw_path") or scope["path"].encode(), scope["query_string"]
     return b"?".join(part for part in (path, query) if part).decode("latin-1")
 
 
 def _cookie_name(*, is_secure: bool) -> str:
-    # With this prefix browsers reject the cookie from plain HTTP and from other hosts in the domain.
+    # With this prefix, browsers reject the cookie if it comes over plain HTTP or from another host of the domain.
     return f"__Host-{_COOKIE}" if is_secure else _COOKIE
 
 
@@ -298,12 +340,7 @@ def _address(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-def _without_port(host: str) -> str:
-    name, sign, port = host.rpartition(":")
-    return (name if sign and port.isdecimal() else host).lower()
-
-
 def _with_port(scheme: str, netloc: str) -> str:
-    host = _without_port(netloc)
+    host = without_port(netloc)
     port = netloc[len(host) + 1 :] or str(_DEFAULT_PORTS.get(scheme, ""))
     return f"{host}:{port}"

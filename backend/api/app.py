@@ -1,4 +1,4 @@
-"""The API application: routes, problem documents and the OpenAPI document."""
+"""Builds the API application: its routes, problem documents and OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.api import examples
 from backend.api.deps import Services
 from backend.api.problems import MEDIA_TYPE, add_problem_handlers, problem
-from backend.api.routes import advice, alerts, checkpoints, jobs, rollups, spark, status, targets
+from backend.api.routes import (
+    advice,
+    alerts,
+    board,
+    checkpoints,
+    comparing,
+    history,
+    incidents,
+    job_annotations,
+    jobs,
+    rollups,
+    spark,
+    status,
+    targets,
+)
 from backend.contracts.api import Problem
 from backend.services.presenting import API_ROOT
 
@@ -22,9 +36,14 @@ _ROUTERS: Final = (
     status.router,
     targets.router,
     jobs.router,
+    board.router,
+    job_annotations.router,
+    history.router,
     rollups.router,
     checkpoints.router,
+    comparing.router,
     alerts.router,
+    incidents.router,
     spark.router,
     advice.router,
 )
@@ -44,7 +63,7 @@ _PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppDeps:
-    """The parts of the application. ``running`` is entered while it serves."""
+    """What the application is built from. ``running`` is a context that lasts while the application serves."""
 
     services: Services
     version: str
@@ -52,7 +71,7 @@ class AppDeps:
 
 
 def create_app(deps: AppDeps) -> FastAPI:
-    """The API under ``/api/v1``. It returns a problem document for an unknown path or a bad request."""
+    """Build the API under ``/api/v1``. It returns a problem document for an unknown path or an invalid request."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -64,7 +83,7 @@ def create_app(deps: AppDeps) -> FastAPI:
         version=deps.version,
         description=_DESCRIPTION,
         openapi_url=f"{API_ROOT}/openapi.json",
-        # These pages load scripts from another site, which a closed network cannot reach.
+        # FastAPI's documentation pages load scripts from another site, which a closed network cannot reach.
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -82,10 +101,11 @@ def create_app(deps: AppDeps) -> FastAPI:
 
 
 class BoundedBody:
-    """ASGI middleware that refuses a body above ``_BODY_MAX_BYTES``, with or without a declared length."""
+    """ASGI middleware that refuses a body larger than ``max_bytes``, with or without a declared length."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int = _BODY_MAX_BYTES) -> None:
         self._app = app
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
@@ -97,8 +117,8 @@ class BoundedBody:
             if message["type"] == "http.disconnect":
                 return
             body += message.get("body", b"")
-            if len(body) > _BODY_MAX_BYTES:
-                detail = f"the body is larger than {_BODY_MAX_BYTES} bytes"
+            if len(body) > self._max_bytes:
+                detail = f"the body is larger than {self._max_bytes} bytes"
                 await problem(413, "body-too-large", detail, instance=scope["path"])(scope, receive, send)
                 return
             if not message.get("more_body", False):

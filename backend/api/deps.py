@@ -1,4 +1,4 @@
-"""The dependencies of the routes: the services of this process, and the parameters that several routes share."""
+"""Defines what the routes get as parameters: the services, and path and query parameters that several routes share."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from datetime import UTC, datetime
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import AwareDatetime
 
+from backend.contracts.model import Rfc3339
 from backend.services.advice.cards import AdviceService
 from backend.services.alerts.episodes import AlertService
+from backend.services.alerts.incidents import IncidentService
 from backend.services.alerts.receivers import ReceiverService
 from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.checkpoints.comparing import ComparisonService
+from backend.services.checkpoints.comparing_windows import WindowComparisonService
+from backend.services.checkpoints.history import HistoryService
 from backend.services.checkpoints.progress import ProgressService
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService
+from backend.services.checkpoints.subtask_matrix import SubtaskMatrixService
+from backend.services.jobs.annotations import AnnotationService
 from backend.services.jobs.changes import ChangeService
 from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.pressure_history import PressureHistoryService
 from backend.services.jobs.reader import JobService, TimeRange
 from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
 from backend.services.rollups.reader import RollupService
@@ -24,7 +31,7 @@ from backend.services.status import StatusService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import TargetService
 
-# The range in which PostgreSQL and the services can calculate.
+# The range of instants in which PostgreSQL and the services can calculate.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _INT8_MAX = 2**63 - 1
@@ -32,7 +39,7 @@ _INT8_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services of this process."""
+    """All services of this process, which the routes call."""
 
     status: StatusService
     targets: TargetService
@@ -41,12 +48,19 @@ class Services:
     checkpoints: CheckpointService
     progress: ProgressService
     alerts: AlertService
+    incidents: IncidentService
     alert_control: AlertControlService
     receivers: ReceiverService
     spark: SparkIngestService
     advice: AdviceService
     rollups: RollupService
     changes: ChangeService
+    subtask_matrix: SubtaskMatrixService
+    annotations: AnnotationService
+    comparison: ComparisonService
+    pressure_history: PressureHistoryService
+    history: HistoryService
+    window_comparison: WindowComparisonService
 
 
 def _services(request: Request) -> Services:
@@ -66,7 +80,7 @@ Cursor = Annotated[
     str | None, Query(max_length=500, description="`next` of the previous page; absent for the first page.")
 ]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items per page.")]
-Instant = Annotated[AwareDatetime, Query(ge=_EARLIEST, le=_LATEST)]
+Instant = Annotated[Rfc3339, Query(ge=_EARLIEST, le=_LATEST)]
 LIMIT = LIMIT_DEFAULT
 
 

@@ -1,19 +1,21 @@
-"""The pages that need no login: the login form, and the step after a link from another site.
+"""Builds the pages that need no login: the login form, and the intermediate page after a link from another site.
 
-They load nothing and run no script. They repeat only one value of the request, the page to show after login.
+The pages load nothing and run no script. They repeat only one value of the request: the page to show after login.
 """
 
 from __future__ import annotations
 
 import html
 import re
+from urllib.parse import unquote
 
 from starlette.responses import HTMLResponse, Response
 
 AFTER_LOGIN = "/ui/"
 _PATH_MAX_CHARACTERS = 2000
-# A page of this service: one slash, then its folder. Two slashes or a backslash would name another host.
+# A page of this service: ``/`` or a path under ``/ui/``. Two slashes or a backslash would name another host.
 _OWN_PAGE = re.compile(r"/(?:ui/[!-\[\]-~]*)?", re.ASCII)
+_TOKEN = re.compile(r"token\s*[=:]", re.IGNORECASE)
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Barrierscope: {title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">{more}
@@ -34,16 +36,16 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; fr
 def form(
     message: str, *, after: str = AFTER_LOGIN, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """The login form. ``message`` is a fixed text; ``after`` is the page to show after login."""
+    """Return the login form. ``message`` is a fixed text; ``after`` is the page to show after login."""
     text = _HEAD.format(title="log in", more="") + _FORM.format(message=message, after=html.escape(own_page(after)))
     return _page(text, status, headers)
 
 
 def step(page: str) -> Response:
-    """A page that requests ``page`` again, now from this site.
+    """Return a page that requests ``page`` again, now from this site.
 
-    A browser does not send a SameSite=Strict cookie when the user follows a link from another site, such as an alert in
-    a chat. Without this step, users who are logged in would see the login form.
+    A browser does not send a SameSite=Strict cookie when the user follows a link from another site, such as an alert
+    in a chat. Without this intermediate page, users who are logged in would see the login form.
     """
     page = html.escape(own_page(page))
     refresh = f'<meta http-equiv="refresh" content="0; url={page}">'
@@ -51,8 +53,21 @@ def step(page: str) -> Response:
 
 
 def own_page(path: str) -> str:
-    """``path`` if it is a page of this service, or else the first page."""
-    return path if len(path) <= _PATH_MAX_CHARACTERS and _OWN_PAGE.fullmatch(path) else AFTER_LOGIN
+    """Return ``path`` if it is a page of this service and contains no token, or else the first page.
+
+    People sometimes paste a token into an address (``?token=...``). The token must not come back in a redirect or a
+    page.
+    """
+    if len(path) > _PATH_MAX_CHARACTERS or not _OWN_PAGE.fullmatch(path):
+        return AFTER_LOGIN
+    return AFTER_LOGIN if _TOKEN.search(_decoded(path)) else path
+
+
+def _decoded(text: str) -> str:
+    """Return ``text`` without percent encoding, however often it was encoded."""
+    while (plain := unquote(text)) != text:
+        text = plain
+    return text
 
 
 def _page(text: str, status: int, headers: dict[str, str] | None = None) -> Response:

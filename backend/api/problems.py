@@ -1,7 +1,8 @@
-"""Errors as RFC 9457 problem documents; only this module translates them.
+"""Turns errors into RFC 9457 problem documents. Only this module does so.
 
 The branch of the error tree determines the status: 4xx if the caller must change the request, 503 if a later attempt
-may succeed. An unexpected error returns only a reference; the log has its traceback with the same reference.
+may succeed. The response to an unexpected error contains only a reference. The log has the traceback with the same
+reference.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from backend.domain.errors import (
     BarrierscopeError,
     ConflictError,
     InvalidInputError,
+    RateLimitedError,
     StoreUnavailableError,
     UnknownEntityError,
     UpstreamError,
@@ -43,7 +45,10 @@ def problem(
     errors: Sequence[ProblemField] = (),
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """A problem document as a response. ``slug`` names the kind of problem and does not change between versions."""
+    """Build a response with a problem document.
+
+    ``slug`` names the kind of problem and does not change between versions.
+    """
     document = Problem(
         type=_TYPE_ROOT + slug,
         title=HTTPStatus(status).phrase,
@@ -73,11 +78,14 @@ async def _own(request: Request, error: Exception) -> Response:
             return problem(404, f"unknown-{error.kind}", str(error), instance=where)
         case ConflictError():
             return problem(409, error.kind, str(error), instance=where)
+        case RateLimitedError():
+            headers = {"Retry-After": str(error.retry_after_s)}
+            return problem(429, "too-many-requests", str(error), instance=where, headers=headers)
         case StoreUnavailableError():
-            _log.warning("the store does not answer", reason=error.reason)
+            _log.warning(error.summary, reason=error.reason)
             headers = {"Retry-After": _RETRY_AFTER_S}
-            detail = "the store does not answer; try again later"
-            return problem(503, "store-unavailable", detail, instance=where, headers=headers)
+            detail = f"{error.summary}; try again later"
+            return problem(503, f"store-{error.kind}", detail, instance=where, headers=headers)
         case UpstreamError():
             return problem(503, "upstream", str(error), instance=where, headers={"Retry-After": _RETRY_AFTER_S})
     return problem(400, "refused", str(error), instance=where)
@@ -92,7 +100,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 
 def _field(kind: str, loc: tuple[int | str, ...], message: str, context: dict[str, object]) -> ProblemField:
-    # Invalid JSON has a position in the text instead of a field.
+    # For invalid JSON, the location is a position in the text and not a field, so it is left out.
     place, *path = [str(part) for i, part in enumerate(loc) if i == 0 or kind != "json_invalid"]
     if place == "body":
         pointer = "#" + "".join("/" + p.replace("~", "~0").replace("/", "~1") for p in path)
@@ -118,7 +126,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 class _Unforeseen:
-    """The outermost ASGI middleware: it logs an unexpected error with its traceback and returns only a reference."""
+    """The outermost ASGI middleware. It logs an unexpected error with its traceback and returns only a reference."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

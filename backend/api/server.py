@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 
 import httpx
 import structlog
+from brotli_asgi import BrotliMiddleware
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.types import ASGIApp
 
 from backend.alerting.payloads import Links
 from backend.api.access import Access, AccessRules
-from backend.api.app import AppDeps, create_app
+from backend.api.app import AppDeps, BoundedBody, create_app
 from backend.api.deps import Services
 from backend.api.health import HealthProbe
 from backend.api.splitter import Splitter
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.notify.sender import Secrets, Sender
 from backend.services.advice.cards import AdviceService, ChangeSettings
 from backend.services.alerts.episodes import AlertService
+from backend.services.alerts.incidents import IncidentService
 from backend.services.alerts.receivers import ReceiverService
 from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.checkpoints.comparing import ComparisonService
+from backend.services.checkpoints.comparing_windows import WindowComparisonService
+from backend.services.checkpoints.history import HistoryService
+from backend.services.checkpoints.judging import Judge
 from backend.services.checkpoints.progress import ProgressService
 from backend.services.checkpoints.reader import CheckpointService
+from backend.services.checkpoints.subtask_matrix import SubtaskMatrixService
+from backend.services.jobs.analysed import AnalysedJobs
+from backend.services.jobs.annotations import AnnotationService
 from backend.services.jobs.changes import ChangeService
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.pressure_history import PressureHistoryService
 from backend.services.jobs.reader import JobService
 from backend.services.rollups.reader import RollupService
 from backend.services.status import StatusService
 from backend.services.targets.spark_push import SparkIngestService
-from backend.services.targets.targets import Probe, TargetRules, TargetService
+from backend.services.targets.targets import Probe, TargetService
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.retention import apply_retention
@@ -47,6 +58,14 @@ from backend.store.wall_clock import WallClock
 _RETENTION_EVERY_S = 1800.0
 _RETENTION_RETRY_S = 60.0
 _ADVICE_EVERY_S = 15.0
+_ANALYSIS_PAUSE_S = 1.0
+_BOARD_EVERY_S = 1.0
+_PROBE_TIMEOUT_S = 1.0
+# Level 5 compresses the scripts of a page to a quarter in about 0.2 s. Each further level saves 2 % more and takes
+# twice the time.
+_BROTLI_QUALITY = 5
+# This limit is higher than that of the API, because pages send their state back with each request.
+_PAGE_BODY_MAX_BYTES = 4 * 2**20
 
 _log = structlog.get_logger(__name__)
 
@@ -55,18 +74,22 @@ DashboardFactory = Callable[..., ASGIApp]
 
 @dataclass(frozen=True, slots=True)
 class AlertingOptions:
-    """``base_url``: root of the links in alerts. ``secrets``: returns the credential at a reference, or None."""
+    """The options for sending alerts.
+
+    ``base_url`` is the root of the links in alerts. ``secrets`` returns the credential for a reference, or None.
+    """
 
     base_url: str = "http://127.0.0.1:8050"
-    receiver_rules: TargetRules = field(default_factory=lambda: TargetRules(is_everything_allowed=True))
+    receiver_rules: AddressRules = EVERYWHERE
     secrets: Secrets = lambda reference: None
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The address of the service. ``token``: required in every request, None if only this machine can reach ``host``.
+    """The address at which the service listens, and its token.
 
-    ``public_url``: the address that browsers use, if a proxy stands in front.
+    ``token`` is required in every request; it is None if only this machine can reach ``host``. ``public_url`` is the
+    address that browsers use if there is a proxy in front of the service.
     """
 
     host: str
@@ -77,7 +100,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the entry points ``dashboard``, ``probe`` and ``change-settings`` provide."""
+    """The objects that the entry points ``dashboard``, ``probe`` and ``change-settings`` provide."""
 
     create_dashboard: DashboardFactory
     probe: Probe
@@ -89,19 +112,24 @@ def build(
     listening: Listening,
     parts: Parts,
     *,
-    targets: TargetRules,
+    targets: AddressRules,
     retention: Retention,
     alerting: AlertingOptions,
 ) -> ASGIApp:
-    """The whole service as one ASGI application.
+    """Build the whole service as one ASGI application.
 
     Raises:
         InvalidInputError: ``database_url`` is not a PostgreSQL URL.
-
     """
     engine = create_store_engine(database_url)
+    # The readiness probe has its own connection, so it does not wait when all other connections are in use. It has
+    # short timeouts, so it does not wait for a database server that has stopped responding.
+    probing = create_store_engine(
+        database_url, pool_size=1, pool_overflow=0, connect_timeout_s=2, answer_timeout_s=_PROBE_TIMEOUT_S
+    )
     clock = WallClock()
     version = metadata.version("barrierscope")
+    judge = Judge(engine, clock)
     services = build_services(
         engine,
         clock,
@@ -112,21 +140,27 @@ def build(
         retention=retention,
         change_settings=parts.change_settings,
         token=listening.token,
+        judge=judge,
     )
-    api = create_app(AppDeps(services, version, partial(_running, engine, clock, retention, services.advice)))
-    # The pages call the API inside the process, without a socket. The gate has already checked the page's own request.
+    api = create_app(
+        AppDeps(services, version, partial(_running, (engine, probing), clock, retention, services, judge))
+    )
+    # The pages call the API inside the process, without a socket. The access control has already checked the request
+    # for the page itself.
     transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
     pages = parts.create_dashboard(
         transport=transport, api_base_url=f"http://127.0.0.1:{listening.port}", token=listening.token
     )
     rules = AccessRules(listening.token, frozenset({listening.host.lower()}), listening.public_url)
-    return HealthProbe(Access(Splitter(api=api, pages=pages), rules), SchemaCheck(engine).is_ready)
+    inside = BoundedBody(Splitter(api=api, pages=pages), _PAGE_BODY_MAX_BYTES)
+    compressed = BrotliMiddleware(inside, quality=_BROTLI_QUALITY)
+    return HealthProbe(Access(compressed, rules), SchemaCheck(probing).is_ready)
 
 
 def build_services(
     engine: AsyncEngine,
     clock: Clock,
-    rules: TargetRules,
+    rules: AddressRules,
     probe: Probe,
     version: str,
     alerting: AlertingOptions | None = None,
@@ -134,55 +168,92 @@ def build_services(
     retention: Retention | None = None,
     change_settings: ChangeSettings | None = None,
     token: str | None = None,
+    judge: Judge | None = None,
 ) -> Services:
-    """Every service over one store. ``token`` is this service's, and the live runtime requires it too."""
+    """Build every service over one store.
+
+    ``token`` is this service's token, which the live runtime requires too. ``judge`` learns of each commit of pushed
+    events.
+    """
+    writer = IngestWriter(engine, retention=retention, clock=clock, on_commit=None if judge is None else judge.note)
     evidence = EvidenceReader(clock)
-    fleet = FleetService(engine, clock, evidence)
+    jobs = AnalysedJobs(clock, evidence)
+    fleet = FleetService(engine, clock, jobs)
     checkpoints = CheckpointService(engine, clock, evidence)
     options = alerting or AlertingOptions()
     links = Links(options.base_url.rstrip("/"))
     return Services(
-        status=StatusService(engine, clock, version),
+        status=StatusService(engine, clock, version, retention),
         targets=TargetService(engine, clock, rules, probe),
         fleet=fleet,
         jobs=JobService(engine, clock, evidence, fleet),
         checkpoints=checkpoints,
         progress=ProgressService(engine, clock, checkpoints),
         alerts=AlertService(engine, clock, links),
+        incidents=IncidentService(engine, clock, links),
         alert_control=AlertControlService(engine, clock),
-        receivers=ReceiverService(engine, clock, options.receiver_rules, Sender(options.secrets), links),
-        spark=SparkIngestService(engine, clock, IngestWriter(engine, retention=retention, clock=clock)),
-        advice=AdviceService(engine, clock, evidence, rules, change_settings, token),
+        receivers=ReceiverService(
+            engine, clock, options.receiver_rules, Sender(options.secrets, options.receiver_rules), links
+        ),
+        spark=SparkIngestService(engine, clock, writer),
+        advice=AdviceService(engine, clock, evidence, rules, change_settings, token, jobs),
         rollups=RollupService(engine, clock),
         changes=ChangeService(engine, clock),
+        subtask_matrix=SubtaskMatrixService(engine, clock),
+        annotations=AnnotationService(engine, clock),
+        comparison=ComparisonService(engine, clock, evidence),
+        pressure_history=PressureHistoryService(engine, clock),
+        history=HistoryService(engine, clock),
+        window_comparison=WindowComparisonService(engine, clock),
     )
 
 
 @asynccontextmanager
 async def _running(
-    engine: AsyncEngine, clock: Clock, retention: Retention, advice: AdviceService
+    engines: Sequence[AsyncEngine], clock: Clock, retention: Retention, services: Services, judge: Judge
 ) -> AsyncIterator[None]:
-    """Run the periodic tasks while the application serves, then close ``engine``."""
+    """Run the periodic tasks while the application serves, and then close ``engines``. The tasks use the first one."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(task) for task in (_keep(engine, retention, clock), _advise(advice))]
+            work = (_keep(engines[0], retention, clock), _advise(services.advice), _watch(services.fleet), judge.run())
+            tasks = [group.create_task(task) for task in work]
             yield
             for task in tasks:
                 task.cancel()
     finally:
-        await engine.dispose()
+        for engine in engines:
+            await engine.dispose()
 
 
 async def _advise(advice: AdviceService) -> None:
-    """Keep advice up to date, also while no client reads it."""
+    """Keep advice up to date, even while no client reads it.
+
+    While jobs are left that have not been analysed, go on after a short pause, which leaves time for requests.
+    """
+    pause_s = _ADVICE_EVERY_S
     while True:
-        await asyncio.sleep(_ADVICE_EVERY_S)
+        await asyncio.sleep(pause_s)
+        pause_s = _ADVICE_EVERY_S
         try:
-            await advice.keep_all()
+            if await advice.keep_all():
+                pause_s = _ANALYSIS_PAUSE_S
         except StoreUnavailableError as error:
             _log.warning("advice is waiting for the store", reason=error.reason)
         except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end advice
             _log.exception("advice failed")
+
+
+async def _watch(fleet: FleetService) -> None:
+    """Keep the fleet board up to date while clients look at it."""
+    while True:
+        await asyncio.sleep(_BOARD_EVERY_S)
+        try:
+            await fleet.refresh_if_viewed()
+        except StoreUnavailableError:
+            # The next request reports the error.
+            continue
+        except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end the refreshes
+            _log.exception("the refresh of the fleet board failed")
 
 
 async def _keep(engine: AsyncEngine, retention: Retention, clock: Clock) -> None:
@@ -190,7 +261,8 @@ async def _keep(engine: AsyncEngine, retention: Retention, clock: Clock) -> None
     while True:
         pause_s = _RETENTION_EVERY_S
         try:
-            await apply_retention(engine, retention, clock.now())
+            if (await apply_retention(engine, retention, clock.now())).is_blocked:
+                pause_s = _RETENTION_RETRY_S
         except StoreUnavailableError as error:
             _log.warning("retention is waiting for the store", reason=error.reason)
             pause_s = _RETENTION_RETRY_S

@@ -1,7 +1,7 @@
 """Joins two ASGI applications: ``/ui`` goes to the pages, ``/`` redirects to ``/ui/``, all other paths go to the API.
 
 Dash cannot share an application with an API that returns JSON for unknown paths, and cannot be mounted in one.
-Invariant: both applications run their own lifespan, and the start fails if one of them fails to start.
+Invariant: both applications run their own lifespan, and the service does not start if one of them fails to start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGES = "/ui"
 
 
 class Splitter:
-    """Routes requests, and runs the lifespan of both applications."""
+    """Routes each request to one of two applications, and runs the lifespan of both."""
 
     def __init__(self, *, api: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
@@ -36,12 +36,12 @@ class Splitter:
 
 
 class _Lifespan:
-    """The lifespan of one application, step by step."""
+    """Runs the lifespan of one application, step by step."""
 
     def __init__(self, app: ASGIApp, scope: Scope, group: asyncio.TaskGroup) -> None:
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._outbox: asyncio.Queue[Message] = asyncio.Queue()
-        # The applications do not share state.
+        # Each application gets its own empty state.
         self._task = group.create_task(self._run(app, {**scope, "state": {}}))
 
     async def _run(self, app: ASGIApp, scope: Scope) -> None:
@@ -53,13 +53,13 @@ class _Lifespan:
         await self._outbox.put({"type": "lifespan.failed", "message": message})
 
     async def step(self, name: str) -> str | None:
-        """Send ``lifespan.<name>`` and wait for the answer; returns the error, or None after success."""
+        """Send ``lifespan.<name>`` and wait for the response. Return the error, or None after success."""
         await self._inbox.put({"type": f"lifespan.{name}"})
         answer = await self._outbox.get()
         return None if answer["type"] == f"lifespan.{name}.complete" else str(answer.get("message", ""))
 
     def end(self) -> None:
-        """Cancel the task of the application."""
+        """Cancel the task that runs the application's lifespan."""
         self._task.cancel()
 
 

@@ -1,17 +1,19 @@
-"""Floor 6: the console command ``barrierscope``. It composes the floors below and holds no rules.
+"""The console command ``barrierscope``. It composes the packages in lower import layers and contains no rules.
 
 * ``app``         the command tree; turns every error into one line and an exit code
-* ``roles``       one process each: ``api``, ``runtime``, ``collect``, ``migrate``; and ``diagnose``
-* ``simulate``    the reference runtime, as fast as possible
-* ``targets``     targets, through the running API
-* ``up``          everything on one machine: decides what to run; ``stack`` runs it: order, readiness, stop
+* ``roles``       commands that run one process each: ``api``, ``runtime``, ``collect``, ``migrate``; and ``diagnose``
+* ``simulate``    runs the reference runtime as fast as possible
+* ``targets``     manages targets through the running API
+* ``export``      writes stored rows to a CSV or Parquet file
+* ``up``          decides what to run on one machine; ``stack`` runs it: order, readiness, stop
 * ``built_in``    the demo jobs as a target
 * ``own_api``     readiness checks of ``up`` through the API
 * ``listening``   ports, and serving an ASGI app until a stop is requested
 * ``entry_points``, ``database``, ``options``   what several commands share
 * ``supervisor``  child processes: start, restart with backoff, orderly stop
 * ``instance``    the data folder: lock, leftovers of a killed instance, logs
-* ``liveness``    ends a child process with its parent
+* ``liveness``    ends a child process when its parent ends
+* ``sweeper``     ends what a killed ``up`` left, also if it is suspended
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m backend.cli``: the command with which ``up`` starts its roles."""
+"""Makes ``python -m backend.cli`` run the command line. ``up`` starts its roles with this command."""
 
 from __future__ import annotations
 

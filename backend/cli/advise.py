@@ -1,4 +1,4 @@
-"""``barrierscope advise JOB``: the recommendations for a job, through the running API."""
+"""``barrierscope advise JOB``: prints the recommendations for a job, through the running API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backend.cli.options import ReportFormat
+from backend.cli.options import ReportFormat, say
 from backend.cli.targets import Api, Client
 from backend.domain.errors import ApiRefusedError, UnknownEntityError
 
@@ -36,7 +36,8 @@ def advise(
     if output_format is ReportFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))
     else:
-        typer.echo("\n".join(_markdown(answer) if output_format is ReportFormat.MARKDOWN else _text(answer)))
+        lines = _markdown(answer) if output_format is ReportFormat.MARKDOWN else _text(answer)
+        say(*"\n".join(lines).split("\n"))
 
 
 def _text(answer: JobAdviceOut) -> list[str]:

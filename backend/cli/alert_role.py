@@ -1,4 +1,4 @@
-"""The role ``alert``, which evaluates the alert rules and delivers alerts; it only composes parts from below."""
+"""The role ``alert``, which evaluates the alert rules and delivers alerts. This module only composes other parts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ import asyncio
 import os
 import random
 import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
+import structlog
 import typer
 
 from backend.cli.database import DatabaseUrl, database_url_of
+from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
-from backend.cli.listening import stop_event
+from backend.cli.listening import address_rules, stop_event
 from backend.cli.options import seconds
 from backend.cli.role_logging import log_to_stderr
+from backend.cli.roles import retention_of
+from backend.domain.errors import StoreUnavailableError
 from backend.settings import Settings, load_settings, names, secret_at
+
+_STORE_PAUSE_S = 2.0
+
+_log = structlog.get_logger(__name__)
 
 
 def alert(
@@ -48,12 +58,13 @@ async def _until_stopped(url: str, interval_s: float, settings: Settings) -> Non
     from backend.store.wall_clock import WallClock
 
     clock, engine = WallClock(), create_store_engine(url)
-    sender = Sender(partial(secret_at, folder=settings.secrets_dir))
+    rules = address_rules(settings.host, settings, settings.allowed_receivers)
+    sender = Sender(partial(secret_at, folder=settings.secrets_dir), rules)
     try:
         runner = AlertRunner(
             engine,
             clock,
-            AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock))),
+            AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock), retention_of(settings))),
             AlertDelivery(
                 engine,
                 clock,
@@ -65,10 +76,26 @@ async def _until_stopped(url: str, interval_s: float, settings: Settings) -> Non
             options=RunOptions(interval_s=interval_s, delivery_interval_s=min(1.0, interval_s)),
         )
         configured = names(settings.alertmanager_urls)
+        collect_garbage_less_often()
         with stop_event() as stop:
             async with beating(settings.heartbeat_file):
-                await watch_configured(engine, clock, configured)
+                await _once_stored(lambda: watch_configured(engine, clock, configured), stop)
                 await runner.run(stop)
     finally:
         await sender.aclose()
         await engine.dispose()
+
+
+async def _once_stored(
+    action: Callable[[], Awaitable[None]], stop: asyncio.Event, pause_s: float = _STORE_PAUSE_S
+) -> None:
+    """Call ``action``. While the store does not respond, call it again, until ``stop`` is set."""
+    while not stop.is_set():
+        try:
+            await action()
+        except StoreUnavailableError as error:
+            _log.warning("alerts are waiting for the store", reason=error.reason)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause_s)
+        else:
+            return

@@ -1,4 +1,4 @@
-"""``barrierscope alerts`` and ``barrierscope receivers``: alerts, silences and receivers, through the running API."""
+"""``barrierscope alerts`` and ``barrierscope receivers``: manage alerts, silences and receivers through the API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backend.alerting.delivery import ReceiverKind
-from backend.cli.options import OutputFormat, help_without_command, pairs, seconds
+from backend.cli.options import OutputFormat, help_without_command, pairs, say, seconds
 from backend.cli.targets import Api, Client, Format
 from backend.domain.errors import UnknownEntityError
 
@@ -54,10 +54,10 @@ def _alerts(
         typer.echo(json.dumps([a.model_dump(mode="json") for a in found], indent=2))
         return
     if all(a.severity == "none" for a in found):
-        typer.echo("no alerts are pending or firing" if not every else "no alerts yet")
+        say("no alerts are pending or firing" if not every else "no alerts yet")
     for alert in found:
         if alert.severity != "none":
-            typer.echo(_line(alert))
+            say(_line(alert))
 
 
 @app.command(epilog='Example: barrierscope alerts silence job=orders --for 2h --reason "planned migration"')
@@ -90,7 +90,7 @@ def silence(
         typer.echo(added.model_dump_json(indent=2))
     else:
         until = added.ends_at.strftime("%Y-%m-%d %H:%M:%S UTC")
-        typer.echo(f"{added.id}: silences {added.hidden_count} alerts now, until {until}")
+        say(f"{added.id}: silences {added.hidden_count} alerts now, until {until}")
 
 
 @app.command(epilog="Example: barrierscope alerts unsilence s2c9d8e7f6a5b4c31")
@@ -100,7 +100,7 @@ def unsilence(
     """End a silence now."""
     with Client(api) as client:
         client.delete(f"/api/v1/silences/{silence_id}")
-    typer.echo(f"{silence_id} has ended")
+    say(f"{silence_id} has ended")
 
 
 @receivers.callback()
@@ -129,7 +129,7 @@ def add(
     if output_format is OutputFormat.JSON:
         typer.echo(added.model_dump_json(indent=2))
     else:
-        typer.echo(f"alerts are sent to {added.name} ({added.url}) as {added.id}")
+        say(f"alerts are sent to {added.name} ({added.url}) as {added.id}")
 
 
 @receivers.command(name="list", epilog="Example: barrierscope receivers list --format json")
@@ -144,9 +144,9 @@ def list_receivers(api: Api = None, output_format: Format = OutputFormat.TEXT) -
         typer.echo(json.dumps([r.model_dump(mode="json") for r in found], indent=2))
         return
     if not found:
-        typer.echo("no receivers; add one with: barrierscope receivers add URL --name NAME")
+        say("no receivers; add one with: barrierscope receivers add URL --name NAME")
     for receiver in found:
-        typer.echo(f"{receiver.id}  {receiver.name}  {receiver.kind} {receiver.url}  {receiver.due_count} due")
+        say(f"{receiver.id}  {receiver.name}  {receiver.kind} {receiver.url}  {receiver.due_count} due")
 
 
 @receivers.command(name="test", epilog="Example: barrierscope receivers test on-call")
@@ -163,7 +163,7 @@ def try_receiver(
     if output_format is OutputFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))
     else:
-        typer.echo(f"{receiver}: {answer.result}, {answer.duration_ms} ms")
+        say(f"{receiver}: {answer.result}, {answer.duration_ms} ms")
     if not answer.is_ok:
         raise typer.Exit(1)
 
@@ -175,7 +175,7 @@ def remove(
     """Remove a receiver. Its deliveries stay in the log."""
     with Client(api) as client:
         client.delete(f"/api/v1/receivers/{_id_of(client, receiver)}")
-    typer.echo(f"removed {receiver}")
+    say(f"removed {receiver}")
 
 
 def _id_of(client: Client, receiver: str) -> str:

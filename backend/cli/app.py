@@ -1,7 +1,7 @@
 """The command tree, and the only place that turns errors into a line on standard error and an exit code.
 
-Exit codes: 0 success; 1 failure, with the reason in the line; 2 wrong command line or input; 130 interrupted.
-Expected errors print no traceback. A bug prints one.
+Exit codes: 0 success; 1 failure, with the reason in the line; 2 invalid command line or input; 130 interrupted. An
+expected error prints no traceback. A bug prints one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Annotated
 
 import typer
 
-from backend.cli import advise, alert_role, alerts, pipeline, roles, simulate, spark_demo, targets, up
+from backend.cli import advise, alert_role, alerts, backup, export, pipeline, roles, simulate, spark_demo, targets, up
 from backend.cli.liveness import die_with_parent
 from backend.cli.options import OutputFormat, help_without_command
-from backend.domain.errors import BarrierscopeError, DomainError
+from backend.domain.errors import FULL_DISK, BarrierscopeError, DomainError
+from backend.domain.text import printable
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -63,6 +64,10 @@ app.add_typer(targets.app, name="targets")
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(alerts.receivers, name="receivers")
 app.add_typer(pipeline.app, name="pipeline")
+app.command(name="executor", hidden=True, epilog="Example: barrierscope executor")(pipeline.executor)
+app.command(name="export", epilog="Example: barrierscope export subtasks orders.parquet --job orders")(export.export)
+app.command(name="backup", epilog="Example: barrierscope backup barrierscope.dump")(backup.backup)
+app.command(name="restore", epilog="Example: barrierscope restore barrierscope.dump --data-dir ./data")(backup.restore)
 app.command(name="api", epilog="Example: barrierscope api --port 8050 --database-url postgresql://...")(roles.api)
 app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 --job my-job.toml --job healthy")(
     roles.runtime
@@ -86,6 +91,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
         return _end_unread()
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        _drop_output()
+        return _complain(f"the disk is full ({error.strerror}); make room on it", _EXIT_FAILED)
     except SystemExit as error:
         # Typer turns a broken pipe into SystemExit.
         if isinstance(error.__context__, BrokenPipeError):
@@ -95,7 +105,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """The error in the command line, with the help command that lists the allowed values."""
+    """Return a message about the error in the command line, with the help command that lists the allowed values."""
     context = getattr(error, "ctx", None)
     command = "barrierscope" if context is None else context.command_path
     return f"{error.format_message()} (see `{command} --help`)"
@@ -103,10 +113,15 @@ def _usage(error: typer.TyperException) -> str:
 
 def _end_unread() -> int:
     """End without an error after the reader of standard output, such as `head`, has closed it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return 0
 
 
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _complain(message: str, code: int) -> int:
-    print("barrierscope: " + " ".join(message.split()), file=sys.stderr)
+    # The message can contain text from a target or a server.
+    print("barrierscope: " + printable(" ".join(message.split())), file=sys.stderr)
     return code

@@ -1,7 +1,8 @@
-"""The targets that ``up`` adds: the live runtime with the demo jobs, registered in the store as ``built-in``, and the
-demo query on Spark, whose pushes create its target. The target of the query is removed here.
+"""Manages the targets that ``up`` adds: the live runtime with the demo jobs, and the demo query on Spark.
 
-This does not go through the API, which refuses addresses of this machine when it listens beyond loopback.
+The live runtime is registered in the store as a target with the origin ``built-in``. The pushes of the Spark query
+create its target, so this module only removes that target. The module writes to the store and not through the API,
+because the API refuses addresses of this machine when it listens beyond loopback.
 """
 
 from __future__ import annotations
@@ -13,18 +14,17 @@ from backend.domain.errors import ConflictError
 from backend.domain.target import TargetOrigin
 
 _NAME = "demo"
-# Deployment and name identify a job. With this label the demo jobs keep their history when their port changes.
+# A job is identified by deployment and name. With this label, the demo jobs keep their history if their port changes.
 _LABELS = {"deployment": "demo"}
 
 
 async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> None:
-    """Make the live runtime at ``root`` the only built-in target; with None, remove the built-in target.
+    """Make the live runtime at ``root`` the only built-in target. With None, remove the built-in target.
 
     A name or a pause that a user has set stays. The history of a removed target stays too.
 
     Raises:
-        StoreUnavailableError: PostgreSQL does not answer.
-
+        StoreUnavailableError: PostgreSQL does not respond.
     """
     from backend.store.postgres.connections import create_store_engine
     from backend.store.targets.targets import NewTarget, TargetRepository
@@ -37,7 +37,7 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
             if target.origin is TargetOrigin.BUILT_IN and target.url != root:
                 await targets.remove(target.id, at=clock.now())
         if root is not None and root not in {target.url for target in known}:
-            # Another replica that starts at the same time may have added it.
+            # Another replica that starts at the same time may have added the target.
             with contextlib.suppress(ConflictError):
                 await targets.add(NewTarget(root, _NAME, TargetOrigin.BUILT_IN, labels=_LABELS), at=clock.now())
     finally:
@@ -45,13 +45,12 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
 
 
 async def unwatch_spark_demo(database_url: str, clock: Clock) -> None:
-    """Remove the target of the demo query, because the query does not run this time. Its history stays.
+    """Remove the target of the demo query, because ``up`` does not run the query this time. Its history stays.
 
-    A killed query pushes no end, so its target would appear as silent.
+    A killed query does not report its end, so its target would be shown as silent if it were not removed.
 
     Raises:
-        StoreUnavailableError: PostgreSQL does not answer.
-
+        StoreUnavailableError: PostgreSQL does not respond.
     """
     from backend.contracts.spark import DEMO_DEPLOYMENT, PUSH_URL_ROOT
     from backend.store.postgres.connections import create_store_engine

@@ -1,6 +1,6 @@
-"""The parts that live outside ``backend``, found through the entry-point group ``barrierscope.roles``.
+"""Loads the parts that are outside ``backend``, through the entry-point group ``barrierscope.roles``.
 
-The collector, the pages and ``diagnose`` are such parts, so no import goes up.
+Such parts are the collector, the pages and ``diagnose``. Entry points keep ``backend`` from importing higher layers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ GROUP = "barrierscope.roles"
 
 
 def load_role(name: str) -> Any:
-    """The object that the entry point ``name`` provides.
+    """Return the object that the entry point ``name`` provides.
 
     Raises:
         HostError: no installed package provides it, or it cannot be loaded.
-
     """
     points = metadata.entry_points(group=GROUP, name=name)
     if not points:

@@ -1,6 +1,7 @@
-"""The heartbeat file of a role: a probe reads its age to check that the event loop runs.
+"""Keeps the heartbeat file of a role up to date.
 
-It does not depend on the store or on targets, because a restart of the role repairs neither.
+A liveness probe reads the age of the file to check that the event loop runs. The heartbeat does not depend on the
+store or on the targets, because restarting the role would repair neither of them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ INTERVAL_S = 5.0
 
 @asynccontextmanager
 async def beating(path: Path | None, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
-    """Touch ``path`` every ``interval_s`` within the block, then remove it. With None, do nothing.
+    """Touch ``path`` every ``interval_s`` while the block runs, then remove it. Do nothing if ``path`` is None.
 
     Raises:
         HostError: the file cannot be written.
-
     """
     if path is None:
         yield
@@ -33,7 +33,7 @@ async def beating(path: Path | None, interval_s: float = INTERVAL_S) -> AsyncIte
             yield
             beat.cancel()
     except ExceptionGroup as errors:
-        # One task failed, and the group cancelled the other.
+        # If one task fails, the group cancels the other, so there is only one error.
         raise errors.exceptions[0] from errors
     finally:
         _remove(path)

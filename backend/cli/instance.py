@@ -1,7 +1,9 @@
 """The data folder of ``up``: its lock, its log folder, and the processes that a killed instance left running.
 
-Invariant: at most one instance uses a folder. A file lock ensures this, and the system releases it when its holder
-ends. A recorded process is ended only if its pid, start time and command line all match, because pids are reused.
+Invariant: at most one instance of ``up`` uses a data folder. A file lock ensures this. The operating system releases
+the lock when the process that holds it ends. A recorded process is ended only if its pid, start time and command line
+all match, because pids are reused. On Linux, processes that were not recorded (such as the JVM of a role) are found by
+their environment, which names the data folder.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
 from backend.domain.errors import HostError
+from backend.pipeline.java import INSTANCE_VARIABLE
 
 _OTHER_FOLDER = "pass another folder with --data-dir"
 _NO_COMMAND_MAX_S = 1.0
@@ -25,7 +29,7 @@ _NO_COMMAND_MAX_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """Identifies a process: a pid may be reused, but not together with the start time."""
+    """Identifies one process. The pid alone is not enough, because the system may give it to a later process."""
 
     name: str
     pid: int
@@ -34,20 +38,21 @@ class ProcessMark:
 
 
 def mark_process(name: str, pid: int) -> ProcessMark | None:
-    """The mark of a running process, or None if there is none. A zombie does not count."""
+    """Return the mark of the running process ``pid``, or None if there is no such process or it is a zombie."""
     stat = Path(f"/proc/{pid}/stat")
     if stat.parent.parent.joinpath("self").exists():
         return _mark_from_proc(name, pid, stat)
     answer = subprocess.run(  # noqa: S603  the pid is an int
         ["/bin/ps", "-o", "lstart=,command=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=False
     ).stdout.strip()
-    # `lstart` is a fixed-width date of 24 characters.
+    # `lstart` is a date of exactly 24 characters; the rest of the line is the command.
     return ProcessMark(name, pid, answer[:24], answer[24:].strip()) if answer else None
 
 
 def _mark_from_proc(name: str, pid: int, stat: Path) -> ProcessMark | None:
     try:
-        # The second field is the name in parentheses, which may contain any text: split after the last parenthesis.
+        # The second field is the process name in parentheses. The name may itself contain spaces and parentheses, so
+        # the line is split after the last parenthesis.
         fields = stat.read_text().rpartition(")")[2].split()
         if fields[0] in {"Z", "X"}:
             return None
@@ -57,7 +62,7 @@ def _mark_from_proc(name: str, pid: int, stat: Path) -> ProcessMark | None:
 
 
 def _command_line(path: Path) -> str:
-    """The command line of a process. It is empty until the kernel has written it, so wait for it."""
+    """Return the command line of a process. It may be empty at first, so wait up to a second until it is not."""
     deadline = time.monotonic() + _NO_COMMAND_MAX_S
     while not (words := path.read_bytes()) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -65,17 +70,17 @@ def _command_line(path: Path) -> str:
 
 
 def is_running(mark: ProcessMark) -> bool:
-    """Whether the recorded process still runs."""
+    """Return whether the process that ``mark`` identifies still runs."""
     return mark_process(mark.name, mark.pid) == mark
 
 
 class Instance:
-    """The holder of a data folder. Use as a context manager: it locks the folder."""
+    """A data folder in use by this process. Use it as a context manager, which holds the folder's lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log_folder = folder / "logs"
-        self._processes_file = folder / "run" / "processes.json"
+        self._processes_file = _processes_file(folder)
         self._lock: TextIO | None = None
 
     def __enter__(self) -> Instance:
@@ -90,7 +95,8 @@ class Instance:
 
     def _make_folders(self) -> None:
         try:
-            # 0711: the database server may run as another user, which must reach its folder and read no other.
+            # Mode 0711: the database server may run as another user. That user must be able to reach its own folder,
+            # but not to list the other folders.
             self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
             for folder in (self.log_folder, self._processes_file.parent):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -112,31 +118,94 @@ class Instance:
             by = f" by process {holder}" if holder else ""
             what = f"the data folder {self.folder} is in use{by}"
             raise HostError(what, fix=f"stop that process, or {_OTHER_FOLDER}") from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        # The process id is written only so that the error message above can name it. The folder is locked even if the
+        # disk is full.
+        with contextlib.suppress(OSError):
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"{os.getpid()}\n".encode())
         return lock
 
     def record(self, marks: list[ProcessMark]) -> None:
-        """Record the running processes, so that the next instance can end them."""
+        """Store the marks of the running processes, so that the next instance can end them if this one is killed.
+
+        If the file cannot be written, for example because the disk is full, it keeps its former content. The next
+        instance also finds processes by their environment.
+        """
         draft = self._processes_file.with_suffix(".new")
-        draft.write_text(json.dumps([asdict(m) for m in marks], indent=1))
-        draft.replace(self._processes_file)
+        with contextlib.suppress(OSError):
+            draft.write_text(json.dumps([asdict(m) for m in marks], indent=1))
+            draft.replace(self._processes_file)
 
     def leftovers(self) -> list[ProcessMark]:
-        """The recorded processes of a killed instance that still run."""
-        try:
-            rows = json.loads(self._processes_file.read_text())
-            marks = [ProcessMark(**row) for row in rows]
-        except (OSError, ValueError, TypeError):
-            return []
-        return [mark for mark in marks if is_running(mark)]
+        """Return the processes that a killed instance left running. Call it while this object holds the lock."""
+        return left_in(self.folder)
 
 
-def end_processes(marks: list[ProcessMark], *, grace_s: float = 5.0) -> None:
-    """End processes: send SIGTERM, wait for ``grace_s``, then send SIGKILL. Returns when all have ended."""
+def is_in_use(folder: Path) -> bool:
+    """Return whether a running instance holds the lock of the data folder."""
+    try:
+        with (folder / "lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def left_in(folder: Path) -> list[ProcessMark]:
+    """Return the running processes of the instance that used the data folder last, found by record or environment."""
+    found = {mark.pid: mark for mark in processes_of(folder)}
+    found |= {mark.pid: mark for mark in _recorded(folder) if is_running(mark)}
+    return list(found.values())
+
+
+def _recorded(folder: Path) -> list[ProcessMark]:
+    try:
+        rows = json.loads(_processes_file(folder).read_text())
+        return [ProcessMark(**row) for row in rows]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _processes_file(folder: Path) -> Path:
+    return folder / "run" / "processes.json"
+
+
+def processes_of(folder: Path) -> Iterator[ProcessMark]:
+    """Yield the processes whose environment names ``folder``, except this process and those that it was started by.
+
+    The environment of other processes can be read on Linux only. On other systems, nothing is yielded.
+    """
+    wanted = os.fsencode(f"{INSTANCE_VARIABLE}={folder}")
+    own = _with_ancestors(os.getpid())
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        # A process may end at any moment, and the environments of other users' processes cannot be read.
+        with contextlib.suppress(OSError):
+            pid = int(place.parent.name)
+            if pid not in own and wanted in place.read_bytes().split(b"\0"):
+                mark = mark_process(place.with_name("comm").read_text().strip(), pid)
+                if mark is not None:
+                    yield mark
+
+
+def _with_ancestors(pid: int) -> set[int]:
+    found = set()
+    with contextlib.suppress(OSError):
+        while pid > 0:
+            found.add(pid)
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def end_processes(marks: list[ProcessMark], *, request: signal.Signals = signal.SIGTERM, grace_s: float = 5.0) -> None:
+    """Send ``request`` to each process, wait up to ``grace_s``, then send SIGKILL. Return when all have ended.
+
+    Suspended processes are resumed, because they handle no signal but SIGKILL.
+    """
     for mark in marks:
-        _send(mark, signal.SIGTERM)
+        _send(mark, request)
+        _send(mark, signal.SIGCONT)
     deadline = time.monotonic() + grace_s
     while any(map(is_running, marks)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Ports and servers: check a port, and serve one ASGI app until the process receives a signal to stop."""
+"""Check and bind ports, and serve one ASGI app until the process receives a signal to stop."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import signal
 import socket
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from backend.domain.address_rules import AddressRules
 from backend.domain.errors import FieldProblem, HostError, InvalidInputError
-from backend.settings import Settings
+from backend.settings import Settings, names
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _BACKLOG = 256
-# Requests that take longer than this after the stop signal are cut off.
+# Requests that still run this many seconds after the stop signal are cut off.
 _GRACEFUL_STOP_S = 2
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server on ``host``."""
+    """Return whether only this machine can reach a server that listens on ``host``."""
     if host == "localhost":
         return True
     try:
@@ -33,11 +35,10 @@ def is_loopback(host: str) -> bool:
 
 
 def listening_token(host: str, settings: Settings) -> str | None:
-    """The token that requests to the API on ``host`` need; None if they need none.
+    """Return the token that every request to the API on ``host`` must carry, or None if no token is set.
 
     Raises:
-        InvalidInputError: other machines can reach that address, and no token is set.
-
+        InvalidInputError: other machines can reach ``host``, and no token is set.
     """
     token = settings.token()
     if token is None and not is_loopback(host):
@@ -50,12 +51,27 @@ def listening_token(host: str, settings: Settings) -> str | None:
     return token
 
 
+def address_rules(host: str, settings: Settings, allowed: str) -> AddressRules:
+    """Return the rules for addresses that users enter through the API on ``host``.
+
+    ``allowed`` is the setting with the list. Everything is allowed only if the list is empty and only this machine can
+    reach the API, directly or through a proxy.
+    """
+    listed = names(allowed)
+    return AddressRules(not listed and is_loopback(host) and not _has_proxy(settings), listed)
+
+
+def _has_proxy(settings: Settings) -> bool:
+    """Return whether the settings describe a proxy, through which other machines can reach an API on loopback."""
+    public = settings.public_url and urlsplit(settings.public_url).hostname
+    return bool(names(settings.trusted_proxies)) or (public is not None and not is_loopback(public))
+
+
 def bind(host: str, port: int, *, option: str) -> socket.socket:
-    """A socket that listens on ``host``:``port``.
+    """Return a socket that listens on ``host``:``port``.
 
     Raises:
         HostError: the port is in use or not permitted, or the address does not belong to this machine.
-
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -65,7 +81,7 @@ def bind(host: str, port: int, *, option: str) -> socket.socket:
         raise HostError(f"{host!r} is not an address ({error.strerror})", fix="pass another one with --host") from None
     server = socket.socket(family, kind, protocol)
     try:
-        # Connections of an earlier server in TIME_WAIT do not block the port.
+        # Without this option, old connections in TIME_WAIT would block the port after a restart of the server.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(address)
         server.listen(_BACKLOG)
@@ -76,7 +92,7 @@ def bind(host: str, port: int, *, option: str) -> socket.socket:
 
 
 def check_port(host: str, port: int, *, option: str) -> None:
-    """Raise ``HostError`` if ``bind`` would; the port stays free."""
+    """Raise ``HostError`` if ``bind`` would raise it. The port stays free."""
     bind(host, port, option=option).close()
 
 
@@ -97,25 +113,29 @@ async def serve(
     beside: Coroutine[Any, Any, None] | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
-    """Serve ``app`` until SIGTERM or SIGINT. ``beside`` runs at the same time and is cancelled at the end.
+    """Serve ``app`` until SIGTERM or SIGINT. Run ``beside`` at the same time, and cancel it when the server stops.
 
-    The server uses the forwarded address and scheme in requests from ``trusted_proxies``. An exception in ``beside``
-    ends the server and is raised here.
+    Requests from ``trusted_proxies`` may set the client address and scheme in forwarded headers. An exception in
+    ``beside`` stops the server and is raised here.
     """
     import uvicorn
 
+    from backend.cli.bounded_http import BoundedHttp
+
     config = uvicorn.Config(
         app,
+        http=BoundedHttp,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACEFUL_STOP_S,
-        # Set explicitly: the defaults trust this machine and an environment variable of uvicorn.
+        # Both options are set explicitly. By default uvicorn trusts forwarded headers from this machine and from the
+        # addresses in an environment variable.
         proxy_headers=bool(trusted_proxies),
         forwarded_allow_ips=list(trusted_proxies),
     )
     server = uvicorn.Server(config)
-    # uvicorn raises the signal again at the end, so that an orderly stop would look like a kill.
+    # uvicorn would raise the signal again after its shutdown, so an orderly stop would look like a kill.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     with stop_event() as stop, server_socket:
         try:
@@ -127,7 +147,7 @@ async def serve(
                 for task in companions:
                     task.cancel()
         except ExceptionGroup as errors:
-            # One task failed, and the group cancelled the others.
+            # If one task fails, the group cancels the others, so there is only one error.
             raise errors.exceptions[0] from errors
 
 
@@ -138,7 +158,7 @@ async def _end_with(stop: asyncio.Event, server: Any) -> None:
 
 @contextlib.contextmanager
 def stop_event() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set."""
+    """Yield an event that SIGTERM and SIGINT set."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)

@@ -1,34 +1,40 @@
-"""Options that several commands share: formats, durations, ``key=value`` pairs, jobs, and the help of a group."""
+"""What several commands share: options for formats, durations, ``key=value`` pairs and jobs, help, and output."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 
 from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.text import printable
 
 if TYPE_CHECKING:
     from backend.runtime.engine.jobfile import JobSpec
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_INSTANT_ALLOWED = "an instant with an offset, such as 2026-11-20T00:00:00Z"
 _DURATIONS_ALLOWED = "a number with a unit: 500ms, 120s, 2min, 1h, 1d"
 
 
 class OutputFormat(StrEnum):
-    """Output format of a command."""
+    """The output formats of a command."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class ReportFormat(StrEnum):
-    """Output format of a report."""
+    """The output formats of a report."""
 
     TEXT = "text"
     JSON = "json"
@@ -43,11 +49,10 @@ def help_without_command(context: typer.Context) -> None:
 
 
 def seconds(text: str, *, option: str, least: float = 0.0, most: float = 86_400.0 * 3660) -> float:
-    """Parse a duration; returns seconds.
+    """Parse a duration such as ``500ms`` and return it in seconds.
 
     Raises:
-        InvalidInputError: ``text`` is not a number with a unit, or is out of bounds.
-
+        InvalidInputError: ``text`` is not a number with a unit, or is outside ``least`` to ``most`` seconds.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
@@ -61,12 +66,42 @@ def seconds(text: str, *, option: str, least: float = 0.0, most: float = 86_400.
     return value
 
 
-def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
-    """``key=value`` texts as a dict, in order; the last value of a repeated key is used.
+def instant(text: str, *, option: str) -> datetime:
+    """Parse an instant with an offset, such as ``2026-11-20T00:00:00Z``, and return it in UTC.
 
     Raises:
-        InvalidInputError: a text without ``=`` or with an empty key.
+        InvalidInputError: ``text`` is not an instant, or has no offset.
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(
+            [FieldProblem(option, f"{text!r} is not an instant", _INSTANT_ALLOWED)], what="option"
+        ) from None
+    if found.tzinfo is None:
+        raise InvalidInputError([FieldProblem(option, f"{text!r} has no offset", _INSTANT_ALLOWED)], what="option")
+    return found.astimezone(UTC)
 
+
+@contextmanager
+def stopped_by_signal() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C within the block, so that the work ends in an orderly way."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
+    """Parse ``key=value`` texts into a dict, in order. If a key is repeated, its last value is used.
+
+    Raises:
+        InvalidInputError: a text has no ``=``, or its key is empty.
     """
     result = {}
     for text in texts:
@@ -80,12 +115,11 @@ def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
 
 
 def job_spec(text: str) -> JobSpec:
-    """The job with the name of a demo, or with the path of a job file.
+    """Load a job. ``text`` is the name of a demo job or the path of a job file.
 
     Raises:
-        InvalidInputError: it is neither, or the file is malformed.
+        InvalidInputError: ``text`` is neither of these, or the file is malformed.
         PlanError: the job cannot run.
-
     """
     from backend.runtime.demo import demo_names, demo_path
     from backend.runtime.engine.jobfile import load_job
@@ -98,3 +132,21 @@ def job_spec(text: str) -> JobSpec:
             [FieldProblem("JOB", f"no demo job or file has the name {text!r}", allowed)], what="option"
         )
     return load_job(Path(text))
+
+
+def folder_of(text: str) -> Path:
+    """Return the folder that the option ``--data-dir`` names.
+
+    Raises:
+        InvalidInputError: the option is empty.
+    """
+    if not text.strip():
+        # An empty option is probably an unset shell variable. Path("") would be the current folder.
+        raise InvalidInputError([FieldProblem("--data-dir", "it is empty", "a folder")], what="option")
+    return Path(text).expanduser().absolute()
+
+
+def say(*lines: str) -> None:
+    """Print lines on standard output. Control characters in them, such as those in a name, are shown as escapes."""
+    for line in lines:
+        typer.echo(printable(line))

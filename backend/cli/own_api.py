@@ -1,4 +1,4 @@
-"""The readiness checks that ``up`` makes through the API it has started."""
+"""Lets ``up`` check whether the roles are ready, by requests to the API that it has started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TARGETS = "/api/v1/targets?limit=100"
 
 
 class OwnApi:
-    """A client of the API at ``url``. Use as a context manager."""
+    """A client of the API at ``url``. Use it as a context manager."""
 
     def __init__(self, url: str, token: str | None) -> None:
         import httpx
@@ -30,21 +30,22 @@ class OwnApi:
         self._http.close()
 
     def is_ready(self) -> bool:
-        """Whether the API answers and reaches the store."""
-        from backend.contracts.api import StatusOut
+        """Return whether the API responds and reaches the store.
 
-        answer = self._get("/api/v1/status")
-        try:
-            return answer is not None and StatusOut.model_validate_json(answer.content).store == "ok"
-        except ValueError:
-            return False
+        Only readiness is checked. An error of another part of the API does not prevent the start, because the pages
+        must then show it.
+        """
+        return self._get("/health/ready") is not None
 
     def is_runtime_ready(self, root: str) -> bool:
-        """Whether the live runtime's REST at ``root`` answers."""
+        """Return whether the monitoring REST of the live runtime at ``root`` responds."""
         return self._get(f"{root}/overview") is not None
 
     def has_read(self, root: str) -> bool:
-        """Whether nobody needs to wait for the target at ``root``: a job has a checkpoint, or the target is paused."""
+        """Return whether ``up`` can stop waiting for the first data of the target at ``root``.
+
+        That is so if a job of the target has a finished checkpoint, or if the target is paused.
+        """
         from backend.contracts.api import JobOut, Page
 
         try:
@@ -58,11 +59,10 @@ class OwnApi:
         return any(job.sparkline for job in jobs)
 
     def _target(self, root: str) -> TargetOut | None:
-        """The target with that address; every page is searched.
+        """Return the target with the address ``root``, or None. Every page of the list is searched.
 
         Raises:
-            ValueError: the answer is not one of our API.
-
+            ValueError: the response does not come from Barrierscope's API.
         """
         from backend.contracts.api import Page, TargetOut
 

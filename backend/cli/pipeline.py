@@ -1,4 +1,4 @@
-"""``barrierscope pipeline``: roll up the history now or on a schedule. Spark runs in its own process and then ends."""
+"""``barrierscope pipeline``: rolls up the history, now or on a schedule."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
-from types import FrameType
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import structlog
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from backend.cli.database import DatabaseUrl, plain_url
-from backend.cli.options import OutputFormat, help_without_command
+from backend.cli.options import OutputFormat, help_without_command, instant, stopped_by_signal
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.errors import FieldProblem, HostError, InvalidInputError
-from backend.pipeline.java import SparkMissing, SparkRuntime, find_spark
+from backend.pipeline.cluster import Cluster, cluster_of
+from backend.pipeline.java import LOCAL_VARIABLES, SparkMissing, SparkRuntime, find_spark
 from backend.settings import Settings, child_environment, load_settings
 
 if TYPE_CHECKING:
     from backend.pipeline.jobs.rollups import HourRange, RollupReport
 
-# A lower priority than the pages and collectors on the same machine.
+_log = structlog.get_logger(__name__)
+
+# Spark on this machine gets a lower priority than the pages and collectors.
 _NICENESS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INSTANT_ALLOWED = "an instant with an offset, such as 2026-11-20T00:00:00Z"
 
 app = typer.Typer(
-    help="Roll up the history with Spark.",
+    help="Roll up the history.",
     invoke_without_command=True,
     add_completion=False,
     epilog="Example: barrierscope pipeline rollups",
@@ -41,6 +45,26 @@ app = typer.Typer(
 
 Since = Annotated[str | None, typer.Option(metavar="INSTANT", help="Roll up hours from this instant, changed or not.")]
 Until = Annotated[str | None, typer.Option(metavar="INSTANT", help="Roll up hours before this instant [now].")]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Run on this Spark: spark://HOST:PORT, k8s://URL, local[*] [PostgreSQL, or Spark here for large runs].",
+    ),
+]
+Archive = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Packages for the executors, from `barrierscope pipeline pack`.")
+]
+Python = Annotated[
+    str | None, typer.Option(metavar="PROGRAM", help="Python of the executors; valid here too [the path of this one].")
+]
+UrlFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH", help="File on each executor with the database's URL [the URL here, without its password]."
+    ),
+]
+Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark. Can be repeated.")]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 
 
@@ -53,6 +77,11 @@ def _group(context: typer.Context) -> None:
 def rollups(
     since: Since = None,
     until: Until = None,
+    master: Master = None,
+    archive: Archive = None,
+    executor_python: Python = None,
+    executor_url_file: UrlFile = None,
+    conf: Conf = None,
     output_format: Format = OutputFormat.TEXT,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -61,39 +90,82 @@ def rollups(
     log_to_stderr(settings.log_level)
     url = plain_url(database_url, settings)
     wanted = _range(since, until)
+    cluster = _cluster(master, archive, executor_python, executor_url_file, conf or [])
     from backend.pipeline.jobs.rollups import RollupRun
     from backend.store.wall_clock import WallClock
 
-    def find() -> SparkRuntime:
-        found = find_here(settings)
-        if isinstance(found, SparkMissing):
-            raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
-        os.nice(_NICENESS)
-        return found
+    def find() -> SparkRuntime | None:
+        found = _spark_here(settings)
+        if isinstance(found, SparkRuntime):
+            if cluster is None or cluster.is_local:
+                os.nice(_NICENESS)
+            return found
+        if cluster is None:
+            _log.warning("PostgreSQL does this large run, because Spark cannot be started", reason=found.reason)
+            return None
+        raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
 
-    with _stopped_by_signal(), _progress_bar() as on_progress:
-        report = RollupRun(url, find, WallClock(), on_progress=on_progress).do(wanted)
+    run = RollupRun(url, find, WallClock())
+    if cluster is not None:
+        run = replace(run, small_max=0, cluster=cluster)
+    with stopped_by_signal(), _progress_bar() as on_progress:
+        report = replace(run, on_progress=on_progress).do(wanted)
     typer.echo(_as_json(report) if output_format is OutputFormat.JSON else _in_words(report))
+
+
+@app.command(epilog="Example: barrierscope pipeline pack barrierscope-executors.tar.gz")
+def pack(file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, FILE.tar.gz.")]) -> None:
+    """Write the archive with the packages that executors need, for machines with this version of Python."""
+    from backend.pipeline.archive import write_archive
+
+    typer.echo(f"wrote {file}, {write_archive(file) / 1e6:.0f} MB")
 
 
 @app.command(epilog="Example: barrierscope pipeline schedule")
 def schedule(database_url: DatabaseUrl = None) -> None:
-    """Roll up every hour a few minutes after its end, until stopped. Spark runs only while it works."""
+    """Roll up every hour a few minutes after its end, until stopped."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
     url = plain_url(database_url, settings)
     from backend.cli.pipeline_schedule import Schedule
+    from backend.pipeline.scratch import sweep
     from backend.store.wall_clock import WallClock
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
-    Schedule(url, lambda: find_here(settings), WallClock(), stop).run()
+    sweep()
+    Schedule(url, WallClock(), stop).run()
 
 
-def find_here(settings: Settings) -> SparkRuntime | SparkMissing:
-    """Spark on this machine. If it needs a launcher, the launcher is in the data folder."""
+def executor() -> None:
+    """Become an executor of Spark on Kubernetes. Spark starts this command in the pods that it creates."""
+    from backend.pipeline.executor import executor_command
+
+    found = _spark_here(load_settings())
+    if not isinstance(found, SparkRuntime):
+        raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
+    # The executor takes part in the network of its pod, and Spark names its folder of settings.
+    environment = {name: value for name, value in found.environment.items() if name not in LOCAL_VARIABLES}
+    given = environment | {name: value for name, value in os.environ.items() if name.startswith("SPARK_CONF_DIR")}
+    command = executor_command(given, java_home=environment["JAVA_HOME"], spark_home=environment["SPARK_HOME"])
+    os.execve(command[0], command, environment)  # noqa: S606  the Java that runs Spark
+
+
+def _spark_here(settings: Settings) -> SparkRuntime | SparkMissing:
+    """Find Spark on this machine. If Java needs a launcher script, it is written to the data folder."""
     return find_spark(child_environment(), settings.data_dir_or_default() / "java")
+
+
+def _cluster(
+    master: str | None, archive: Path | None, python: str | None, url_file: str | None, conf: list[str]
+) -> Cluster | None:
+    if master is not None:
+        return cluster_of(master, python=python, archive=archive, url_file=url_file, conf=conf)
+    if archive or python or url_file or conf:
+        problem = FieldProblem("--master", "it is missing, and an option is for Spark only", "spark://HOST:PORT")
+        raise InvalidInputError([problem], what="option")
+    return None
 
 
 def _range(since: str | None, until: str | None) -> HourRange | None:
@@ -101,48 +173,22 @@ def _range(since: str | None, until: str | None) -> HourRange | None:
 
     if since is None and until is None:
         return None
-    first = _EPOCH if since is None else _instant(since, "--since")
-    last = datetime.max.replace(tzinfo=UTC) if until is None else _instant(until, "--until")
+    first = _EPOCH if since is None else instant(since, option="--since")
+    last = datetime.max.replace(tzinfo=UTC) if until is None else instant(until, option="--until")
     if first >= last:
         problem = FieldProblem("--since", f"{since!r} is not before {until!r}", "an instant before --until")
         raise InvalidInputError([problem], what="option")
     return HourRange(first, last)
 
 
-def _instant(text: str, option: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidInputError(
-            [FieldProblem(option, f"{text!r} is not an instant", _INSTANT_ALLOWED)], what="option"
-        ) from None
-    if found.tzinfo is None:
-        raise InvalidInputError([FieldProblem(option, f"{text!r} has no offset", _INSTANT_ALLOWED)], what="option")
-    return found.astimezone(UTC)
-
-
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error if that is a terminal."""
+    """Show a progress bar on standard error if that is a terminal. Yield the function that updates it."""
     columns = (TextColumn("hours rolled up"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-@contextmanager
-def _stopped_by_signal() -> Iterator[None]:
-    """Within the block SIGTERM acts like Ctrl-C: the run is closed in the log, and Spark ends."""
-
-    def stop(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _as_json(report: RollupReport) -> str:

@@ -1,8 +1,8 @@
-"""The schedule of rollups under ``up``: after the start if closed hours are due, then a few minutes after each hour.
+"""Schedules the rollups under ``up``: soon after the start, and then a few minutes after each hour.
 
-Each run is a child process that starts Spark, works and ends, so that no JVM stays between runs. A failed run is
-repeated after a pause. If Spark is missing, the schedule looks for it again every hour. It records its state in the
-store, where the API and the pages read it. Hours that a run has not finished are due in the next run.
+A run starts only if closed hours are due. Each run is a child process that works and ends, so that no JVM stays
+between runs. A failed run is repeated after a pause. The schedule writes its state to the store, from which the API and
+the pages read it. Hours that a run has not finished are due in the next run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -19,15 +19,14 @@ from backend.cli.supervisor import role_command
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.rollup import HOUR, hour_of
-from backend.pipeline.java import SparkMissing, SparkRuntime
 from backend.pipeline.run_log import open_run_log
 from backend.settings import child_environment
 
 _log = structlog.get_logger(__name__)
 
-# Most checkpoints triggered in the hour have ended by then. The run an hour later includes the rest.
+# By then, most checkpoints that were triggered in the hour have ended. The run an hour later includes the rest.
 AFTER_THE_HOUR = timedelta(minutes=3)
-# The pages come first at the start.
+# The first run waits this long, because the pages need the machine first.
 AFTER_THE_START = timedelta(seconds=20)
 _RETRY = timedelta(minutes=10)
 _STORE_RETRY = timedelta(minutes=1)
@@ -38,17 +37,17 @@ StartRun = Callable[[str], "subprocess.Popen[bytes]"]
 
 
 def next_run_after(now: datetime) -> datetime:
-    """The time of the next regular run: ``AFTER_THE_HOUR`` in this hour or the next one."""
+    """Return the time of the next regular run: ``AFTER_THE_HOUR`` past this hour or past the next one."""
     of_this_hour = hour_of(now) + AFTER_THE_HOUR
     return of_this_hour if now < of_this_hour else of_this_hour + HOUR
 
 
-def start_run(database_url: str) -> subprocess.Popen[bytes]:
-    """Start a run in a child process that ends with this one and writes to the same log."""
+def start_run(database_url: str, *options: str) -> subprocess.Popen[bytes]:
+    """Start a run of the rollups in a child process. The child ends with this process and writes to the same log."""
     return subprocess.Popen(  # noqa: S603  our own interpreter and module
-        role_command("pipeline", "rollups"),
+        role_command("pipeline", "rollups", *options),
         env=child_environment(database_url=database_url),
-        # Nothing is written to it; its end of file shows the child that this process has ended.
+        # Nothing is written to this pipe. When this process ends, the child reads end of file and ends too.
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
     )
@@ -56,26 +55,23 @@ def start_run(database_url: str) -> subprocess.Popen[bytes]:
 
 @dataclass(slots=True)
 class Schedule:
-    """Runs until ``stop`` is set."""
+    """Starts a run of the rollups whenever hours are due, until ``stop`` is set."""
 
     database_url: str
-    find_spark: Callable[[], SparkRuntime | SparkMissing]
     clock: Clock
     stop: threading.Event
     start: StartRun = start_run
-    _spark: SparkRuntime | SparkMissing | None = field(default=None, init=False)
 
     def run(self) -> None:
-        """Wait for the due time and work, repeatedly."""
+        """Wait until the next run is due, roll up, and repeat until ``stop`` is set."""
         due = self.clock.now() + AFTER_THE_START
-        self._look_for_spark()
-        self._tell(due)
+        self._record_due(due)
         while self._wait_until(due):
             due = self.turn()
-            self._tell(due)
+            self._record_due(due)
 
     def turn(self) -> datetime:
-        """Roll up the hours that are due; returns the time of the next turn."""
+        """Roll up the hours that are due, if any. Return the time of the next attempt."""
         now = self.clock.now()
         try:
             with open_run_log(self.database_url) as run_log:
@@ -84,10 +80,6 @@ class Schedule:
             _log.warning("rollups are waiting for the store", reason=error.reason)
             return now + _STORE_RETRY
         if stale == 0:
-            return next_run_after(now)
-        if isinstance(self._spark, SparkMissing):
-            self._look_for_spark()
-        if isinstance(self._spark, SparkMissing):
             return next_run_after(now)
         _log.info("rolling up", hours=stale)
         code = self._work()
@@ -103,7 +95,7 @@ class Schedule:
                 process.terminate()
                 process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # Nothing is lost: a batch is stored completely or not at all.
+            # Killing the run loses nothing that was stored: each batch is stored completely or not at all.
             process.kill()
         finally:
             code = process.wait()
@@ -113,28 +105,18 @@ class Schedule:
             _log.warning("the run failed", code=code)
         return code
 
-    def _look_for_spark(self) -> None:
-        self._spark = self.find_spark()
-        if isinstance(self._spark, SparkMissing):
-            _log.warning(
-                "rollups are off because Spark cannot be started; the other parts run", reason=self._spark.reason
-            )
-        else:
-            _log.info("Spark runs on", java=self._spark.java.version, of=self._spark.java.origin.value)
-
-    def _tell(self, due: datetime) -> None:
-        is_missing = isinstance(self._spark, SparkMissing)
-        reason = f"{self._spark.reason}; {self._spark.FIX}" if isinstance(self._spark, SparkMissing) else None
+    def _record_due(self, due: datetime) -> None:
         try:
             with open_run_log(self.database_url) as run_log:
-                run_log.schedule(self.clock.now(), next_run_at=None if is_missing else due, reason=reason)
+                run_log.schedule(self.clock.now(), next_run_at=due, reason=None)
         except StoreUnavailableError as error:
             _log.warning("rollups are waiting for the store", reason=error.reason)
 
     def _wait_until(self, due: datetime) -> bool:
-        """Wait until ``due``; returns False if a stop was requested first."""
+        """Wait until ``due``. Return False if a stop was requested first."""
         while (left_s := (due - self.clock.now()).total_seconds()) > 0:
-            # Short steps follow the wall clock, which continues while the machine is suspended; a long wait does not.
+            # A single long wait would not count the time during which the machine is suspended. Short waits compare
+            # with the wall clock, which does count it.
             if self.stop.wait(min(left_s, 15.0)):
                 return False
         return not self.stop.is_set()

@@ -1,6 +1,6 @@
-"""The commands that run one role in a process of its own, and ``diagnose``: they only compose parts from below.
+"""The commands that run one role in a separate process, and ``diagnose``. They only connect parts of other packages.
 
-Parts outside ``backend`` (the collector, the pages, ``diagnose``) come from ``entry_points``.
+The parts outside ``backend`` (the collector, the pages, ``diagnose``) are loaded through ``entry_points``.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import typer
 
 from backend.cli.database import DatabaseUrl, database_url_of, plain_url
 from backend.cli.entry_points import load_role
+from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
-from backend.cli.listening import bind, is_loopback, listening_token, serve, stop_event
+from backend.cli.listening import address_rules, bind, is_loopback, listening_token, serve, stop_event
 from backend.cli.options import ReportFormat, job_spec, seconds
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.settings import Settings, load_settings, names, secret_at
+from backend.settings import Settings, age_rules, load_settings, names, secret_at
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from backend.live.driver import LiveJob
     from backend.runtime.engine.jobfile import JobSpec
+    from backend.store.schema.partitions import Retention
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")]
 
@@ -60,30 +60,38 @@ def api(
     host, port = host or settings.host, port or settings.port
     token = listening_token(host, settings)
     from backend.api import server
-    from backend.services.targets.targets import TargetRules
-    from backend.store.schema.partitions import Retention
 
-    is_local = is_loopback(host)
     parts = server.Parts(load_role("dashboard"), load_role("probe"), load_role("change-settings"))
     with bind(host, port, option="--port") as server_socket:
         app = server.build(
             url,
             server.Listening(host, port, token, settings.public_url),
             parts,
-            targets=TargetRules(is_local, names(settings.allowed_targets)),
-            retention=Retention(
-                timedelta(days=settings.retention_max_age_days),
-                settings.retention_max_size_mib * 2**20,
-                timedelta(days=settings.rollup_retention_max_age_days),
-            ),
+            targets=address_rules(host, settings, settings.allowed_targets),
+            retention=retention_of(settings),
             alerting=server.AlertingOptions(
                 base_url=settings.public_url or f"http://127.0.0.1:{port}",
-                receiver_rules=TargetRules(is_local, names(settings.allowed_receivers)),
+                receiver_rules=address_rules(host, settings, settings.allowed_receivers),
                 secrets=partial(secret_at, folder=settings.secrets_dir),
             ),
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
         asyncio.run(_beating(settings, serving))
+
+
+def retention_of(settings: Settings) -> Retention:
+    """Return the limits of stored data that the settings define."""
+    from backend.store.schema.partitions import AgeRule, Retention
+
+    return Retention(
+        max_age=timedelta(days=settings.retention_max_age_days),
+        max_size_bytes=settings.retention_max_size_mib * 2**20,
+        rollups_max_age=timedelta(days=settings.rollup_retention_max_age_days),
+        arrays_max_age=timedelta(days=settings.retention_arrays_max_age_days),
+        rules=tuple(
+            AgeRule(label, value, timedelta(days=days)) for label, value, days in age_rules(settings.retention_rules)
+        ),
+    )
 
 
 def runtime(
@@ -105,17 +113,16 @@ def runtime(
     warm_up_s = settings.runtime_warm_up_s if warm_up is None else seconds(warm_up, option="--warm-up", most=3600)
     specs = [job_spec(text) for text in job or _demo_names()]
     jobs = _live_jobs(specs, warm_up_s=warm_up_s, seed=seed)
-    from backend.live.access import TokenToChange
+    from backend.live.access import guard_changes
     from backend.live.driver import RuntimeDriver
     from backend.live.rest import create_runtime_app
 
     driver = RuntimeDriver(jobs)
     hosts = frozenset({host, *names(settings.runtime_allowed_hosts)})
-    app: ASGIApp = create_runtime_app(driver, version=metadata.version("barrierscope"), hosts=hosts)
-    if not is_loopback(host):
-        app = TokenToChange(app, settings.token())
+    app = create_runtime_app(driver, version=metadata.version("barrierscope"), hosts=hosts)
+    guarded = guard_changes(app, settings.token(), is_local=is_loopback(host))
     with bind(host, port, option="--port") as server_socket:
-        asyncio.run(_beating(settings, serve(app, server_socket, beside=driver.run())))
+        asyncio.run(_beating(settings, serve(guarded, server_socket, beside=driver.run())))
 
 
 def collect(
@@ -131,15 +138,21 @@ def collect(
     if poll_interval is not None:
         interval_s = seconds(poll_interval, option="--poll-interval", least=0.2, most=3600)
     run = load_role("collect")
+    from backend.services.checkpoints.judging import judging
 
     async def until_stopped() -> None:
-        with stop_event() as stop:
-            await run(
-                database_url=url,
-                poll_interval_s=interval_s,
-                stop=stop,
-                retention_max_age_days=settings.retention_max_age_days,
-            )
+        async with judging(url) as judge:
+            with stop_event() as stop:
+                await run(
+                    database_url=url,
+                    poll_interval_s=interval_s,
+                    stop=stop,
+                    retention=retention_of(settings),
+                    rules=address_rules(settings.host, settings, settings.allowed_targets),
+                    spool_dir=settings.spool_dir,
+                    spool_max_mib=settings.spool_max_mib,
+                    judge=judge,
+                )
 
     asyncio.run(_beating(settings, until_stopped()))
 
@@ -200,6 +213,7 @@ def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) 
 
 
 async def _beating(settings: Settings, role: Coroutine[Any, Any, None]) -> None:
+    collect_garbage_less_often()
     async with beating(settings.heartbeat_file):
         await role
 

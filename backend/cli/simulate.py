@@ -1,4 +1,4 @@
-"""``barrierscope simulate``: run a job of the reference runtime from time 0, as fast as the machine allows.
+"""``barrierscope simulate``: runs a job of the reference runtime from virtual time 0, as fast as the machine allows.
 
 The printed document depends only on the job, the settings, the duration and the seed (rule DET-4 of the runtime).
 """
@@ -54,7 +54,10 @@ def simulate(
 
 @contextmanager
 def _progress(job: str, duration_us: int) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar on standard error if that is a terminal."""
+    """Show a progress bar on standard error, and yield the function that updates it.
+
+    If standard error is not a terminal, show nothing and yield None.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -96,7 +99,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:
-    """Restarts, rescales and stops of the job, in time order."""
+    """Yield a table of the job's restarts, rescales and stops, in time order."""
     rows = [(r["stopped_at_us"], _restarted(r)) for r in document["restarts"]]
     rows += [(s["requested_at_us"], _stopped(s)) for s in document["stops"]]
     if not rows:

@@ -1,16 +1,19 @@
-"""The role ``spark-demo``: finds Java and runs the demo query, or reports once why it cannot.
+"""The role ``spark-demo``: finds Java and runs the demo query, or reports once why the query cannot run.
 
-It records its state in the store, where the API and the pages read it. It also runs if the store does not answer.
+The role writes its state to the store, from which the API and the pages read it. The query runs even if the store is
+down.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -34,7 +37,7 @@ def spark_demo() -> None:
     """Run a small streaming query on Spark that pushes its progress, as a demo. Ctrl-C stops it."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
-    # py4j logs every call.
+    # Below this level, py4j logs every call.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from backend.store.wall_clock import WallClock
 
@@ -43,7 +46,7 @@ def spark_demo() -> None:
 
 
 class Notice:
-    """The record of the demo in the store. Without a store it does nothing."""
+    """The recorded state of the demo in the store. Without a store, the methods do nothing."""
 
     def __init__(self, database_url: str | None, clock: Clock) -> None:
         self._url = database_url
@@ -54,21 +57,21 @@ class Notice:
         self._schedule(None)
 
     def unavailable(self, reason: str) -> None:
-        """Record that the query does not run, and the reason."""
+        """Record that the query does not run, and why."""
         self._schedule(reason)
 
     def withdraw(self) -> None:
-        """Remove the record, because the demo was stopped."""
-        self._tell(lambda run_log, job: run_log.withdraw(job))
+        """Remove the record when the demo is stopped."""
+        self._record(lambda run_log, job: run_log.withdraw(job))
 
     def _schedule(self, reason: str | None) -> None:
         at = self._clock.now()
-        self._tell(lambda run_log, job: run_log.schedule(at, next_run_at=None, reason=reason, job=job))
+        self._record(lambda run_log, job: run_log.schedule(at, next_run_at=None, reason=reason, job=job))
 
-    def _tell(self, say: Callable[[RunLog, str], None]) -> None:
+    def _record(self, say: Callable[[RunLog, str], None]) -> None:
         if self._url is None:
             return
-        # Every command imports this module, and few need a database.
+        # Imported here, because every command imports this module and few commands need a database.
         from backend.pipeline.run_log import DEMO_JOB, open_run_log
 
         try:
@@ -79,33 +82,47 @@ class Notice:
 
 
 def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
-    """Run the query until ``stop``; without Spark, wait for it.
+    """Run the query until ``stop`` is set. Without Spark, record the reason and wait for ``stop``.
 
     Raises:
         HostError: Spark did not start, or the query ended by itself.
-
     """
     folder = settings.data_dir_or_default()
     found = find_spark(child_environment(), folder / "java")
     if isinstance(found, SparkMissing):
-        # Not an error: all other parts run, and another attempt would fail too.
+        # Missing Spark is not an error: all other parts run, and another attempt would fail too.
         _log.warning("the Spark demo does not run", reason=found.reason, fix=found.FIX)
         notice.unavailable(f"{found.reason}; {found.FIX}")
         stop.wait()
     else:
+        from backend.pipeline.jvm import java_options, jvm_of_this_process
+
+        token = settings.token()
+        # The JVM inherits the environment, so our settings must not be in it.
+        os.environ.clear()
         os.environ.update(found.environment)
+        scratch = _empty(folder / "spark-demo" / "scratch")
         try:
-            load_role("spark-demo")(
-                api_url=settings.api_url,
-                token=settings.token(),
-                folder=folder / "spark-demo",
-                stop=stop,
-                on_started=notice.running,
-            )
+            with jvm_of_this_process(scratch):
+                load_role("spark-demo")(
+                    api_url=settings.api_url,
+                    token=token,
+                    folder=folder / "spark-demo",
+                    java_options=java_options(scratch),
+                    stop=stop,
+                    on_started=notice.running,
+                )
         except RuntimeError as error:
             notice.unavailable(f"{error}; the demo restarts")
             raise HostError(str(error), fix="the demo restarts; see its log") from error
     notice.withdraw()
+
+
+def _empty(folder: Path) -> Path:
+    """Create ``folder`` without content. Remove the files that a killed demo left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _log_url(settings: Settings) -> str | None:

@@ -1,8 +1,8 @@
-"""Child processes of ``up``: start, watch, restart with backoff, stop in order.
+"""The child processes of ``up``: starts them, watches them, restarts them with backoff, and stops them in order.
 
-It decides when to restart a role and does not know what a role does. Invariant: every child is recorded, so that the
-next instance can end it, until it has ended. Each child runs in its own session: Ctrl-C in a terminal reaches ``up``
-only, which then stops the roles in order.
+The supervisor decides when to restart a role; it does not know what the role does. Invariant: a child stays recorded
+until it has ended, so that the next instance can end it if this one is killed. Each child runs in its own session.
+Ctrl-C in a terminal therefore reaches only ``up``, which then stops the roles in order.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.cli.instance import ProcessMark, mark_process
+from backend.domain.text import printable
 
 _BACKOFF_FIRST_S = 0.5
 _BACKOFF_MAX_S = 30.0
-# After this time a role counts as steady, and its next end starts the backoff from the beginning.
+# A role that has run this long counts as steady. If it ends later, the backoff starts from the beginning.
 _STEADY_S = 60.0
 _LOG_MAX_BYTES = 8 * 2**20
 _LOOK_INTERVAL_S = 0.05
-# The last line of a log is searched in this many bytes at its end.
+_END_INTERVAL_S = 0.02
+# Only this many bytes at the end of a log are searched for its last line.
 _WORDS_BYTES = 4096
 
 Say = Callable[[str], None]
@@ -33,7 +35,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role: its command, and how long an orderly stop may take."""
+    """A role: the command and environment of its process, and how long an orderly stop may take."""
 
     name: str
     command: Sequence[str]
@@ -54,37 +56,38 @@ class _Child:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs roles until ``stop``. Not thread-safe: its owner calls ``watch`` often, from one thread."""
+    """Runs roles until ``stop``. The owner must call ``watch`` often. Not thread-safe: one thread makes all calls."""
 
     log_folder: Path
     say: Say
     record: Callable[[list[ProcessMark]], None]
     now_s: Callable[[], float] = time.monotonic
     _children: list[_Child] = field(default_factory=list)
+    _log_begins: dict[str, int] = field(default_factory=dict)
+    """The size of each role's log when the role was last started, in bytes."""
 
     def start(self, role: Role) -> None:
-        """Start a role and keep it running."""
+        """Start a role. ``watch`` restarts it when it ends."""
         child = _Child(role, self.log_folder / f"{role.name}.log")
         self._children.append(child)
         self._spawn(child)
 
     def run_once(self, role: Role, is_stopped: Callable[[], bool]) -> int | None:
-        """Run a role that ends by itself; returns its exit code, or None if it was stopped first."""
+        """Run a role that ends by itself. Return its exit code, or None if ``is_stopped`` became true first."""
         child = _Child(role, self.log_folder / f"{role.name}.log")
         self._children.append(child)
         process = self._spawn(child)
         try:
-            while process.poll() is None and not is_stopped():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOK_INTERVAL_S)
-            return process.poll()
+            while not (has_ended := _has_ended(process)) and not is_stopped():
+                time.sleep(_LOOK_INTERVAL_S)
         finally:
-            _end(process, role.stop_timeout_s)
+            code = _end(process, role.stop_timeout_s)
             self._children.remove(child)
             self._record()
+        return code if has_ended else None
 
     def replace(self, role: Role) -> None:
-        """Replace the running role of the same name by this one."""
+        """Stop the role that has the same name, and start ``role`` in its place."""
         for child in [c for c in self._children if c.role.name == role.name]:
             self._children.remove(child)
             if child.process is not None:
@@ -92,31 +95,33 @@ class Supervisor:
         self.start(role)
 
     def watch(self) -> None:
-        """Detect roles that have ended, and restart those whose pause is over."""
+        """Detect roles that have ended, and restart those whose backoff pause is over."""
         now_s = self.now_s()
         for child in self._children:
             _bound_log(child.log_path)
-            if child.process is not None and child.process.poll() is not None:
+            if child.process is not None and _has_ended(child.process):
                 self._note_end(child, child.process, now_s)
             if child.restart_at_s is not None and now_s >= child.restart_at_s:
-                self._spawn(child)
+                self._restart(child, now_s)
 
     def has(self, name: str) -> bool:
-        """Whether a role of that name was started and is kept running."""
+        """Return whether a role of that name is supervised; it may be waiting for its restart."""
         return any(c.role.name == name for c in self._children)
 
     def is_running(self, name: str) -> bool:
-        """Whether the role of that name has a running process."""
-        return any(c.role.name == name and c.process is not None and c.process.poll() is None for c in self._children)
+        """Return whether the role of that name has a running process."""
+        processes = [c.process for c in self._children if c.role.name == name]
+        return any(process is not None and not _has_ended(process) for process in processes)
 
     def failures(self, name: str) -> int:
-        """How often the role of that name has ended unexpectedly since it was last steady."""
+        """Return how often the role of that name has ended unexpectedly since it last ran for ``_STEADY_S``."""
         return next((c.failures for c in self._children if c.role.name == name), 0)
 
     def stop(self) -> None:
-        """Stop every role in reverse order of the start; kill those that do not end in time."""
+        """Stop every role, in reverse order of the start. Kill a role that does not end in time."""
         while self._children:
-            # It stays in the list until it has ended, so that ``kill`` still finds it after an interrupt.
+            # The child stays in the list until it has ended, so that ``kill`` still finds it if Ctrl-C interrupts
+            # this loop.
             child = self._children[-1]
             if child.process is not None:
                 _end(child.process, child.role.stop_timeout_s)
@@ -124,35 +129,38 @@ class Supervisor:
             self._record()
 
     def kill(self) -> None:
-        """Kill every role."""
+        """Kill every role without an orderly stop."""
         for child in self._children:
             if child.process is not None:
-                child.process.kill()
+                _signal_group(child.process, signal.SIGKILL)
         for child in self._children:
             if child.process is not None:
-                _end(child.process, child.role.stop_timeout_s)
+                _reap(child.process)
         self._children.clear()
         self._record()
 
     def last_words(self, name: str) -> str:
-        """The last line of a role's log."""
+        """Return the last line that a role has logged since its last start, or an empty text if there is none."""
         path = self.log_folder / f"{name}.log"
         try:
             with path.open("rb") as log:
-                log.seek(max(0, path.stat().st_size - _WORDS_BYTES))
+                size, begin = path.stat().st_size, self._log_begins.get(name, 0)
+                # The log is shorter than at the start of the role if it was emptied in the meantime.
+                log.seek(max(0, size - _WORDS_BYTES, begin if begin <= size else 0))
                 lines = log.read().decode(errors="replace").split("\n")
         except OSError:
             return ""
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return printable(next((line.strip() for line in reversed(lines) if line.strip()), ""))
 
     def _spawn(self, child: _Child) -> subprocess.Popen[bytes]:
         child.restart_at_s = None
         child.started_s = self.now_s()
         with child.log_path.open("ab") as log:
+            self._log_begins[child.role.name] = log.tell()
             child.process = subprocess.Popen(  # noqa: S603  our own interpreter and module
                 child.role.command,
                 env=dict(child.role.environment),
-                # Nothing is written to it; its end of file shows the child that this process has ended.
+                # Nothing is written to this pipe. When this process ends, the child reads end of file and ends too.
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -162,16 +170,28 @@ class Supervisor:
         self._record()
         return child.process
 
-    def _note_end(self, child: _Child, process: subprocess.Popen[bytes], now_s: float) -> None:
-        _close_stdin(process)
-        child.process = None
+    def _restart(self, child: _Child, now_s: float) -> None:
+        try:
+            self._spawn(child)
+        except OSError as error:
+            # The machine has no room on its disk, no memory or no process id left. That may pass.
+            pause_s = self._next_pause_s(child, now_s)
+            self.say(f"{child.role.name} cannot be started ({error.strerror}); it is tried again in {pause_s:g} s")
+
+    def _next_pause_s(self, child: _Child, now_s: float) -> float:
         child.failures = 1 if now_s - child.started_s >= _STEADY_S else child.failures + 1
         pause_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** (child.failures - 1))
         child.restart_at_s = now_s + pause_s
+        return pause_s
+
+    def _note_end(self, child: _Child, process: subprocess.Popen[bytes], now_s: float) -> None:
+        code = _reap(process)
+        child.process = None
+        pause_s = self._next_pause_s(child, now_s)
         self._record()
         words = self.last_words(child.role.name)
         tail = f": {words}" if words else ""
-        self.say(f"{child.role.name} ended {_how(process.returncode)}; it restarts in {pause_s:g} s{tail}")
+        self.say(f"{child.role.name} ended {_how(code)}; it restarts in {pause_s:g} s{tail}")
 
     def _record(self) -> None:
         alive = [c.mark for c in self._children if c.mark is not None and c.process is not None]
@@ -179,24 +199,53 @@ class Supervisor:
 
 
 def role_command(*arguments: str) -> tuple[str, ...]:
-    """The command line that runs a role with this interpreter, as a child that ends with this process."""
-    # -P: Python does not search the current folder, where another `backend/` may be.
+    """Return the command line that runs a role with this interpreter. The child ends when this process ends."""
+    # With -P, Python does not import from the current folder, which may contain another `backend/`.
     return (sys.executable, "-P", "-m", "backend.cli", "--parent", str(os.getpid()), *arguments)
 
 
-def _end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
-    process.send_signal(signal.SIGTERM)
+def _end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """Stop a role. Kill it if it does not end in time. Return its exit code."""
+    if not _has_ended(process):
+        os.kill(process.pid, signal.SIGTERM)
+        # A suspended process handles SIGTERM only after it has been resumed.
+        _signal_group(process, signal.SIGCONT)
+    deadline_s = time.monotonic() + timeout_s
+    while not _has_ended(process) and time.monotonic() < deadline_s:
+        time.sleep(_END_INTERVAL_S)
+    return _reap(process)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process has ended. It stays a zombie, so that no other process gets its id.
+
+    Without this guarantee, a signal to the group of the process could reach a group of another program.
+    """
+    if process.returncode is not None:
+        return True
+    if not hasattr(os, "waitid"):
+        # macOS before Python 3.13 has no such call. There, ids are reused only after 100,000 other processes.
+        return process.poll() is not None
     try:
-        process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    _close_stdin(process)
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        # This process was started with SIGCHLD ignored, so the kernel has removed the ended process.
+        return process.poll() is not None
 
 
-def _close_stdin(process: subprocess.Popen[bytes]) -> None:
+def _reap(process: subprocess.Popen[bytes]) -> int:
+    """Kill the role if it still runs, and what it has left running, such as a JVM. Return the role's exit code."""
+    _signal_group(process, signal.SIGKILL)
+    code = process.wait()
     if process.stdin is not None:
         process.stdin.close()
+    return code
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to a role and to all processes that it has started. Each role leads a process group of its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
 
 
 def _how(code: int) -> str:
@@ -214,7 +263,12 @@ def _bound_log(path: Path) -> None:
             return
     except OSError:
         return
-    # The child has the file open for appending, so it is copied and then emptied in place.
-    path.with_suffix(".log.1").write_bytes(path.read_bytes())
+    # The child keeps the file open for appending. So the log is copied and then emptied, instead of being renamed.
+    copy = path.with_suffix(".log.1")
+    try:
+        copy.write_bytes(path.read_bytes())
+    except OSError:
+        # The disk is full. An incomplete copy is worth less than the space that it takes.
+        copy.unlink(missing_ok=True)
     with path.open("r+b") as log:
         log.truncate(0)

@@ -1,4 +1,4 @@
-"""``barrierscope targets``: list, add, test and remove targets through the running API."""
+"""``barrierscope targets``: lists, adds, tests and removes targets through the running API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from backend.cli.options import OutputFormat, help_without_command, pairs
+from backend.cli.options import OutputFormat, help_without_command, pairs, say
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError, BarrierscopeError, UnknownEntityError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=Model)
     Item = TypeVar("Item", bound=Model)
 
-# A connection test answers after the target's own timeout at the latest.
+# Long enough for a connection test, in which the API waits up to 8 s for each response of the target.
 _TIMEOUT_S = 30.0
 _PAGE = 200
 
@@ -67,7 +67,7 @@ def add(
     if output_format is OutputFormat.JSON:
         typer.echo(added.model_dump_json(indent=2))
     else:
-        typer.echo(f"watching {added.name} ({added.url}) as {added.id}")
+        say(f"watching {added.name} ({added.url}) as {added.id}")
 
 
 @app.command(name="list", epilog="Example: barrierscope targets list --format json")
@@ -79,14 +79,14 @@ def list_targets(api: Api = None, output_format: Format = OutputFormat.TEXT) -> 
         typer.echo(json.dumps([t.model_dump(mode="json") for t in targets], indent=2))
         return
     if not targets:
-        typer.echo("no targets; add one with: barrierscope targets add URL")
+        say("no targets; add one with: barrierscope targets add URL")
     for target in targets:
-        typer.echo(_line(target))
+        say(_line(target))
 
 
 @app.command(name="test", epilog="Example: barrierscope targets test http://my-flink:8081")
 def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
-    """Read a target once, from the API's machine, and store nothing. Exit code 1 if the target is not readable."""
+    """Read a target once from the machine of the API, and store nothing. Exit code 1 if the target is not readable."""
     from backend.contracts.api import TargetIn, TargetTestOut
 
     with Client(api) as client:
@@ -96,9 +96,9 @@ def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: F
         typer.echo(answer.model_dump_json(indent=2))
     elif answer.is_ok:
         jobs = ", ".join(answer.running_jobs) or "none"
-        typer.echo(f"{url}: {answer.engine} {answer.engine_version}, {answer.duration_ms} ms; running jobs: {jobs}")
+        say(f"{url}: {answer.engine} {answer.engine_version}, {answer.duration_ms} ms; running jobs: {jobs}")
     else:
-        typer.echo(f"{url}: {answer.problem}")
+        say(f"{url}: {answer.problem}")
     if not answer.is_ok:
         raise typer.Exit(1)
 
@@ -109,7 +109,7 @@ def remove(
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Remove a target. Its history stays until retention drops it."""
+    """Remove a target. Its history stays until the retention limits delete it."""
     with Client(api) as client:
         found = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
         if not found:
@@ -121,7 +121,7 @@ def remove(
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps({"removed": found[0].id}))
     else:
-        typer.echo(f"no longer watching {found[0].name} ({found[0].url})")
+        say(f"no longer watching {found[0].name} ({found[0].url})")
 
 
 def _line(target: TargetOut) -> str:
@@ -133,7 +133,7 @@ def _line(target: TargetOut) -> str:
 
 
 class Client:
-    """A client of the API that raises the API's problems as Barrierscope errors."""
+    """A client of the API. It turns each error response of the API into an exception of Barrierscope."""
 
     def __init__(self, api: str | None) -> None:
         import httpx
@@ -158,13 +158,16 @@ class Client:
         self._http.close()
 
     def targets(self) -> Iterator[TargetOut]:
-        """Every target, page by page."""
+        """Yield every target, and read the pages of the list as needed."""
         from backend.contracts.api import Page, TargetOut
 
         yield from self.pages(f"/api/v1/targets?limit={_PAGE}", Page[TargetOut])
 
     def pages(self, path: str, kind: type[Page[Item]], *, most: int | None = None) -> Iterator[Item]:
-        """The items of the list at ``path``, which has a query; at most ``most`` items. Pages are read as needed."""
+        """Yield at most ``most`` items of the list at ``path``. Read its pages as needed.
+
+        ``path`` must contain a query, because the cursor is appended with ``&``.
+        """
         cursor, count = "", 0
         while True:
             page = self._parse(self._send("GET", f"{path}{cursor}"), kind)
@@ -178,15 +181,15 @@ class Client:
             cursor = f"&cursor={page.next}"
 
     def get(self, path: str, answer: type[M]) -> M:
-        """GET ``path`` and parse the answer."""
+        """Send a GET request and parse the response."""
         return self._parse(self._send("GET", path), answer)
 
     def post(self, path: str, body: Model | None, answer: type[M]) -> M:
-        """POST ``body`` and parse the answer."""
+        """Send ``body`` in a POST request and parse the response."""
         return self._parse(self._send("POST", path, content=None if body is None else body.model_dump_json()), answer)
 
     def delete(self, path: str) -> None:
-        """DELETE ``path``."""
+        """Send a DELETE request."""
         self._send("DELETE", path)
 
     def _send(self, method: str, path: str, *, content: str | None = None) -> httpx.Response:

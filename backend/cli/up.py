@@ -1,6 +1,6 @@
 """``barrierscope up``: runs everything on one machine until Ctrl-C.
 
-This module decides what to run; ``stack`` runs it.
+This module decides from the options and the settings what to run. Module ``stack`` runs it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -17,12 +16,13 @@ import typer
 
 from backend.cli.instance import Instance
 from backend.cli.listening import listening_token
-from backend.cli.options import seconds
+from backend.cli.options import folder_of, seconds
 from backend.cli.stack import Plan, Stack
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import load_settings
 
-# The default port of the runtime is this far from `--port`, so that it differs between instances.
+# The default port of the runtime is `--port` plus this offset. Two instances with different ports then do not
+# collide.
 _RUNTIME_PORT_OFFSET = 10_000
 
 Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pages and the API [8050].")]
@@ -58,7 +58,7 @@ def up(
     if poll_interval is not None:
         interval_s = seconds(poll_interval, option="--poll-interval", least=0.2, most=3600)
     plan = Plan(
-        folder=settings.data_dir_or_default() if folder is None else _folder(folder),
+        folder=settings.data_dir_or_default() if folder is None else folder_of(folder),
         host=host or settings.host,
         port=chosen,
         runtime_port=(runtime_port or _runtime_port(chosen)) if demo else None,
@@ -67,7 +67,7 @@ def up(
         has_spark_demo=demo and spark_demo,
         settings=settings,
     )
-    # Checked before anything starts.
+    # This call raises an error if a token is required but not set. It is made before anything is started.
     listening_token(plan.host, settings)
     if plan.runtime_port == plan.port:
         problem = FieldProblem("--runtime-port", f"{plan.port} is already the port of the pages", "another port")
@@ -76,20 +76,13 @@ def up(
         Stack(plan, instance, stop).run()
 
 
-def _folder(text: str) -> Path:
-    if not text.strip():
-        # Probably an unset shell variable. Path("") would be the current folder.
-        raise InvalidInputError([FieldProblem("--data-dir", "it is empty", "a folder")], what="option")
-    return Path(text).expanduser().absolute()
-
-
 def _runtime_port(port: int) -> int:
     return port + _RUNTIME_PORT_OFFSET if port + _RUNTIME_PORT_OFFSET <= 65535 else port - _RUNTIME_PORT_OFFSET
 
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C, SIGTERM or SIGHUP sets. A second Ctrl-C interrupts at once."""
+    """Yield an event that the first Ctrl-C, SIGTERM or SIGHUP sets. A second Ctrl-C raises KeyboardInterrupt."""
     stop = threading.Event()
 
     def handle(number: int, _: FrameType | None) -> None:

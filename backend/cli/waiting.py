@@ -1,4 +1,4 @@
-"""Waiting for the store when a role starts: in a new cluster the role may start first."""
+"""Waits for the store when a role starts, because in a new cluster the role may start before the store."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def until_the_store_answers(
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Call ``action``, and repeat it for at most ``wait_s`` while the store does not answer.
+    """Call ``action``. While the store does not respond, call it again for up to ``wait_s`` seconds.
 
     Raises:
-        StoreUnavailableError: the store still does not answer.
-
+        StoreUnavailableError: the store still does not respond after ``wait_s``.
     """
     deadline_s = monotonic() + wait_s
     while True:

@@ -1,1 +1,1 @@
-"""Wire shapes. ``api`` is ours (written by the API, read by the dashboard); ``flink`` is Flink's monitoring REST."""
+"""The JSON documents on the wire: ``flink`` describes Flink's REST, the other modules our own API."""

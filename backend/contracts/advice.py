@@ -1,4 +1,4 @@
-"""The JSON of advice under ``/api/v1`` and in ``diagnose``: recommendations, their predictions and later measurements.
+"""The JSON of advice under ``/api/v1`` and in ``diagnose``: recommendations, predictions and measurements.
 
 ``backend.contracts.api`` lists the paths.
 """
@@ -16,7 +16,7 @@ from backend.domain.verdict import Basis, Confidence
 
 
 class IntervalOut(Model):
-    """A predicted value, with the smallest and largest value that the model allows."""
+    """A predicted value, with the smallest and the largest value that the model considers possible."""
 
     value: float
     low: float
@@ -24,21 +24,24 @@ class IntervalOut(Model):
 
 
 class ExpectedOut(Model):
-    """One predicted change: the median over the next checkpoints; for ``expired_ratio``, the share that expires."""
+    """One metric, as measured before a recommended change and as predicted for the time after it.
+
+    Values are medians over checkpoints, except for ``expired_ratio``, which is the share of checkpoints that expire.
+    """
 
     metric: Metric
     unit: str
     before: float | None
-    """Measured over the last checkpoints; null if not known."""
+    """The value measured over the last checkpoints; null if not known."""
     is_before_at_least: bool
-    """Whether ``before`` is a lower bound, because checkpoints expired."""
+    """Whether ``before`` is only a lower bound, because some of the checkpoints expired."""
     predicted: IntervalOut
     method: str
     basis: Basis
 
 
 class AdviceEvidenceOut(Model):
-    """A statement that a person can check, with its checkpoints, vertex, subtasks and time window."""
+    """A statement that a person can check, with the checkpoints, vertex, subtasks and time window that it refers to."""
 
     statement: str
     metric: str
@@ -53,7 +56,7 @@ class AdviceEvidenceOut(Model):
 
 
 class SettingOut(Model):
-    """The settings that a recommendation covers; null if it does not cover a setting."""
+    """The settings that a recommendation covers. A setting that it does not cover is null."""
 
     mode: Mode | None = None
     aligned_timeout_ms: int | None = None
@@ -62,7 +65,7 @@ class SettingOut(Model):
 
 
 class CandidateOut(Model):
-    """One way to take checkpoints, evaluated on the recorded checkpoints."""
+    """One checkpoint mode with its aligned timeout, and its effect as predicted from the recorded checkpoints."""
 
     mode: Mode
     aligned_timeout_ms: int | None
@@ -74,7 +77,7 @@ class CandidateOut(Model):
 
 
 class ChangeOut(Model):
-    """One line of the configuration diff."""
+    """One changed key of the configuration, with its current and its proposed value."""
 
     key: str
     current: str | None
@@ -82,7 +85,11 @@ class ChangeOut(Model):
 
 
 class HowToOut(Model):
-    """How to make and undo the change. ``patch`` is the request body for an engine that can change settings live."""
+    """How to make and undo the change.
+
+    ``patch`` and ``rollback_patch`` are request bodies for an engine that can change the settings of a running job.
+    For other engines they are empty.
+    """
 
     file: str
     lines: list[str]
@@ -93,14 +100,14 @@ class HowToOut(Model):
 
 
 class PreconditionOut(Model):
-    """A condition that must hold before the change; ``is_met`` is null if it cannot be read."""
+    """A condition that must hold before the change is made. ``is_met`` is null if the condition cannot be read."""
 
     text: str
     is_met: bool | None
 
 
 class RecommendationOut(Model):
-    """One recommended change, with the facts needed to judge it."""
+    """One recommended change, with the facts that a person needs to judge it."""
 
     topic: Topic
     kind: str
@@ -124,7 +131,7 @@ class RecommendationOut(Model):
 
 
 class SilenceOut(Model):
-    """Why there is no recommendation on a topic."""
+    """The reason why there is no recommendation on a topic."""
 
     topic: Topic
     rule: str
@@ -135,7 +142,7 @@ class SilenceOut(Model):
 
 
 class AdviceOut(Model):
-    """The advice that ``diagnose`` prints for a job: recommendations, and the reasons for topics without one."""
+    """The advice that ``diagnose`` prints for a job: the recommendations, and the reason for each topic without one."""
 
     recommendations: list[RecommendationOut]
     silences: list[SilenceOut]
@@ -143,7 +150,7 @@ class AdviceOut(Model):
 
 
 class MeasuredOut(Model):
-    """One prediction and the value that the checkpoints after the change measured."""
+    """One prediction, and the value that was measured on the checkpoints after the change."""
 
     metric: Metric
     unit: str
@@ -155,7 +162,7 @@ class MeasuredOut(Model):
 
 
 class LifeEventOut(Model):
-    """A change of a card's state."""
+    """One change of the state of a recommendation."""
 
     at: datetime
     state: AdviceState
@@ -173,17 +180,25 @@ class CardOut(Model):
     created_at: datetime
     updated_at: datetime
     applied_at: datetime | None = None
+    computed_at: datetime | None = None
+    """When the numbers of ``recommendation`` were computed. Null if a version before this field computed them.
+
+    The numbers of a new recommendation are computed again every minute. Those of an accepted or applied one stay.
+    """
     can_apply: bool
-    """Whether ``apply`` can make the change: only if the engine can change settings of a running job."""
+    """Whether ``apply`` can make the change, which needs an engine that can change the settings of a running job."""
     recommendation: RecommendationOut
     measured: tuple[MeasuredOut, ...] = ()
-    """Predictions compared with measurements, after the change was applied and enough checkpoints have ended."""
+    """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""
     measured_ids: tuple[int, ...] = ()
     history: tuple[LifeEventOut, ...] = ()
 
 
 class JobAdviceOut(Model):
-    """The advice for a job now. ``cards``: open and applied ones, and the newest verified or rolled-back ones."""
+    """The current advice for a job.
+
+    ``cards`` has the open and applied recommendations, and the newest verified or rolled-back ones.
+    """
 
     job: str
     job_id: str
@@ -194,6 +209,6 @@ class JobAdviceOut(Model):
 
 
 class DismissIn(Model):
-    """Why a recommendation is not wanted."""
+    """The user's reason for dismissing a recommendation."""
 
     reason: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*\S[^\x00]*$")]

@@ -1,7 +1,7 @@
 """Formats advice as lines of text or markdown, which ``diagnose`` and ``barrierscope advise`` print.
 
-Names come from a foreign engine: in markdown, every character in them that could make markup, a link or a mention is
-escaped. Settings are never wrapped, so that they can be copied.
+Names in the advice come from the engine and are not trusted. In markdown, each of their characters that could form
+markup, a link or a mention is escaped. Lines of settings are never wrapped, so that a person can copy them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIST_START = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")
 
 
 def escaped(text: str) -> str:
-    """Escape ``text`` to one line that shows literally in CommonMark and on GitHub: no markup, link or mention."""
+    """Return ``text`` as one line that CommonMark and GitHub show literally, without markup, links or mentions."""
     flat = " ".join(text.split()).replace("&", "&amp;")
     flat = _MARKUP.sub(r"\\\1", flat)
     flat = _LIST_START.sub(r"\1\\\2", flat)
@@ -34,12 +34,12 @@ def escaped(text: str) -> str:
 
 
 def metric_words(metric: Metric) -> str:
-    """Return the name of a predicted metric for people."""
+    """Return the name of a predicted metric as it is shown to people."""
     return _METRIC[metric]
 
 
 def quantity(value: float, unit: str | None) -> str:
-    """Format a number with its unit for people."""
+    """Format a number with its unit, such as ``4.8 s`` for 4800 ms."""
     match unit:
         case "ms":
             return say.duration(value)
@@ -65,14 +65,14 @@ def expected_words(e: ExpectedOut) -> str:
 
 
 def measured_words(m: MeasuredOut) -> str:
-    """Format as ``predicted 202 ms to 441 ms, measured 231 ms over 5 checkpoints: inside``."""
+    """Format a comparison, such as ``predicted 202 ms to 441 ms, measured 231 ms over 5 checkpoints: inside``."""
     span = f"{quantity(m.predicted.low, m.unit)} to {quantity(m.predicted.high, m.unit)}"
     inside = "inside" if m.is_inside else "outside"
     return f"predicted {span}, measured {quantity(m.measured, m.unit)} over {m.checkpoint_count} checkpoints: {inside}"
 
 
 def evidence_words(row: AdviceEvidenceOut) -> str:
-    """Format a statement with its value, place and time."""
+    """Format one row of evidence: its statement, value, vertex, subtasks, checkpoints, time window and basis."""
     value = "" if row.value is None else f": {quantity(row.value, row.unit)}"
     notes = []
     if row.vertex is not None and row.metric != "verdict":
@@ -87,7 +87,7 @@ def evidence_words(row: AdviceEvidenceOut) -> str:
 
 
 def ids_words(ids: Sequence[int]) -> str:
-    """Format ids as ranges, such as ``checkpoints 3-7, 9``."""
+    """Format checkpoint ids as ranges, such as ``checkpoints 3-7, 9``."""
     runs: list[list[int]] = []
     for i in sorted(ids):
         if runs and i == runs[-1][-1] + 1:
@@ -99,12 +99,12 @@ def ids_words(ids: Sequence[int]) -> str:
 
 
 def silence_words(silence: SilenceOut) -> str:
-    """Say why there is no recommendation on a topic."""
+    """Format the reason why there is no recommendation on a topic."""
     return f"nothing on {silence.topic.value.replace('-', ' ')}: {silence.reason} ({silence.rule})"
 
 
 def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
-    """Return (label, text) of everything except the settings, in reading order."""
+    """Return (label, text) for each fact of a recommendation except its settings, in reading order."""
     found = [("why", advice.reason)]
     found += [(metric_words(e.metric), expected_words(e)) for e in advice.expected]
     found += [("restart", "needed" if advice.how_to.needs_restart else "not needed, it changes while it runs")]
@@ -119,7 +119,7 @@ def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
 
 
 def as_text(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut], *, width: int) -> list[str]:
-    """Return the advice on one job in lines of at most ``width`` characters; settings may be longer."""
+    """Return the advice on one job as lines of at most ``width`` characters. Only lines with settings may be longer."""
     lines: list[str] = []
     for advice in recommendations:
         lines += _wrapped(f"advice: {advice.headline} ({', '.join(advice.rules)})", "", width)
@@ -136,7 +136,7 @@ def as_text(recommendations: Sequence[RecommendationOut], silences: Sequence[Sil
 
 
 def as_markdown(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut]) -> list[str]:
-    """Return the advice on one job in markdown, for a change ticket; headings are of level four."""
+    """Return the advice on one job as markdown for a change ticket. Its headings have level four."""
     lines: list[str] = []
     for advice in recommendations:
         lines += [f"#### Advice: {escaped(advice.headline)}", "", escaped(advice.reason), ""]

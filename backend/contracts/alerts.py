@@ -1,4 +1,6 @@
-"""The JSON of alerting under ``/api/v1``: alerts, rules, silences, receivers. Conventions: ``backend.contracts.api``.
+"""The JSON of alerting under ``/api/v1``: alerts, rules, silences and receivers.
+
+``backend.contracts.api`` describes the conventions, and ``backend.contracts.incidents`` has the incidents.
 
 Paths (GET unless another method is named):
 
@@ -19,14 +21,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from backend.contracts.model import Model
+from backend.contracts.model import Model, Rfc3339, StrictBool, StrictNumber
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Severity = Literal["critical", "warning", "none"]
 ReceiverKind = Literal["alertmanager", "webhook"]
-Thresholds = Annotated[dict[str, float], Field(max_length=20)]
+Thresholds = Annotated[dict[str, StrictNumber], Field(max_length=20)]
 Text = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
 
 
@@ -36,11 +38,11 @@ class LinkedCheckpointOut(Model):
     run_id: str
     checkpoint_id: int
     link: str
-    """Path of the detail in this API."""
+    """Path of the checkpoint's detail in this API."""
 
 
 class AlertOut(Model):
-    """One episode of an alert: from pending to resolved, or to inactive if it never fired."""
+    """One episode of an alert: from pending to resolved, or to inactive if the alert never fired."""
 
     id: str
     rule: str
@@ -48,13 +50,13 @@ class AlertOut(Model):
     state: State
     fingerprint: str
     labels: dict[str, str]
-    """The labels that identify the alert; silences match them."""
+    """The labels that identify the alert. The matchers of silences select alerts by these labels."""
     summary: str
     description: str
     reason: str
-    """The newest reading in words; if nothing could be read, the reason for that."""
+    """The newest reading in words, or the reason why nothing could be read."""
     is_unknown: bool
-    """Whether the newest reading was inconclusive; the state then stays as it was."""
+    """Whether the newest reading was inconclusive. Such a reading does not change the state."""
     vertex: str | None = None
     subtasks: str | None = None
     hosts: str | None = None
@@ -71,11 +73,15 @@ class AlertOut(Model):
     """Ids of the silences that hide the alert now."""
     checkpoints: list[LinkedCheckpointOut]
     permalink: str
-    """The page to look at first."""
+    """Address of the page that a person should open first."""
+    incident_id: str | None = None
+    """Id of the incident that the alert belongs to; null if an older version of this service stored the alert."""
+    incident_link: str | None = None
+    """Path of the incident in this API."""
 
 
 class AlertEventOut(Model):
-    """A change of state."""
+    """A change of an alert's state."""
 
     at: datetime
     before: State
@@ -84,7 +90,7 @@ class AlertEventOut(Model):
 
 
 class AttemptOut(Model):
-    """One attempt to deliver."""
+    """One attempt to send a message to a receiver."""
 
     number: int
     at: datetime
@@ -94,7 +100,7 @@ class AttemptOut(Model):
 
 
 class DeliveryOut(Model):
-    """One line of the delivery log: a message that a receiver got or is due to get."""
+    """One line of the delivery log: a message that was sent, or is due to be sent, to one receiver."""
 
     receiver_id: str
     receiver: str
@@ -103,18 +109,18 @@ class DeliveryOut(Model):
     added_at: datetime
     attempt_count: int
     next_attempt_at: datetime | None
-    """Null if no delivery is due."""
+    """Null if no attempt is due."""
     delivered_at: datetime | None
     sent_count: int
-    """How often the receiver took the message. Alertmanager gets it repeatedly while the alert fires."""
+    """How often the receiver accepted the message. Alertmanager gets the message repeatedly while the alert fires."""
     last_sent_at: datetime | None
     result: str | None
     attempts: list[AttemptOut]
-    """The newest ones, oldest first."""
+    """The newest attempts, in the order in which they were made."""
 
 
 class EpisodeOut(Model):
-    """An episode of the same alert, for the timeline."""
+    """One episode of an alert, with the data that its bar on the timeline needs."""
 
     id: str
     began_at: datetime
@@ -124,12 +130,12 @@ class EpisodeOut(Model):
 
 
 class AlertDetailOut(AlertOut):
-    """One alert with its history, deliveries and runbook."""
+    """One alert with its history, deliveries and the link to its runbook."""
 
     events: list[AlertEventOut]
     deliveries: list[DeliveryOut]
     episodes: list[EpisodeOut]
-    """The same alert's episodes, newest first."""
+    """The episodes of the same alert, newest first."""
     rule_meaning: str
     runbook_link: str
     """Path of the runbook in this API."""
@@ -137,7 +143,7 @@ class AlertDetailOut(AlertOut):
 
 
 class ThresholdOut(Model):
-    """A threshold of a rule, which can be changed; its name ends with the unit."""
+    """A threshold of a rule. Its name ends with its unit. Users can set a value between ``least`` and ``most``."""
 
     name: str
     value: float
@@ -149,7 +155,7 @@ class ThresholdOut(Model):
 
 
 class AlertRuleOut(Model):
-    """A rule with the values in force."""
+    """An alert rule, with the values that it uses now."""
 
     name: str
     meaning: str
@@ -162,50 +168,53 @@ class AlertRuleOut(Model):
     """How long the condition must be clear before the alert resolves."""
     thresholds: list[ThresholdOut]
     version: int
-    """The number of changes to the rule; send it as ``If-Match``."""
+    """How often the rule was changed. A change must send this number as ``If-Match``."""
     runbook_link: str
     open_count: int
-    """Number of its pending and firing alerts now."""
+    """Number of the rule's alerts that are pending or firing now."""
 
 
 class AlertRulePatch(Model):
-    """Changes to a rule; absent fields and thresholds keep their values."""
+    """Changes to an alert rule. Absent fields and absent thresholds keep their values."""
 
-    is_enabled: bool | None = None
-    for_s: float | None = None
-    keep_firing_for_s: float | None = None
+    is_enabled: StrictBool | None = None
+    for_s: StrictNumber | None = None
+    keep_firing_for_s: StrictNumber | None = None
     thresholds: Thresholds | None = None
 
 
 class RunbookOut(Model):
-    """What to do when a rule fires."""
+    """The runbook of a rule: what to do when the rule fires."""
 
     rule: str
     markdown: str
 
 
 class MatcherOut(Model):
-    """``name = value``, or ``name != value`` if ``is_equal`` is false. An absent label counts as empty."""
+    """A condition on a label: ``name = value``, or ``name != value`` if ``is_equal`` is false.
+
+    An absent label counts as empty.
+    """
 
     name: str
     value: str
-    is_equal: bool = True
+    is_equal: StrictBool = True
 
 
 class SilenceIn(Model):
-    """A silence to add. Alerts that fit every matcher are not delivered, but are still evaluated and shown."""
+    """A silence to add. Alerts that match every matcher are not delivered. They are still evaluated and shown."""
 
     matchers: Annotated[list[MatcherOut], Field(max_length=50)]
-    starts_at: AwareDatetime | None = None
+    starts_at: Rfc3339 | None = None
     """If absent, the silence starts now."""
-    ends_at: AwareDatetime
+    ends_at: Rfc3339
     reason: Text
     author: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
-    """As typed: all users share one token, so the name is not verified."""
+    """The author's name as it was typed. It is not verified, because all users share one token."""
 
 
 class SilenceOut(Model):
-    """A silence; ``hidden_count`` is the number of pending or firing alerts that it hides now."""
+    """A silence. ``hidden_count`` is the number of pending or firing alerts that the silence hides now."""
 
     id: str
     matchers: list[MatcherOut]
@@ -221,7 +230,8 @@ class SilenceOut(Model):
 class ReceiverIn(Model):
     """A receiver to add. ``credential`` is a reference, ``env:NAME`` or ``file:NAME``, never the credential itself.
 
-    If the path or query of a webhook is secret, ``url`` is such a reference too, to the whole address.
+    If the path or query of a webhook's address is secret, ``url`` must be a reference too. The whole address is then
+    stored in the variable or file to which it refers.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
@@ -231,13 +241,13 @@ class ReceiverIn(Model):
 
 
 class ReceiverOut(Model):
-    """A receiver, and the number of its due deliveries."""
+    """A receiver, and the number of messages that are due to be sent to it."""
 
     id: str
     name: str
     kind: ReceiverKind
     url: str
-    """The address, with its path shown as ``/…`` since it may be secret; or the reference to the address."""
+    """The address, or the reference to it. The path of an address is shown as ``/…``, because it may be secret."""
     credential: str | None
     """The reference to the credential."""
     origin: Literal["api", "configuration"]
@@ -246,7 +256,7 @@ class ReceiverOut(Model):
 
 
 class ReceiverTestOut(Model):
-    """The answer of a receiver to a test message."""
+    """The result of sending a test message to a receiver."""
 
     is_ok: bool
     result: str

@@ -1,24 +1,35 @@
 """The JSON of our own API under ``/api/v1``, which the dashboard and scripts read.
 
-Instants are RFC 3339 in UTC. Durations are in milliseconds unless the name says otherwise. ``null`` means *not
-reported*. ``basis`` states whether a number was measured, reconstructed or predicted. Per-subtask arrays are indexed
-by subtask. Errors under ``/api`` are RFC 9457 problem documents (``Problem``).
+Instants are RFC 3339 in UTC. Durations are in milliseconds unless the field's name ends with another unit. ``null``
+means *not reported*. ``basis`` states whether a number was measured, reconstructed or predicted. Arrays with one value
+for each subtask are indexed by subtask. Errors under ``/api`` are RFC 9457 problem documents (``Problem``).
 
 Paths (GET unless another method is named):
 
-* ``/api/v1/status``                                          -> StatusOut
+* ``/api/v1/status``                                          -> status.StatusOut
 * ``/api/v1/targets`` (GET, POST TargetIn -> 201)              -> Page[TargetOut] / TargetOut
 * ``/api/v1/targets/test`` (POST TargetIn)                     -> TargetTestOut
 * ``/api/v1/targets/{target}`` (GET, PATCH TargetPatch, DELETE)-> TargetOut
 * ``/api/v1/jobs``                                            -> Page[JobOut], most urgent first
+* ``/api/v1/board?offset=&limit=&sort=&since=&known=``        -> board.BoardOut
 * ``/api/v1/jobs/{job}``                                      -> JobDetailOut
 * ``/api/v1/jobs/{job}/verdict``                              -> DiagnosisOut
 * ``/api/v1/jobs/{job}/runs``                                 -> Page[RunOut], newest first
 * ``/api/v1/jobs/{job}/checkpoints``                          -> Page[CheckpointOut], newest first, over all runs
 * ``/api/v1/jobs/{job}/checkpoints/latest?status=``           -> CheckpointOut
+* ``/api/v1/jobs/{job}/subtask-matrix``                       -> subtask_matrix.SubtaskMatrixOut
+* ``/api/v1/jobs/{job}/compare?a=&b=``                         -> comparing.CheckpointComparisonOut
+* ``/api/v1/jobs/{job}/compare-windows``                      -> comparing_windows.WindowsComparisonOut
 * ``/api/v1/jobs/{job}/events``                               -> Page[JobEventOut] (restarts, configuration changes)
+* ``/api/v1/jobs/{job}/history?max=``                         -> history.HistoryOut (``from``, ``to``)
+* ``/api/v1/jobs/{job}/usual-range?to=``                      -> history.UsualOut
+* ``/api/v1/jobs/{job}/annotations`` (GET, POST annotations.AnnotationIn -> 201) -> Page[annotations.AnnotationOut]
+* ``/api/v1/jobs/{job}/annotations/{annotation}`` (DELETE)
+* ``/api/v1/annotations`` (POST annotations.AnnotationsIn -> 201) -> Page[annotations.AnnotationOut], one for each job
+* ``/api/v1/annotations/{annotation}`` (DELETE)
 * ``/api/v1/jobs/{job}/rollups``                              -> Page[rollups.RollupHourOut], newest hour first
 * ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
+* ``/api/v1/jobs/{job}/backpressure/history``                 -> pressure_history.PressureHistoryOut
 * ``/api/v1/jobs/{job}/change-points``                        -> Page[changes.ChangePointOut], newest first
 * ``/api/v1/jobs/{job}/advice``                               -> advice.JobAdviceOut
 * ``/api/v1/jobs/{job}/recommendations``                      -> Page[advice.CardOut], newest first
@@ -41,7 +52,7 @@ from pydantic import Field
 
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.micro_batches import MicroBatchOut
-from backend.contracts.model import Model
+from backend.contracts.model import Model, StrictBool
 from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -56,16 +67,16 @@ Labels = Annotated[dict[str, str], Field(max_length=32)]
 
 
 class Page(Model, Generic[T]):
-    """One page of a list. ``next`` is the opaque cursor of the following page, null on the last."""
+    """One page of a list. ``next`` is the opaque cursor of the following page, or null on the last page."""
 
     items: list[T]
     next: str | None = None
     as_of: datetime
-    """The instant of this answer; the age of an item is ``as_of`` minus the item's own instant."""
+    """The instant of this response. The age of an item is ``as_of`` minus the item's own instant."""
 
 
 class ProblemField(Model):
-    """One invalid field."""
+    """One invalid field of a request."""
 
     pointer: str
     detail: str
@@ -73,7 +84,7 @@ class ProblemField(Model):
 
 
 class Problem(Model):
-    """RFC 9457 ``application/problem+json``."""
+    """The RFC 9457 ``application/problem+json`` document of an error."""
 
     type: str
     title: str
@@ -83,53 +94,7 @@ class Problem(Model):
     errors: list[ProblemField] = []
 
 
-# --- status and targets -------------------------------------------------------------------------------------------
-
-
-class PipelineOut(Model):
-    """The pipeline that computes rollups. Without it every page still works, but long ranges are read more slowly."""
-
-    state: Literal["running", "idle", "unavailable", "never"]
-    """``unavailable``: Spark cannot be started; ``reason`` says why. ``never``: no run is recorded yet."""
-    reason: str | None = None
-    last_run: Literal["done", "failed", "interrupted"] | None = None
-    last_run_at: datetime | None = None
-    last_run_reason: str | None = None
-    """Why the last run failed or was interrupted."""
-    hours_done: int | None = None
-    """Of the current run, or of the last one if none runs."""
-    hours_total: int | None = None
-    next_run_at: datetime | None = None
-    rolled_up_until: datetime | None = None
-    """Every closed hour before this instant was rolled up; hours that changed later are read from their checkpoints."""
-
-
-class SparkDemoOut(Model):
-    """The demo query that ``up`` runs on Spark."""
-
-    state: Literal["running", "unavailable"]
-    """``unavailable``: Spark cannot be started, or it stopped; ``reason`` says why."""
-    reason: str | None = None
-
-
-class StatusOut(Model):
-    """The service's own health and the age of its data."""
-
-    version: str
-    as_of: datetime
-    store: Literal["ok", "unreachable"]
-    targets_total: int | None
-    """Null if the store is unreachable."""
-    targets_unhealthy: int | None
-    newest_observation_at: datetime | None
-    alerts_firing_count: int | None = None
-    """Alerts that fire now, without the watchdog; null if the store is unreachable."""
-    alerts_severity: Literal["critical", "warning"] | None = None
-    roles: dict[str, str] = {}
-    pipeline: PipelineOut | None = None
-    """Null if the store is unreachable."""
-    spark_demo: SparkDemoOut | None = None
-    """Null if there is no demo query, or while it starts."""
+# --- targets ------------------------------------------------------------------------------------------------------
 
 
 class TargetIn(Model):
@@ -139,22 +104,22 @@ class TargetIn(Model):
     name: Annotated[str | None, Field(max_length=200)] = None
     labels: Labels = {}
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] = "flink"
-    """The collector that reads the target: the name of an entry point of the group ``barrierscope.collectors``."""
+    """The collector that reads the target: the name of an entry point in the group ``barrierscope.collectors``."""
 
 
 class TargetPatch(Model):
-    """Changes to a target; absent fields keep their values."""
+    """Changes to a target. Absent fields keep their values."""
 
     name: Annotated[str | None, Field(max_length=200)] = None
     labels: Labels | None = None
-    is_enabled: bool | None = None
+    is_enabled: StrictBool | None = None
 
 
 class TargetHealthOut(Model):
-    """The outcome of the last polls of a target."""
+    """The health of a target, from its latest polls or pushes."""
 
     state: Literal["ok", "pending", "unreachable", "malformed", "silent", "paused"]
-    """``silent``: a job that pushes and has not ended has sent nothing for 90 seconds."""
+    """``silent``: a running job that pushes its data has sent nothing for 90 seconds."""
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None
@@ -162,7 +127,7 @@ class TargetHealthOut(Model):
 
 
 class PollCostOut(Model):
-    """The cost of polling to the target: means over about the last 20 polls."""
+    """The cost that polling causes at the target: means over about the last 20 polls."""
 
     requests_per_poll: float
     bytes_per_poll: float
@@ -170,8 +135,22 @@ class PollCostOut(Model):
     poll_interval_s: float
 
 
+class TargetShedOut(Model):
+    """What the collector could not read in time since the target was added.
+
+    The collector skips data in this order: details of old checkpoints, then other details. It misses whole
+    checkpoints only if the target no longer lists them.
+    """
+
+    shed_checkpoint_count: int
+    """Checkpoints that left the target's history before they were read."""
+    shed_detail_count: int
+    """Checkpoints that are stored without the details of their subtasks."""
+    last_shed_at: datetime
+
+
 class TargetOut(Model):
-    """A target with the health and cost of its polls."""
+    """A target, with the health and the cost of its polls."""
 
     id: str
     name: str
@@ -186,11 +165,13 @@ class TargetOut(Model):
     is_enabled: bool
     health: TargetHealthOut
     cost: PollCostOut | None = None
+    shed: TargetShedOut | None = None
+    """Null if everything was read in time."""
     added_at: datetime
 
 
 class TargetTestOut(Model):
-    """The result of a connection test; nothing is stored."""
+    """The result of a connection test. The test stores nothing."""
 
     is_ok: bool
     engine: Engine | str | None = None
@@ -204,7 +185,7 @@ class TargetTestOut(Model):
 
 
 class EvidenceOut(Model):
-    """One checkable row of evidence."""
+    """One row of evidence: a statement that a person can check."""
 
     statement: str
     metric: str
@@ -214,7 +195,7 @@ class EvidenceOut(Model):
 
 
 class VerdictOut(Model):
-    """What delays the checkpoint: the vertex, the phase and the cause."""
+    """What delays a checkpoint: the vertex, its subtasks, the phase and the cause."""
 
     kind: VerdictKind
     vertex: str | None
@@ -226,6 +207,13 @@ class VerdictOut(Model):
     evidence: list[EvidenceOut]
     confidence: Confidence
     would_decide: list[str] = []
+    headline: str | None = None
+    """The sentence in a few words: what holds the checkpoints or, if nothing or an unknown cause does, their state.
+
+    ``headline`` and ``detail`` together say what ``sentence`` says. They are null in verdicts that were stored before
+    these fields existed.
+    """
+    detail: str | None = None
 
 
 class DiagnosisOut(Model):
@@ -243,7 +231,7 @@ class DiagnosisOut(Model):
 
 
 class SparkPointOut(Model):
-    """One point of the fleet board's sparkline: a terminal checkpoint."""
+    """One terminal checkpoint, as a point of the sparkline on the fleet board."""
 
     at: datetime
     duration_ms: int | None
@@ -251,28 +239,35 @@ class SparkPointOut(Model):
 
 
 class JobOut(Model):
-    """One row of the fleet board."""
+    """A job, as one row of the fleet board.
+
+    After a start of the service, it takes some seconds until every job is analysed. Until then, ``health`` and the
+    other values that follow from the analysis are null. So are the statistics of the last 24 hours until they are read.
+    """
 
     id: str
     name: str
     target_id: str
     target_name: str
     target_state: str
-    """State of the target's health; the data of an unreachable target is old."""
+    """The health state of the target. If the target is unreachable, the job's data is old."""
+    labels: dict[str, str] = {}
+    """The labels of the target."""
     engine: Engine | str
     capabilities: CapabilitiesOut
     state: JobState
     run_id: str
     mode: Literal["aligned", "unaligned", "aligned-with-timeout", "at-least-once"] | None
-    health: Health
-    verdict: VerdictOut
+    health: Health | None
+    """Null if the job has not been analysed yet. ``verdict`` is then null too."""
+    verdict: VerdictOut | None
     interval_ms: int | None
     timeout_ms: int | None
     last_completed_at: datetime | None
     last_completed_age_intervals: float | None
     """Age of the last completed checkpoint in units of the configured interval."""
-    completed_24h_count: int
-    failed_24h_count: int
+    completed_24h_count: int | None
+    failed_24h_count: int | None
     success_24h_ratio: float | None
     duration_p50_ms: float | None
     duration_p99_ms: float | None
@@ -282,15 +277,18 @@ class JobOut(Model):
     sparkline: list[SparkPointOut]
     observed_at: datetime | None
     alerts_firing_count: int = 0
-    """Alerts of the job that fire now, including silenced ones."""
+    """Number of the job's alerts that fire now, including silenced ones."""
     alerts_severity: Literal["critical", "warning"] | None = None
-    """The highest severity among them."""
+    """The highest severity of the job's firing alerts; null if none fires."""
     open_advice_count: int = 0
-    """Recommendations that can still be accepted, dismissed or applied."""
+    """Number of recommendations that a user can still accept, dismiss or apply."""
 
 
 class VertexOut(Model):
-    """A vertex with its place in the layered drawing; layer 0 holds the sources, ``row`` is the place in the layer."""
+    """A vertex, and its place in the layered drawing of the job graph.
+
+    Layer 0 holds the sources, and ``row`` is the place within the layer.
+    """
 
     id: str
     name: str
@@ -305,7 +303,7 @@ class VertexOut(Model):
 
 
 class EdgeOut(Model):
-    """An edge of the job graph."""
+    """A directed edge of the job graph."""
 
     source: str
     target: str
@@ -313,7 +311,7 @@ class EdgeOut(Model):
 
 
 class CheckpointConfigOut(Model):
-    """Effective checkpoint settings as the engine reports them."""
+    """The checkpoint settings in force, as the engine reports them."""
 
     mode: str | None = None
     interval_ms: int | None = None
@@ -329,7 +327,7 @@ class CheckpointConfigOut(Model):
 
 
 class CountsOut(Model):
-    """The coordinator's counters. ``failed_unlisted``: counted failures that were never listed as checkpoints."""
+    """The coordinator's counters. ``failed_unlisted`` counts failures that were never listed as checkpoints."""
 
     restored: int
     total: int
@@ -340,7 +338,7 @@ class CountsOut(Model):
 
 
 class PressureSignOut(Model):
-    """One sign of backpressure on Spark, which does not report backpressure. ``value`` is null if it is not known."""
+    """One sign of backpressure on Spark, which does not measure backpressure itself. ``value`` is null if not known."""
 
     sign: PressureSign
     is_raised: bool
@@ -351,7 +349,7 @@ class PressureSignOut(Model):
 
 
 class RunOut(Model):
-    """One run of a job: from its start on the engine until it ends."""
+    """One run of a job, from its start on the engine to its end."""
 
     id: str
     engine_run_id: str
@@ -365,8 +363,12 @@ class RunOut(Model):
 
 
 class JobDetailOut(JobOut):
-    """A job with its graph, settings and counters (of the current run)."""
+    """A job, with the graph, settings and counters of its current run."""
 
+    health: Health
+    verdict: VerdictOut
+    completed_24h_count: int
+    failed_24h_count: int
     run: RunOut
     vertices: list[VertexOut]
     edges: list[EdgeOut]
@@ -374,15 +376,23 @@ class JobDetailOut(JobOut):
     counts: CountsOut | None
     exceptions: list[str] = []
     problems: list[str] = []
-    """Data of the current run that could not be read or was lost."""
+    """Errors in reading the current run, such as data that could not be read or was lost."""
+    clock_offset_ms: int | None = None
+    """The engine's clock minus the clock of this service, in milliseconds; null if it is not known.
+
+    The times of checkpoints and events are on the engine's clock. ``observed_at`` and ``as_of`` are on the clock of
+    this service.
+    """
+    read_at_engine: datetime | None = None
+    """When the job was last read, on the engine's clock."""
     batches: list[MicroBatchOut] = []
-    """Spark: the newest micro-batches of the current run, oldest first."""
+    """Spark only: the newest micro-batches of the current run, oldest first."""
     signs: list[PressureSignOut] = []
-    """Spark: signs of backpressure, which Spark does not measure."""
+    """Spark only: signs of backpressure, because Spark does not measure backpressure itself."""
 
 
 class JobEventOut(Model):
-    """An event of a job, shown as a vertical line on its timeline."""
+    """An event of a job, shown as a vertical line on its timeline. Its time is on the engine's clock."""
 
     at: datetime
     kind: Literal["run-started", "run-ended", "restarted", "configuration-changed", "rescaled", "exception"]
@@ -405,15 +415,21 @@ class CheckpointOut(Model):
     triggered_at: datetime
     latest_ack_at: datetime | None
     end_to_end_duration_ms: int | None
-    """Trigger to latest acknowledgement (completed) or to the failure (failed); null in progress."""
+    """Milliseconds from the trigger to the latest acknowledgement, or to the failure of a failed checkpoint.
+
+    Null while the checkpoint is in progress.
+    """
     is_lost: bool = False
-    """The checkpoint stays in progress: its run ended or no longer reports it, and its end was not observed."""
+    """Whether the checkpoint was in progress when its run ended, or when its run stopped reporting it.
+
+    The end of such a checkpoint is not known. Its status stays in progress.
+    """
     checkpointed_size_bytes: int | None
     full_state_size_bytes: int | None
     processed_bytes: int | None
     persisted_bytes: int | None
     subtask_count: int | None
-    """Null on Spark, which has no subtasks that acknowledge."""
+    """Null on Spark, because Spark does not acknowledge checkpoints by subtask."""
     acknowledged_count: int | None
     failure_reason: FailureReason | None
     failure_message: str | None
@@ -423,15 +439,16 @@ class CheckpointOut(Model):
     sync_max_ms: int | None
     async_max_ms: int | None
     link: str
-    """Path of the detail in this API."""
+    """Path of this checkpoint's detail in this API."""
 
 
 class SubtaskPhasesOut(Model):
-    """One subtask's bar in the Gantt; all times are milliseconds since the trigger.
+    """The bar of one subtask in the Gantt chart of a checkpoint. All times are milliseconds since the trigger.
 
     ``snapshot_at_ms`` and the values derived from it are reconstructed (views.md V3); ``start_delay``, ``alignment``,
-    ``sync``, ``async`` and ``ack`` are measured. If a subtask has not acknowledged, its ``ack_ms`` is null; its
-    first barrier may still be known from its gauge, to within ``first_barrier_resolution_ms``.
+    ``sync``, ``async`` and ``ack`` are measured. If the subtask has not acknowledged, ``ack_ms`` is null. Its
+    ``first_barrier_ms`` may still be known from a metric of the subtask, with an error of at most
+    ``first_barrier_resolution_ms``.
     """
 
     subtask: int
@@ -451,7 +468,7 @@ class SubtaskPhasesOut(Model):
     async_duration_ms: int | None
     ack_wait_ms: int | None
     is_alignment_overlaid: bool = False
-    """Whether alignment runs during the async phase, because the snapshot starts before the last barrier arrives."""
+    """Whether alignment continues in the async phase, because the snapshot started before the last barrier arrived."""
     has_clock_skew: bool = False
     is_unaligned: bool | None = None
     checkpointed_size_bytes: int | None = None
@@ -461,7 +478,7 @@ class SubtaskPhasesOut(Model):
 
 
 class VertexPhasesOut(Model):
-    """One vertex of one checkpoint, in topological order, subtasks by index."""
+    """One vertex of one checkpoint. Its subtasks are sorted by index."""
 
     vertex_id: str
     vertex: str
@@ -469,13 +486,16 @@ class VertexPhasesOut(Model):
     subtask_count: int
     slowest_subtask: int | None
     start_delay_max_ms: int | None = None
-    """The delay at its input (measured): the latest start delay of its subtasks; null if one is not known."""
+    """The largest start delay of the vertex's own subtasks (measured); null if that of any subtask is not known."""
     delay_added_ms: int | None = None
-    """``delay_passed_on_ms`` less ``start_delay_max_ms``; negative if the first barrier came from a quicker subtask."""
+    """``delay_passed_on_ms`` minus ``start_delay_max_ms``.
+
+    It is negative if the first barrier downstream came from a subtask that was quicker than the slowest one.
+    """
     delay_passed_on_ms: int | None = None
-    """The latest start delay of the subtasks of its direct downstream vertices; null for a sink."""
+    """The largest start delay of the subtasks of the vertices directly downstream; null for a sink."""
     delay_basis: Basis | None = None
-    """The basis of ``delay_added_ms`` and ``delay_passed_on_ms``; null if both are missing."""
+    """The basis of ``delay_added_ms`` and ``delay_passed_on_ms``; null if neither is known."""
     subtasks: list[SubtaskPhasesOut]
 
 
@@ -492,19 +512,24 @@ class CriticalStepOut(Model):
 
 
 class CriticalPathOut(Model):
-    """The steps that make up the end-to-end duration."""
+    """The steps that determine the end-to-end duration of a checkpoint."""
 
     steps: list[CriticalStepOut]
     last_vertex: str | None
     last_subtask: int | None
     without_last_ms: int | None
-    """What the duration would have been without the last subtask."""
+    """The end-to-end duration that the checkpoint would have had without the subtask that acknowledged last."""
     last_in: str | None = None
-    """How often the same subtask was last, such as ``last in 11 of 11``."""
+    """How often the same subtask was last in the compared checkpoints, such as ``last in 11 of 11``."""
+    kept_pace_ms: int | None = None
+    """The end-to-end duration if the subtasks that the verdict names had been no later than their siblings.
+
+    Null if the checkpoint did not complete, or if the verdict names no subtask or all subtasks of a vertex.
+    """
 
 
 class CheckpointDetailOut(CheckpointOut):
-    """One checkpoint down to its subtasks, with critical path and verdict."""
+    """One checkpoint with the data of its subtasks, its critical path and its verdict."""
 
     job: str
     timeout_ms: int | None
@@ -513,14 +538,28 @@ class CheckpointDetailOut(CheckpointOut):
     critical_path: CriticalPathOut | None
     verdict: VerdictOut
     has_barriers: bool
-    """Whether per-channel barrier events exist (reference runtime only)."""
+    """Whether barrier events of each channel are available. Only the reference runtime reports them."""
+    are_arrays_removed: bool = False
+    """Whether retention has removed the values by subtask, because the checkpoint was healthy and is old.
+
+    The largest value of each phase stays.
+    """
     engine: Engine | str
     capabilities: CapabilitiesOut
-    """On Spark a checkpoint is a micro-batch: ``batch`` is set, and there are no vertices, barriers or alignment."""
+    """The capabilities of the job's engine.
+
+    On Spark a checkpoint is a micro-batch: ``batch`` is set, and there are no vertices, barriers or alignment.
+    """
     batch: MicroBatchOut | None = None
     restoring: RestoringOut | None = None
-    """How the checkpoint can be restored; null on Spark, which cannot restore a chosen batch."""
+    """How the checkpoint can be restored; null on Spark, where a user cannot choose the batch to restore."""
     last_healthy_link: str | None = None
     previous_id: int | None = None
     next_id: int | None = None
     observed_at: datetime | None = None
+    clock_offset_ms: int | None = None
+    """The engine's clock minus the clock of this service, in milliseconds; null if it is not known.
+
+    The times of checkpoints and events are on the engine's clock. ``observed_at`` and ``as_of`` are on the clock of
+    this service.
+    """

@@ -1,4 +1,4 @@
-"""Backpressure of a job: the latest reading of each vertex, and a series if a range was requested."""
+"""The JSON of a job's backpressure: the latest reading of each vertex, and older ones on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backend.contracts.model import Model
 
 
 class VertexPressureOut(Model):
-    """Backpressure of one vertex at one instant; arrays over subtasks."""
+    """Backpressure of one vertex at one instant. The arrays are indexed by subtask."""
 
     vertex_id: str
     vertex: str
@@ -28,7 +28,7 @@ class VertexPressureOut(Model):
 
 
 class PressurePointOut(Model):
-    """Means over subtasks of one vertex at one instant."""
+    """Backpressure of one vertex at one instant, as means over its subtasks."""
 
     at: datetime
     vertex_id: str
@@ -39,7 +39,10 @@ class PressurePointOut(Model):
 
 
 class BackpressureOut(Model):
-    """The latest reading of each vertex in topological order, and a series if a range was requested."""
+    """The latest reading of each vertex in topological order.
+
+    If the request names a time range, there is also a series of readings.
+    """
 
     vertices: list[VertexPressureOut]
     series: list[PressurePointOut] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The barrier events of one checkpoint, per channel if the engine reports channels."""
+"""The JSON of the barrier events of one checkpoint. Events have a channel if the engine reports channels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backend.domain.verdict import Basis
 
 
 class BarrierChannelOut(Model):
-    """A logical channel."""
+    """A logical channel from an upstream subtask to a downstream subtask."""
 
     source: str
     target: str
@@ -17,7 +17,7 @@ class BarrierChannelOut(Model):
 
 
 class BarrierEventOut(Model):
-    """One barrier event; ``at_ms`` is the time since the trigger, with fractions."""
+    """One barrier event. ``at_ms`` is the time since the trigger in milliseconds, with fractions."""
 
     kind: BarrierEventKind
     vertex_id: str
@@ -31,8 +31,11 @@ class BarrierEventOut(Model):
 
 
 class BarriersOut(Model):
-    """Barrier events of one checkpoint. For the runtime they are measured. For Flink they are reconstructed from its
-    REST (first barrier, snapshot and acknowledgement of each subtask), without channels."""
+    """The barrier events of one checkpoint.
+
+    For the reference runtime they are measured. For Flink they are reconstructed from its REST, without channels: the
+    first barrier, the snapshot and the acknowledgement of each subtask.
+    """
 
     basis: Basis
     events: list[BarrierEventOut]

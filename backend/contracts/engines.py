@@ -1,4 +1,4 @@
-"""Engines in the API: the names of the known ones, and the capabilities of a job's engine."""
+"""Engines in the API: the names of the engines that ship with Barrierscope, and the capabilities of a job's engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Engine(StrEnum):
-    """The engines that Barrierscope's own collectors report. Fields that name an engine may hold other names too."""
+    """The engines that Barrierscope's own collectors read. Other collectors may report engines with other names."""
 
     FLINK = "flink"
     RUNTIME = "runtime"
@@ -21,24 +21,24 @@ class CapabilitiesOut(BaseModel):
     model_config = ConfigDict(extra="forbid", from_attributes=True, use_attribute_docstrings=True)
 
     name: str
-    """The engine's name for people."""
+    """The engine's name as it is shown to people."""
     source: str
-    """The source of readings, as a phrase for people."""
+    """The source of the readings, as a phrase for people."""
     is_pushed: bool
-    """Jobs send their readings; nothing polls them."""
+    """Whether the jobs send their own readings, so that no collector polls them."""
     is_micro_batched: bool
-    """Each checkpoint is a micro-batch."""
+    """Whether each checkpoint is a micro-batch."""
     has_barriers: bool
-    """Barriers flow through the job's graph, so alignment and checkpoint modes exist."""
+    """Whether barriers flow through the job graph, so that alignment and checkpoint modes exist."""
     has_subtasks: bool
-    """Checkpoints are reported per subtask."""
+    """Whether checkpoints are reported for each subtask."""
     has_channel_events: bool
-    """The barrier events of each channel are reported."""
+    """Whether the barrier events of each channel are reported."""
     has_unaligned_checkpoints: bool
     has_aligned_timeout: bool
-    """An aligned checkpoint can become unaligned at a configured age since its trigger."""
+    """Whether an aligned checkpoint can become unaligned at a configured time after its trigger."""
     has_in_flight_cap: bool
-    """In-flight data of an unaligned checkpoint can be limited in bytes."""
+    """Whether the in-flight data of an unaligned checkpoint can be limited in bytes."""
     has_buffer_debloating: bool
     can_apply_settings_live: bool
-    """Settings of a running job can be changed."""
+    """Whether settings can be changed while a job runs."""

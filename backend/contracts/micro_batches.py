@@ -1,4 +1,4 @@
-"""Micro-batches of a Spark query as our API shows them."""
+"""The JSON of the micro-batches of a Spark query in our API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.domain.verdict import Basis
 
 
 class BatchPhaseOut(Model):
-    """One phase of a micro-batch."""
+    """The duration of one phase of a micro-batch."""
 
     phase: BatchPhase
     duration_ms: int
@@ -23,16 +23,19 @@ class BatchStateOut(Model):
     updated_row_count: int | None
     memory_bytes: int | None
     commit_ms: int | None
-    """Mean over the state stores (reconstructed: Spark reports ``commit_total_ms``, the sum); inside ``add-batch``."""
+    """Mean commit time over the state stores, as a part of the phase ``add-batch``.
+
+    It is reconstructed, because Spark reports only the sum, ``commit_total_ms``.
+    """
     commit_total_ms: int | None
     upload_total_ms: int | None
     store_count: int | None
     snapshot_lag: int | None
-    """Batches that a recovery would replay, for the reported store that is furthest behind."""
+    """Number of batches that a recovery would replay, for the reported state store that is furthest behind."""
 
 
 class BatchSourceOut(Model):
-    """One source of a micro-batch; offsets are the source's own JSON."""
+    """One source of a micro-batch. The offsets are the source's own JSON."""
 
     description: str
     start_offset: str | None
@@ -40,22 +43,28 @@ class BatchSourceOut(Model):
     latest_offset: str | None
     input_row_count: int | None
     backlog: int | None
-    """Data that waits after the end of the batch, in the source's units; null if the source does not report it."""
+    """Amount of data that waits in the source after the end of the batch, in the source's own units (offsets, rows).
+
+    Null if the source does not report it.
+    """
 
 
 class MicroBatchOut(Model):
-    """A checkpoint on Spark, which is a micro-batch: it has no vertices, subtasks or barriers."""
+    """A micro-batch, which is the checkpoint of Spark. It has no vertices, subtasks or barriers."""
 
     checkpoint_id: int
     run_id: str
     triggered_at: datetime
     duration_ms: int | None
     number_basis: Basis
-    """Reconstructed for a failed batch: Spark reports neither its number nor its trigger."""
+    """The basis of the batch's number and trigger.
+
+    Both are reconstructed for a failed batch, because Spark reports neither of them.
+    """
     phases: list[BatchPhaseOut]
     """The reported phases, in the order in which Spark runs them."""
     other_ms: int | None
-    """The part of the duration that is in no phase."""
+    """The part of the duration that no reported phase covers."""
     input_row_count: int | None
     processed_rows_per_s: float | None
     watermark_at: datetime | None

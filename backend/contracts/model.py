@@ -1,24 +1,42 @@
-"""The base of every shape on the wire: how a model is made from values of the domain."""
+"""The base class of every JSON document on the wire, which can be filled from objects of the domain."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
+
+
+def _instant(value: object) -> object:
+    """Refuse numbers, and text that is only a number, because Pydantic would read them as seconds since 1970."""
+    if isinstance(value, int | float) or (isinstance(value, str) and not _INSTANT.match(value)):
+        raise PydanticCustomError("instant", "Input should be an instant of RFC 3339, such as 2026-01-31T12:00:00Z")
+    return value
+
+
+# The types of fields in requests. Text is not read as a number or a boolean, and a number is not read as an instant.
+StrictBool = Annotated[bool, Field(strict=True)]
+StrictInt = Annotated[int, Field(strict=True)]
+StrictNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant)]
 
 
 class Model(BaseModel):
-    """Base of all models: an unknown field in a request body is an error."""
+    """Base class of all documents. A field that a document does not define is an error in a request body."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, from_attributes=True)
 
     @classmethod
     def of(cls, *values: object, **changed: object) -> Self:
-        """Make a model: each field is the attribute of the same name from the first of ``values`` that has it.
+        """Make a model. Each field takes the attribute of the same name from the first of ``values`` that has one.
 
-        ``changed`` sets fields that no value has, and replaces fields whose attribute means something else.
+        ``changed`` sets fields that no value has, and overrides fields whose attribute means something else.
         """
         sources = _sources(cls, tuple(map(type, values)))
         fields = {name: getattr(values[i], name) for name, i in sources if name not in changed}
@@ -27,7 +45,10 @@ class Model(BaseModel):
 
 @lru_cache(maxsize=512)
 def _sources(model: type[Model], kinds: tuple[type[Any], ...]) -> tuple[tuple[str, int], ...]:
-    """The fields of a model that values of these kinds have, each with the index of the first value that has it."""
+    """Return the fields of ``model`` that objects of ``kinds`` can fill.
+
+    Each field comes with the index of the first kind that can fill it.
+    """
     known = [{*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *_fields_of(kind)} for kind in kinds]
     found = ((name, next((i for i, names in enumerate(known) if name in names), None)) for name in model.model_fields)
     return tuple((name, i) for name, i in found if i is not None)

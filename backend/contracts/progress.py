@@ -1,4 +1,4 @@
-"""The checkpoint in progress: pending subtasks, acknowledgements over time, and whether it is slow or stuck."""
+"""The JSON of a checkpoint in progress: its pending subtasks, its acknowledgements, and whether it is slow or stuck."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.domain.checkpoint import CheckpointStatus
 
 
 class PendingOut(Model):
-    """The subtasks of one vertex that an open checkpoint waits for."""
+    """The subtasks of one vertex that have not yet acknowledged the checkpoint in progress."""
 
     vertex_id: str
     vertex: str
@@ -22,24 +22,24 @@ class PendingOut(Model):
     first_barrier_ms: list[int | None]
     """For each pending subtask: milliseconds from the trigger to its first barrier; null if not known."""
     aligning_ms: list[int | None]
-    """For each pending subtask: how long it has been aligning; null if not known."""
+    """For each pending subtask: milliseconds since its alignment began; null if not known."""
     hosts: list[str | None] = Field(default_factory=list)
     queued_bytes: int | None = None
-    """Queued before the vertex now: in its in-queues and in its upstream vertices' out-queues.
+    """Bytes that wait in front of the vertex now: in its input queues and in the output queues upstream.
 
     Null if a reading is missing, or if an upstream vertex also feeds other vertices.
     """
 
 
 class AckPointOut(Model):
-    """The number of acknowledgements at one time since the trigger."""
+    """One point of the acknowledgement curve: how many subtasks had acknowledged ``elapsed_ms`` after the trigger."""
 
     elapsed_ms: int
     acknowledged: int
 
 
 class ProgressOut(Model):
-    """One checkpoint in progress, or its last state if it is terminal."""
+    """The progress of one checkpoint. If the checkpoint has ended, this is its progress at the end."""
 
     job_id: str
     run_id: str
@@ -49,17 +49,21 @@ class ProgressOut(Model):
     elapsed_ms: int
     timeout_ms: int | None
     remaining_ms: int | None
+    times_out_at: datetime | None = None
+    """When the checkpoint reaches its timeout, on the clock of this service; null if it has ended or has no timeout."""
+    clock_offset_ms: int | None = None
+    """The engine's clock minus the clock of this service; null if it is not known."""
     acknowledged: int
     total: int
     judgement: Literal["progressing", "slow", "stuck", "ended"]
     judgement_rule: str
-    """The rule that decided the judgement, with its numbers."""
+    """The rule that led to the judgement, with its numbers."""
     waiting_on: list[PendingOut]
-    """The verdict's vertex first, then from the sources down."""
+    """The vertices with pending subtasks: the vertex of the verdict first, then the others from sources to sinks."""
     acks: list[AckPointOut]
     past_acks: list[list[AckPointOut]] = Field(default_factory=list)
-    """The same curves of the last completed checkpoints, for comparison."""
+    """The acknowledgement curves of the last completed checkpoints, for comparison."""
     typical_duration_ms: float | None = None
     queued_bytes: int | None = None
-    """Bytes queued now in the whole job: about what an unaligned checkpoint would persist."""
+    """Bytes in all queues of the job now. An unaligned checkpoint would persist about this much."""
     as_of: datetime

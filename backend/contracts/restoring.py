@@ -1,4 +1,4 @@
-"""How a checkpoint can be restored: which changes of the job its restore supports."""
+"""The JSON that describes how a checkpoint can be restored, and which changes of the job its restore supports."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ SnapshotKindName = Literal["canonical savepoint", "native savepoint", "aligned c
 
 
 class _Said(BaseModel):
-    """Base. Not the ``Model`` of ``backend.contracts.api``, since that module imports this one."""
+    """Base class of the models here. Unlike ``contracts.model.Model``, it cannot be filled from another object."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class RestoreUseOut(_Said):
-    """One use of a checkpoint, and whether this checkpoint supports it."""
+    """One use of a checkpoint, and whether this checkpoint supports the use."""
 
     use: str
-    """Such as rescaling, arbitrary job upgrade or state backend change."""
+    """The use, such as rescaling, an arbitrary job upgrade or a change of the state backend."""
     support: Literal["yes", "no", "at own risk"] | None
-    """``at own risk``: the engine neither refuses it nor checks that it works. Null: it depends on unreported facts."""
+    """``at own risk``: the engine does not refuse the use, but does not check that it works.
+
+    Null: the support depends on facts that the engine does not report.
+    """
     note: str | None = None
 
 
 class InFlightOut(_Said):
-    """A vertex with in-flight data in the checkpoint: its edges must stay unchanged."""
+    """A vertex with in-flight data in the checkpoint. The edges at this vertex must stay unchanged for a restore."""
 
     vertex_id: str
     vertex: str
@@ -37,13 +40,16 @@ class RestoringOut(_Said):
     """How one checkpoint can be restored."""
 
     is_restorable: bool
-    """Whether it is completed and not known to be discarded."""
+    """Whether the checkpoint is completed and not known to be discarded."""
     sentence: str
     kinds: list[SnapshotKindName]
-    """The possible kinds: several if the report leaves it open, none if it cannot be restored."""
+    """The possible kinds of the snapshot.
+
+    There are several if the engine's report fits more than one, and none if the snapshot cannot be restored.
+    """
     location: str | None = None
-    """The path under which the engine stores it."""
+    """The path at which the engine stores the checkpoint."""
     uses: list[RestoreUseOut] = []
     in_flight: list[InFlightOut] = []
     source: str
-    """The source of the rules."""
+    """Where the rules about the supported uses come from, such as a page of Flink's documentation."""

@@ -1,4 +1,4 @@
-"""The JSON of rollups under ``/api/v1/jobs/{job}/rollups``: one item per hour. Definitions: ``domain.rollup``."""
+"""The JSON of rollups under ``/api/v1/jobs/{job}/rollups``, one item per hour. ``domain.rollup`` defines the values."""
 
 from __future__ import annotations
 
@@ -10,32 +10,38 @@ from backend.domain.failure import FailureReason
 
 
 class MeasureRollupOut(Model):
-    """Exact statistics of one measure over the hour's completed checkpoints; the unit is part of the measure's name."""
+    """Exact statistics of one measure over an hour's completed checkpoints. The measure's name ends with the unit."""
 
     present_count: int
-    """Number of completed checkpoints that reported the measure; the others are left out."""
+    """Number of completed checkpoints that reported the measure. The statistics leave out the others."""
     min: int
     max: int
     sum: str
-    """A whole number as text, since a sum of bytes can exceed the range of JSON numbers."""
+    """The sum, a whole number. It is text, because a sum of bytes can exceed the range of JSON numbers."""
     p50: float
-    """Percentiles interpolate between the two nearest values."""
+    """The median. This and the other percentiles interpolate between the two nearest values."""
     p95: float
     p99: float
 
 
 class RollupHourOut(Model):
-    """The checkpoints of one job, without savepoints, that were triggered within one UTC hour."""
+    """The rollup of one job's checkpoints that were triggered within one UTC hour. Savepoints are left out."""
 
     hour: datetime
     """The first instant of the hour."""
     resolution_s: int = 3600
     source: Literal["rollup", "checkpoints"]
-    """``checkpoints``: computed for this answer, since the hour is not rolled up, or changed after it was."""
+    """``rollup``: read from the stored rollup. ``checkpoints``: computed from the checkpoints for this response.
+
+    An hour is computed if it has no rollup yet, or if its checkpoints have changed since its rollup.
+    """
     triggered_count: int
     completed_count: int
     failed_count: int
     failed_by_reason: dict[FailureReason, int]
     last_completed_at: datetime | None
     measures: dict[str, MeasureRollupOut]
-    """By name of the checkpoint's field. A measure that no completed checkpoint reported is absent, not zero."""
+    """The statistics by measure. The name of a measure is the name of a field of a checkpoint.
+
+    A measure that no completed checkpoint reported is absent, not zero.
+    """

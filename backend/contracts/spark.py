@@ -1,11 +1,11 @@
-"""The JSON that a Spark query's listener posts to the ingest API, and the answer.
+"""The JSON that a Spark query's listener posts to the ingest API, and the JSON of the response.
 
 * ``/api/v1/ingest/spark`` (POST SparkPushIn)                   -> SparkPushOut
 
-The envelope is ours. ``progress`` holds Spark's own ``StreamingQueryProgress`` (4.3) under Spark's own names; fields
-that are not read here are ignored. ``collectors/spark/listener.py`` writes this JSON without these models, because it
-must not import our packages; a test checks that both agree. Instants are RFC 3339. The event's own instant counts,
-not the time of its arrival.
+The outer document is ours. ``progress`` holds Spark's own ``StreamingQueryProgress`` (4.3) under Spark's own names.
+Fields of it that are not defined here are ignored. ``collectors/spark/listener.py`` writes this JSON without these
+models, because it must not import our packages. A test checks that the listener and the models agree. Instants are RFC
+3339. An event is dated by the instant in the event, not by the time of its arrival.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from pydantic.alias_generators import to_camel
 
-from backend.contracts.model import Model
+from backend.contracts.model import Model, Rfc3339, StrictInt
 
 PUSH_URL_ROOT = "push:spark/"
-"""The address of a target that pushes is this prefix and the deployment."""
+"""The address of a target that pushes its data is this prefix followed by the deployment."""
 DEMO_DEPLOYMENT = "demo-spark"
-"""The deployment of the query that ``up`` runs."""
+"""The deployment name of the demo query that ``up`` runs."""
 EVENTS_MAX = 500
-# JSON numbers are exact up to this. Sums of many such numbers still fit into the store.
+# JSON numbers are exact up to 2**53. A sum of many such numbers still fits into an integer of the store.
 _INT_MAX = 2**53
 _YEAR_MS = 366 * 24 * 3600 * 1000
 Text = Annotated[str, Field(max_length=4000)]
 Id = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
-Count = Annotated[int, Field(ge=0, le=_INT_MAX)]
-Number = Annotated[int, Field(ge=-_INT_MAX, le=_INT_MAX)]
-Instant = Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(2200, 1, 1, tzinfo=UTC))]
-"""The range of instants in which PostgreSQL and the services can calculate."""
+Count = Annotated[StrictInt, Field(ge=0, le=_INT_MAX)]
+Number = Annotated[StrictInt, Field(ge=-_INT_MAX, le=_INT_MAX)]
+Instant = Annotated[Rfc3339, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(2200, 1, 1, tzinfo=UTC))]
+"""An instant within the range that PostgreSQL and the services can calculate with."""
 Offset = Any
-"""A source's own JSON value. It is stored as text; only numbers in it are interpreted, to compute a backlog."""
+"""A source's own JSON value. It is stored as text. Only the numbers in it are interpreted, to compute the backlog."""
 
 
 class Foreign(BaseModel):
-    """Base of Spark's own objects: names are camelCase, and unknown fields are ignored."""
+    """Base class of Spark's own objects. Their names are camelCase, and unknown fields are ignored."""
 
     model_config = ConfigDict(
         extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
@@ -45,7 +45,7 @@ class Foreign(BaseModel):
 
 
 class StateOperatorIn(Foreign):
-    """``stateOperators[*]``: one stateful operator; its times are sums over its state stores."""
+    """``stateOperators[*]``: one stateful operator. Its times are sums over its state stores."""
 
     num_rows_total: Count | None = None
     num_rows_updated: Count | None = None
@@ -56,7 +56,7 @@ class StateOperatorIn(Foreign):
 
 
 class SourceIn(Foreign):
-    """``sources[*]``."""
+    """``sources[*]``: one source of the micro-batch."""
 
     description: Annotated[str, Field(max_length=20_000)] = ""
     start_offset: Offset = None
@@ -67,22 +67,22 @@ class SourceIn(Foreign):
 
 
 class EventTimeIn(Foreign):
-    """``eventTime``; the watermark is absent if the query has none."""
+    """``eventTime``: the event-time watermark, which is absent if the query has no watermark."""
 
     watermark: Instant | None = None
 
 
 class ProgressIn(Foreign):
-    """``StreamingQueryProgress``: one micro-batch that ended."""
+    """``StreamingQueryProgress``: Spark's report on one micro-batch that has ended."""
 
     id: Id
     run_id: Id
     name: Text | None = None
     timestamp: Instant
-    """When the batch was triggered."""
+    """The instant at which the batch was triggered."""
     batch_id: Count
-    batch_duration: Annotated[int, Field(ge=0, le=_YEAR_MS)] | None = None
-    """Milliseconds from trigger to end; ``durationMs.triggerExecution`` may be missing and is never read."""
+    batch_duration: Annotated[StrictInt, Field(ge=0, le=_YEAR_MS)] | None = None
+    """Milliseconds from the trigger to the end. ``durationMs.triggerExecution`` is not used; it may be absent."""
     duration_ms: dict[str, Number] = {}
     num_input_rows: Count | None = None
     processed_rows_per_second: FiniteFloat | None = None
@@ -92,7 +92,7 @@ class ProgressIn(Foreign):
 
 
 class _Event(Model):
-    """Base of events. ``seen_at`` is the time on the driver's clock when Spark called the listener."""
+    """Base class of events. ``seen_at`` is the time on the driver's clock at which Spark called the listener."""
 
     seen_at: Instant
 
@@ -115,7 +115,7 @@ class ProgressEventIn(_Event):
 
 
 class IdleIn(_Event):
-    """The query had no new data to process."""
+    """The query was triggered but had no new data to process."""
 
     event: Literal["idle"]
     id: Id
@@ -125,7 +125,10 @@ class IdleIn(_Event):
 
 
 class AliveIn(_Event):
-    """The listener's own report that the query runs, sent if there is no other event: a batch may take minutes."""
+    """The listener's own report that the query runs.
+
+    It is sent when there is no other event, because one batch may take minutes.
+    """
 
     event: Literal["alive"]
     id: Id
@@ -134,9 +137,10 @@ class AliveIn(_Event):
 
 
 class TerminatedIn(_Event):
-    """The query ended. With ``exception`` it failed in the batch after the last one, else it was stopped on purpose.
+    """The query ended.
 
-    The last batch is the last one that the listener saw in this run; null if it saw none.
+    If ``exception`` is set, the query failed in the batch after the last batch that the listener saw in this run.
+    Otherwise it was stopped on purpose. The fields of the last batch are null if the listener saw none.
     """
 
     event: Literal["terminated"]
@@ -153,25 +157,25 @@ SparkEvent = Annotated[StartedIn | ProgressEventIn | IdleIn | AliveIn | Terminat
 
 
 class SparkPushIn(Model):
-    """Events of the queries of one driver, oldest first. Sending an event twice changes nothing."""
+    """Events of the queries of one driver, oldest first. Sending an event twice has no further effect."""
 
     deployment: Annotated[str, Field(min_length=1, max_length=200, examples=["orders-pipeline"])]
-    """Identifies the job together with the query's name, so it must be stable over restarts.
+    """Identifies the job, together with the query's name. It must therefore stay the same over restarts.
 
-    By default the Spark application's name.
+    The default is the name of the Spark application.
     """
     sent_at: Instant
-    """The time on the driver's clock just before sending; it shows the offset between the two clocks."""
+    """The time on the driver's clock just before sending. The service uses it to find the offset of that clock."""
     spark_version: Annotated[str, Field(max_length=100)] | None = None
     dropped_count: Count = 0
-    """Events that the listener has dropped so far: its queue is bounded, so that it never delays Spark."""
+    """Number of events that the listener has dropped so far. Its queue is bounded, so that it never delays Spark."""
     trigger_interval_ms: Annotated[int, Field(ge=1, le=_YEAR_MS)] | None = None
-    """The trigger's interval, if the job set it in the listener; Spark itself does not report it."""
+    """The interval of the query's trigger, if the job passed it to the listener. Spark itself does not report it."""
     events: Annotated[list[SparkEvent], Field(max_length=EVENTS_MAX)]
 
 
 class SparkPushOut(Model):
-    """The result of a push: the number of new micro-batches, and the reasons for refused ones."""
+    """The result of a push: the number of new micro-batches, and the reasons why other micro-batches were refused."""
 
     target_id: str
     new_count: int

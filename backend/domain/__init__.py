@@ -1,8 +1,10 @@
-"""Floor 0: the vocabulary of the field. It has values only, and imports only the standard library.
+"""The vocabulary of the product: immutable values that every other package uses. Import layer 0 (see README).
+
+These modules import only the standard library and each other:
 
 * ``ids``         opaque identities
 * ``errors``      every error raised on purpose
-* ``clock``       the clock, which callers pass in
+* ``clock``       the interface of the clock, which callers pass in
 * ``failure``     the reasons for a failed checkpoint
 * ``topology``    vertices and edges of a job, as reported
 * ``checkpoint``  a checkpoint as its coordinator reported it, with its subtasks

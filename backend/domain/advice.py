@@ -1,4 +1,4 @@
-"""The closed sets of advice that the advisor, the store, the API and the pages share."""
+"""The topics, modes, metrics and states of advice, which the advisor, the store, the API and the pages share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Topic(StrEnum):
-    """The topic of a rule. A job has at most one open recommendation for each topic."""
+    """The topic of an advice rule. A job has at most one open recommendation for each topic."""
 
     MODE = "mode"
     IN_FLIGHT = "in-flight"
 
 
 class Mode(StrEnum):
-    """The checkpoint mode."""
+    """The checkpoint mode that advice proposes or that a job uses."""
 
     ALIGNED = "aligned"
     ALIGNED_WITH_TIMEOUT = "aligned-with-timeout"
@@ -21,7 +21,7 @@ class Mode(StrEnum):
 
 
 class Metric(StrEnum):
-    """A predicted quantity, which is measured after the change."""
+    """A quantity that advice predicts. It is measured after the change, and compared with the prediction."""
 
     DURATION = "end_to_end_duration_ms"
     PERSISTED = "persisted_bytes"
@@ -42,5 +42,5 @@ class AdviceState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether a user can still act on it."""
+        """Whether a user can still accept, dismiss or apply the recommendation."""
         return self in (AdviceState.NEW, AdviceState.ACCEPTED)

@@ -1,6 +1,6 @@
-"""Per-channel barrier events: only the reference runtime reports them (runtime.md, Appendix D).
+"""The barrier events of each channel, which only the reference runtime reports (runtime.md, Appendix D).
 
-Times are microseconds since the trigger of the checkpoint; ``lamport`` orders events causally.
+Times are microseconds since the trigger of the checkpoint. The Lamport clock ``lamport`` orders events causally.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from backend.domain.ids import VertexId
 
 
 class BarrierEventKind(StrEnum):
-    """The kind of a barrier event at a subtask."""
+    """What happened at a subtask during a checkpoint."""
 
     BARRIER_EMITTED = "barrier_emitted"
     BARRIER_RECEIVED = "barrier_received"
     CHANNEL_BLOCKED = "channel_blocked"
     CHANNEL_UNBLOCKED = "channel_unblocked"
+    LOG_CLOSED = "log_closed"
+    """The marker of a Chandy-Lamport checkpoint has arrived on the channel, but is not read yet."""
     OVERTOOK = "overtook"
     SNAPSHOT_SYNC_START = "snapshot_sync_start"
     SNAPSHOT_SYNC_END = "snapshot_sync_end"
@@ -30,7 +32,10 @@ class BarrierEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelId:
-    """A logical channel: edge, upstream subtask and downstream subtask. It is stable while the plan is."""
+    """A logical channel: edge, upstream subtask and downstream subtask.
+
+    Its id stays the same until the job graph changes.
+    """
 
     source: VertexId
     target: VertexId
@@ -40,7 +45,11 @@ class ChannelId:
 
 @dataclass(frozen=True, slots=True)
 class BarrierEvent:
-    """One event. ``size_bytes`` and ``records`` depend on the kind; ``channel`` is set for channel events only."""
+    """One barrier event.
+
+    ``channel`` is set only for an event on a channel. Whether ``size_bytes`` and ``records`` are set depends on the
+    kind.
+    """
 
     kind: BarrierEventKind
     vertex_id: VertexId

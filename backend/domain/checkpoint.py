@@ -1,7 +1,7 @@
-"""One checkpoint as its coordinator reported it. Milliseconds and bytes; None is *not reported*, never zero.
+"""One checkpoint as its coordinator reported it, in milliseconds and bytes. None means *not reported*, never zero.
 
-Names follow Flink, with one exception: Flink's ``state_size`` of a checkpoint is the full state size here. The
-checkpointed size is the number of bytes that the checkpoint wrote.
+Names follow Flink, with one exception: Flink's ``state_size`` is called the full state size here. The checkpointed size
+is the number of bytes that the checkpoint wrote.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from backend.domain.ids import VertexId
 from backend.domain.micro_batch import MicroBatch
 
 Values = tuple[int | None, ...]
-"""One value for each subtask, by subtask index; None if the subtask reported nothing."""
+"""One value for each subtask, indexed by subtask. None means that the subtask reported nothing."""
 
 
 class CheckpointStatus(StrEnum):
-    """The states of a checkpoint."""
+    """The state of a checkpoint."""
 
     IN_PROGRESS = "in-progress"
     COMPLETED = "completed"
@@ -28,7 +28,7 @@ class CheckpointStatus(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the state is final."""
+        """Whether the state can no longer change."""
         return self is not CheckpointStatus.IN_PROGRESS
 
 
@@ -41,14 +41,14 @@ class CheckpointKind(StrEnum):
 
 
 class SavepointFormat(StrEnum):
-    """The format of a savepoint: the engine's own (canonical), or that of the state backend (native)."""
+    """The format of a savepoint: canonical (the same for every state backend) or native (that of the state backend)."""
 
     CANONICAL = "canonical"
     NATIVE = "native"
 
 
 class Guarantee(StrEnum):
-    """What checkpoints guarantee for each record after a failure, in Flink's words."""
+    """How often a record affects the state after a recovery from a checkpoint, in Flink's words."""
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
@@ -56,12 +56,13 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHeader:
-    """The coordinator's data of one checkpoint attempt.
+    """The data of one checkpoint attempt at the coordinator, without the subtasks.
 
-    ``is_unaligned`` is the type of the checkpoint if the engine reports one (Flink's UNALIGNED_CHECKPOINT).
-    ``end_to_end_duration_ms`` is the time from the trigger to the latest acknowledgement, or to the failure of a failed
-    checkpoint. It is None for a checkpoint in progress: use now - ``triggered_at``. (Flink shows the latest
-    acknowledgement there.)
+    ``is_unaligned`` is whether the type of the checkpoint is unaligned (Flink's UNALIGNED_CHECKPOINT); None if the
+    engine does not report the type. ``end_to_end_duration_ms`` is the time from the trigger to the latest
+    acknowledgement, or to the failure of a failed checkpoint. While the checkpoint is in progress it is None, and the
+    elapsed time must be computed from ``triggered_at``. (Flink reports the time to the latest acknowledgement for such
+    a checkpoint.)
     """
 
     checkpoint_id: int
@@ -87,11 +88,11 @@ class CheckpointHeader:
 
 @dataclass(frozen=True, slots=True)
 class VertexDetail:
-    """The reports of the subtasks of one vertex for one checkpoint. Every tuple has one entry for each subtask.
+    """What the subtasks of one vertex reported for one checkpoint. Every tuple has one entry for each subtask.
 
     ``ack_delay_ms`` is the time from the trigger to the arrival of the acknowledgement at the coordinator.
     ``unaligned`` is 1 for a subtask that persisted in-flight data. ``start_delay_ms`` compares the clocks of two
-    machines, so it may be wrong or negative.
+    machines, so it may be wrong or even negative.
     """
 
     vertex_id: VertexId
@@ -108,13 +109,30 @@ class VertexDetail:
 
     @property
     def subtask_count(self) -> int:
-        """Number of subtasks in the vertex."""
+        """Number of subtasks of the vertex."""
         return len(self.ack_delay_ms)
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Indices of the subtasks that have not acknowledged."""
+        """Indices of the subtasks that have not acknowledged the checkpoint."""
         return tuple(i for i, v in enumerate(self.ack_delay_ms) if v is None)
+
+
+class SubtaskMeasure(StrEnum):
+    """One value that subtasks report for a checkpoint. ``DURATION`` lasts from the trigger to the acknowledgement."""
+
+    DURATION = "duration"
+    START_DELAY = "start-delay"
+    ALIGNMENT = "alignment"
+    SYNC = "sync"
+    ASYNC = "async"
+    PERSISTED = "persisted"
+    CHECKPOINTED = "checkpointed"
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the values are bytes. The others are milliseconds."""
+        return self in {SubtaskMeasure.PERSISTED, SubtaskMeasure.CHECKPOINTED}
 
 
 DETAIL_ARRAYS: tuple[str, ...] = (
@@ -129,14 +147,15 @@ DETAIL_ARRAYS: tuple[str, ...] = (
     "persisted_bytes",
     "unaligned",
 )
-"""The per-subtask tuples of ``VertexDetail``, in field order."""
+"""The names of the tuples in ``VertexDetail``, in the order of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A header, and the detail of each vertex if it was fetched; ``details`` is empty if not.
+    """A checkpoint: its header, and the details of its vertices.
 
-    ``batch`` is set for Spark, whose checkpoints are micro-batches without vertices.
+    ``details`` is empty if they were not fetched. ``batch`` is set for Spark, whose checkpoints are micro-batches
+    without vertices.
     """
 
     header: CheckpointHeader
@@ -144,16 +163,18 @@ class Checkpoint:
     batch: MicroBatch | None = None
 
     def detail(self, vertex_id: VertexId) -> VertexDetail | None:
-        """The detail of one vertex, or None."""
+        """Return the detail of one vertex, or None if it is not known."""
         return next((d for d in self.details if d.vertex_id == vertex_id), None)
 
 
 @dataclass(frozen=True, slots=True)
 class LateBarrier:
-    """First barrier of a subtask that had not acknowledged, read from its gauge during or after the checkpoint.
+    """The arrival of the first barrier at a subtask that had not acknowledged the checkpoint yet.
 
-    ``start_delay_ms`` is the value of the gauge. Its change was seen at ``seen_at``, with ``resolution_ms`` between two
-    readings, so it belongs to this checkpoint and not to the previous one (flink-baseline.md 13).
+    A gauge metric of the subtask shows it. ``start_delay_ms`` is the value of the gauge. ``seen_at`` is the time of the
+    first reading with this value, and ``resolution_ms`` the time between this reading and the previous one. Because the
+    value changed between these two readings, it belongs to this checkpoint and not to the previous one
+    (flink-baseline.md 13).
     """
 
     vertex_id: VertexId
@@ -172,20 +193,23 @@ class Progress:
     acknowledged_count: int
     subtask_count: int
     acknowledged_by_vertex: tuple[tuple[VertexId, int, int], ...] = ()
-    """(vertex, acknowledged, total)."""
+    """For each vertex: (vertex, acknowledged subtasks, all subtasks)."""
     pending: tuple[tuple[VertexId, tuple[int, ...]], ...] = ()
-    """(vertex, subtasks that have not acknowledged)."""
+    """For each vertex: (vertex, indices of the subtasks that have not acknowledged)."""
     late_barriers: tuple[LateBarrier, ...] = ()
     alignment_running_ms: tuple[tuple[VertexId, Values], ...] = ()
-    """(vertex, elapsed alignment of each subtask that aligns now)."""
+    """For each vertex: (vertex, milliseconds since the alignment began, by subtask).
+
+    None for a subtask that is not aligning.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """The effective checkpoint settings that an engine reports. None means *not reported* or *not applicable*.
+    """The checkpoint settings in force, as the engine reports them. None means *not reported* or *not applicable*.
 
-    ``aligned_timeout_ms`` is None if unaligned checkpoints are off (Flink prints 0), and 0 if every checkpoint is
-    unaligned from the start.
+    ``aligned_timeout_ms`` is None if unaligned checkpoints are off (Flink reports 0 then). It is 0 if every
+    checkpoint is unaligned from the start.
     """
 
     mode: str | None = None
@@ -202,14 +226,14 @@ class CheckpointConfig:
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """The guarantee that ``mode`` names; None if it is not reported or not known."""
+        """The guarantee named by ``mode``; None if ``mode`` is not reported or is an unknown word."""
         word = (self.mode or "").lower().replace("-", "_")
         return Guarantee(word) if word in set(Guarantee) else None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCounts:
-    """The coordinator's counters since it started."""
+    """The coordinator's counters of checkpoints since the coordinator started."""
 
     restored: int
     total: int
@@ -219,5 +243,5 @@ class CheckpointCounts:
 
 
 def largest(values: Sequence[int | None]) -> int | None:
-    """The largest reported value, or None if no value was reported."""
+    """Return the largest reported value, or None if no value was reported."""
     return max((v for v in values if v is not None), default=None)

@@ -1,4 +1,4 @@
-"""The clock as a port. Only the outermost parts read the system clock."""
+"""The interface of a clock. Only the outermost parts of the program read the system clock."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time and a monotonic clock. Tests pass a clock that they move."""
+    """A wall clock and a monotonic clock. Tests pass a clock whose time they set."""
 
     def now(self) -> datetime:
-        """The current instant: aware, UTC."""
+        """Return the current instant, timezone-aware in UTC."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds on a monotonic clock."""
+        """Return the seconds on a monotonic clock."""
         ...
 
 
 def from_epoch_ms(epoch_ms: int) -> datetime:
-    """The aware UTC instant ``epoch_ms`` milliseconds after the epoch."""
+    """Return the instant ``epoch_ms`` milliseconds after the epoch, timezone-aware in UTC."""
     seconds, ms = divmod(epoch_ms, 1000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=ms * 1000)
 
 
 def to_epoch_ms(instant: datetime) -> int:
-    """Whole milliseconds from the epoch to ``instant`` (aware), truncated."""
+    """Return the whole milliseconds from the epoch to the timezone-aware ``instant``, rounded down."""
     return int(instant.timestamp()) * 1000 + instant.microsecond // 1000

@@ -1,8 +1,8 @@
-"""What an engine can do and what its targets report.
+"""What an engine can do, and what its targets report.
 
-Every observation carries these answers and the store keeps them with each run. Code that depends on an engine asks for
-an ability and never compares names, so an engine that only its collector knows is served like any other. The engines
-whose collectors ship with Barrierscope are at the end.
+Every observation carries these capabilities, and the store keeps them with each run. Code that depends on an engine
+checks a capability and never compares engine names. So a collector can add an engine that no other code knows by name.
+The engines whose collectors ship with Barrierscope are at the end of this module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class RestoreRules(StrEnum):
-    """Whose rules decide what a checkpoint can be restored into."""
+    """The set of rules that decides what a checkpoint can be restored into."""
 
     FLINK = "flink"
     RUNTIME = "runtime"
@@ -22,7 +22,7 @@ class RestoreRules(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingKeys:
-    """The engine's keys for the settings that advice changes; None if the engine has no such setting."""
+    """The engine's configuration keys for the settings that advice changes; None for a setting that does not exist."""
 
     unaligned: str | None = None
     aligned_timeout: str | None = None
@@ -33,52 +33,55 @@ class SettingKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCapabilities:
-    """One engine. ``kind`` is its word in the store and the API, such as ``flink``; ``name`` is shown to people."""
+    """One engine. ``kind`` is its name in the store and in the API, such as ``flink``. ``name`` is shown to people."""
 
     kind: str
     name: str
     source: str
-    """The source of readings as a phrase, such as ``REST API of the cluster``."""
+    """The source of the readings as a phrase, such as ``REST API of the cluster``."""
     is_pushed: bool = False
-    """Its jobs send their readings, dated by their own clocks; nothing polls them."""
+    """Whether the engine's jobs send their own readings, with times from their own clocks.
+
+    No collector polls such jobs.
+    """
     has_unique_run_ids: bool = False
-    """An engine run id names one life of a job, without its start time."""
+    """Whether the engine's run id alone identifies a run. If not, the start time of the run is part of the identity."""
     is_micro_batched: bool = False
-    """Each checkpoint is a micro-batch."""
+    """Whether each checkpoint is a micro-batch."""
     has_barriers: bool = False
-    """Barriers flow through the job's graph, so alignment and checkpoint modes exist."""
+    """Whether barriers flow through the job graph, so that alignment and checkpoint modes exist."""
     has_subtasks: bool = False
-    """It reports each checkpoint per subtask."""
+    """Whether the engine reports the values of each subtask in a checkpoint."""
     has_channel_events: bool = False
-    """It reports the barrier events of each channel."""
+    """Whether the engine reports the barrier events of each channel."""
     overtakes_everywhere: bool = False
-    """Unaligned barriers overtake data on broadcast and pointwise exchanges too."""
+    """Whether unaligned barriers also overtake data on broadcast and pointwise exchanges."""
     can_apply_settings_live: bool = False
-    """Settings of a running job can be changed."""
+    """Whether settings can be changed while a job runs."""
     restore_rules: RestoreRules | None = None
-    """None if a person cannot choose the checkpoint to restore."""
+    """The rules for restoring a checkpoint; None if a person cannot choose which checkpoint to restore."""
     settings: SettingKeys = field(default_factory=SettingKeys)
     settings_file: str | None = None
-    """The file that holds settings which take effect when a job starts."""
+    """The file for the settings that take effect when a job starts; None if there is no such file."""
 
     @property
     def has_unaligned_checkpoints(self) -> bool:
-        """Barriers can overtake data."""
+        """Whether the barriers of a checkpoint can overtake data."""
         return self.settings.unaligned is not None
 
     @property
     def has_aligned_timeout(self) -> bool:
-        """An aligned checkpoint can become unaligned at an age, counted from its trigger."""
+        """Whether an aligned checkpoint can become unaligned at a configured time after its trigger."""
         return self.settings.aligned_timeout is not None
 
     @property
     def has_in_flight_cap(self) -> bool:
-        """The in-flight data of an unaligned checkpoint can be limited in bytes."""
+        """Whether the in-flight data of an unaligned checkpoint can be limited in bytes."""
         return self.settings.in_flight_cap is not None
 
     @property
     def has_buffer_debloating(self) -> bool:
-        """Buffers can be sized by the time that they take to drain."""
+        """Whether the engine can adapt the size of buffers to the time that the receiver needs to consume them."""
         return self.settings.debloat_enabled is not None and self.settings.debloat_target is not None
 
 
@@ -91,10 +94,11 @@ _FILE_SINCE = (1, 19)
 
 
 def flink(version: str | None = None) -> EngineCapabilities:
-    """Flink in ``version``, the engine's own word; None or an unknown word stands for the newest.
+    """Return the capabilities of Flink.
 
-    ``unaligned.enabled`` is ``unaligned`` before 1.19. The aligned timeout counts from the trigger, and debloating
-    exists, from 1.14 on.
+    ``version`` is the engine's own text. None or an unknown text means the newest version. Before 1.19 the key
+    ``unaligned.enabled`` was called ``unaligned``. Since 1.14 the aligned timeout counts from the trigger, and buffer
+    debloating exists.
     """
     known = _version_of(version)
     is_named_anew = known is None or known >= _FILE_SINCE
@@ -153,6 +157,9 @@ SPARK: Final = EngineCapabilities(
 
 
 def described(kind: str, version: str | None = None) -> EngineCapabilities:
-    """An engine of which the store has the kind only: its row is older than capabilities in the store."""
+    """Return the capabilities of an engine, derived from its ``kind`` and, if it is known, its ``version``.
+
+    Rows that were written before the store kept capabilities have no more than these two values.
+    """
     known = {"flink": flink(version), RUNTIME.kind: RUNTIME, SPARK.kind: SPARK}
     return known.get(kind) or EngineCapabilities(kind=kind, name=kind, source=kind)

@@ -1,8 +1,8 @@
 """Every error that this project raises on purpose.
 
 * BarrierscopeError
-  + DomainError                the input or the state is wrong; a retry fails again
-    - InvalidInputError          fields of a document, option or body: name, problem, allowed values
+  + DomainError                the input or the state is wrong, so a retry would fail again
+    - InvalidInputError          a document, an option or a body is malformed; lists every invalid field
     - UnknownEntityError         no such target, job, run, checkpoint ...
     - ConflictError              the request conflicts with stored data
     - PlanError                  the runtime refuses a job graph or a configuration: rule, vertex and fix
@@ -10,40 +10,47 @@
     - ProtocolViolationError     a task broke the checkpoint protocol (a bug, or a broken variant under test)
     - LeadershipLostError        another evaluator has taken over; nothing was written
     - ApiRefusedError            our own API refused a client's request
-  + UpstreamError              something outside this process failed; a retry may succeed
-    - TargetUnavailableError     a target did not answer in time
-    - TargetProtocolError        a target's answer does not fit its kind
-    - StoreUnavailableError      PostgreSQL does not answer
+      - ApiNotFoundError           what the client requested does not exist
+  + UpstreamError              something outside this process failed, so a retry may succeed
+    - TargetUnavailableError     a target did not respond in time
+    - TargetProtocolError        a target's response is not valid for its kind of target
+    - StoreUnavailableError      PostgreSQL does not respond
+      - StoreBusyError             no connection to PostgreSQL became free in time
+      - StoreFullError             the disk of PostgreSQL is full
     - PipelineFailedError        a Spark job failed
-    - ApiUnavailableError        our own API does not answer a client, or another program does
-  + HostError                  a port, a folder or a program of this machine, with the fix in the message
+    - ApiUnavailableError        our own API does not respond to a client, or another program responds instead
+  + RateLimitedError           the caller sends too many requests, so a retry after some time may succeed
+  + HostError                  a port, a folder or a program of this machine is not usable; the message has the fix
+    - DiskFullError              a disk of this machine is full
 
-Errors have fields, not only text. ``api/problems.py`` translates them for HTTP, ``cli/app.py`` for the command line.
+Errors have fields in addition to their text. ``api/problems.py`` translates them for HTTP, and ``cli/app.py`` for the
+command line.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 class BarrierscopeError(Exception):
-    """Root of the tree. It is not raised itself."""
+    """The base class of every error here. It is never raised itself."""
 
 
 class DomainError(BarrierscopeError):
-    """The input or the state is wrong; the same call fails again."""
+    """The input or the state is wrong, so the same call would fail again."""
 
 
 class UpstreamError(BarrierscopeError):
-    """Something outside this process failed; the same call may succeed later."""
+    """Something outside this process failed, so the same call may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """A problem with one field.
+    """A problem with one field of an input.
 
-    ``field`` is a dotted path into the document (``vertex[2].parallelism``). ``allowed`` describes valid values.
+    ``field`` is a dotted path into the document (``vertex[2].parallelism``). ``allowed`` describes the valid values.
     """
 
     field: str
@@ -56,7 +63,7 @@ class FieldProblem:
 
 
 class InvalidInputError(DomainError):
-    """A document, option or body is malformed. Every problem found is listed."""
+    """A document, option or body is malformed. ``problems`` lists every problem that was found."""
 
     def __init__(self, problems: Sequence[FieldProblem], *, what: str = "input") -> None:
         self.problems = tuple(problems)
@@ -74,7 +81,7 @@ class UnknownEntityError(DomainError):
 
 
 class ConflictError(DomainError):
-    """The request conflicts with stored data."""
+    """The request conflicts with stored data. ``kind`` identifies the sort of conflict."""
 
     def __init__(self, message: str, *, kind: str) -> None:
         self.kind = kind
@@ -82,9 +89,10 @@ class ConflictError(DomainError):
 
 
 class PlanError(DomainError):
-    """A job graph or configuration that the runtime refuses.
+    """The runtime refuses a job graph or a configuration.
 
-    ``rule`` is the id in runtime.md (``G-6``), ``vertex`` the vertex or edge, ``fix`` what to change.
+    ``rule`` is the id of the violated rule in runtime.md (``G-6``), ``vertex`` the vertex or edge, and ``fix`` what
+    to change.
     """
 
     def __init__(self, message: str, *, rule: str, vertex: str | None, fix: str) -> None:
@@ -104,7 +112,7 @@ class CorruptCheckpointError(PlanError):
 
 
 class ProtocolViolationError(DomainError):
-    """A task broke the checkpoint protocol."""
+    """A task broke the checkpoint protocol. This is a bug, or a variant that is broken on purpose and under test."""
 
     def __init__(self, message: str, *, rule: str, subtask: str | None = None) -> None:
         self.rule = rule
@@ -113,7 +121,7 @@ class ProtocolViolationError(DomainError):
 
 
 class LeadershipLostError(DomainError):
-    """Another process evaluates alerts now. This one has written nothing."""
+    """Another process has taken over the evaluation of alerts. This process has written nothing."""
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
@@ -121,7 +129,7 @@ class LeadershipLostError(DomainError):
 
 
 class TargetUnavailableError(UpstreamError):
-    """A target refused the connection, did not resolve or did not answer in time."""
+    """A target refused the connection, has an unknown host name, or did not respond in time."""
 
     def __init__(self, *, url: str, reason: str) -> None:
         self.url = url
@@ -130,7 +138,7 @@ class TargetUnavailableError(UpstreamError):
 
 
 class TargetProtocolError(UpstreamError):
-    """A target's answer does not fit its kind (HTML, incomplete JSON, 200 MB, HTTP 500)."""
+    """A target's response is not valid for its kind of target (HTML, incomplete JSON, 200 MB, HTTP 500)."""
 
     def __init__(self, *, url: str, reason: str, status: int | None = None) -> None:
         self.url = url
@@ -140,15 +148,35 @@ class TargetProtocolError(UpstreamError):
 
 
 class StoreUnavailableError(UpstreamError):
-    """PostgreSQL does not answer."""
+    """PostgreSQL does not respond. ``kind`` identifies the sort of trouble, and ``summary`` describes it."""
+
+    kind = "unavailable"
+    summary = "the store does not answer"
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the store does not answer: {reason}")
+        super().__init__(f"{self.summary}: {reason}")
+
+
+class StoreBusyError(StoreUnavailableError):
+    """PostgreSQL may respond, but no connection to it became free in time."""
+
+    kind = "busy"
+    summary = "no connection to the store is free"
+
+
+class StoreFullError(StoreUnavailableError):
+    """PostgreSQL responds, but its disk is full, so it stores nothing."""
+
+    kind = "full"
+    summary = "the disk of the store is full"
 
 
 class PipelineFailedError(UpstreamError):
-    """A Spark job failed, or its session ended. Stored hours stay; the next run computes the rest."""
+    """A Spark job failed, or its session ended.
+
+    Rollups that were already stored stay; the next run computes the others.
+    """
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -156,17 +184,37 @@ class PipelineFailedError(UpstreamError):
 
 
 class ApiRefusedError(DomainError):
-    """Our API refused a client's request. The message is from the problem document."""
+    """Our API refused a client's request. The text is taken from the problem document."""
+
+
+class ApiNotFoundError(ApiRefusedError):
+    """Our API knows no job, checkpoint or alert with the requested id."""
 
 
 class ApiUnavailableError(UpstreamError):
-    """Our API does not answer a client, or another program answers at its address."""
+    """Our API does not respond to a client, or another program responds at its address."""
+
+
+class RateLimitedError(BarrierscopeError):
+    """The caller sends too many requests of this kind. A request after ``retry_after_s`` seconds may succeed."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
 
 
 class HostError(BarrierscopeError):
-    """A problem of this machine, such as a port in use or a folder that is not writable, with its fix; one line."""
+    """A problem of this machine, such as a port in use or a folder that is not writable. The text includes a fix."""
 
     def __init__(self, what: str, *, fix: str) -> None:
         self.what = what
         self.fix = fix
         super().__init__(f"{what}; {fix}")
+
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+"""The error numbers that an ``OSError`` has if a disk is full or a quota is exhausted."""
+
+
+class DiskFullError(HostError):
+    """The disk is full. The same call may succeed when there is room."""

@@ -1,7 +1,7 @@
 """The reasons for a failed checkpoint, as in Flink's ``CheckpointFailureReason``.
 
-``is_counted``: whether the engine counts it as a tolerable failure (runtime.md FP-2, FP-3). A message without a known
-reason gives ``UNKNOWN``. The text of the message is stored too, and not interpreted again.
+An engine reports the reason only in the text of its failure message, so this module finds the reason in the text. A
+text without a known reason gives ``UNKNOWN``. The text is stored too, but is not interpreted again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class FailureReason(StrEnum):
-    """The reason that an engine gave for a failed checkpoint."""
+    """The reason that the engine gave for a failed checkpoint."""
 
     EXPIRED = "expired"
     DECLINED = "declined"
@@ -26,7 +26,7 @@ class FailureReason(StrEnum):
     IO_FAILURE = "io-failure"
     SUBSUMED = "subsumed"
     SHARED_STREAM_FAILURE = "shared-stream-failure"
-    """Another subtask that writes its channel state into the same file failed (SP-6)."""
+    """Another subtask that writes its channel state to the same file failed (SP-6)."""
     COORDINATOR_SUSPENDED = "coordinator-suspended"
     COORDINATOR_SHUTDOWN = "coordinator-shutdown"
     SCHEDULER_SHUTDOWN = "scheduler-shutdown"
@@ -38,12 +38,12 @@ class FailureReason(StrEnum):
     TOO_MANY_REQUESTS = "too-many-requests"
     TRIGGER_FAILURE = "trigger-failure"
     QUERY_FAILURE = "query-failure"
-    """Spark: the query ended with an error in this micro-batch. The message begins with Spark's error class."""
+    """Spark only: the query ended with an error in this micro-batch. The message begins with Spark's error class."""
     UNKNOWN = "unknown"
 
     @property
     def is_counted(self) -> bool:
-        """Whether the engine counts it as a tolerable failure."""
+        """Whether the engine counts this failure towards its limit of tolerable failures (runtime.md FP-2, FP-3)."""
         return self in _COUNTED
 
 
@@ -57,7 +57,8 @@ _COUNTED = frozenset(
     }
 )
 
-# Messages of Flink 1.20 and 2.3, seen on real clusters and in CheckpointFailureReason. The first match is used.
+# Parts of the messages of Flink 1.20 and 2.3, from real clusters and from CheckpointFailureReason, in lower case. The
+# first part that a message contains decides, so the order matters.
 _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("checkpoint expired before completing", FailureReason.EXPIRED),
     ("checkpoint has been subsumed", FailureReason.SUBSUMED),
@@ -88,7 +89,7 @@ _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("not all required tasks are currently running", FailureReason.NOT_ALL_TASKS_RUNNING),
     ("the minimum time between checkpoints", FailureReason.MIN_PAUSE),
     ("the maximum number of queued checkpoint requests", FailureReason.TOO_MANY_REQUESTS),
-    # The message with an input/output problem is counted (FP-2), the other is not.
+    # Unlike other failures to trigger a checkpoint, this one counts towards the limit of tolerable failures (FP-2).
     ("an exception occurred while triggering the checkpoint. io-problem detected", FailureReason.IO_FAILURE),
     ("an exception occurred while triggering the checkpoint", FailureReason.TRIGGER_FAILURE),
     ("trigger checkpoint failure", FailureReason.TRIGGER_FAILURE),
@@ -98,7 +99,7 @@ _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
 
 
 def reason_of_message(message: str | None) -> FailureReason:
-    """The reason in an engine's failure message; ``UNKNOWN`` if it has no known reason."""
+    """Return the reason in an engine's failure message, or ``UNKNOWN`` if the message contains no known reason."""
     text = (message or "").lower()
     for fragment, reason in _MESSAGES:
         if fragment in text:

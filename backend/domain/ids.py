@@ -1,7 +1,8 @@
-"""Opaque ids. An id is compared and printed, never parsed.
+"""Opaque ids, which are compared and printed but never parsed.
 
-A *job* is (deployment, job name) and stays the same over redeployments. A *run* is one execution of a job at its
-engine: (target, engine's run id, start time). The engine assigns checkpoint ids, which start again with each run.
+A *job* is identified by (deployment, job name) and stays the same over redeployments. A *run* is one execution of a
+job on its engine, identified by (target, the engine's run id, start time). The engine assigns checkpoint ids, which
+start again with each run.
 """
 
 from __future__ import annotations
@@ -17,25 +18,26 @@ EngineRunId = NewType("EngineRunId", str)
 
 
 def _digest(*parts: str) -> str:
-    # The length prefix keeps ("a", "bc") and ("ab", "c") apart.
+    # The length in front of each part makes ("a", "bc") differ from ("ab", "c").
     text = "".join(f"{len(p)}:{p}" for p in parts)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def job_id(*, deployment: str, name: str) -> JobId:
-    """The id of job ``name`` in ``deployment``, which is the target's deployment label, or else its address."""
+    """Return the id of a job. ``deployment`` is the target's deployment label or, if it has none, its address."""
     return JobId("j" + _digest(deployment, name))
 
 
 def run_id(*, target: TargetId, engine_run_id: EngineRunId, started_at_ms: int | None) -> RunId:
-    """The id of one run. It includes the start, ms since the epoch, because Flink repeats job ids in some HA setups.
+    """Return the id of one run. It includes the start time, because Flink repeats job ids in some HA setups.
 
-    ``started_at_ms`` is None if the engine's id identifies one run, as Spark's query id with its run id does. The start
-    of the run may then become known later.
+    ``started_at_ms`` is in milliseconds since the epoch. It is None if the engine's id alone identifies one run. This
+    is so for Spark, where that id consists of the query id and the run id. The start of such a run may become known
+    only later.
     """
     return RunId("r" + _digest(target, engine_run_id, "" if started_at_ms is None else str(started_at_ms)))
 
 
 def target_id(*, url: str) -> TargetId:
-    """The id of the target at ``url``, which the caller has normalised."""
+    """Return the id of the target at ``url``. The caller must have normalised ``url``."""
     return TargetId("t" + _digest(url))

@@ -1,8 +1,9 @@
-"""One micro-batch of a Spark Structured Streaming query, in addition to the header of its checkpoint.
+"""The data of one micro-batch of a Spark Structured Streaming query, in addition to the header of its checkpoint.
 
-A micro-batch is Spark's checkpoint: a write-ahead offsets file, the run, the commit of the state stores, a commits
-file. It has no barriers, no alignment and no values of subtasks. Units are milliseconds, bytes and rows. None means
-*not reported*, never zero. Names follow ``StreamingQueryProgress`` of Spark 4.3.
+A micro-batch is Spark's checkpoint: Spark writes the offsets file (a write-ahead log), runs the batch, commits the
+state stores and writes the commits file. There are no barriers, no alignment and no values of subtasks. Units are
+milliseconds, bytes and rows. None means *not reported*, never zero. Names follow ``StreamingQueryProgress`` of Spark
+4.3.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from backend.domain.verdict import Basis
 
 
 class BatchPhase(StrEnum):
-    """The phases of a micro-batch, in Spark's order.
+    """The phases of a micro-batch, in the order in which Spark runs them.
 
-    ``ADD_BATCH`` runs the query and writes to the sink; the state stores commit inside it. ``WAL_COMMIT`` writes the
-    offsets file and ``COMMIT_OFFSETS`` the commits file; both are zero with asynchronous progress tracking.
+    ``ADD_BATCH`` runs the query and writes to the sink; the state stores commit during this phase. ``WAL_COMMIT``
+    writes the offsets file, and ``COMMIT_OFFSETS`` writes the commits file. With asynchronous progress tracking both
+    take zero time.
     """
 
     LATEST_OFFSET = "latest-offset"
@@ -30,7 +32,7 @@ class BatchPhase(StrEnum):
 
 
 class PressureSign(StrEnum):
-    """Signs of backpressure on Spark, which does not measure it; strongest first."""
+    """Signs of backpressure on Spark, strongest first. Spark does not measure backpressure itself."""
 
     OVERRUN = "overrun"
     BACKLOG_GROWTH = "backlog-growth"
@@ -40,10 +42,10 @@ class PressureSign(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """The progress of one source. Offsets are the source's own JSON; long ones are cut.
+    """The progress of one source. The offsets are the source's own JSON, and long ones are cut.
 
-    ``backlog`` is the amount after the end of the batch, in the source's own units (offsets, rows). It is None if the
-    source does not report its newest offset, such as a file source.
+    ``backlog`` is the amount of data that waits in the source after the end of the batch, in the source's own units
+    (offsets, rows). It is None if the source does not report its newest offset, as a file source does not.
     """
 
     description: str
@@ -56,12 +58,12 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """The state stores of a batch, summed over its stateful operators.
+    """The state stores of a batch, summed over the query's stateful operators.
 
     ``commit_ms`` is the mean over the state stores, which is the elapsed time if all stores commit in parallel. Spark
-    reports the sum, ``commit_total_ms``. ``snapshot_lag`` is the largest number of batches that a recovery would replay
-    at a reported store. ``upload_total_ms`` is the time to write to the checkpoint store (RocksDB), summed over the
-    stores.
+    reports only the sum, ``commit_total_ms``. ``upload_total_ms`` is the time to write to the checkpoint store
+    (RocksDB), summed over the state stores. ``snapshot_lag`` is the number of batches that a recovery would replay,
+    for the reported state store that is furthest behind.
     """
 
     row_count: int | None = None
@@ -78,8 +80,8 @@ class BatchState:
 class MicroBatch:
     """The data of a batch without its header. ``phases_ms`` has the reported phases, in the order of ``BatchPhase``.
 
-    ``number_basis``: Spark reports neither number nor trigger of a failed batch; both are reconstructed from the
-    previous batch.
+    Spark reports neither the number nor the trigger of a failed batch. Both are then reconstructed from the previous
+    batch, and ``number_basis`` states this.
     """
 
     phases_ms: tuple[tuple[BatchPhase, int], ...] = ()
@@ -91,11 +93,11 @@ class MicroBatch:
     number_basis: Basis = Basis.MEASURED
 
     def phase_ms(self, phase: BatchPhase) -> int | None:
-        """The duration of one phase; None if it was not reported."""
+        """Return the duration of one phase, or None if it was not reported."""
         return next((ms for p, ms in self.phases_ms if p is phase), None)
 
     @property
     def backlog(self) -> int | None:
-        """The sum of the reported backlogs; None if no source reports one."""
+        """The sum of the backlogs of all sources that report one; None if no source does."""
         known = [s.backlog for s in self.sources if s.backlog is not None]
         return sum(known) if known else None

@@ -1,10 +1,11 @@
-"""One reading of one target, which a collector passes to the store, the analysis and ``diagnose``."""
+"""One reading of one target. A collector passes it to the store, to the analysis and to ``diagnose``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, Progress
@@ -15,7 +16,7 @@ from backend.domain.topology import Placement, Topology
 
 
 class JobState(StrEnum):
-    """The state of a run at its engine, simplified. The engine's own word is stored too."""
+    """The state of a run at its engine, reduced to four values. The engine's own word is stored too."""
 
     RUNNING = "running"
     RESTARTING = "restarting"
@@ -35,11 +36,30 @@ class JobEventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class JobObservation:
-    """The data of one run in one poll. An empty tuple means that the poll did not fetch it, not that there is none.
+class Shed:
+    """Counts of terminal checkpoints that a collector could not read in time.
 
-    ``config`` and ``topology`` are None if the poll did not fetch them. ``counts.failed`` may exceed the number of
-    listed failed checkpoints. The store keeps the difference (failures without id, time or cause) as a count.
+    ``checkpoint_count`` are checkpoints of which nothing was read. ``detail_count`` are checkpoints that were stored
+    without the details of their subtasks.
+    """
+
+    checkpoint_count: int = 0
+    detail_count: int = 0
+
+    def __add__(self, other: Shed) -> Shed:
+        return Shed(self.checkpoint_count + other.checkpoint_count, self.detail_count + other.detail_count)
+
+
+NOTHING_SHED: Final = Shed()
+
+
+@dataclass(frozen=True, slots=True)
+class JobObservation:
+    """The data of one run in one poll.
+
+    An empty tuple means that the poll did not fetch the data, not that there is none. ``config`` and ``topology`` are
+    None if the poll did not fetch them. ``counts.failed`` may exceed the number of listed failed checkpoints, because
+    some failures have no id, time or cause. The store keeps the difference as a count.
     """
 
     engine_run_id: EngineRunId
@@ -56,18 +76,20 @@ class JobObservation:
     progress: tuple[Progress, ...] = ()
     pressure: tuple[VertexPressure, ...] = ()
     barriers: tuple[tuple[int, tuple[BarrierEvent, ...]], ...] = ()
-    """(checkpoint id, its events), if the engine has channel events."""
+    """For each checkpoint: (checkpoint id, its barrier events). Empty if the engine reports no events of channels."""
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
     problems: tuple[str, ...] = ()
-    """The errors in reading this run, one line each."""
+    """One line for each error that occurred while this run was read."""
+    shed: Shed = NOTHING_SHED
+    """Counts of what was not read of this run, because the target dropped it first or because it was too much."""
     clock_offset_ms: int | None = None
-    """The run's clock minus ours at this poll, if the runs of a target use different clocks; else None."""
+    """The run's clock minus our clock at this poll. It is set only if the runs of a target use different clocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollCost:
-    """The cost of one poll for the target."""
+    """The cost that one poll causes at the target."""
 
     request_count: int
     response_bytes: int
@@ -75,8 +97,19 @@ class PollCost:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A stored run, as a collector needs it that reads the run's target for the first time.
+
+    ``newest_id`` is the id of the newest terminal checkpoint that is stored. It is None if there is none.
+    """
+
+    name: str
+    newest_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
-    """One successful poll of one target. ``engine_version`` is the engine's own text."""
+    """The result of one successful poll of one target. ``engine_version`` is the engine's own text."""
 
     target_id: TargetId
     observed_at: datetime
@@ -85,6 +118,13 @@ class Observation:
     jobs: tuple[JobObservation, ...]
     cost: PollCost
     clock_offset_ms: int | None = None
-    """The engine's clock minus ours, as measured by the poll. Ages are corrected by it."""
+    """The engine's clock minus our clock, as measured by the poll. It is used to correct ages."""
     received_at: datetime | None = None
-    """For pushed data: the time of arrival on our clock. ``observed_at`` is then on the job's clock."""
+    """For pushed data, the time of arrival on our clock; ``observed_at`` is then a time on the job's clock."""
+    shed: Shed = NOTHING_SHED
+    """What was read earlier and lost before it was stored."""
+
+    @property
+    def shed_in_all(self) -> Shed:
+        """The counts of all jobs, plus what was read earlier and lost before it was stored."""
+        return sum((job.shed for job in self.jobs), self.shed)

@@ -1,13 +1,16 @@
-"""Backpressure and queues of one vertex at one instant, by subtask. None means *not reported*.
+"""Backpressure and queues of one vertex at one instant, for each subtask. None means *not reported*.
 
-Ratios are shares of time (0..1) in the engine's own averaging window. Within one TaskManager, Flink's local channels
-read the sender's buffers, so ``queued_in_bytes`` stays 0 there and ``queued_out_bytes`` has the queue.
+Ratios are shares of time (0..1) in the window over which the engine averages. Within one TaskManager, Flink's local
+channels read the buffers of the sender. For such channels ``queued_in_bytes`` stays 0, and the queue is part of
+``queued_out_bytes``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
 
 from backend.domain.ids import VertexId
 
@@ -15,9 +18,17 @@ Ratios = tuple[float | None, ...]
 Values = tuple[int | None, ...]
 
 
+class PressureMeasure(StrEnum):
+    """The shares of time that are measured for each subtask."""
+
+    BUSY = "busy"
+    BACKPRESSURED = "backpressured"
+    IDLE = "idle"
+
+
 @dataclass(frozen=True, slots=True)
 class VertexPressure:
-    """One reading of one vertex. Tuples are by subtask index. Counts are totals since the attempt began."""
+    """One reading of one vertex. Tuples are indexed by subtask. Counts are totals since the subtask's attempt began."""
 
     vertex_id: VertexId
     observed_at: datetime
@@ -32,5 +43,21 @@ class VertexPressure:
     records_out_count: Values = ()
     bytes_in_count: Values = ()
     start_delay_gauge_ms: Values = ()
-    """The gauge ``checkpointStartDelayNanos`` in whole ms: the value of the last late barrier, else 0."""
+    """The gauge ``checkpointStartDelayNanos``, in whole milliseconds.
+
+    Its value is the start delay of the last checkpoint whose barrier arrived late, or 0 if no barrier has arrived late.
+    """
     alignment_gauge_ms: Values = ()
+
+
+_OFFSET_MIN = timedelta(seconds=1)
+
+
+def on_clock(readings: Iterable[VertexPressure], offset: timedelta) -> tuple[VertexPressure, ...]:
+    """Return the readings with their times on another clock. ``offset`` is that clock minus the clock of the readings.
+
+    An offset below one second changes nothing, because readings are averages over many seconds.
+    """
+    if abs(offset) < _OFFSET_MIN:
+        return tuple(readings)
+    return tuple(replace(r, observed_at=r.observed_at + offset) for r in readings)

@@ -1,9 +1,9 @@
-"""The rollup of one job over one hour, which the pipeline keeps after the checkpoints are deleted.
+"""The rollup of one job's checkpoints over one hour, which stays in the store after the checkpoints are deleted.
 
-Spark computes the rollups of closed hours, and SQL those that Spark has not computed yet, with the same definitions. An
-hour is a UTC hour, and a checkpoint belongs to the hour of its trigger. Savepoints are left out. A measure covers the
-*completed* checkpoints in the hour that reported it; ``present_count`` is their number. Quantiles interpolate between
-the two nearest values, as PostgreSQL's ``percentile_cont`` does.
+Spark computes the rollups of closed hours. SQL computes those that Spark has not computed yet, with the same
+definitions. An hour is a UTC hour, and a checkpoint belongs to the hour of its trigger. Savepoints are left out. The
+statistics of a measure cover the *completed* checkpoints of the hour that reported the measure; ``present_count`` is
+their number. Quantiles interpolate between the two nearest values, as PostgreSQL's ``percentile_cont`` does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 HOUR = timedelta(hours=1)
+DURATION_MAX_MS = 10**12
+"""About 30 years, longer than any real checkpoint.
+
+A longer duration is cut to this value before the end of the checkpoint is computed, because the end might not be
+representable otherwise.
+"""
 
 
 class Measure(StrEnum):
-    """The measures of a rollup. Each is a column of the checkpoint header, with its unit last."""
+    """The measures in a rollup. Each value is the name of a column of the checkpoint header, and ends with the unit."""
 
     DURATION = "end_to_end_duration_ms"
     START_DELAY = "start_delay_max_ms"
-    """The largest value of any subtask. The same holds for the next three measures."""
+    """The largest start delay among the subtasks. The next three measures are maxima over the subtasks too."""
     ALIGNMENT = "alignment_max_ms"
     SYNC = "sync_max_ms"
     ASYNC = "async_max_ms"
@@ -32,7 +38,7 @@ class Measure(StrEnum):
 
 
 class RollupRunState(StrEnum):
-    """The states of a pipeline run in its log."""
+    """The state of a pipeline run in the run log."""
 
     RUNNING = "running"
     DONE = "done"
@@ -42,7 +48,7 @@ class RollupRunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasureRollup:
-    """One measure of one job in one hour. It is exact and always has a value."""
+    """Exact statistics of one measure of one job over one hour. At least one checkpoint reported the measure."""
 
     present_count: int
     minimum: int
@@ -55,7 +61,7 @@ class MeasureRollup:
 
 @dataclass(frozen=True, slots=True)
 class HourRollup:
-    """One job in one hour. A measure that no completed checkpoint reported is not in ``measures``."""
+    """The rollup of one job over one hour. A measure that no completed checkpoint reported is not in ``measures``."""
 
     hour: datetime
     triggered_count: int
@@ -65,9 +71,9 @@ class HourRollup:
     last_completed_at: datetime | None = None
     measures: Mapping[Measure, MeasureRollup] = field(default_factory=dict)
     is_rolled_up: bool = True
-    """False if it was computed from the checkpoints for this request."""
+    """False if the rollup was not stored, but computed from the checkpoints for this request."""
 
 
 def hour_of(instant: datetime) -> datetime:
-    """The begin of the UTC hour that contains an aware instant."""
+    """Return the start of the UTC hour that contains the timezone-aware ``instant``."""
     return instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

@@ -1,29 +1,33 @@
-"""The states and origins of a target, as the store, the API and the rules write them."""
+"""The states and origins of a target, with the values that the store, the API and the alert rules use."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+COLLECTOR_GROUP: Final = "barrierscope.collectors"
+"""The group of entry points that offer collectors. The name of an entry point is the kind of target that it reads."""
 
 
 class TargetState(StrEnum):
-    """The outcome of reading a target."""
+    """The result of the latest attempts to read a target."""
 
     OK = "ok"
     PENDING = "pending"
-    """It has not been read yet."""
+    """The target has not been read yet."""
     UNREACHABLE = "unreachable"
     MALFORMED = "malformed"
-    """It answered, but not as its kind answers."""
+    """The target responded, but its response is not valid for its kind of target."""
     SILENT = "silent"
-    """It pushes its own data and has stopped."""
+    """The target pushes its own data and has stopped doing so."""
     PAUSED = "paused"
 
 
 class TargetOrigin(StrEnum):
-    """What added a target."""
+    """How a target was added."""
 
     API = "api"
     CONFIGURATION = "configuration"
     BUILT_IN = "built-in"
     PUSH = "push"
-    """A push of its own data. No collector reads it."""
+    """The target added itself by pushing its own data. No collector reads it."""

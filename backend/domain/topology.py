@@ -1,4 +1,4 @@
-"""The job graph as an engine reports it: vertices in topological order, edges with their ship strategy."""
+"""The job graph as an engine reports it: vertices in topological order, and edges with their ship strategies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backend.domain.ids import VertexId
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """One vertex. ``name`` is the engine's. ``max_parallelism`` is None if it is not reported."""
+    """One vertex, with the engine's own ``name``. ``max_parallelism`` is None if it is not reported."""
 
     id: VertexId
     name: str
@@ -28,27 +28,30 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A directed acyclic graph; ``vertices`` are in a topological order, sources first."""
+    """A directed acyclic graph. ``vertices`` are in topological order, sources first."""
 
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...] = ()
 
     def vertex(self, vertex_id: VertexId) -> Vertex | None:
-        """The vertex of that id, or None."""
+        """Return the vertex with this id, or None."""
         return next((v for v in self.vertices if v.id == vertex_id), None)
 
     def upstream(self, vertex_id: VertexId) -> tuple[VertexId, ...]:
-        """Ids of the direct predecessors, in edge order."""
+        """Return the ids of the direct predecessors, in the order of the edges."""
         return tuple(e.source for e in self.edges if e.target == vertex_id)
 
     def downstream(self, vertex_id: VertexId) -> tuple[VertexId, ...]:
-        """Ids of the direct successors, in edge order."""
+        """Return the ids of the direct successors, in the order of the edges."""
         return tuple(e.target for e in self.edges if e.source == vertex_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The places of the subtasks of one vertex. Tuples are by subtask index; None means *not reported*."""
+    """The machines, attempts and states of the subtasks of one vertex. Tuples are indexed by subtask.
+
+    None means *not reported*.
+    """
 
     vertex_id: VertexId
     hosts: tuple[str | None, ...]

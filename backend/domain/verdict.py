@@ -1,4 +1,7 @@
-"""The verdict: which subtask holds the barrier, in which phase, and why. A late subtask is not always the cause."""
+"""The verdict: which subtask holds the barrier, in which phase, and why.
+
+The subtask that is late is not always the cause.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Health(StrEnum):
 
 
 class VerdictKind(StrEnum):
-    """What limits the job. It is named also if unaligned checkpoints hide its effect."""
+    """The cause that limits the job. A cause is named even if unaligned checkpoints hide its effect."""
 
     NONE = "none"
     CAPACITY = "capacity"
@@ -32,7 +35,7 @@ class VerdictKind(StrEnum):
 
 
 class Phase(StrEnum):
-    """The phases of a subtask's checkpoint, in order."""
+    """The phases of a checkpoint at one subtask, in order."""
 
     START_DELAY = "start-delay"
     ALIGNMENT = "alignment"
@@ -42,7 +45,7 @@ class Phase(StrEnum):
 
 
 class Basis(StrEnum):
-    """The origin of a number. Every number is shown with its basis."""
+    """Where a number comes from. Every number is shown with its basis."""
 
     MEASURED = "measured"
     RECONSTRUCTED = "reconstructed"
@@ -50,7 +53,7 @@ class Basis(StrEnum):
 
 
 class Confidence(StrEnum):
-    """The confidence that the evidence allows."""
+    """How certain a statement is, given its evidence."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -59,7 +62,7 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One row of evidence: a statement that a user can check, with its number if it has one.
+    """One row of evidence: a statement that a user can check, with a number if the statement has one.
 
     ``unit`` is one of ms, bytes, ratio, count, records/s. ``value`` is None if the statement has no number.
     """
@@ -73,7 +76,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a job. ``would_decide`` names the missing evidence if the verdict is undecided."""
+    """The verdict on a job. If ``kind`` is undecided, ``would_decide`` names the evidence that is missing."""
 
     kind: VerdictKind
     sentence: str
@@ -85,11 +88,14 @@ class Verdict:
     phase: Phase | None = None
     evidence: tuple[Evidence, ...] = ()
     would_decide: tuple[str, ...] = field(default=())
+    headline: str | None = None
+    """The sentence as two texts: the culprit or the state in a few words, and then the rest."""
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The health of a job's checkpoints and what limits the job."""
+    """The health of a job's checkpoints, and the verdict on what limits the job."""
 
     health: Health
     verdict: Verdict

@@ -1,1 +1,1 @@
-"""The live runtime: jobs that run in real time, and their REST in Flink's form."""
+"""The live runtime: runs jobs of the reference runtime in real time, and serves REST responses in Flink's format."""

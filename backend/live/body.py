@@ -1,6 +1,6 @@
-"""Bodies of requests that change the live runtime: JSON objects with known fields only. Pure.
+"""Parses the bodies of requests that change the live runtime: JSON objects that may contain only known fields.
 
-All problems are reported together, by field, and nothing is changed.
+All problems of a body are reported together, by field. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 def read_object(
     body: bytes, fields: Sequence[str] | None, example: str
 ) -> tuple[dict[str, object], list[FieldProblem]]:
-    """The object in a body, which is empty for an empty body, and a problem for each field that is not in ``fields``.
+    """Return the object in a body, and a problem for each field that is not in ``fields``.
 
-    With ``fields`` None, every field is allowed.
+    An empty body gives an empty object. If ``fields`` is None, every field is allowed.
 
     Raises:
         InvalidInputError: the body is not a JSON object.
-
     """
     allowed = f"an object such as {example}"
     try:
@@ -35,11 +34,12 @@ def read_object(
 
 
 def read_trigger_id(fields: Mapping[str, object], problems: Sequence[FieldProblem]) -> str | None:
-    """The caller's id of its request, with which a repeated request triggers only once; None if there is none.
+    """Return the id that the caller chose for its request, or None.
+
+    A request that is repeated with the same id triggers only once.
 
     Raises:
         InvalidInputError: the id is malformed, or ``problems`` is not empty.
-
     """
     given = fields.get("triggerId")
     wrong = list(problems)
@@ -51,5 +51,5 @@ def read_trigger_id(fields: Mapping[str, object], problems: Sequence[FieldProble
 
 
 def is_id(value: object) -> bool:
-    """Whether ``value`` is an id in Flink's form."""
+    """Return whether ``value`` is an id in Flink's format of 32 lower-case hexadecimal digits."""
     return isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef")

@@ -1,8 +1,9 @@
-"""Checkpoints of the live runtime as Flink 1.20's JSON: the same names, units, types and sentinels. Pure.
+"""Builds the JSON of checkpoints of the live runtime, with the names, units, types and sentinels of Flink 1.20.
 
-Source: recordings of a real cluster (``tests/contract``), not documentation. Flink's peculiarities are intended.
-Percentiles of an empty set, and all percentiles over subtasks, are the *string* ``"NaN"``. A latest acknowledgement of
--1 means none. ``alignment_buffered`` has no meaning in Flink. An entry in ``history`` has no tasks.
+The source is recordings of a real cluster (``tests/contract``), not documentation. Flink's peculiarities are repeated
+on purpose. Percentiles of an empty set, and all percentiles over subtasks, are the *string* ``"NaN"``. A latest
+acknowledgement of -1 means that there is none. ``alignment_buffered`` has no meaning in Flink. An entry in
+``history`` has no tasks. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from backend.contracts.flink import (
     UNSET_ALIGNED_TIMEOUT_MS,
 )
 from backend.domain.checkpoint import Guarantee
-from backend.live.view import Ack, CheckpointState, CheckpointView, JobView
+from backend.live.view import AckView, CheckpointView, FlinkCheckpointState, JobView
 from backend.live.wire import Json, Object, quantile
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
-# Flink's tolerable failures are a Java int; its largest value means unlimited.
+# Flink stores the number of tolerable failures in a Java int, whose largest value means unlimited.
 _INT_MAX = 2**31 - 1
 
 
 def checkpoints(view: JobView) -> Object:
-    """``/jobs/:id/checkpoints``."""
+    """Return the JSON of ``/jobs/:id/checkpoints``."""
     counts = view.counts
     done = view.completed
     return {
@@ -57,7 +58,7 @@ def checkpoints(view: JobView) -> Object:
 
 
 def checkpoint_config(view: JobView) -> Object:
-    """``/jobs/:id/checkpoints/config``."""
+    """Return the JSON of ``/jobs/:id/checkpoints/config``."""
     settings = view.config
     answer: Object = {
         "mode": (Guarantee.EXACTLY_ONCE if settings.is_exactly_once else Guarantee.AT_LEAST_ONCE).value,
@@ -70,7 +71,7 @@ def checkpoint_config(view: JobView) -> Object:
         "checkpoint_storage": "FileSystemCheckpointStorage",
         "unaligned_checkpoints": settings.is_unaligned,
         "tolerable_failed_checkpoints": min(settings.tolerable_failures, _INT_MAX),
-        # Flink prints 0 if unaligned checkpoints are off, because the timeout does not apply.
+        # Flink reports 0 if unaligned checkpoints are off, because the timeout does not apply then.
         "aligned_checkpoint_timeout": settings.aligned_timeout_ms
         if settings.is_unaligned
         else UNSET_ALIGNED_TIMEOUT_MS,
@@ -85,18 +86,18 @@ def checkpoint_config(view: JobView) -> Object:
 
 
 def checkpoint_entry(view: JobView, checkpoint: CheckpointView) -> Object:
-    """One checkpoint in ``history`` and ``latest``: the details without tasks."""
+    """Return the JSON of one checkpoint in ``history`` and ``latest``, which is its details without the tasks."""
     return _checkpoint(view, checkpoint, {})
 
 
 def checkpoint_details(view: JobView, checkpoint: CheckpointView) -> Object:
-    """``/jobs/:id/checkpoints/details/:cid``."""
+    """Return the JSON of ``/jobs/:id/checkpoints/details/:cid``."""
     tasks: Object = {vid: _task(view, checkpoint, acks) for vid, acks in checkpoint.acks.items()}
     return _checkpoint(view, checkpoint, tasks)
 
 
 def checkpoint_subtasks(view: JobView, checkpoint: CheckpointView, vertex_id: str) -> Object:
-    """``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
+    """Return the JSON of ``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
     acks = checkpoint.acks[vertex_id]
     got = [a for a in acks if a is not None]
     trigger = view.epoch_ms(checkpoint.triggered_at_us)
@@ -134,7 +135,7 @@ def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Obj
         "checkpoint_type": _type(checkpoint),
         "tasks": tasks,
     }
-    if checkpoint.state is CheckpointState.COMPLETED:
+    if checkpoint.state is FlinkCheckpointState.COMPLETED:
         entry |= {"external_path": checkpoint.external_path, "discarded": checkpoint.is_discarded}
     if checkpoint.failed_at_us is not None:
         failed = view.epoch_ms(checkpoint.failed_at_us)
@@ -149,11 +150,11 @@ def _type(checkpoint: CheckpointView) -> str:
     return TYPE_UNALIGNED if checkpoint.is_unaligned else TYPE_CHECKPOINT
 
 
-def _task(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:
+def _task(view: JobView, checkpoint: CheckpointView, acks: Sequence[AckView | None]) -> Object:
     return {"id": checkpoint.id, "status": checkpoint.state, **_ack_figures(view, checkpoint, acks)}
 
 
-def _ack_figures(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:
+def _ack_figures(view: JobView, checkpoint: CheckpointView, acks: Sequence[AckView | None]) -> Object:
     got = [a for a in acks if a is not None]
     latest = max((view.epoch_ms(a.at_us) for a in got), default=NOT_YET)
     return {
@@ -169,7 +170,7 @@ def _ack_figures(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack |
     }
 
 
-def _subtask(view: JobView, trigger_ms: int, index: int, ack: Ack | None) -> Object:
+def _subtask(view: JobView, trigger_ms: int, index: int, ack: AckView | None) -> Object:
     if ack is None:
         return {"className": "pending", "index": index, "status": "pending_or_failed"}
     return {
@@ -187,7 +188,7 @@ def _subtask(view: JobView, trigger_ms: int, index: int, ack: Ack | None) -> Obj
             "duration": ack.alignment_us // 1000,
         },
         "start_delay": ack.start_delay_us // 1000,
-        # Flink derives the flag from the persisted bytes (runtime.md ME-7).
+        # As in Flink, this flag is set if the subtask persisted any bytes (runtime.md ME-7).
         "unaligned_checkpoint": ack.persisted_bytes > 0,
         "aborted": False,
         "status": "completed",
@@ -212,7 +213,7 @@ def _summary(values: Sequence[int]) -> Object:
 
 
 def _min_max_avg(values: Iterable[int]) -> Object:
-    # Flink computes no percentiles over subtasks, and prints this string.
+    # Flink computes no percentiles over subtasks, and reports this string instead.
     return _ends(sorted(values)) | {name: "NaN" for name, _ in _PERCENTILES}
 
 

@@ -1,7 +1,8 @@
-"""The engine of one job in the live runtime: runs it, and translates its state into ``JobView``.
+"""Runs one job in the live runtime, and translates the state of its engine into ``JobView``.
 
-The runtime is pure and knows no REST; this module translates its values into Flink's. It follows Flink's conventions: a
-checkpoint is unaligned if a subtask persisted in-flight bytes, and these bytes are part of its checkpointed size.
+The reference runtime does not know the REST, so this module translates its values into Flink's. It follows two
+conventions of Flink: a checkpoint is unaligned if a subtask persisted in-flight bytes, and the checkpointed size
+includes these bytes.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.ids import VertexId
 from backend.live import measure_json
 from backend.live.view import (
-    Ack,
-    CheckpointState,
+    AckView,
     CheckpointView,
     CompletedFigures,
     ConfigView,
     Counts,
     ExceptionView,
+    FlinkCheckpointState,
+    FlinkJobState,
     GateView,
     InputView,
-    JobState,
     JobView,
     RatesView,
     RequestedCheckpointView,
@@ -39,35 +40,34 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
 from backend.runtime.job.config import LIVE_CONFIG_KEYS, UNLIMITED
 from backend.runtime.job.graph import Partitioner
-from backend.runtime.measure.measures import CheckpointRecord, TaskKey
-from backend.runtime.measure.measures import CheckpointState as State
+from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint, TaskKey
 from backend.runtime.measure.requested import SavepointFormat
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.task.task import Task
 
 _UNLIMITED_FAILURES = 2**31 - 1
-_STATES: Mapping[State, CheckpointState] = {
-    State.IN_PROGRESS: CheckpointState.IN_PROGRESS,
-    State.COMPLETED: CheckpointState.COMPLETED,
-    State.FAILED: CheckpointState.FAILED,
+_STATES: Mapping[CheckpointState, FlinkCheckpointState] = {
+    CheckpointState.IN_PROGRESS: FlinkCheckpointState.IN_PROGRESS,
+    CheckpointState.COMPLETED: FlinkCheckpointState.COMPLETED,
+    CheckpointState.FAILED: FlinkCheckpointState.FAILED,
 }
 
 
 def build_live_engine(spec: JobSpec, *, seed: int | None = None) -> RuntimeEngine:
-    """An engine for one job, at virtual time 0."""
+    """Return the engine of one job, at virtual time 0."""
     engine = JobEngine(spec, seed=seed)
-    # Deploy the job, so that requests before the driver's first slice see the subtasks of every vertex.
+    # This deploys the job, so that even a request before the driver's first slice gets the subtasks of every vertex.
     engine.run_until(0)
     return RuntimeEngine(engine)
 
 
 def job_run_id(name: str, origin_epoch_ms: int) -> str:
-    """The id of one execution of a job: 32 hexadecimal digits."""
+    """Return the id of one execution of a job, with 32 hexadecimal digits as in Flink."""
     return hashlib.blake2b(f"{name}/{origin_epoch_ms}".encode(), digest_size=16).hexdigest()
 
 
 class RuntimeEngine:
-    """See ``driver.LiveEngine``."""
+    """Implements ``driver.LiveEngine`` with the engine of the reference runtime."""
 
     def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
@@ -79,82 +79,77 @@ class RuntimeEngine:
 
     @property
     def now_us(self) -> int:
-        """Virtual time."""
+        """The current virtual time."""
         return self._engine.now_us
 
-    @property
-    def is_over(self) -> bool:
-        """Always False: jobs of the live runtime do not end."""
-        return False
-
     def run_until(self, at_us: int) -> None:
-        """Run up to and including ``at_us``."""
+        """Run the job up to and including virtual time ``at_us``."""
         self._engine.run_until(at_us)
 
     def barriers(self, checkpoint_id: int) -> Sequence[BarrierEvent] | None:
-        """Barrier events, with the vertex ids of the REST."""
+        """Return the barrier events of one checkpoint, with the vertex ids of the REST, or None if it is not known."""
         events = self._engine.barriers(checkpoint_id)
         return None if events is None else [self._shown(event) for event in events]
 
     def measurements(self, checkpoint_id: int) -> Object | None:
-        """Measurements of a checkpoint in addition to Flink's; None if it is not known."""
+        """Return the values of one checkpoint that only this runtime measures; None if the checkpoint is not known."""
         engine = self._engine
         record = next((r for r in engine.coordinator.history if r.id == checkpoint_id), None)
         return None if record is None else measure_json.checkpoint(record, record.graph, self._vertex_ids)
 
     def restarts(self) -> list[Json]:
-        """The cost of the last restarts, newest first."""
+        """Return the cost of each of the last restarts, newest first."""
         return measure_json.restarts(self._engine.restarts, self._engine.env.graph, self._vertex_ids)
 
     def settings(self) -> Mapping[str, str]:
-        """The current settings that can change while the job runs."""
+        """Return the settings that can change while the job runs, with their current values."""
         return settings.show(self._engine.config, LIVE_CONFIG_KEYS)
 
     def change_settings(self, changes: Mapping[str, str]) -> None:
-        """Apply all of ``changes`` or none.
+        """Apply all of ``changes``, or none of them.
 
         Raises:
             InvalidInputError: a key cannot change while the job runs, or a value is out of bounds.
             PlanError: the settings contradict each other.
-
         """
         self._engine.set_config(changes)
 
     def trigger_savepoint(self, form: str) -> int:
-        """Request a savepoint now; returns the number of the request."""
+        """Request a savepoint at the current virtual time. Return the number of the request."""
         return self._engine.request_savepoint(SavepointFormat(form)).number
 
     def stop(self, form: str, *, drains: bool) -> int:
-        """Stop the job with a savepoint; returns the number of the request."""
+        """Request a stop of the job with a savepoint. Return the number of the request."""
         return self._engine.request_stop(SavepointFormat(form), drains=drains).number
 
     def trigger_checkpoint(self) -> int:
-        """Request a checkpoint now; returns the number of the request."""
+        """Request a checkpoint at the current virtual time. Return the number of the request."""
         return self._engine.request_checkpoint().number
 
     def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
-        """The state of a requested checkpoint; None if it is not known."""
+        """Return the state of a requested checkpoint, or None if the request is not known."""
         asked = self._engine.coordinator.triggering.checkpoint_requests.get(number)
         if asked is None:
             return None
         return RequestedCheckpointView(asked.requested_at_us, asked.ended_at_us, asked.checkpoint_id, asked.message)
 
     def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
-        """Restart the job with another parallelism, by the vertex ids of the REST.
+        """Restart the job with a new parallelism for each named vertex.
+
+        The keys of ``parallelism`` are the vertex ids that the REST API shows.
 
         Raises:
-            PlanError: the job cannot run or restore with it; the job continues unchanged.
-
+            PlanError: the job cannot run or be restored with the new parallelism. The job continues unchanged.
         """
         own = {shown: vertex for vertex, shown in self._vertex_ids.items()}
         self._engine.rescale({own[v]: p for v, p in parallelism.items()}, from_savepoint=from_savepoint)
 
     def rescales(self) -> list[Json]:
-        """The last requested changes of parallelism, newest first."""
+        """Return the last requested changes of parallelism, newest first."""
         return measure_json.rescales(self._engine.rescales, self._vertex_ids)
 
     def savepoint(self, number: int, job_id: str) -> SavepointView | None:
-        """The state of a requested savepoint; None if it is not known."""
+        """Return the state of a requested savepoint, or None if the request is not known."""
         asked = self._engine.coordinator.triggering.savepoint_requests.get(number)
         if asked is None:
             return None
@@ -167,14 +162,14 @@ class RuntimeEngine:
         )
 
     def view(self, *, job_id: str, origin_epoch_ms: int, lag_ms: int) -> JobView:
-        """The current values for the REST."""
+        """Return the current values that the REST shows."""
         engine, coordinator = self._engine, self._engine.coordinator
         latest, failed = coordinator.latest_completed, coordinator.latest_failed
         savepoint = coordinator.latest_savepoint
         return JobView(
             id=job_id,
             name=engine.spec.name,
-            state=JobState(engine.status),
+            state=FlinkJobState(engine.status),
             origin_epoch_ms=origin_epoch_ms,
             now_us=engine.now_us,
             ended_at_us=engine.ended_at_us,
@@ -243,14 +238,15 @@ class RuntimeEngine:
             timeout_ms=config.timeout_us // 1000,
             min_pause_ms=config.min_pause_us // 1000,
             max_concurrent=config.max_concurrent,
-            is_unaligned=config.is_unaligned,
-            aligned_timeout_ms=config.aligned_timeout_us // 1000,
+            # Chandy-Lamport checkpoints contain in-flight data, as unaligned ones do. Flink has no word for them.
+            is_unaligned=config.logs_in_flight,
+            aligned_timeout_ms=0 if config.is_chandy_lamport else config.aligned_timeout_us // 1000,
             tolerable_failures=_UNLIMITED_FAILURES if unlimited else config.tolerable_failures,
             inflight_cap_bytes=None if config.cap_bytes == UNLIMITED else config.cap_bytes,
         )
 
-    def _checkpoint(self, record: CheckpointRecord, job_id: str) -> CheckpointView:
-        acks: dict[str, tuple[Ack | None, ...]] = {}
+    def _checkpoint(self, record: MeasuredCheckpoint, job_id: str) -> CheckpointView:
+        acks: dict[str, tuple[AckView | None, ...]] = {}
         for v, spec in enumerate(record.graph.vertices):
             acks[self._vertex_ids[spec.id]] = tuple(_ack(record, (v, i)) for i in range(spec.parallelism))
         return CheckpointView(
@@ -261,24 +257,24 @@ class RuntimeEngine:
             acks=acks,
             failed_at_us=record.failed_at_us,
             failure_message=record.message,
-            external_path=_location(record, job_id) if record.state is State.COMPLETED else None,
+            external_path=_location(record, job_id) if record.state is CheckpointState.COMPLETED else None,
             is_discarded=record.is_discarded,
             savepoint_format=None if record.savepoint is None else record.savepoint.format.value,
             is_synchronous=record.barrier.snapshot_type.is_synchronous,
         )
 
 
-def _location(record: CheckpointRecord, job_id: str) -> str:
+def _location(record: MeasuredCheckpoint, job_id: str) -> str:
     return f"runtime:/{job_id}/{'savepoint' if record.is_savepoint else 'chk'}-{record.id}"
 
 
-def _ack(record: CheckpointRecord, key: TaskKey) -> Ack | None:
+def _ack(record: MeasuredCheckpoint, key: TaskKey) -> AckView | None:
     ack = record.acks.get(key)
     if ack is None:
         return None
     m = ack.measured
     size = m.state_bytes + m.persisted_bytes
-    return Ack(
+    return AckView(
         at_us=ack.at_us,
         start_delay_us=m.start_delay_us,
         alignment_us=m.alignment_us or 0,
@@ -291,12 +287,12 @@ def _ack(record: CheckpointRecord, key: TaskKey) -> Ack | None:
     )
 
 
-def _figures(record: CheckpointRecord, origin_epoch_ms: int) -> CompletedFigures:
+def _figures(record: MeasuredCheckpoint, origin_epoch_ms: int) -> CompletedFigures:
     latest_us = record.latest_ack_us
     assert latest_us is not None
     size = record.state_bytes + record.persisted_bytes
     return CompletedFigures(
-        # From the whole milliseconds of the instants, so that the summary agrees with the details.
+        # Both instants are rounded to whole milliseconds first, so that the summary agrees with the details.
         end_to_end_ms=(origin_epoch_ms + latest_us // 1000) - (origin_epoch_ms + record.triggered_at_us // 1000),
         checkpointed_bytes=size,
         state_bytes=size,

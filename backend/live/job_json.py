@@ -1,10 +1,11 @@
-"""Jobs and vertices of the live runtime as Flink 1.20's JSON: the same names, units and sentinels. Pure.
+"""Builds the JSON of jobs and vertices of the live runtime, with the names, units and sentinels of Flink 1.20.
 
-Source: recordings of a real cluster (``tests/contract``), not documentation. Flink's peculiarities are intended: an
-``end-time`` of -1 while the job runs, busy time as a float among integers, each backpressure field twice.
+The source is recordings of a real cluster (``tests/contract``), not documentation. Flink's peculiarities are repeated
+on purpose: ``end-time`` is -1 while the job runs, the busy time is a float among integers, and each backpressure
+field appears twice.
 
-Fields that Flink does not have get names that Flink does not use: ``barrierscope-runtime`` and ``lag-ms``. Fields that
-the reference runtime does not have (heap, free slots) are 0.
+Fields that Flink does not have get names that Flink does not use: ``barrierscope-runtime`` and ``lag-ms``. Fields
+that the reference runtime does not have (heap, free slots) are 0. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backend.contracts.flink import NAN_TEXT, NOT_YET
-from backend.live.view import JobState, JobView, SubtaskView, TaskState, VertexView
+from backend.live.view import FlinkJobState, JobView, SubtaskView, TaskState, VertexView
 from backend.live.wire import Json, Object, quantile
 
 FLINK_VERSION = "1.20"
-"""The Flink version with this REST. The collector recognises the runtime by ``barrierscope-runtime``."""
+"""The version of Flink whose REST this is. The collector recognises the live runtime by ``barrierscope-runtime``."""
 
 _HOST = "localhost"
-# As in Flink: the state that is furthest from running is the vertex's, and FINISHED only if every subtask has finished.
+# As in Flink, the state of a vertex is that of the subtask that is furthest from running. The list begins with the
+# state that is furthest from running. A vertex is FINISHED only if every subtask has finished.
 _DECIDES_FIRST = (
     TaskState.FAILED,
     TaskState.CANCELED,
@@ -43,7 +45,7 @@ _OVERVIEW_STATES = (
     "initializing",
     "failed",
 )
-# Flink's thresholds of the backpressured share (runtime.md ME-20).
+# The shares of backpressured time above which Flink reports the levels "low" and "high" (runtime.md ME-20).
 _LOW_ABOVE = 0.10
 _HIGH_ABOVE = 0.50
 
@@ -52,7 +54,7 @@ _HIGH_ABOVE = 0.50
 
 
 def config(version: str, lag_ms: int) -> Object:
-    """``/config``."""
+    """Return the JSON of ``/config``."""
     return {
         "refresh-interval": 1000,
         "timezone-name": "Coordinated Universal Time",
@@ -66,33 +68,33 @@ def config(version: str, lag_ms: int) -> Object:
 
 
 def overview(jobs: Sequence[JobView], version: str) -> Object:
-    """``/overview``."""
+    """Return the JSON of ``/overview``."""
     slots = _slots(jobs)
     return {
         "taskmanagers": 1,
         "slots-total": slots,
         "slots-available": 0,
-        "jobs-running": sum(j.state in {JobState.RUNNING, JobState.RESTARTING} for j in jobs),
-        "jobs-finished": sum(j.state is JobState.FINISHED for j in jobs),
-        "jobs-cancelled": sum(j.state is JobState.CANCELED for j in jobs),
-        "jobs-failed": sum(j.state is JobState.FAILED for j in jobs),
+        "jobs-running": sum(j.state in {FlinkJobState.RUNNING, FlinkJobState.RESTARTING} for j in jobs),
+        "jobs-finished": sum(j.state is FlinkJobState.FINISHED for j in jobs),
+        "jobs-cancelled": sum(j.state is FlinkJobState.CANCELED for j in jobs),
+        "jobs-failed": sum(j.state is FlinkJobState.FAILED for j in jobs),
         "flink-version": FLINK_VERSION,
         "flink-commit": f"barrierscope {version}",
     }
 
 
 def jobs(views: Sequence[JobView]) -> Object:
-    """``/jobs``."""
+    """Return the JSON of ``/jobs``."""
     return {"jobs": [{"id": j.id, "status": j.state} for j in views]}
 
 
 def jobs_overview(views: Sequence[JobView]) -> Object:
-    """``/jobs/overview``."""
+    """Return the JSON of ``/jobs/overview``."""
     return {"jobs": [_overview_row(j) for j in views]}
 
 
 def task_managers(views: Sequence[JobView], task_manager_id: str) -> Object:
-    """``/taskmanagers``: only one, because one process runs everything."""
+    """Return the JSON of ``/taskmanagers``. It lists one TaskManager, because one process runs everything."""
     return {"taskmanagers": [_task_manager(views, task_manager_id)]}
 
 
@@ -155,7 +157,7 @@ def _task_manager(views: Sequence[JobView], task_manager_id: str) -> Object:
 
 
 def _slots(views: Sequence[JobView]) -> int:
-    # As with Flink's slot sharing, a job needs as many slots as its widest vertex has subtasks.
+    # With Flink's slot sharing, a job needs as many slots as its widest vertex has subtasks.
     return sum(max((v.parallelism for v in j.vertices), default=0) for j in views)
 
 
@@ -163,9 +165,12 @@ def _slots(views: Sequence[JobView]) -> int:
 
 
 def job(view: JobView) -> Object:
-    """``/jobs/:id``."""
-    stamps: dict[str, Json] = {state.value: 0 for state in JobState}
-    stamps |= {state.value: view.epoch_ms(0) for state in (JobState.INITIALIZING, JobState.CREATED, JobState.RUNNING)}
+    """Return the JSON of ``/jobs/:id``."""
+    stamps: dict[str, Json] = {state.value: 0 for state in FlinkJobState}
+    stamps |= {
+        state.value: view.epoch_ms(0)
+        for state in (FlinkJobState.INITIALIZING, FlinkJobState.CREATED, FlinkJobState.RUNNING)
+    }
     if view.ended_at_us is not None:
         stamps[view.state.value] = view.epoch_ms(view.ended_at_us)
     return {
@@ -188,12 +193,12 @@ def job(view: JobView) -> Object:
 
 
 def plan(view: JobView) -> Object:
-    """``/jobs/:id/plan``."""
+    """Return the JSON of ``/jobs/:id/plan``."""
     return {"plan": _plan(view)}
 
 
 def job_config(view: JobView) -> Object:
-    """``/jobs/:id/config``."""
+    """Return the JSON of ``/jobs/:id/config``."""
     return {
         "jid": view.id,
         "name": view.name,
@@ -208,7 +213,7 @@ def job_config(view: JobView) -> Object:
 
 
 def exceptions(view: JobView) -> Object:
-    """``/jobs/:id/exceptions``."""
+    """Return the JSON of ``/jobs/:id/exceptions``."""
     newest = max(view.exceptions, key=lambda e: e.at_us, default=None)
     return {
         "root-exception": None if newest is None else f"{newest.name}: {newest.message}",
@@ -222,7 +227,7 @@ def exceptions(view: JobView) -> Object:
                     "stacktrace": f"{e.name}: {e.message}",
                     "timestamp": view.epoch_ms(e.at_us),
                     "failureLabels": {},
-                    # Flink leaves it out if no task caused the exception.
+                    # Flink leaves this field out if the exception was not caused by a task.
                     **({} if e.task is None else {"taskName": e.task}),
                     "concurrentExceptions": [],
                 }
@@ -266,7 +271,7 @@ def _job_vertex(view: JobView, vertex: VertexView) -> Object:
     totals = [_io_metrics(s) for s in vertex.subtasks]
     return {
         "id": vertex.id,
-        # One slot sharing group, as in Flink's default.
+        # All vertices share one slot sharing group, as is Flink's default.
         "slotSharingGroupId": view.id,
         "name": vertex.name,
         "maxParallelism": vertex.max_parallelism,
@@ -282,7 +287,7 @@ def _job_vertex(view: JobView, vertex: VertexView) -> Object:
 
 def _total(rows: Sequence[Mapping[str, int | float | bool | str]], key: str) -> int | float | str:
     numbers = [row[key] for row in rows]
-    # A sum with a NaN is NaN.
+    # As in Flink, the sum is NaN if any of its values is NaN.
     return NAN_TEXT if NAN_TEXT in numbers else sum(n for n in numbers if not isinstance(n, str))
 
 
@@ -323,7 +328,7 @@ def _io_metrics(subtask: SubtaskView) -> dict[str, int | float | bool | str]:
 
 
 def vertex(view: JobView, one: VertexView, task_manager_id: str) -> Object:
-    """``/jobs/:id/vertices/:vid``."""
+    """Return the JSON of ``/jobs/:id/vertices/:vid``."""
     rows = [_vertex_subtask(view, n, s, task_manager_id) for n, s in enumerate(one.subtasks)]
     totals = [_io_metrics(s) for s in one.subtasks]
     numeric = [key for key, value in totals[0].items() if not isinstance(value, bool)]
@@ -336,7 +341,7 @@ def vertex(view: JobView, one: VertexView, task_manager_id: str) -> Object:
         "now": view.epoch_ms(view.now_us),
         "subtasks": rows,
         "aggregated": {
-            # Flink prints -1 for NaN here, as before a vertex runs.
+            # Flink reports -1 instead of NaN here, as it does before a vertex runs.
             "metrics": {
                 key: _aggregate([-1 if t[key] == NAN_TEXT else int(t[key]) for t in totals]) for key in numeric
             },
@@ -346,7 +351,7 @@ def vertex(view: JobView, one: VertexView, task_manager_id: str) -> Object:
 
 
 def backpressure(view: JobView, one: VertexView) -> Object:
-    """``/jobs/:id/vertices/:vid/backpressure``."""
+    """Return the JSON of ``/jobs/:id/vertices/:vid/backpressure``."""
     ratios = [_backpressured(s) for s in one.subtasks]
     level = _level(max(ratios))
     rows: list[Json] = [
@@ -396,7 +401,8 @@ def _vertex_subtask(view: JobView, index: int, subtask: SubtaskView, task_manage
 
 
 def _time_in_states(view: JobView, subtask: SubtaskView) -> dict[str, int]:
-    # Deploying takes no virtual time. Flink prints -1 for a skipped state, which no recording has.
+    # The runtime deploys a subtask in no virtual time, so these durations are 0. Flink reports -1 for a state that
+    # was skipped, but no recording contains one.
     end_us = view.now_us if subtask.ended_at_us is None else subtask.ended_at_us
     waiting = dict.fromkeys(("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING"), 0)
     return waiting | {"RUNNING": (end_us - subtask.started_at_us) // 1000}

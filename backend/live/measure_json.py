@@ -1,9 +1,11 @@
-"""Measurements of the runtime that Flink's REST does not have, as JSON: microseconds and bytes, null is unknown. Pure.
+"""Builds the JSON of the runtime's measurements that Flink's REST does not have, in microseconds and bytes.
 
-For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13), and quantiles over the
-subtasks of each vertex (ME-12). For each subtask: the kinds of its barriers, the order of its phases, in-flight data by
-channel, its files and its decisions at the cap (ME-18, CAP-7). For a job: the cost of each of the last restarts, by
-part and by subtask (ME-17, RC-11). Vertex ids are those of the rest of the REST.
+For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13), the number of the
+coordinator's trigger messages and of writes at one moment (CL-7), and quantiles over the subtasks of each vertex
+(ME-12). For each subtask: the kinds of its barriers, the order of its phases, its in-flight
+data by channel, its files, and what it did when its in-flight data reached the cap (ME-18, CAP-7). For a job: the
+cost of each of the last restarts, by part and by subtask (ME-17, RC-11). Vertex ids are the same as in the rest of
+the REST. A value that is not known is null. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from backend.live.wire import Json, Object
 from backend.runtime.coordinator.rescales import Rescale
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.cap_decisions import CapDecision
-from backend.runtime.measure.measures import CheckpointRecord, Persisted, SubtaskCheckpoint
+from backend.runtime.measure.measures import MeasuredCheckpoint, Persisted, SubtaskCheckpoint
 from backend.runtime.measure.summaries import vertex_summary
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.task.restarts import Initialization, Restart
 
 
-def checkpoint(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -> Object:
-    """``/jobs/:id/checkpoints/:cid/measurements``."""
+def checkpoint(record: MeasuredCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Object:
+    """Return the JSON of ``/jobs/:id/checkpoints/:cid/measurements``."""
     vertices: dict[str, Json] = {}
     for index, spec in enumerate(graph.vertices):
         acks = [record.acks.get((index, n)) for n in range(spec.parallelism)]
@@ -36,18 +38,20 @@ def checkpoint(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -
         "type": record.barrier.snapshot_type.value,
         "barrier": record.barrier.alignment.value,
         "is_consistent_for_queries": record.is_consistent_for_queries,
+        "trigger_messages": record.trigger_count,
+        "concurrent_writes_max": record.concurrent_writes_max,
         "critical_path": _critical_path(record, graph, ids),
         "vertices": vertices,
     }
 
 
 def restarts(every: Sequence[Restart], graph: Graph, ids: Mapping[str, str]) -> list[Json]:
-    """``/jobs/:id/restarts``, newest first; instants are microseconds since the job began."""
+    """Return the JSON of ``/jobs/:id/restarts``, newest first. Instants are microseconds since the job began."""
     return [_restart(one, graph, ids) for one in reversed(every)]
 
 
 def rescales(every: Sequence[Rescale], ids: Mapping[str, str]) -> list[Json]:
-    """``/jobs/:id/rescales``, newest first; instants are microseconds since the job began."""
+    """Return the JSON of ``/jobs/:id/rescales``, newest first. Instants are microseconds since the job began."""
     return [_rescale(one, ids) for one in reversed(every)]
 
 
@@ -65,7 +69,8 @@ def _rescale(rescale: Rescale, ids: Mapping[str, str]) -> Object:
         "vertices": [
             {"vertex": ids[v], "name": v, "before": rescale.before[v], "after": parallelism}
             for v, parallelism in sorted(rescale.parallelism.items())
-            # A job file may name an unknown vertex; the rescale was then refused.
+            # A job file may request a rescale of an unknown vertex. Such a rescale was refused, and the vertex is
+            # left out here.
             if v in rescale.before
         ],
     }
@@ -85,7 +90,7 @@ def _subtask(m: SubtaskCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Obje
     }
 
 
-def _critical_path(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -> Object | None:
+def _critical_path(record: MeasuredCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Object | None:
     path = record.critical_path
     if path is None:
         return None
@@ -121,7 +126,8 @@ def _restart(restart: Restart, graph: Graph, ids: Mapping[str, str]) -> Object:
         "failed_at_us": restart.failed_at_us,
         "cause": restart.cause,
         "restored_id": restart.restored_id,
-        # The runtime detects a failure in the same event.
+        # The runtime detects a failure in the same event in which the failure happens, so the detection takes no
+        # time.
         "detection_us": 0,
         "restart_us": restart.restart_us,
         **restart.costs,

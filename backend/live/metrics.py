@@ -1,8 +1,9 @@
-"""Metrics of the live runtime with the names, units and formats of Flink 1.20. Pure.
+"""Builds the JSON of metrics of the live runtime, with the names, units and formats of Flink 1.20.
 
-A vertex offers the metrics that the runtime measures, a subset of Flink's. The values of one subtask are strings,
-aggregates over subtasks are numbers. A name that no subtask has makes the aggregated answer empty, and a value that is
-not a number is left out, as in the recordings (flink-baseline.md, "Metrics endpoints").
+A vertex has the metrics that the runtime measures, which are a subset of Flink's. As in Flink, values of one subtask
+are strings, and aggregates over subtasks are numbers. If a request for aggregates names a metric that no subtask has,
+the response is empty. An aggregate that is not a number is left out (flink-baseline.md, "Metrics endpoints"). The
+functions have no side effects.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from backend.live.wire import Json, Object, quantile
 
 Value = int | float | bool
 _AGGREGATES = ("min", "max", "avg", "sum", "skew")
-# Flink limits the skew to this (seen: 100.0 for values of which half are zero).
+# Flink reports no higher skew. A real cluster reported 100.0 for a set of values of which half are zero.
 _SKEW_MAX = 100.0
 
 _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
@@ -37,7 +38,7 @@ _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
     "numBytesIn": lambda s: s.bytes_in,
     "numBytesOut": lambda s: s.bytes_out,
     "mailboxQueueSize": lambda s: s.mailbox_size,
-    # Whole milliseconds in nanoseconds.
+    # The value has the resolution of whole milliseconds, although its unit is nanoseconds.
     "checkpointStartDelayNanos": lambda s: s.start_delay_gauge_us // 1000 * 1_000_000,
 }
 _QUANTILES = {"median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
@@ -69,7 +70,7 @@ _RATES: Mapping[str, Callable[[SubtaskView], Value]] = {
     "mailboxLatencyMs_stddev": _wait_ms(pstdev),
     **{f"mailboxLatencyMs_{name}": _wait_ms(_quantile(q)) for name, q in _QUANTILES.items()},
 }
-# Flink counts local buffers and buffers from the network separately.
+# Flink counts buffers from local channels and buffers from the network separately.
 _BUFFERS_IN: Mapping[str, Callable[[SubtaskView], Value]] = {
     "numBuffersInLocal": lambda s: s.buffers_in - s.buffers_in_remote,
     "numBuffersInLocalPerSecond": _rate(lambda r: r.buffers_in - r.buffers_in_remote),
@@ -86,7 +87,7 @@ _IN_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
     "inputQueueLength": lambda s: s.in_queue_buffers,
     "inputQueueSize": lambda s: s.in_queue_bytes,
 }
-# For each gate if buffer debloating is on, as Flink's SingleInputGateFactory registers them.
+# These metrics exist for each gate if buffer debloating is on, as Flink's SingleInputGateFactory registers them.
 _GATE: Mapping[str, Callable[[GateView], Value]] = {
     "debloatedBufferSize": lambda g: g.debloated_buffer_bytes,
     "estimatedTimeToConsumeBuffersMs": lambda g: g.time_to_consume_ms,
@@ -102,7 +103,7 @@ def _named() -> tuple[Mapping[str, Callable[[SubtaskView], Value]], Mapping[str,
     everywhere = {**_GAUGES, **_RATES}
     for names, side in ((_IN_BUFFERS, "Input"), (_OUT_BUFFERS, "Output")):
         for name, value in names.items():
-            # 1.20 has both names, and 2.x only the second.
+            # Flink 1.20 has both names. Flink 2.x has only the second one.
             everywhere[f"buffers.{name}"] = value
             everywhere[f"Shuffle.Netty.{side}.Buffers.{name}"] = value
     for name, value in _BUFFERS_IN.items():
@@ -115,7 +116,10 @@ _SOURCE_METRICS, _METRICS = _named()
 
 
 def vertex_metrics(vertex: VertexView, get: Sequence[str] | None) -> list[Json]:
-    """``/vertices/:vid/metrics``: metrics of each subtask as ``<subtask>.<name>``; without ``get``, their names."""
+    """Return the JSON of ``/vertices/:vid/metrics``: single metrics of subtasks, with ids ``<subtask>.<name>``.
+
+    Without ``get``, return only the ids of all metrics.
+    """
     metrics = _of(vertex)
     if get is None:
         return [{"id": f"{n}.{name}"} for n in range(len(vertex.subtasks)) for name in metrics]
@@ -128,7 +132,10 @@ def vertex_metrics(vertex: VertexView, get: Sequence[str] | None) -> list[Json]:
 
 
 def aggregated_metrics(vertex: VertexView, get: Sequence[str] | None, aggregates: Sequence[str]) -> list[Json]:
-    """``/vertices/:vid/subtasks/metrics``: aggregates over the subtasks; without ``get``, their names."""
+    """Return the JSON of ``/vertices/:vid/subtasks/metrics``: aggregates of metrics over the subtasks.
+
+    Without ``get``, return only the names of all metrics.
+    """
     metrics = _of(vertex)
     if get is None:
         return [{"id": name} for name in metrics]
@@ -145,7 +152,7 @@ def aggregated_metrics(vertex: VertexView, get: Sequence[str] | None, aggregates
 
 
 def job_metrics(view: JobView, get: Sequence[str] | None) -> list[Json]:
-    """``/jobs/:id/metrics``; without ``get``, the names. Unknown names are left out."""
+    """Return the JSON of ``/jobs/:id/metrics``. Without ``get``, return only the names. Unknown names are left out."""
     values = _job_values(view)
     if get is None:
         return [{"id": name} for name in values]

@@ -1,8 +1,8 @@
-"""Requests to a job of the live runtime: a checkpoint now, and another parallelism. Pure.
+"""The JSON of two requests to a job of the live runtime: trigger a checkpoint, and change the parallelism.
 
-Both have Flink's form: ``POST /jobs/:id/checkpoints`` and ``GET, PUT /jobs/:id/resource-requirements``. The runtime has
-a slot for every subtask, so a job always gets the upper bound. It writes every checkpoint in full, so an incremental
-one is refused.
+Both have Flink's format: ``POST /jobs/:id/checkpoints`` and ``GET, PUT /jobs/:id/resource-requirements``. The runtime
+has a slot for every subtask, so a job always gets the upper bound of its parallelism. The runtime writes every
+checkpoint in full, so a request for an incremental checkpoint is refused. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backend.live.wire import Object
 
 
 class CheckpointType(StrEnum):
-    """The types of checkpoints that Flink's REST knows."""
+    """The checkpoint types that Flink's REST accepts."""
 
     CONFIGURED = "CONFIGURED"
     FULL = "FULL"
@@ -27,7 +27,7 @@ class CheckpointType(StrEnum):
 
 
 class RescaleSource(StrEnum):
-    """What a job with another parallelism continues from."""
+    """What a job is restored from when its parallelism changes."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
@@ -39,11 +39,10 @@ _EXAMPLE = '{"<vertex id>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}}
 
 
 def wanted_checkpoint(body: bytes) -> str | None:
-    """Read the body of a checkpoint request; returns the caller's id, or None.
+    """Parse the body of a checkpoint request. Return the id that the caller chose for the request, or None.
 
     Raises:
         InvalidInputError: the body is not a JSON object, or requests something that the runtime does not support.
-
     """
     fields, problems = read_object(body, ("checkpointType", "triggerId"), '{"checkpointType": "CONFIGURED"}')
     kind = fields.get("checkpointType")
@@ -56,7 +55,10 @@ def wanted_checkpoint(body: bytes) -> str | None:
 
 
 def checkpoint_status(asked: RequestedCheckpointView) -> Object:
-    """``/jobs/:id/checkpoints/:triggerid``: Flink's fields, and the time from the request to the end."""
+    """Return the JSON of ``/jobs/:id/checkpoints/:triggerid``.
+
+    It has Flink's fields, and the time from the request to the end of the checkpoint.
+    """
     if asked.ended_at_us is None:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
     operation: Object = {"checkpointId": asked.checkpoint_id}
@@ -67,26 +69,28 @@ def checkpoint_status(asked: RequestedCheckpointView) -> Object:
 
 
 def resource_requirements(view: JobView) -> Object:
-    """``GET /jobs/:id/resource-requirements``: the parallelism of each vertex."""
+    """Return the JSON of ``GET /jobs/:id/resource-requirements``: the parallelism of each vertex."""
     return {v.id: {"parallelism": {"lowerBound": 1, "upperBound": v.parallelism}} for v in view.vertices}
 
 
 @dataclass(frozen=True, slots=True)
 class WantedRescale:
-    """The new parallelism of each vertex that changes, by vertex id. ``from_savepoint``: take a savepoint first."""
+    """The new parallelism of each vertex that changes, by vertex id.
+
+    If ``from_savepoint`` is set, the job takes a savepoint first and is restored from it.
+    """
 
     parallelism: Mapping[str, int]
     from_savepoint: bool
 
 
 def wanted_rescale(body: bytes, view: JobView, source: str | None) -> WantedRescale:
-    """Read ``PUT /jobs/:id/resource-requirements``, which must name every vertex, as at Flink.
+    """Parse the body of ``PUT /jobs/:id/resource-requirements``. As in Flink, it must name every vertex.
 
-    ``source`` is the query's ``from``: ``checkpoint``, the default, or ``savepoint``.
+    ``source`` is the value of ``from`` in the query: ``checkpoint``, which is the default, or ``savepoint``.
 
     Raises:
-        InvalidInputError: the request is invalid; the problems are listed by vertex.
-
+        InvalidInputError: the request is invalid. The problems are listed by vertex.
     """
     fields, problems = read_object(body, None, _EXAMPLE)
     vertices = {v.id: v for v in view.vertices}
@@ -113,7 +117,7 @@ def wanted_rescale(body: bytes, view: JobView, source: str | None) -> WantedResc
 
 
 def _upper_bound(vertex: VertexView, requirement: object, problems: list[FieldProblem]) -> int | None:
-    """The requested parallelism of a vertex; None if a problem was added."""
+    """Return the requested parallelism of a vertex. If it is invalid, add a problem to ``problems`` and return None."""
     where = f"{vertex.id} ({vertex.name})"
     bounds = requirement.get("parallelism") if isinstance(requirement, dict) else None
     if not isinstance(bounds, dict) or set(bounds) != set(_BOUNDS):

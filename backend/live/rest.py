@@ -1,18 +1,18 @@
-"""The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths and answers, and some paths of its own.
+"""The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths and JSON, and some additional paths.
 
-The driver has the jobs; ``job_json``, ``checkpoint_json`` and ``metrics`` build the answers. Errors have Flink's form
-``{"errors": [...]}``, without stack traces. Its own paths:
+The driver runs the jobs. ``job_json``, ``checkpoint_json`` and ``metrics`` build the JSON. Errors have Flink's format
+``{"errors": [...]}``, without stack traces. These paths do not exist in Flink:
 
-* GET  ``/jobs/:id/checkpoints/:cid/barriers``       each barrier on each channel, which Flink does not report
-* GET  ``/jobs/:id/checkpoints/:cid/measurements``   quantiles, and values of each subtask (``measure_json``)
+* GET  ``/jobs/:id/checkpoints/:cid/barriers``       the events of each barrier on each channel
+* GET  ``/jobs/:id/checkpoints/:cid/measurements``   more measurements of each subtask (``measure_json``)
 * GET  ``/jobs/:id/restarts``                        the cost of each restart
 * GET  ``/jobs/:id/rescales``                        the outcome of each change of parallelism
 * GET, PATCH ``/jobs/:id/settings``                  the settings that can change while the job runs
 
-Requests that change a job: new settings and, as at Flink, a checkpoint, a savepoint, a stop with a savepoint, and
-another parallelism (``PUT /jobs/:id/resource-requirements``).
+Requests can change the settings of a job. As in Flink, they can also trigger a checkpoint or a savepoint, stop a job
+with a savepoint, and change its parallelism (``PUT /jobs/:id/resource-requirements``).
 
-A foreign ``Host`` or ``Origin`` is refused (DNS rebinding, cross-site requests).
+A request with a foreign ``Host`` or ``Origin`` header is refused, to prevent DNS rebinding and cross-site requests.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from backend.access.authority import malformed_header, without_port
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import DomainError, FieldProblem, InvalidInputError, UnknownEntityError
 from backend.live import checkpoint_json, job_json, metrics, request_json, savepoint_json
@@ -44,7 +45,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_runtime_app(driver: RuntimeDriver, *, version: str, hosts: frozenset[str] = frozenset()) -> Starlette:
-    """The ASGI app. Its owner also runs ``driver.run()``. ``hosts``: accepted names in addition to loopback's."""
+    """Return the ASGI app. The caller must also run ``driver.run()``.
+
+    ``hosts`` are the host names that requests may use, in addition to the names of loopback.
+    """
     rest = _Rest(driver, version)
     app = Starlette(
         routes=[Mount(PREFIX, routes=rest.routes())],
@@ -55,7 +59,7 @@ def create_runtime_app(driver: RuntimeDriver, *, version: str, hosts: frozenset[
 
 
 class SameSite:
-    """ASGI middleware that refuses requests for another host name or from a page of another site."""
+    """ASGI middleware that refuses requests to another host name, and requests from a page of another site."""
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
         self._app = app
@@ -64,23 +68,26 @@ class SameSite:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
+            if name := malformed_header(headers):
+                await _errors(400, f"the header {name} is missing, repeated or malformed")(scope, receive, send)
+                return
             origin = headers.get("origin")
-            names = [headers.get("host", ""), *([] if origin is None else [origin.partition("://")[2]])]
-            if any(_without_port(name) not in self._hosts for name in names):
+            names = [headers["host"], *([] if origin is None else [origin.partition("://")[2]])]
+            if any(without_port(name) not in self._hosts for name in names):
                 await _errors(403, "this name or origin is not allowed here")(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
 class _Rest:
-    """The handlers. Each finds the objects in its path and passes them to a pure builder."""
+    """The request handlers. Each finds the objects that its path names, and calls a function that builds their JSON."""
 
     def __init__(self, driver: RuntimeDriver, version: str) -> None:
         self._driver = driver
         self._version = version
 
     def routes(self) -> list[Route]:
-        """Every path below the prefix."""
+        """Return the routes of every path under the prefix."""
         job, vertex, checkpoint = "/jobs/{job}", "/jobs/{job}/vertices/{vertex}", "/jobs/{job}/checkpoints"
         detail = checkpoint + "/details/{checkpoint}"
         return [
@@ -106,7 +113,7 @@ class _Rest:
             Route(detail + "/subtasks/{vertex}", self.checkpoint_subtasks),
             Route(checkpoint + "/{checkpoint}/barriers", self.barriers),
             Route(checkpoint + "/{checkpoint}/measurements", self.measurements),
-            # After the paths that it would match too.
+            # This route must be after the other paths under /checkpoints, because it matches some of them too.
             Route(checkpoint + "/{trigger}", self.requested_checkpoint),
             Route(job + "/restarts", self.restarts),
             Route(job + "/rescales", self.rescales),
@@ -129,38 +136,38 @@ class _Rest:
         return handle
 
     async def job_metrics(self, request: Request) -> Response:
-        """``/jobs/:id/metrics``."""
+        """Handle ``/jobs/:id/metrics``."""
         return _json(metrics.job_metrics(self._job(request), _listed(request, "get")))
 
     async def vertex(self, request: Request) -> Response:
-        """``/jobs/:id/vertices/:vid``."""
+        """Handle ``/jobs/:id/vertices/:vid``."""
         return _json(job_json.vertex(*self._vertex(request), _TASK_MANAGER))
 
     async def backpressure(self, request: Request) -> Response:
-        """``/jobs/:id/vertices/:vid/backpressure``."""
+        """Handle ``/jobs/:id/vertices/:vid/backpressure``."""
         return _json(job_json.backpressure(*self._vertex(request)))
 
     async def vertex_metrics(self, request: Request) -> Response:
-        """``/jobs/:id/vertices/:vid/metrics``."""
+        """Handle ``/jobs/:id/vertices/:vid/metrics``."""
         return _json(metrics.vertex_metrics(self._vertex(request)[1], _listed(request, "get")))
 
     async def aggregated_metrics(self, request: Request) -> Response:
-        """``/jobs/:id/vertices/:vid/subtasks/metrics``."""
+        """Handle ``/jobs/:id/vertices/:vid/subtasks/metrics``."""
         aggregates = _listed(request, "agg") or []
         return _json(metrics.aggregated_metrics(self._vertex(request)[1], _listed(request, "get"), aggregates))
 
     async def checkpoint_details(self, request: Request) -> Response:
-        """``/jobs/:id/checkpoints/details/:cid``."""
+        """Handle ``/jobs/:id/checkpoints/details/:cid``."""
         return _json(checkpoint_json.checkpoint_details(*self._checkpoint(request)))
 
     async def checkpoint_subtasks(self, request: Request) -> Response:
-        """``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
+        """Handle ``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
         job, checkpoint = self._checkpoint(request)
         _, vertex = self._vertex(request)
         return _json(checkpoint_json.checkpoint_subtasks(job, checkpoint, vertex.id))
 
     async def barriers(self, request: Request) -> Response:
-        """``/jobs/:id/checkpoints/:cid/barriers``."""
+        """Handle ``/jobs/:id/checkpoints/:cid/barriers``."""
         job, number = self._job(request), _number(request)
         events = self._driver.job(job.id).engine.barriers(number)
         if events is None:
@@ -168,7 +175,7 @@ class _Rest:
         return _json([_barrier(event) for event in events])
 
     async def measurements(self, request: Request) -> Response:
-        """``/jobs/:id/checkpoints/:cid/measurements``."""
+        """Handle ``/jobs/:id/checkpoints/:cid/measurements``."""
         job, number = self._job(request), _number(request)
         found = self._driver.job(job.id).engine.measurements(number)
         if found is None:
@@ -176,15 +183,15 @@ class _Rest:
         return _json(found)
 
     async def restarts(self, request: Request) -> Response:
-        """``/jobs/:id/restarts``."""
+        """Handle ``/jobs/:id/restarts``."""
         return _json(self._driver.job(self._job(request).id).engine.restarts())
 
     async def rescales(self, request: Request) -> Response:
-        """``/jobs/:id/rescales``."""
+        """Handle ``/jobs/:id/rescales``."""
         return _json(self._driver.job(self._job(request).id).engine.rescales())
 
     async def resource_requirements(self, request: Request) -> Response:
-        """``/jobs/:id/resource-requirements``: GET or PUT the parallelism of every vertex."""
+        """Handle ``/jobs/:id/resource-requirements``: GET returns the parallelism of every vertex, PUT changes it."""
         job = self._job(request)
         if request.method != "PUT":
             return _json(request_json.resource_requirements(job))
@@ -194,33 +201,39 @@ class _Rest:
         return _json({})
 
     async def trigger_checkpoint(self, request: Request) -> Response:
-        """POST ``/jobs/:id/checkpoints``: request a checkpoint."""
+        """Handle POST ``/jobs/:id/checkpoints``: request a checkpoint."""
         job = self._job(request)
         trigger_id = request_json.wanted_checkpoint(await _body(request))
         return _json({"request-id": self._driver.trigger_checkpoint(job.id, trigger_id)}, 202)
 
     async def requested_checkpoint(self, request: Request) -> Response:
-        """``/jobs/:id/checkpoints/:triggerid``: the state of a requested checkpoint."""
+        """Handle ``/jobs/:id/checkpoints/:triggerid``: return the state of a requested checkpoint."""
         job = self._job(request)
         asked = self._driver.requested_checkpoint(job.id, _hexadecimal(request, "trigger"))
         return _json(request_json.checkpoint_status(asked))
 
     async def settings(self, request: Request) -> Response:
-        """``/jobs/:id/settings``: GET the settings that can change now; PATCH changes all given settings, or none."""
+        """Handle ``/jobs/:id/settings``: GET returns the settings that can change now, PATCH changes them.
+
+        If one of the settings in a PATCH is invalid, none is changed.
+        """
         job = self._job(request)
         if request.method == "PATCH":
             return _json(dict(self._driver.change_settings(job.id, await _changes(request))))
         return _json(dict(self._driver.job(job.id).engine.settings()))
 
     async def trigger_savepoint(self, request: Request) -> Response:
-        """POST ``/jobs/:id/savepoints``: request a savepoint."""
+        """Handle POST ``/jobs/:id/savepoints``: request a savepoint."""
         job = self._job(request)
         wanted = savepoint_json.wanted(await _body(request))
         trigger_id = self._driver.trigger_savepoint(job.id, wanted.form, wanted.trigger_id)
         return _json({"request-id": trigger_id}, 202)
 
     async def stop(self, request: Request) -> Response:
-        """POST ``/jobs/:id/stop``: stop with a savepoint; ``/savepoints/:triggerid`` has its state."""
+        """Handle POST ``/jobs/:id/stop``: stop the job with a savepoint.
+
+        ``/savepoints/:triggerid`` returns the state of this savepoint.
+        """
         job = self._job(request)
         wanted = savepoint_json.wanted_stop(await _body(request))
         asked = wanted.savepoint
@@ -228,7 +241,7 @@ class _Rest:
         return _json({"request-id": trigger_id}, 202)
 
     async def savepoint(self, request: Request) -> Response:
-        """``/jobs/:id/savepoints/:triggerid``: the state of a requested savepoint."""
+        """Handle ``/jobs/:id/savepoints/:triggerid``: return the state of a requested savepoint."""
         job = self._job(request)
         return _json(savepoint_json.status(self._driver.savepoint(job.id, _hexadecimal(request, "trigger"))))
 
@@ -293,11 +306,6 @@ def _number(request: Request) -> int:
 def _listed(request: Request, name: str) -> list[str] | None:
     text = request.query_params.get(name)
     return None if text is None else [part for part in text.split(",") if part]
-
-
-def _without_port(host: str) -> str:
-    name, sign, port = host.rpartition(":")
-    return name if sign and port.isdecimal() else host
 
 
 def _barrier(event: BarrierEvent) -> Object:

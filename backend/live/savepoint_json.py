@@ -1,7 +1,8 @@
-"""Savepoints of the live runtime in Flink's form: the bodies of requests, and the state of a savepoint. Pure.
+"""Parses savepoint requests of the live runtime, and builds the JSON of a savepoint's state, in Flink's format.
 
-The runtime keeps savepoints in memory, so a target directory is refused. To cancel with a savepoint is not supported
-and is refused too. A failure has no stack trace.
+The runtime keeps savepoints in memory, so a request that names a target directory is refused. A savepoint request
+that also cancels the job is refused too. The JSON of a failure has no stack trace. The functions have no side
+effects.
 """
 
 from __future__ import annotations
@@ -22,18 +23,17 @@ FAILURE = "org.apache.flink.runtime.checkpoint.CheckpointException"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The body of a savepoint request. With ``trigger_id``, a repeated request triggers only once."""
+    """A savepoint request. A request repeated with the same ``trigger_id`` triggers only once."""
 
     form: str
     trigger_id: str | None
 
 
 def wanted(body: bytes) -> Wanted:
-    """Read the body of a savepoint request. An empty body requests a canonical savepoint.
+    """Parse the body of a savepoint request. An empty body requests a canonical savepoint.
 
     Raises:
         InvalidInputError: the body is not a JSON object, or requests something that the runtime does not support.
-
     """
     fields, problems = read_object(body, _FIELDS, _EXAMPLE)
     if fields.get("cancel-job") not in (None, False):
@@ -52,18 +52,17 @@ def _wanted(fields: dict[str, object], problems: list[FieldProblem], directory: 
 
 @dataclass(frozen=True, slots=True)
 class WantedStop:
-    """The body of a request to stop with a savepoint."""
+    """A request to stop a job with a savepoint."""
 
     savepoint: Wanted
     drains: bool
 
 
 def wanted_stop(body: bytes) -> WantedStop:
-    """Read the body of ``/jobs/:id/stop``. An empty body stops without draining.
+    """Parse the body of ``/jobs/:id/stop``. An empty body stops the job without draining it.
 
     Raises:
         InvalidInputError: the body is not a JSON object, or requests something that the runtime does not support.
-
     """
     fields, problems = read_object(body, _STOP_FIELDS, _EXAMPLE)
     drains = fields.get("drain")
@@ -73,7 +72,10 @@ def wanted_stop(body: bytes) -> WantedStop:
 
 
 def status(savepoint: SavepointView) -> Object:
-    """``/jobs/:id/savepoints/:triggerid``: Flink's fields, and the time from the request to the end (SV-4)."""
+    """Return the JSON of ``/jobs/:id/savepoints/:triggerid``.
+
+    It has Flink's fields, and the time from the request to the end of the savepoint (SV-4).
+    """
     if savepoint.ended_at_us is None:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
     operation: Object = {"location": savepoint.location}

@@ -1,4 +1,4 @@
-"""The values of one job that the live runtime's REST shows: frozen, times in virtual microseconds.
+"""The values of one job that the live runtime's REST shows, as immutable objects. Times are virtual microseconds.
 
 ``engine`` builds a view from the runtime's own values. ``job_json``, ``checkpoint_json`` and ``metrics`` translate a
 view into Flink's JSON. None means *not known*, never zero.
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class CheckpointState(StrEnum):
-    """Flink's words for the state of a checkpoint."""
+class FlinkCheckpointState(StrEnum):
+    """The state of a checkpoint, in Flink's words."""
 
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
 
 
-class JobState(StrEnum):
-    """Flink's words for the state of a job, in Flink's order."""
+class FlinkJobState(StrEnum):
+    """The state of a job, in Flink's words and in Flink's order."""
 
     FAILED = "FAILED"
     CANCELLING = "CANCELLING"
@@ -36,7 +36,7 @@ class JobState(StrEnum):
 
 
 class TaskState(StrEnum):
-    """Flink's words for the state of a subtask, in Flink's order."""
+    """The state of a subtask, in Flink's words and in Flink's order."""
 
     CANCELED = "CANCELED"
     FAILED = "FAILED"
@@ -51,8 +51,8 @@ class TaskState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
-    """One subtask's acknowledgement of one checkpoint; ``at_us`` is its arrival at the coordinator."""
+class AckView:
+    """One subtask's acknowledgement of one checkpoint. ``at_us`` is the time at which the coordinator received it."""
 
     at_us: int
     start_delay_us: int
@@ -67,13 +67,17 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointView:
-    """One checkpoint. ``acks`` has one entry for each subtask by vertex, in topological order; None is pending."""
+    """One checkpoint or savepoint.
+
+    ``acks`` maps each vertex id, in topological order, to one entry for each subtask. An entry is None if the subtask
+    has not acknowledged.
+    """
 
     id: int
-    state: CheckpointState
+    state: FlinkCheckpointState
     is_unaligned: bool
     triggered_at_us: int
-    acks: Mapping[str, tuple[Ack | None, ...]]
+    acks: Mapping[str, tuple[AckView | None, ...]]
     failed_at_us: int | None = None
     failure_message: str | None = None
     external_path: str | None = None
@@ -81,17 +85,17 @@ class CheckpointView:
     savepoint_format: str | None = None
     """The requested format of a savepoint; None for a checkpoint."""
     is_synchronous: bool = False
-    """Whether the job stops after it."""
+    """Whether the job stops after this savepoint."""
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether it is a savepoint."""
+        """Whether this is a savepoint."""
         return self.savepoint_format is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointView:
-    """A requested savepoint: in progress if ``ended_at_us`` is None, complete if it has a location."""
+    """A requested savepoint. It is in progress if ``ended_at_us`` is None, and complete if it has a location."""
 
     requested_at_us: int
     ended_at_us: int | None
@@ -101,7 +105,10 @@ class SavepointView:
 
 @dataclass(frozen=True, slots=True)
 class RequestedCheckpointView:
-    """A requested checkpoint: in progress if ``ended_at_us`` is None, complete if it ended without a message."""
+    """A requested checkpoint.
+
+    It is in progress if ``ended_at_us`` is None, and complete if it has ended without a failure message.
+    """
 
     requested_at_us: int
     ended_at_us: int | None
@@ -111,7 +118,7 @@ class RequestedCheckpointView:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The coordinator's counters since the start of the job."""
+    """The coordinator's counters of checkpoints since the start of the job."""
 
     restored: int
     total: int
@@ -122,7 +129,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class CompletedFigures:
-    """One completed checkpoint in the summary: milliseconds and bytes."""
+    """The values of one completed checkpoint from which the summary is computed."""
 
     end_to_end_ms: int
     checkpointed_bytes: int
@@ -133,7 +140,7 @@ class CompletedFigures:
 
 @dataclass(frozen=True, slots=True)
 class GateView:
-    """Buffer debloating at one input gate: the size of a buffer, and the time to consume the buffers."""
+    """Buffer debloating at one input gate: the current buffer size, and the estimated time to consume the buffers."""
 
     debloated_buffer_bytes: int
     time_to_consume_ms: int
@@ -141,7 +148,7 @@ class GateView:
 
 @dataclass(frozen=True, slots=True)
 class RatesView:
-    """Rates of a subtask per second, over the engine's window."""
+    """Rates of a subtask per second, averaged over the engine's window."""
 
     records_in: float
     records_out: float
@@ -156,7 +163,11 @@ class RatesView:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskView:
-    """One subtask now. Totals are since its attempt began; ``*_ms_per_s`` are shares of the engine's window."""
+    """The current values of one subtask.
+
+    Counts are totals since the subtask's attempt began. ``*_ms_per_s`` are milliseconds per second, averaged over the
+    engine's window.
+    """
 
     status: TaskState
     attempt: int
@@ -167,7 +178,7 @@ class SubtaskView:
     bytes_in: int
     bytes_out: int
     busy_us: int | None
-    """None if it is not measured: a legacy source emits outside the mailbox (SRC-2)."""
+    """None if the busy time is not measured: a legacy source emits records outside the mailbox (SRC-2)."""
     idle_us: int
     backpressured_us: int
     busy_ms_per_s: int | None
@@ -175,7 +186,10 @@ class SubtaskView:
     soft_backpressured_ms_per_s: int
     hard_backpressured_ms_per_s: int
     longest_soft_us: int
-    """The longest period in the last five sampled seconds. The same holds for the next field."""
+    """The longest period of soft backpressure in the last five sampled seconds.
+
+    The next field is the longest period of hard backpressure.
+    """
     longest_hard_us: int
     out_pool_usage_ratio: float
     in_exclusive_usage_ratio: float
@@ -189,18 +203,18 @@ class SubtaskView:
     mailbox_size: int
     rates: RatesView | None = None
     mail_waits_us: tuple[int, ...] = ()
-    """Waiting times of the last mails, sorted."""
+    """Times for which the last mails waited in the mailbox, sorted from the shortest to the longest."""
     buffers_in: int = 0
     buffers_out: int = 0
     fired_timers: int = 0
     buffers_in_remote: int = 0
     gates: tuple[GateView, ...] = ()
-    """By input edge; empty if buffer debloating is off."""
+    """One entry for each input edge; empty if buffer debloating is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputView:
-    """One input edge of a vertex, with Flink's upper-case name of its partitioner."""
+    """One input edge of a vertex. ``ship_strategy`` is Flink's upper-case name of the partitioner."""
 
     source_id: str
     ship_strategy: str
@@ -220,7 +234,7 @@ class VertexView:
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """The current checkpoint settings, with the meanings of Flink's ``/checkpoints/config``."""
+    """The current checkpoint settings, with the meanings that they have in Flink's ``/checkpoints/config``."""
 
     is_exactly_once: bool
     interval_ms: int
@@ -245,11 +259,11 @@ class ExceptionView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job now. ``origin_epoch_ms`` is the instant of virtual time 0."""
+    """The state of one job now. ``origin_epoch_ms`` is the instant of virtual time 0, in ms since the epoch."""
 
     id: str
     name: str
-    state: JobState
+    state: FlinkJobState
     origin_epoch_ms: int
     now_us: int
     ended_at_us: int | None
@@ -258,7 +272,7 @@ class JobView:
     config: ConfigView
     counts: Counts
     history: tuple[CheckpointView, ...]
-    """Newest first."""
+    """The checkpoints in the history, newest first."""
     latest_completed: CheckpointView | None
     latest_failed: CheckpointView | None
     latest_savepoint: CheckpointView | None
@@ -270,13 +284,13 @@ class JobView:
     lag_ms: int
 
     def epoch_ms(self, at_us: int) -> int:
-        """The instant of a virtual time, in whole ms since the epoch."""
+        """Convert a virtual time into whole milliseconds since the epoch."""
         return self.origin_epoch_ms + at_us // 1000
 
     def vertex(self, vertex_id: str) -> VertexView | None:
-        """The vertex of that id, or None."""
+        """Return the vertex with this id, or None."""
         return next((v for v in self.vertices if v.id == vertex_id), None)
 
     def checkpoint(self, checkpoint_id: int) -> CheckpointView | None:
-        """The checkpoint of that id, or None if the history does not have it."""
+        """Return the checkpoint with this id, or None if it is not in the history."""
         return next((c for c in self.history if c.id == checkpoint_id), None)

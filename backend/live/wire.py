@@ -1,4 +1,4 @@
-"""The JSON types of the live runtime's REST, and quantiles as Flink computes them. Pure."""
+"""The JSON types of the live runtime's REST, and quantiles as Flink computes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Object: TypeAlias = dict[str, Json]
 
 
 def quantile(row: Sequence[int], q: float) -> float:
-    """The q-quantile of a sorted row, interpolated at position (n + 1) q, as in Flink's histogram."""
+    """Return the q-quantile of a sorted row. As in Flink's histogram, it is interpolated at position (n + 1) q."""
     position = q * (len(row) + 1)
     if position < 1:
         return float(row[0])

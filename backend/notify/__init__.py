@@ -1,1 +1,1 @@
-"""Floor 3: sends message bodies to receivers over HTTP, with limits on time and size."""
+"""Sends alert messages to receivers over HTTP, with limits on time and size. Import layer 3 (see README)."""

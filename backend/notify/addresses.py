@@ -1,8 +1,8 @@
-"""The addresses of receivers. Only scheme, host and port are shown; a reference is shown completely.
+"""Decides which parts of a receiver's address are shown. Many webhooks have a secret in the path or the query.
 
-Many webhooks have a secret in the path or the query. Such an address is not stored: a reference (``env:NAME``,
-``file:NAME``) names it, like a credential. Only the form of a path shows that it is secret, so a stored path is never
-shown.
+A secret address is not stored. Instead a reference to it is stored (``env:NAME``, ``file:NAME``), as for a
+credential. Whether a path is secret can only be guessed from its form. Therefore the path of a stored address is
+never shown, only its scheme, host and port. A reference is shown completely.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _HIDDEN_MIN: Final = 6
 
 
 def is_reference(text: str) -> bool:
-    """Whether ``text`` is a reference to an address, and not an address."""
+    """Return whether ``text`` is a reference to an address, and not an address."""
     return _REFERENCE.match(text) is not None
 
 
 def shown_url(url: str) -> str:
-    """The address without its secrets: the path is ``/…``. A reference is returned unchanged."""
+    """Return an address without its secrets: the path and query become ``/…``. A reference is returned unchanged."""
     if is_reference(url):
         return url
     parts = urlsplit(url)
@@ -35,13 +35,13 @@ def shown_url(url: str) -> str:
 
 
 def holds_secret(url: str) -> bool:
-    """Whether a part of the path looks generated: a token, a key, a UUID."""
+    """Return whether a part of the path looks generated, such as a token, a key or a UUID."""
     path = unquote(urlsplit(url).path)
     return _UUID.search(path) is not None or any(_is_drawn(word) for word in _WORDS.split(path))
 
 
 def host_of_secret(url: str | None) -> str | None:
-    """The host of an address, whose path and query may be secret; None if it is not an http(s) address."""
+    """Return the host of an address whose path and query may be secret, or None if it is no valid http(s) address."""
     try:
         parts = urlsplit(url or "")
         has_user = parts.username is not None or parts.password is not None
@@ -52,7 +52,7 @@ def host_of_secret(url: str | None) -> str | None:
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """The parts of the address to remove from any text that could repeat it, longest first."""
+    """Return the parts of an address that must be removed from any text that could repeat it, longest first."""
     parts = urlsplit(url)
     path = parts.path.lstrip("/")
     found = {path, parts.query, f"{path}?{parts.query}", *path.split("/"), *re.split("[&=]", parts.query)}

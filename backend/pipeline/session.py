@@ -1,55 +1,76 @@
-"""The only module that builds a Spark session. A process has one, which stops at the end of the ``with`` block.
+"""Builds the pipeline's Spark session. No other module builds one.
 
-The session opens no ports to other machines and serves no web page. The database's URL contains a password, so it is
-not an option of a reader, because plans, logs and errors show options. It is passed in an unnamed file, which Spark's
-workers can open while this process runs.
+A process has at most one session, which stops at the end of the ``with`` block. It serves no web page. On this machine
+it opens no ports to other machines; on a cluster the executors connect to it.
+
+The database's URL contains a password. It is not passed as an option of a reader, because plans, logs and errors show
+options. It is passed in an unnamed file, which Spark's workers on this machine can open while this process runs.
+Executors on other machines read the URL from a file of their own, or get it without the password.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from backend.domain.errors import PipelineFailedError
-from backend.pipeline.java import SparkRuntime
+from backend.pipeline.archive import FOLDER
+from backend.pipeline.cluster import Cluster
+from backend.pipeline.java import LOCAL_VARIABLES, SparkRuntime
+from backend.pipeline.jvm import java_options, jvm_of_this_process
+from backend.pipeline.scratch import scratch_folder
 from backend.pipeline.source import CheckpointSource, StagingSink
 
+# A run is too short to profit from the second JIT compiler, and a small heap needs no concurrent garbage collector.
+# These options save a third of the CPU time for a small fleet.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_THIS_MACHINE = Cluster()
 _SETTINGS = {
-    # Two threads leave a small machine usable. A task has three attempts.
-    "spark.master": "local[2,3]",
     "spark.driver.memory": "1g",
-    # A run is too short to profit from the second compiler, and a small heap needs no concurrent collector. This saves
-    # a third of the CPU time for a small fleet.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # An hour of a thousand jobs has a few megabytes; more partitions would cost more than they save.
-    "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.log.level": "ERROR",
 }
+_LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # The data of a thousand jobs in one hour is a few megabytes. More partitions would cost more time than they save.
+    "spark.sql.shuffle.partitions": "4",
+}
 
 
 @contextmanager
-def spark_session(runtime: SparkRuntime, *, app_name: str = "barrierscope") -> Iterator[SparkSession]:
-    """A session on ``runtime``. It replaces the environment of this process permanently."""
+def spark_session(
+    runtime: SparkRuntime, cluster: Cluster = _THIS_MACHINE, *, app_name: str = "barrierscope"
+) -> Iterator[SparkSession]:
+    """Start a Spark session on ``runtime``, and stop it at the end of the block.
+
+    The environment variables of this process are replaced by those of ``runtime`` and are not restored.
+    """
     os.environ.clear()
-    os.environ.update(runtime.environment)
-    with tempfile.TemporaryDirectory(prefix="barrierscope-spark-") as folder:
-        builder = SparkSession.Builder().appName(app_name)
-        # No table is created, so the warehouse stays empty. A relative path would depend on the current folder.
-        for key, value in (_SETTINGS | {"spark.local.dir": folder, "spark.sql.warehouse.dir": folder}).items():
+    os.environ.update(_environment(runtime, cluster))
+    with scratch_folder() as folder:
+        builder = SparkSession.Builder().appName(app_name).master(cluster.master)
+        options = f"{_JAVA_OPTIONS} {java_options(folder)}"
+        own = _LOCAL_SETTINGS if cluster.is_local else _cluster_settings(cluster)
+        # No table is created, so the warehouse folder stays empty. It is set to an absolute path because a relative
+        # one would depend on the current folder.
+        places = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder)}
+        settings = {**_SETTINGS, **own, **places, "spark.driver.extraJavaOptions": options, **cluster.conf}
+        for key, value in settings.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        with jvm_of_this_process(folder):
+            session = builder.getOrCreate()
         try:
             register(session)
             yield session
@@ -57,19 +78,57 @@ def spark_session(runtime: SparkRuntime, *, app_name: str = "barrierscope") -> I
             session.stop()
 
 
+def _environment(runtime: SparkRuntime, cluster: Cluster) -> Mapping[str, str]:
+    if cluster.is_local:
+        return runtime.environment
+    kept = {name: value for name, value in runtime.environment.items() if name not in LOCAL_VARIABLES}
+    if cluster.python is None:
+        return kept
+    # Spark also runs this Python here, to plan the reads and to accept the writes, so it needs the packages of ours.
+    return kept | {"PYSPARK_PYTHON": cluster.python, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+def _cluster_settings(cluster: Cluster) -> Mapping[str, str]:
+    settings = {"spark.sql.shuffle.partitions": str(cluster.tasks)}
+    if cluster.archive is None:
+        return settings
+    packed = {"spark.archives": f"{cluster.archive.absolute()}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
+    return settings | packed
+
+
+@contextmanager
+def database_options(database_url: str, cluster: Cluster) -> Iterator[Mapping[str, str]]:
+    """Yield the options with which the data sources of ``backend.pipeline.source`` find the database.
+
+    The options contain no password.
+    """
+    with handed_over(database_url) as here:
+        if cluster.is_local:
+            yield {"url_file": here, "driver_url_file": here}
+        elif cluster.url_file is not None:
+            yield {"url_file": cluster.url_file, "driver_url_file": here}
+        else:
+            yield {"url": without_password(database_url), "driver_url_file": here}
+
+
+def without_password(database_url: str) -> str:
+    """Return the connection string of libpq for a URL, without the passwords in it."""
+    parts = conninfo_to_dict(database_url)
+    return make_conninfo("", **{name: str(parts[name]) for name in parts if name not in ("password", "sslpassword")})
+
+
 def register(session: SparkSession) -> None:
-    """Register the store's data sources with a session."""
+    """Register the data sources for checkpoints and staged rollups with a session."""
     session.dataSource.register(CheckpointSource)
     session.dataSource.register(StagingSink)
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn an exception of Spark within the block into one error with one line.
+    """Turn an exception of Spark within the block into an error with a message of one line.
 
     Raises:
-        PipelineFailedError: Spark did not start, or a job of it failed.
-
+        PipelineFailedError: Spark did not start, or a Spark job failed.
     """
     try:
         yield
@@ -79,7 +138,7 @@ def translated() -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Spark quotes the worker's traceback, whose last line has the error.
+    # Spark's message quotes the traceback of the Python worker. The last line of that traceback contains the error.
     quoted = [line for line in lines if line.startswith("RuntimeError: ")]
     chosen = quoted[-1].removeprefix("RuntimeError: ") if quoted else (lines[0] if lines else type(error).__name__)
     return chosen[:300]
@@ -87,7 +146,10 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def handed_over(secret: str) -> Iterator[str]:
-    """A path from which processes of this user can read ``secret`` within the block. A kill leaves no file."""
+    """Yield a path from which processes of this user can read ``secret`` within the block.
+
+    On Linux the file at this path exists only in memory, so no file is left if this process is killed.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("barrierscope")
         try:

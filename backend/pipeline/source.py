@@ -1,8 +1,11 @@
-"""The store as a Spark data source: it reads checkpoints and writes staged rollups, as Arrow over ADBC.
+"""The store as a Spark data source: reads checkpoints and writes staged rollups, as Arrow data over ADBC.
 
-A task reads whole hours in one statement, so each hour is read at one instant. A task writes in one transaction, with
-a name for each attempt; the rows of failed and repeated attempts are deleted before the rollups are used. The URL of
-the database comes only from the file in the option ``url_file``.
+A task reads whole hours of a share of the jobs in one statement, so each hour of a job is read at one instant. Each
+attempt of a task writes in one transaction and labels its rows with a unique name. Only the rows of attempts that Spark
+accepted are used. A task of a run that has ended writes nothing.
+
+Options say where the URL of the database is. Tasks read it from the file that ``url_file`` names, or get it without a
+password as ``url``. The process that starts Spark has it in the file that ``driver_url_file`` names.
 """
 
 # ruff: noqa: S608  statements hold this module's own column lists and whole numbers.
@@ -26,16 +29,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from backend.domain.rollup import Measure
+from backend.domain.rollup import DURATION_MAX_MS, Measure
+from backend.pipeline.in_sql import ACCEPTED
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from adbc_driver_postgresql.dbapi import Connection
 
 HOUR_S = 3600
+SPAN_MAX_HOURS = 12
+_INT8_MAX = 2**63 - 1
 _STATEMENT_TIMEOUT_MS = 600_000
-# Longer than any real checkpoint (30 years); beyond it, the instant of the end cannot be represented.
-DURATION_MAX_MS = 10**12
 
 CHECKPOINT_SCHEMA = "job_id string, hour timestamp, status string, failure_reason string, completed_at timestamp, " + (
     ", ".join(f"{measure} bigint" for measure in Measure)
@@ -57,15 +61,20 @@ _SELECT = (
 
 @dataclass
 class HourSpan(InputPartition):
-    """Consecutive hours, as seconds since the epoch. ``end_s`` is exclusive."""
+    """A Spark partition: consecutive hours, as seconds since the epoch. ``end_s`` is exclusive.
+
+    It has the jobs whose hash, modulo ``slices``, is ``slice``.
+    """
 
     start_s: int
     end_s: int
+    slice: int = 0
+    slices: int = 1
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """The name and the row count of a task's attempt."""
+    """The name of one attempt of a task, and the number of rows that the attempt wrote."""
 
     part: str
     row_count: int
@@ -83,70 +92,89 @@ def spans(hours: Sequence[int], *, most: int) -> list[HourSpan]:
     return found
 
 
+def shares(hours: Sequence[int], *, tasks: int) -> list[HourSpan]:
+    """Divide ``hours`` into about ``tasks`` partitions: first by hour and, if there are fewer hours, also by job.
+
+    A partition by job reads the rows of all jobs of its hours, so dividing by hour costs PostgreSQL less.
+    """
+    whole = spans(hours, most=max(1, min(SPAN_MAX_HOURS, len(set(hours)) // tasks)))
+    slices = -(-tasks // len(whole)) if whole else 1
+    return [HourSpan(span.start_s, span.end_s, k, slices) for span in whole for k in range(slices)]
+
+
 class CheckpointSource(DataSource):
-    """Checkpoints (no savepoints) triggered in given hours. Options: ``url_file``, ``hours`` (JSON), ``span``."""
+    """Reads the checkpoints, but not the savepoints, that were triggered in given hours.
+
+    Options: those of the database (see the module); ``hours``, a JSON list of hours as seconds since the epoch;
+    ``tasks``, about the number of tasks that read in parallel.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format in Spark."""
+        """Return the name of the format in Spark."""
         return "barrierscope_checkpoints"
 
     def schema(self) -> str:
-        """One row for each checkpoint."""
+        """Return the columns. Each checkpoint is one row."""
         return CHECKPOINT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of the checkpoints."""
+        """Return the reader of the checkpoints."""
         return _CheckpointReader(self.options)
 
 
 class _CheckpointReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._url_file = options["url_file"]
+        self._options = dict(options)
         self._hours: list[int] = json.loads(options["hours"])
-        self._span = int(options.get("span", "12"))
+        self._tasks = int(options.get("tasks", "1"))
 
     def partitions(self) -> Sequence[InputPartition]:
-        return spans(self._hours, most=self._span)
+        return shares(self._hours, tasks=self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, HourSpan)
-        with _connected(self._url_file) as connection, connection.cursor() as cursor:
+        with _connected(_task_url(self._options)) as connection, connection.cursor() as cursor:
             cursor.execute(
                 f"{_SELECT} AND triggered_at >= to_timestamp({partition.start_s})"
                 f" AND triggered_at < to_timestamp({partition.end_s})"
                 f" AND triggered_on >= (to_timestamp({partition.start_s}) AT TIME ZONE 'UTC')::date"
                 f" AND triggered_on <= (to_timestamp({partition.end_s - 1}) AT TIME ZONE 'UTC')::date"
+                # A hash can be negative, and so would be its remainder. The mask clears its sign.
+                f" AND (hashtextextended(job_id, 0) & {_INT8_MAX}) % {partition.slices} = {partition.slice}"
             )
             yield from cursor.fetch_record_batch()
 
 
 class StagingSink(DataSource):
-    """Writes rows of ``STAGING_SCHEMA`` for one run. Options: ``url_file``, ``run_id``."""
+    """Writes rows of ``STAGING_SCHEMA`` for one run.
+
+    Options: those of the database (see the module); ``run_id``, the id of the run.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format in Spark."""
+        """Return the name of the format in Spark."""
         return "barrierscope_rollup_staging"
 
     def schema(self) -> str:
-        """One row for each hour of a job, and one for each of its measures."""
+        """Return the columns. Each hour of a job has one row with counts, and one row for each measure."""
         return STAGING_SCHEMA
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """The writer of the staged rows."""
+        """Return the writer of the staged rows."""
         return StagingWriter(self.options)
 
 
 class StagingWriter(DataSourceArrowWriter):
-    """Writes each attempt in one transaction. ``commit`` keeps only the rows of the attempts that Spark accepts."""
+    """Writes the rows of each attempt in one transaction. ``commit`` records the attempts that Spark accepted."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._url_file = options["url_file"]
+        self._options = dict(options)
         self._run_id = options["run_id"]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task."""
+        """Write the rows of one task, and return the name of this attempt with its number of rows."""
         import pyarrow as pa
 
         part, row_count = uuid.uuid4().hex, 0
@@ -161,23 +189,31 @@ class StagingWriter(DataSourceArrowWriter):
                 yield self._named(batch, part)
 
         schema = self._named(first, part).schema
-        with _connected(self._url_file) as connection, connection.cursor() as cursor:
+        with _connected(_task_url(self._options)) as connection, connection.cursor() as cursor:
             reader = pa.RecordBatchReader.from_batches(schema, named())
             cursor.adbc_ingest("rollup_staging", reader, mode="append")
+            # If the process that started Spark was killed, its tasks may still run while the next run works.
+            cursor.execute(f"SELECT 1 FROM pipeline_runs WHERE id = '{self._run_id}' AND state = 'running'")
+            if cursor.fetchone() is None:
+                raise RuntimeError("the run of this task has ended")
             connection.commit()
         return Staged(part, row_count)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete the rows of the attempts that Spark does not accept."""
+        """Record the attempts that Spark accepted. Rows of other attempts, even of later ones, have no effect."""
         parts = sorted(m.part for m in messages if isinstance(m, Staged))
-        # The names of runs and parts are hexadecimal numbers that this module creates.
-        kept = ", ".join(f"'{part}'" for part in parts) or "''"
-        with _connected(self._url_file) as connection, connection.cursor() as cursor:
-            cursor.execute(f"DELETE FROM rollup_staging WHERE run_id = '{self._run_id}' AND part NOT IN ({kept})")
+        if not parts:
+            return
+        # Run ids and part names are hexadecimal numbers that the pipeline creates, so they are safe in the
+        # statement's text.
+        accepted = f"{self._run_id}{ACCEPTED}"
+        rows = ", ".join(f"('{accepted}', '{part}', '', to_timestamp(0))" for part in parts)
+        with _connected(_read_url(self._options["driver_url_file"])) as connection, connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO rollup_staging (run_id, part, job_id, hour) VALUES {rows}")
             connection.commit()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: rows that are not moved have no effect, and the next run deletes them."""
+        """Do nothing. Rows that were not moved have no effect, and the next run deletes them."""
 
     def _named(self, batch: pa.RecordBatch, part: str) -> pa.RecordBatch:
         import pyarrow as pa
@@ -187,13 +223,24 @@ class StagingWriter(DataSourceArrowWriter):
         return pa.RecordBatch.from_arrays([*of_all, *batch.columns], names=names)
 
 
+def _task_url(options: Mapping[str, str]) -> str:
+    return options["url"] if "url" in options else _read_url(options["url_file"])
+
+
+def _read_url(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise RuntimeError(f"the database's URL cannot be read from {path} ({error.strerror})") from None
+
+
 @contextmanager
-def _connected(url_file: str) -> Iterator[Connection]:
-    """An ADBC connection. Its errors become one line without the URL."""
+def _connected(url: str) -> Iterator[Connection]:
+    """Yield an ADBC connection. Turn its errors into a message of one line that does not contain the URL."""
     from adbc_driver_postgresql import dbapi
 
     try:
-        with dbapi.connect(Path(url_file).read_text()) as connection:
+        with dbapi.connect(url) as connection:
             with connection.cursor() as cursor:
                 cursor.execute(f"SET statement_timeout = {_STATEMENT_TIMEOUT_MS}")
                 cursor.execute("SET timezone = 'UTC'")

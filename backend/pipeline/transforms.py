@@ -1,7 +1,8 @@
-"""Checkpoints to rollups: DataFrame to DataFrame, without reads or writes. ``domain.rollup`` has the definitions.
+"""Turns checkpoints into hourly rollups, as functions from DataFrames to DataFrames.
 
-Every number is exact: quantiles use the sorted values and the arithmetic of PostgreSQL's ``percentile_cont``, and are
-equal to its results to the last bit; buckets have whole-number bounds; sums are decimals that cannot overflow.
+This module does not read or write data. ``domain.rollup`` defines the rollups. Every number is exact. Quantiles use
+the sorted values and the arithmetic of PostgreSQL's ``percentile_cont``, and equal its results to the last bit.
+Buckets have whole-number bounds. Sums are decimals that cannot overflow.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def hourly_rollups(checkpoints: DataFrame) -> DataFrame:
-    """The rows to stage: for each job and hour one row with its counts (``measure`` is null), and one for each measure.
+    """Return the rows to stage.
+
+    Each job and hour has one row with its counts, in which ``measure`` is null, and one row for each measure.
 
     Args:
         checkpoints: Rows of ``source.CHECKPOINT_SCHEMA``, with all checkpoints of each hour.
-
     """
-    # All later groupings include these columns, so they need no further exchange.
+    # Partition by job and hour once. All later groupings include these columns, so they need no further shuffle.
     by_hour = checkpoints.repartition(*_KEY)
     return _counts(by_hour).unionByName(_measures(by_hour), allowMissingColumns=True)
 
@@ -92,8 +94,12 @@ def _measures(checkpoints: DataFrame) -> DataFrame:
 
 
 def bucket_of(value: Column) -> Column:
-    """``analysis.log_buckets.bucket_of``: a logarithm gives an estimate, which the exact bounds correct."""
-    # One text, which the optimiser turns into a constant. Thousands of literals would take seconds to transfer.
+    """Return the bucket of a value, as ``analysis.log_buckets.bucket_of`` does.
+
+    A logarithm gives an estimate, which is then corrected with the exact bounds.
+    """
+    # The bounds are one text literal, which the optimiser turns into a constant array. Thousands of literals would
+    # take seconds to transfer.
     bounds = F.split(F.lit(",".join(map(str, BOUNDS))), ",").cast("array<bigint>")
     guess = F.least(F.ceil(F.log(value.cast("double")) / F.lit(log(GAMMA))), F.lit(len(BOUNDS) - 1)).cast("int")
     return (
@@ -113,5 +119,5 @@ def _quantile(share: float) -> Column:
 
 
 def _array_text(column: str) -> Column:
-    # PostgreSQL's text form of an array, which the move out of staging converts.
+    # This is PostgreSQL's text form of an array. The move out of staging converts it to an array.
     return F.concat(F.lit("{"), F.array_join(F.col(column).cast("array<string>"), ","), F.lit("}"))

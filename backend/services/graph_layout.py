@@ -1,9 +1,11 @@
-"""Where the vertices of a job graph are drawn: layers from source to sink, rows within a layer.
+"""Computes where the vertices of a job graph are drawn: layers from source to sink, and rows within a layer.
 
-A vertex stands one layer below its deepest predecessor (longest path), so every edge points forward. Rows are ordered
-by the mean row of the predecessors, twice down and once up, which removes most crossings (the barycentre heuristic,
-Sugiyama, Tagawa & Toda 1981). Invariants: the same graph always gets the same drawing, and no two vertices share a
-place.
+A vertex is in the layer after that of its deepest predecessor (longest path), so every edge points forward. Within a
+layer, vertices are ordered by the mean row of their predecessors, then by that of their successors. This is done twice,
+and then once more by predecessors, which removes most crossings (the barycentre heuristic, Sugiyama, Tagawa & Toda
+1981).
+
+Invariants: the same graph always gets the same layout, and no two vertices have the same layer and row.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _SWEEPS = 2
 
 
 def layout(topology: Topology) -> Mapping[VertexId, tuple[int, int]]:
-    """Return the (layer, row) of every vertex; layer 0 holds the sources. Edges that close a cycle are ignored."""
+    """Return the (layer, row) of every vertex. Layer 0 contains the sources. Edges that close a cycle are ignored."""
     layers = _layers(topology)
     columns: dict[int, list[VertexId]] = {}
     for vertex in topology.vertices:
@@ -35,7 +37,7 @@ def layout(topology: Topology) -> Mapping[VertexId, tuple[int, int]]:
 
 def _layers(topology: Topology) -> dict[VertexId, int]:
     layers: dict[VertexId, int] = {}
-    # The vertices are in topological order, so predecessors already have their layer.
+    # The vertices are in topological order, so the layers of a vertex's predecessors are already known.
     for vertex in topology.vertices:
         above = [layers[u] for u in topology.upstream(vertex.id) if u in layers]
         layers[vertex.id] = 1 + max(above, default=-1)

@@ -1,4 +1,4 @@
-"""Convert Spark's micro-batches to the API's shapes: names change here, numbers do not."""
+"""Converts Spark's micro-batches to the API's shapes. Field names change; numbers do not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
 async def with_batches(
     connection: AsyncConnection, records: Sequence[CheckpointRecord]
 ) -> list[tuple[CheckpointRecord, MicroBatch]]:
-    """Return the checkpoints that are micro-batches, in the given order, each with its micro-batch data."""
+    """Return the checkpoints that are micro-batches, in the order of ``records``, each with its micro-batch data."""
     found: Mapping[CheckpointPlace, MicroBatch] = await batches_of(connection, [r.place for r in records])
     return [(r, found[r.place]) for r in records if r.place in found]
 
 
 def batch_out(record: CheckpointRecord, batch: MicroBatch) -> MicroBatchOut:
-    """Convert one micro-batch."""
+    """Convert one micro-batch to the API's shape."""
     header = record.header
     named_ms = sum(ms for _, ms in batch.phases_ms)
     duration_ms = header.end_to_end_duration_ms
@@ -41,7 +41,7 @@ def batch_out(record: CheckpointRecord, batch: MicroBatch) -> MicroBatchOut:
 def signs_out(
     rows: Sequence[tuple[CheckpointRecord, MicroBatch]], config: CheckpointConfig | None
 ) -> list[api.PressureSignOut]:
-    """Derive the signs of backpressure from the newest micro-batches of one run, oldest first."""
+    """Return the signs of backpressure in the newest micro-batches of one run. ``rows`` is sorted oldest first."""
     if not rows:
         return []
     found = analysis.report([Checkpoint(r.header, batch=batch) for r, batch in rows], config)

@@ -1,7 +1,8 @@
-"""Cursors of lists: the position of the next page, opaque to clients and safe in a URL without escaping.
+"""Encodes and decodes cursors. A cursor marks the position at which the next page of a list begins.
 
-A cursor holds the sort key of the last item that was sent. So pages neither repeat nor skip items that existed
-throughout, even if others are added meanwhile.
+A cursor is opaque to clients, and a URL can contain it without escaping. It holds the sort key of the last item that
+was sent. So pages neither repeat nor skip an item that exists during the whole listing, even if other items are added
+meanwhile.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ def encode_cursor(key: Key) -> str:
 
 
 def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> tuple[object, ...] | None:
-    """Decode a cursor into its sort key, with one part of each kind; None if ``cursor`` is None.
+    """Decode a cursor into its sort key. Return None if ``cursor`` is None.
+
+    ``kinds`` lists the type of each part of the key.
 
     Raises:
-        InvalidInputError: the cursor is malformed, or its parts are of other kinds.
-
+        InvalidInputError: the cursor is malformed, or its parts are of other types.
     """
     if cursor is None:
         return None
@@ -49,7 +51,10 @@ def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> tuple[object, ..
 
 
 def page_of(items: Sequence[T], limit: int, key: Callable[[T], Key]) -> tuple[Sequence[T], str | None]:
-    """Return the page and its ``next`` cursor. ``items`` has one more than ``limit`` if there is a next page."""
+    """Return the page and the cursor of the next page, which is None on the last page.
+
+    ``items`` must contain one item more than ``limit`` if there is a next page.
+    """
     if len(items) <= limit:
         return items, None
     page = items[:limit]
@@ -64,7 +69,7 @@ def _part(part: object, kind: type) -> object:
         if instant.tzinfo is None:
             raise ValueError(part)
         return instant
-    # A bool is an int in Python, but cursors hold none.
+    # In Python, a bool is also an int, but a cursor contains no bool.
     if not isinstance(part, kind) or isinstance(part, bool):
         raise ValueError(part)
     if isinstance(part, int) and abs(part) >= 2**63:

@@ -1,4 +1,4 @@
-"""Convert values to the API's shapes: names change here, numbers do not."""
+"""Converts values to the API's shapes. Field names change; numbers do not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from backend.analysis.delay import VertexDelay, vertex_delays
-from backend.analysis.phases import SubtaskPhases
+from backend.analysis.phases import VertexPhases
 from backend.contracts import api
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointConfig, Guarantee
@@ -20,7 +20,7 @@ API_ROOT = "/api/v1"
 
 
 def mode_of(config: CheckpointConfig | None) -> Mode | Literal["at-least-once"] | None:
-    """Derive a job's checkpoint mode from its settings; None if they are not known."""
+    """Derive a job's checkpoint mode from its settings. Return None if the settings are unknown."""
     if config is None or (config.mode is None and config.is_unaligned_enabled is None):
         return None
     if config.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -31,12 +31,12 @@ def mode_of(config: CheckpointConfig | None) -> Mode | Literal["at-least-once"] 
 
 
 def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
-    """Return the path of a checkpoint in this API."""
+    """Return the API path of a checkpoint."""
     return f"{API_ROOT}/jobs/{job_id}/runs/{run_id}/checkpoints/{checkpoint_id}"
 
 
 def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.CheckpointOut:
-    """Convert one checkpoint, without its subtasks."""
+    """Convert one checkpoint, without the data of its subtasks, to the API's shape."""
     h = record.header
     mode = None
     if h.is_unaligned is not None:
@@ -53,14 +53,14 @@ def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.Checkpoint
 
 
 def counts_out(run: RunRecord) -> api.CountsOut | None:
-    """Convert the coordinator's counters; None if the run has none."""
+    """Convert the counters of the checkpoint coordinator. Return None if the run has no counters."""
     if run.counts is None:
         return None
     return api.CountsOut.of(run.counts, failed_unlisted=run.failed_unlisted_count)
 
 
 def graph_out(topology: Topology, placements: Sequence[Placement]) -> tuple[list[api.VertexOut], list[api.EdgeOut]]:
-    """Convert the job graph, with its layout and its subtasks' hosts."""
+    """Convert the job graph to edges and vertices, each vertex with its position and its subtasks' hosts."""
     places = layout(topology)
     where = {p.vertex_id: p for p in placements}
     vertices = [
@@ -71,15 +71,15 @@ def graph_out(topology: Topology, placements: Sequence[Placement]) -> tuple[list
 
 
 def host_of(placements: Sequence[Placement], vertex_id: VertexId, subtask: int) -> str | None:
-    """Return the host of a subtask; None if it is not known."""
+    """Return the host on which a subtask runs, or None if it is unknown."""
     placed = next((p for p in placements if p.vertex_id == vertex_id), None)
     return placed.hosts[subtask] if placed is not None and subtask < len(placed.hosts) else None
 
 
 def phases_out(
-    topology: Topology, placements: Sequence[Placement], phases: Mapping[VertexId, tuple[SubtaskPhases, ...]]
+    topology: Topology, placements: Sequence[Placement], phases: Mapping[VertexId, VertexPhases]
 ) -> list[api.VertexPhasesOut]:
-    """Return the Gantt's rows: the graph's vertices in topological order, then vertices that are not in the graph."""
+    """Return the rows of the Gantt chart: the graph's vertices in topological order, then all other vertices."""
     known = [v.id for v in topology.vertices if v.id in phases]
     order = known + [v for v in phases if v not in set(known)]
     names = {v.id: v.name for v in topology.vertices}
@@ -88,15 +88,13 @@ def phases_out(
 
 
 def _vertex_phases(
-    delay: VertexDelay, name: str, placements: Sequence[Placement], phases: tuple[SubtaskPhases, ...]
+    delay: VertexDelay, name: str, placements: Sequence[Placement], phases: VertexPhases
 ) -> api.VertexPhasesOut:
-    acknowledged = [p for p in phases if p.is_acknowledged and p.ack_ms is not None]
-    slowest = max(acknowledged, key=lambda p: p.ack_ms or 0, default=None)
     return api.VertexPhasesOut.of(
         delay,
         vertex=name,
-        acknowledged_count=sum(p.is_acknowledged for p in phases),
+        acknowledged_count=phases.acknowledged_count,
         subtask_count=len(phases),
-        slowest_subtask=slowest.subtask if slowest is not None else None,
+        slowest_subtask=phases.slowest_subtask,
         subtasks=[api.SubtaskPhasesOut.of(p, host=host_of(placements, delay.vertex_id, p.subtask)) for p in phases],
     )

@@ -1,8 +1,8 @@
-"""Floor 3: PostgreSQL. It holds all stored data, and it is the only package that contains SQL.
+"""Accesses PostgreSQL. Only this package contains SQL and reads or writes stored data. Import layer 3 (see README).
 
 * ``postgres``     connections and the translation of their errors, COPY, paging, the server that ``up`` starts
 * ``schema``       tables for Alembic, day partitions, JSON documents, arrays, migration
 * ``checkpoints`` ``jobs`` ``alerts`` ``advice`` ``targets`` ``rollups`` ``pipeline``   readers and writers
-* ``ingest``       the one write path for observations
+* ``ingest``       the only path on which observations are written
 * ``retention``    deletion of old data
 """

@@ -1,4 +1,4 @@
-"""The machine's clock, for the code that assembles a process; all other code receives a ``Clock``."""
+"""Provides the machine's clock to the code that assembles a process. All other code receives a ``Clock``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 
 class WallClock:
-    """``backend.domain.clock.Clock`` over the machine's clocks."""
+    """Implements ``backend.domain.clock.Clock`` with the machine's clocks."""
 
     def now(self) -> datetime:
-        """Return the current instant, aware, in UTC."""
+        """Return the current time in UTC, timezone-aware."""
         return datetime.fromtimestamp(time.time(), UTC)
 
     def monotonic_s(self) -> float:

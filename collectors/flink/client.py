@@ -1,8 +1,9 @@
-"""HTTP to one target with Flink's REST, with bounds against hostile or broken targets.
+"""Sends HTTP requests to a target with Flink's REST API, with limits against hostile or broken targets.
 
-At most two connections; a total and a connect timeout; no redirects, cookies or proxies from the environment. The body
-is counted *after* decompression and refused beyond ``BODY_MAX_BYTES``, so neither an endless answer nor a gzip bomb
-takes more memory. A URL may contain credentials; messages show it without them.
+There are at most two connections, with a total timeout and a connect timeout. Redirects, cookies and proxies from the
+environment are not used. A body is counted *after* decompression and refused beyond ``BODY_MAX_BYTES``. So an endless
+response or a gzip bomb takes no more memory than this limit. A URL may contain credentials; messages show it without
+them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import aiohttp
 import orjson
+from aiohttp import AddrInfoType
 from yarl import URL
 
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
 from collectors.flink.document import clean
 
@@ -34,7 +38,7 @@ _ALLOWED = "http:// or https:// with a host, without query and fragment"
 
 @dataclass(frozen=True, slots=True)
 class TargetUrl:
-    """A target's address: the root for requests and messages, and separately its credentials as a header value."""
+    """A target's address: the root URL without credentials, and the credentials as the value of a header."""
 
     root: URL
     authorization: str | None = field(default=None, repr=False)
@@ -49,8 +53,8 @@ def parse_target_url(text: str) -> TargetUrl:
     """Parse an address as a person writes it.
 
     Raises:
-        InvalidInputError: it is not an http(s) address; the message does not repeat it, since it may hold credentials.
-
+        InvalidInputError: ``text`` is not an http(s) address. The message does not repeat ``text``, which may
+            contain credentials.
     """
     try:
         url = URL(text.strip())
@@ -73,21 +77,29 @@ def _refused(problem: str) -> InvalidInputError:
 
 
 @asynccontextmanager
-async def open_transport(url: str, *, timeout_s: float) -> AsyncIterator[AiohttpTransport]:
-    """Open a transport to the target at ``url``; its connections are closed at the end.
+async def open_transport(
+    url: str, *, timeout_s: float, rules: AddressRules = EVERYWHERE
+) -> AsyncIterator[AiohttpTransport]:
+    """Open a transport to the target at ``url``. Its connections are closed when the context ends.
+
+    It connects only to addresses that ``rules`` allow.
 
     Raises:
         InvalidInputError: ``url`` is not an http(s) address.
-
     """
     target = parse_target_url(url)
     headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "barrierscope"}
     if target.authorization is not None:
         headers["Authorization"] = target.authorization
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_MAX),
+        connector=aiohttp.TCPConnector(
+            limit=CONNECTIONS_MAX,
+            limit_per_host=CONNECTIONS_MAX,
+            socket_factory=partial(_socket_to, rules, target.root.raw_host or ""),
+        ),
         timeout=aiohttp.ClientTimeout(total=timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_MAX_S)),
-        # We decompress in pieces and count the bytes; the library would decompress a whole chunk at once.
+        # This module decompresses a body in pieces and counts the bytes. The library would decompress a whole chunk
+        # at once.
         auto_decompress=False,
         headers=headers,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -98,8 +110,20 @@ async def open_transport(url: str, *, timeout_s: float) -> AsyncIterator[Aiohttp
         yield AiohttpTransport(session, target, timeout_s=timeout_s)
 
 
+def _socket_to(rules: AddressRules, host: str, info: AddrInfoType) -> socket.socket:
+    """Return a socket for the address in ``info``, to which ``host`` resolved.
+
+    Raise an error if the address is not allowed. The library connects the socket to exactly this address, so no second
+    look-up of the name can give another one.
+    """
+    family, kind, protocol, _, (address, *_) = info
+    if not rules.allows(host, str(address)):
+        raise OSError(f"{host} is at {address}, which is not allowed here")
+    return socket.socket(family, kind, protocol)
+
+
 class AiohttpTransport:
-    """``FlinkTransport`` over one aiohttp session."""
+    """Implements ``FlinkTransport`` with one aiohttp session."""
 
     def __init__(self, session: aiohttp.ClientSession, target: TargetUrl, *, timeout_s: float) -> None:
         self._session = session
@@ -109,15 +133,18 @@ class AiohttpTransport:
 
     @property
     def url(self) -> str:
-        """The target's root, without credentials."""
+        """The target's root URL, without credentials."""
         return self._shown
 
     async def get(self, path: str) -> bytes:
-        """Return the body of a 200 answer; see ``FlinkTransport``."""
+        """Return the body of a response with status 200; see ``FlinkTransport``."""
         return await self._ask("GET", path)
 
     async def patch(self, path: str, body: bytes, *, token: str | None = None) -> bytes:
-        """Send a PATCH with JSON, and a bearer token if given; return the body of a 200 answer. Errors as ``get``."""
+        """Send a PATCH request with JSON, and return the body of a response with status 200.
+
+        If ``token`` is not None, send it as a bearer token. This raises the same errors as ``get``.
+        """
         headers = {"Content-Type": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -160,7 +187,10 @@ class AiohttpTransport:
 
 
 async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, is_cut: bool = False) -> bytes:
-    """Return the decompressed body; if it exceeds ``size_max``, raise, or with ``is_cut`` return its beginning."""
+    """Return the decompressed body.
+
+    If the body exceeds ``size_max``, raise an error or, with ``is_cut``, return only its beginning.
+    """
     decoder = _Decoder(response.headers.get("Content-Encoding", "identity").strip().lower(), where)
     parts: list[bytes] = []
     size = 0
@@ -169,7 +199,7 @@ async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, 
             parts.append(part)
             size += len(part)
             if size > size_max and is_cut:
-                # The rest stays unread, so the connection cannot be used again.
+                # The rest of the body stays unread, so the connection cannot be used again.
                 response.close()
                 return b"".join(parts)[:size_max]
             if size > size_max:
@@ -180,21 +210,21 @@ async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, 
 
 
 class _Decoder:
-    """Content decoding in pieces of bounded size."""
+    """Decodes the content of a response in pieces of bounded size."""
 
     def __init__(self, encoding: str, where: str) -> None:
         self._where = where
         if encoding in {"", "identity"}:
             self._zlib = None
         elif encoding in {"gzip", "x-gzip", "deflate"}:
-            # 32: zlib detects its own and gzip headers.
+            # The flag 32 makes zlib accept both its own headers and gzip headers.
             self._zlib = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
         else:
             name = clean(encoding, length_max=40)
             raise TargetProtocolError(url=where, reason=f"the answer is encoded as {name!r}, which was not asked for")
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the decoded pieces of one chunk, none larger than a chunk."""
+        """Yield the decoded pieces of one chunk. No piece is larger than ``_CHUNK_BYTES``."""
         if self._zlib is None:
             yield chunk
             return
@@ -207,7 +237,7 @@ class _Decoder:
             rest = self._zlib.unconsumed_tail
 
     def finish(self) -> None:
-        """Check that the compressed body was complete."""
+        """Raise an error if the compressed body was incomplete."""
         if self._zlib is not None and not self._zlib.eof:
             raise self._broken()
 
@@ -216,7 +246,10 @@ class _Decoder:
 
 
 def _error_line(body: bytes) -> str:
-    """Return the first line of Flink's ``{"errors": [...]}``, without its stack traces; "" for any other body."""
+    """Return the first line of Flink's ``{"errors": [...]}``, without its stack traces.
+
+    Return "" for any other body.
+    """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -227,7 +260,8 @@ def _error_line(body: bytes) -> str:
 
 
 def _os_reason(error: OSError) -> str:
-    # The library's text repeats the address and hides the reason behind "Connect call failed".
+    # The library's text repeats the address and hides the reason behind "Connect call failed". So the reason is taken
+    # from the error's code.
     if isinstance(error, socket.gaierror):
         return "the name does not resolve"
     if error.errno is not None and error.errno in errno.errorcode:

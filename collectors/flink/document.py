@@ -1,28 +1,33 @@
-"""A JSON answer with its origin, so that an error in it names path and field. Pure.
+"""Wraps the JSON of a response, so that an error about a value names its path and its address. Does no I/O.
 
-Invariant: for any JSON that a target sends, a read returns a value of the requested type or raises
+Invariant: for any JSON that a target sends, each read either returns a value of the requested type or raises
 ``TargetProtocolError``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import Generic, TypeVar
 
 import orjson
 
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
+from backend.domain.text import with_whole_characters
+
+T = TypeVar("T")
 
 _INT64 = 2**63
-# The end of the year 2999: durations added to an instant must not exceed Python's range.
+# The end of the year 2999. A larger instant is refused, so that adding a duration never exceeds the range of
+# datetime.
 _EPOCH_MS_MAX = 32_503_679_999_999
 _SHOWN = 60
 
 
 class Document:
-    """One JSON value, its place in the answer (``jobs[2].start-time``) and the address of the answer."""
+    """One JSON value, its path in the response (``jobs[2].start-time``) and the address of the response."""
 
     __slots__ = ("_key", "_parent", "url", "value")
 
@@ -34,7 +39,7 @@ class Document:
 
     @property
     def field(self) -> str:
-        """The path to the value in the answer; rendered on demand, since only errors need it."""
+        """The path to the value in the response. It is built only on request, because only error messages need it."""
         above = self._parent.field if self._parent is not None else ""
         if self._key is None:
             return above
@@ -43,96 +48,144 @@ class Document:
         return f"{above}.{self._key[:_SHOWN]}" if above else self._key[:_SHOWN]
 
     def fail(self, problem: str) -> TargetProtocolError:
-        """Make the error to raise for this value."""
+        """Return the error to raise about this value. Its message is a sentence: the path, followed by ``problem``."""
         return TargetProtocolError(url=self.url, reason=f"{self.field or 'the answer'} {problem}")
 
     def _wrong(self, wanted: str) -> TargetProtocolError:
         return self.fail(f"is {_kind(self.value)}, {wanted} is needed")
 
     def get(self, key: str) -> Document:
-        """Return the member ``key``; raise if it is missing."""
+        """Return the member ``key`` of an object. Raise ``TargetProtocolError`` if the member is missing or null."""
         found = self.find(key)
         if found is None:
             raise self.fail(f"has no {key!r}")
         return found
 
     def find(self, key: str) -> Document | None:
-        """Return the member ``key``; None if it is missing or null."""
+        """Return the member ``key`` of an object, or None if it is missing or null."""
         if not isinstance(self.value, dict):
             raise self._wrong("an object")
         value = self.value.get(key)
         return None if value is None else Document(value, self.url, self, key)
 
     def members(self) -> Iterator[tuple[str, Document]]:
-        """Every member of an object."""
+        """Yield the name and the value of every member of an object."""
         if not isinstance(self.value, dict):
             raise self._wrong("an object")
         for key, value in self.value.items():
             yield key, Document(value, self.url, self, key)
 
     def items(self) -> Iterator[Document]:
-        """Every item of an array."""
-        if not isinstance(self.value, list):
-            raise self._wrong("an array")
-        for index, value in enumerate(self.value):
+        """Yield every item of an array."""
+        for index, value in enumerate(self.array()):
             yield Document(value, self.url, self, index)
 
+    def array(self) -> list[object]:
+        """Return the items of an array as plain values, for a reader that checks their types itself."""
+        if not isinstance(self.value, list):
+            raise self._wrong("an array")
+        return self.value
+
+    def item(self, index: int) -> Document:
+        """Return one item of an array."""
+        return Document(self.array()[index], self.url, self, index)
+
     def whole(self) -> int:
-        """A whole number of 64 bits."""
+        """Return the value as a whole number of 64 bits."""
         value = self.value
         if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
             raise self._wrong("a whole number")
         return value
 
     def count(self) -> int:
-        """A whole number that is not negative."""
+        """Return the value as a whole number that is not negative."""
         value = self.whole()
         if value < 0:
             raise self.fail(f"is {value}, a count is needed")
         return value
 
     def truth(self) -> bool:
-        """true or false."""
+        """Return the value as a bool."""
         if not isinstance(self.value, bool):
             raise self._wrong("true or false")
         return self.value
 
     def text(self, *, length_max: int) -> str:
-        """Text without control characters (PostgreSQL refuses NUL), cut to ``length_max`` with an ellipsis."""
+        """Return the text as one line of printable characters, cut to ``length_max``.
+
+        PostgreSQL refuses NUL characters.
+        """
         if not isinstance(self.value, str):
             raise self._wrong("text")
         return clean(self.value, length_max=length_max)
 
     def instant(self) -> datetime | None:
-        """Milliseconds since the epoch; None for a negative sentinel."""
+        """Read milliseconds since the epoch. Return the instant, or None if the number is negative (not set)."""
         value = self.whole()
         if value > _EPOCH_MS_MAX:
             raise self.fail(f"is {value}, milliseconds since the epoch are needed")
         return None if value < 0 else from_epoch_ms(value)
 
     def instant_known(self) -> datetime:
-        """Milliseconds since the epoch; a sentinel is an error."""
+        """Read milliseconds since the epoch. Return the instant; a negative number is an error."""
         found = self.instant()
         if found is None:
             raise self.fail(f"is {self.value}, milliseconds since the epoch are needed")
         return found
 
 
+class RowCache(Generic[T]):
+    """Parses the rows of a response, and reuses the value of each row that is the same as in the previous response.
+
+    Most entries of a history and most ended jobs do not change from one poll to the next.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str | int, tuple[object, T]] = {}
+
+    def read(self, rows: Document, parse: Callable[[Document], T], *, key: str) -> tuple[T, ...]:
+        """Return the value of every row. ``key`` is the name of the member that identifies a row."""
+        known: dict[str | int, tuple[object, T]] = {}
+        values = []
+        for index, row in enumerate(rows.array()):
+            name = row.get(key) if isinstance(row, dict) else None
+            before = self._known.get(name) if isinstance(name, str | int) else None
+            value = before[1] if before is not None and before[0] == row else parse(rows.item(index))
+            values.append(value)
+            if isinstance(name, str | int):
+                known[name] = (row, value)
+        self._known = known
+        return tuple(values)
+
+
 def read(body: bytes, *, url: str) -> Document:
-    """Parse an answer. Depth is bounded by the parser, size by the transport.
+    """Parse the body of a response as JSON. The parser limits its depth, and the transport limits its size.
 
     Raises:
-        TargetProtocolError: the answer is not JSON.
-
+        TargetProtocolError: the body is not JSON.
     """
     try:
-        return Document(orjson.loads(body), url)
+        return Document(_parsed(body), url)
     except orjson.JSONDecodeError as error:
         raise TargetProtocolError(url=url, reason=f"the answer is not JSON ({error.msg[:200]}){_looks(body)}") from None
 
 
+def _parsed(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        # Broken characters are rare, so they are replaced only if the text cannot be parsed.
+        whole = with_whole_characters(body)
+        if whole == body:
+            raise
+        return orjson.loads(whole)
+
+
 def number(text: object) -> float | None:
-    """Parse a metric's value, which Flink sends as text; None if it is not a finite number ("NaN", "n/a", "true")."""
+    """Parse a metric's value, which Flink sends as text.
+
+    Return None if it is not a finite number ("NaN", "n/a", "true").
+    """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         return None
     try:
@@ -143,15 +196,17 @@ def number(text: object) -> float | None:
 
 
 def clean(text: str, *, length_max: int) -> str:
-    """``text`` in one line of printable characters, at most ``length_max`` of them."""
-    # Cut before the loop over characters: a hostile name may have millions.
+    """Return ``text`` as one line of printable characters, cut to ``length_max`` with an ellipsis."""
+    if len(text) <= length_max and text.isprintable():
+        return text
+    # The text is cut before the loop over its characters, because a name from a hostile target may have millions.
     head = text[: length_max + 1]
     shown = "".join(c if c.isprintable() else " " for c in head)
     return shown if len(head) <= length_max else shown[: length_max - 1] + "…"
 
 
 def clean_lines(text: str, *, length_max: int) -> str:
-    """As ``clean``, but line breaks and tabs stay."""
+    """Return ``text`` as ``clean`` does, but keep line breaks and tabs."""
     head = text[: length_max + 1]
     shown = "".join(c if c.isprintable() or c in "\n\t" else " " for c in head)
     return shown if len(head) <= length_max else shown[: length_max - 1] + "…"

@@ -1,4 +1,4 @@
-"""The data that one poll has read of one job so far."""
+"""Collects the data that one poll reads about one job."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from datetime import datetime
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, Progress
 from backend.domain.errors import TargetProtocolError
+from backend.domain.observation import NOTHING_SHED, Shed
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
 
 
 @dataclass(slots=True)
 class Found:
-    """The data that one poll has read of one job."""
+    """The data that the current poll has read about one job so far."""
 
     topology: Topology | None = None
     placements: tuple[Placement, ...] = ()
@@ -27,9 +28,13 @@ class Found:
     barriers: list[tuple[int, tuple[BarrierEvent, ...]]] = field(default_factory=list)
     exceptions: tuple[tuple[datetime, str], ...] = ()
     problems: list[str] = field(default_factory=list)
+    shed: Shed = NOTHING_SHED
 
     async def attempt(self, step: Awaitable[None]) -> None:
-        """Run an optional step: a malformed answer becomes a problem line instead of an error."""
+        """Await an optional step.
+
+        If the target's response is malformed, add its error to ``problems`` instead of raising it.
+        """
         try:
             await step
         except TargetProtocolError as error:

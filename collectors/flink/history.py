@@ -1,8 +1,10 @@
-"""The history of one job's checkpoints: new entries, and the details of terminal ones.
+"""Reads one job's checkpoint history: the new entries, and the details of terminal checkpoints.
 
-A terminal checkpoint no longer changes, except that it can be discarded. So its detail is read once, with one request
-per vertex; the history's entry has the rest. If a cached detail is older than the entry, it is read again at the next
-poll. If the detail is gone (twice a 404, or the detail of another life with the same id), the entry stays without it.
+A terminal checkpoint no longer changes, except that it can be discarded. So its detail (the values of its subtasks)
+is read once, with one request per vertex; all other data is in its entry in the history. If the target has cached a
+detail that is older than the history entry, the detail is read again at the next poll. The detail counts as gone
+after two polls in which the target answered 404 or sent the detail of another run's checkpoint with the same id. The
+entry is then stored without details.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from backend.contracts import flink
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, VertexDetail
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
+from collectors.base import Effort
 from collectors.flink import parse, parse_metrics
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate, newest
@@ -27,7 +30,7 @@ _POLL_WITHIN_MIN_S = 0.2
 
 
 class HistoryReader:
-    """Reads the new entries in one answer of ``/checkpoints``."""
+    """Reads the new checkpoints that one response of ``/checkpoints`` lists."""
 
     def __init__(
         self, requests: Requests, job_id: EngineRunId, memory: RunMemory, found: Found, *, engine: EngineFacts
@@ -37,14 +40,17 @@ class HistoryReader:
         self._memory = memory
         self._found = found
         self._engine = engine
+        self._left_count = 0
 
     async def read(self, answer: CheckpointsAnswer) -> bool:
-        """Collect new entries and details; return whether no entry is open or left to read."""
+        """Add new entries and details to ``found``.
+
+        Return True if every listed checkpoint is terminal and needs no more reading.
+        """
         memory = self._memory
-        self._note_unread(answer)
         memory.poll_within_s = poll_within_s(answer, memory.config.interval_ms if memory.config else None)
-        memory.keep_listed({key_of(h) for h in answer.headers})
         memory.waiting_count = 0
+        self._left_count = 1 if self._requests.effort is Effort.NEWEST else len(answer.headers)
         for header in answer.headers:
             if header.status.is_terminal and key_of(header) not in memory.detailed:
                 await self._finished(header)
@@ -59,7 +65,8 @@ class HistoryReader:
     async def _finished(self, header: CheckpointHeader) -> None:
         memory, key = self._memory, key_of(header)
         detail = None
-        if self._requests.has_budget:
+        if self._requests.has_budget and self._left_count > 0:
+            self._left_count -= 1
             detail = await self._detail(header)
         else:
             memory.waiting_count += 1
@@ -73,7 +80,11 @@ class HistoryReader:
             self._found.checkpoints.append(Checkpoint(header, () if detail is None else detail.vertices))
 
     async def _detail(self, header: CheckpointHeader) -> Detail | None:
-        """Return the detail of all vertices, or None: a partial one would look like subtasks that reported nothing."""
+        """Return the details of all vertices, or None if the detail of a vertex is missing.
+
+        Details without one of the vertices are not returned, because its subtasks would look as if they had reported
+        nothing.
+        """
         vertices: list[VertexDetail] = []
         known = self._memory.acknowledged.get(key_of(header), {})
         for vertex in self._memory.topology.vertices if self._memory.topology else ():
@@ -87,7 +98,7 @@ class HistoryReader:
                 return None
             answer = parse.subtasks(document, vertex.id)
             if not answer.is_of(header):
-                # The job was started again after the history was read, and its checkpoint ids with it.
+                # The job was restarted after the history was read, and its new run uses the same checkpoint ids.
                 self._note_not_found(header)
                 return None
             if not answer.status.is_terminal:
@@ -111,27 +122,18 @@ class HistoryReader:
         if header.failure_reason is FailureReason.EXPIRED and header.failed_at is not None and detail.pending:
             timeout_ms = (memory.config.timeout_ms if memory.config else None) or header.end_to_end_duration_ms or 0
             timeout = min(timedelta(milliseconds=timeout_ms), _WATCH_MAX)
-            # Metrics fetched after the barrier arrived still show it.
+            # After the failure, the collector looks for missing barriers for as long as one more checkpoint timeout.
+            # The metric of a barrier is fetched up to one interval after the barrier arrived.
             until = header.failed_at + timeout + self._engine.fetch_interval + _WATCH_SLACK
             memory.watches[cid] = Watch(header, detail.pending, detail.vertices, until)
 
-    def _note_unread(self, answer: CheckpointsAnswer) -> None:
-        memory = self._memory
-        ids = [h.checkpoint_id for h in answer.headers]
-        if not ids:
-            return
-        if memory.newest_id is not None and min(ids) > memory.newest_id + 1:
-            self._found.problems.append(
-                f"checkpoints {memory.newest_id + 1} to {min(ids) - 1} left the engine's history before they were read"
-            )
-        memory.newest_id = max(ids)
-
 
 def poll_within_s(answer: CheckpointsAnswer, interval_ms: int | None) -> float | None:
-    """Return half the seconds in which the history is replaced, at the shorter of the configured and the seen interval.
+    """Return half the seconds in which new checkpoints replace the whole history, or None if no interval is known.
 
-    If more checkpoints were counted than are listed, the history is full and its capacity is the listed number. Else
-    the capacity is at least Flink's default. None if no interval is known.
+    The history is replaced within its capacity times the checkpoint interval. The interval is the shorter of the
+    configured and the observed one. If more checkpoints were counted than are listed, the history is full, so its
+    capacity is the number listed. Otherwise the capacity is at least Flink's default.
     """
     listed = len(answer.headers)
     capacity = listed if answer.counts.total > listed > 0 else max(listed, flink.HISTORY_DEFAULT)

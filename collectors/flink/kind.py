@@ -1,4 +1,4 @@
-"""The collector for targets of kind ``flink``: a Flink JobManager, or the live runtime, which speaks the same REST."""
+"""Defines the collector for kind ``flink``: Flink's JobManager, and the live runtime, which has the same REST API."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from backend.domain import engines
+from backend.domain.address_rules import AddressRules
 from collectors.base import Collector, CollectorKind, KnownRuns, TargetRow
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
@@ -17,14 +18,13 @@ _REQUEST_TIMEOUT_S = 10.0
 
 
 @asynccontextmanager
-async def open_target(target: TargetRow, known: KnownRuns) -> AsyncIterator[Collector]:
-    """A collector with connections of its own.
+async def open_target(target: TargetRow, known: KnownRuns, *, rules: AddressRules) -> AsyncIterator[Collector]:
+    """Open a collector with its own connections to the target.
 
     Raises:
         InvalidInputError: the target's address is not an http(s) address.
-
     """
-    async with open_transport(target.url, timeout_s=_REQUEST_TIMEOUT_S) as transport:
+    async with open_transport(target.url, timeout_s=_REQUEST_TIMEOUT_S, rules=rules) as transport:
         yield FlinkCollector(transport, target_id=target.id, known=known)
 
 

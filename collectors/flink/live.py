@@ -1,14 +1,17 @@
 """Reads the changing data of a running job: checkpoints in progress, late barriers, backpressure and queues.
 
-A checkpoint in progress costs one request, and one for each vertex with some but not all subtasks acknowledged. A
-vertex with all subtasks acknowledged is read once, and not again when the checkpoint ends.
-Gauges are read only for vertices with pending subtasks: once the checkpoint has been open for a second or was open at
-the previous poll, and for one more timeout after it expired. Backpressure is read at an interval of its own.
+A checkpoint in progress costs one request, plus one for each vertex of which some but not all subtasks have
+acknowledged. When all subtasks of a vertex have acknowledged, its detail is read a last time. It is not read again
+when the checkpoint ends.
+
+The gauges of barriers are read only for vertices with pending subtasks. Reading them begins when the checkpoint has
+been open for a second or was open at the previous poll. If the checkpoint expires, reading them continues for one
+more checkpoint timeout. Backpressure is read at its own interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from backend.contracts import flink
@@ -23,6 +26,7 @@ from backend.domain.checkpoint import (
 )
 from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.topology import Vertex
+from collectors.base import Effort
 from collectors.flink import parse, parse_metrics
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate
@@ -33,12 +37,13 @@ from collectors.flink.requests import Requests
 
 _OPEN_LONG = timedelta(seconds=1)
 _NAMES_SETTLE = timedelta(seconds=30)
-# A wide job's reading takes many requests: at most this many per second, on average.
+# On average, backpressure readings make at most this many requests per second. A job with many subtasks needs many
+# requests for one reading, so it is read less often.
 _PRESSURE_REQUESTS_PER_S = 2.0
 
 
 class LiveReader:
-    """Reads the changing data of one running job."""
+    """Reads the changing data of one running job in one poll."""
 
     def __init__(
         self,
@@ -57,22 +62,36 @@ class LiveReader:
         self._open: list[tuple[Checkpoint, Progress]] = []
 
     async def read(self, answer: CheckpointsAnswer | None, *, pressure_interval_s: float) -> None:
-        """Read all of it; ``answer`` is None for a job without checkpoints."""
+        """Read all changing data into ``found``. ``answer`` is None for a job without checkpoints.
+
+        If the target does not respond in time, ``found`` contains what was read until then.
+        """
         memory = self._memory
         running = [h for h in answer.headers if not h.status.is_terminal] if answer is not None else []
-        for header in running:
-            await self._found.attempt(self._in_progress(header))
-        now = self._requests.at() + self._engine.offset
-        memory.watches = {cid: w for cid, w in memory.watches.items() if now <= w.until}
         before = {cid: len(found) for cid, found in memory.gauges.late.items()}
-        await self._gauges_and_pressure(self._awaited(now), pressure_interval_s=pressure_interval_s)
+        try:
+            for header in running:
+                if self._requests.effort is Effort.HEADERS:
+                    self._found.checkpoints.append(Checkpoint(header))
+                else:
+                    await self._found.attempt(self._in_progress(header))
+            now = self._requests.at() + self._engine.offset
+            memory.watches = {cid: w for cid, w in memory.watches.items() if now <= w.until}
+            awaited = {} if self._requests.effort is Effort.HEADERS else self._awaited(now)
+            await self._gauges_and_pressure(awaited, pressure_interval_s=pressure_interval_s)
+        finally:
+            # The memory already contains the barriers that were found, so no later poll returns them.
+            self._return_progress(before)
+            memory.seen_open = {key_of(h) for h in running}
+
+    def _return_progress(self, late_counts_before: Mapping[int, int]) -> None:
+        memory = self._memory
         for checkpoint, progress in self._open:
             self._found.checkpoints.append(checkpoint)
             self._found.progress.append(self._with_gauges(progress))
         for cid, watch in memory.watches.items():
-            if len(memory.gauges.late.get(cid, {})) > before.get(cid, 0):
+            if len(memory.gauges.late.get(cid, {})) > late_counts_before.get(cid, 0):
                 self._found.progress.append(self._with_gauges(_progress_of(watch, self._requests.at())))
-        memory.seen_open = {key_of(h) for h in running}
 
     # --- checkpoints in progress ----------------------------------------------------------------------------------
 
@@ -82,7 +101,8 @@ class LiveReader:
             return
         header, acks = parse.details(document)
         if header.status is not CheckpointStatus.IN_PROGRESS or key_of(header) != key_of(listed):
-            # It ended after the history was read, or the job was started again: the next poll reads it completely.
+            # Either the checkpoint has just ended or the job was restarted. The next poll reads the checkpoint
+            # completely.
             return
         details = await self._so_far(header, acks)
         pending = _pending(acks, details)
@@ -95,7 +115,7 @@ class LiveReader:
                 self._found.barriers.append((cid, parse_metrics.barriers(events)))
 
     async def _so_far(self, header: CheckpointHeader, acks: tuple[VertexAcks, ...]) -> list[VertexDetail]:
-        """Return the details of vertices with at least one acknowledged subtask."""
+        """Return the details of each vertex of which at least one subtask has acknowledged."""
         final = self._memory.acknowledged.setdefault(key_of(header), {})
         found = []
         for ack in acks:
@@ -118,7 +138,7 @@ class LiveReader:
         return found
 
     def _awaited(self, now: datetime) -> dict[VertexId, frozenset[int]]:
-        """Return the subtasks whose gauges are to be read."""
+        """Return, by vertex, the subtasks whose gauges this poll must read."""
         waiting: dict[VertexId, frozenset[int]] = {}
         groups: list[tuple[int, Pending]] = [(cid, w.pending) for cid, w in self._memory.watches.items()]
         for checkpoint, progress in self._open:
@@ -127,22 +147,25 @@ class LiveReader:
                 groups.append((header.checkpoint_id, {v: frozenset(s) for v, s in progress.pending}))
         open_ids = {checkpoint.header.checkpoint_id for checkpoint, _ in self._open}
         for cid, pending in groups:
-            told = self._memory.gauges.late.get(cid, {})
+            known_late = self._memory.gauges.late.get(cid, {})
             for vertex_id, subtasks in pending.items():
-                # For a checkpoint in progress, the alignment matters even if the first barrier is known.
-                left = subtasks if cid in open_ids else frozenset(s for s in subtasks if (vertex_id, s) not in told)
+                # While the checkpoint is in progress, the alignment gauge is still needed, even if the first barrier
+                # is known.
+                left = (
+                    subtasks if cid in open_ids else frozenset(s for s in subtasks if (vertex_id, s) not in known_late)
+                )
                 if left:
                     waiting[vertex_id] = waiting.get(vertex_id, frozenset()) | left
         return waiting
 
     def _with_gauges(self, progress: Progress) -> Progress:
         gauges = self._memory.gauges
-        told = gauges.late.get(progress.checkpoint_id, {})
+        known_late = gauges.late.get(progress.checkpoint_id, {})
         late: list[LateBarrier] = []
         running: list[tuple[VertexId, Values]] = []
         totals = {vertex_id: total for vertex_id, _, total in progress.acknowledged_by_vertex}
         for vertex_id, subtasks in progress.pending:
-            late += [told[vertex_id, s] for s in subtasks if (vertex_id, s) in told]
+            late += [known_late[vertex_id, s] for s in subtasks if (vertex_id, s) in known_late]
             aligning = {s: gauges.aligning[vertex_id, s] for s in subtasks if (vertex_id, s) in gauges.aligning}
             if aligning:
                 running.append((vertex_id, tuple(aligning.get(n) for n in range(totals.get(vertex_id, 0)))))
@@ -162,8 +185,7 @@ class LiveReader:
     async def _gauges_and_pressure(self, awaited: Pending, *, pressure_interval_s: float) -> None:
         memory, now = self._memory, self._requests.at()
         vertices = memory.topology.vertices if memory.topology else ()
-        is_due = memory.pressure_at is None or now - memory.pressure_at >= self._pressure_pause(pressure_interval_s)
-        is_whole = is_due and self._requests.has_budget
+        is_whole = self._is_pressure_due(now, pressure_interval_s) and self._requests.has_budget
         for vertex in vertices:
             if is_whole:
                 await self._found.attempt(self._pressure(vertex))
@@ -172,10 +194,17 @@ class LiveReader:
         if is_whole and (self._found.pressure or not vertices):
             memory.pressure_at = now
 
-    def _pressure_pause(self, interval_s: float) -> timedelta:
+    def _is_pressure_due(self, now: datetime, interval_s: float) -> bool:
+        memory = self._memory
+        if memory.pressure_at is None:
+            return True
+        passed_s = (now - memory.pressure_at).total_seconds()
+        # The number of requests is computed only if the interval has passed.
+        return passed_s >= interval_s and passed_s >= self._pressure_request_count() / _PRESSURE_REQUESTS_PER_S
+
+    def _pressure_request_count(self) -> int:
         vertices = self._memory.topology.vertices if self._memory.topology else ()
-        count = sum(1 for v in vertices if v.id in self._memory.offered for _ in self._pressure_paths(v))
-        return timedelta(seconds=max(interval_s, count / _PRESSURE_REQUESTS_PER_S))
+        return sum(1 for v in vertices if v.id in self._memory.offered for _ in self._pressure_paths(v))
 
     def _pressure_paths(self, vertex: Vertex) -> Iterable[str]:
         names = self._memory.offered[vertex.id].names.pressure
@@ -218,7 +247,11 @@ class LiveReader:
         memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)
 
     async def _names(self, vertex_id: VertexId) -> MetricNames | None:
-        """Return the vertex's metric names; None if there are none yet. Read twice, as some are missing at first."""
+        """Return the names of the vertex's metrics, or None if it has none yet.
+
+        The names are read a second time half a minute later, because some are missing shortly after the vertex has
+        started.
+        """
         known, now = self._memory.offered.get(vertex_id), self._requests.at()
         if known is not None and (known.is_settled or now - known.first_at < _NAMES_SETTLE):
             return known.names
@@ -254,6 +287,6 @@ def _progress(header: CheckpointHeader, acks: tuple[VertexAcks, ...], pending: P
 
 
 def _progress_of(watch: Watch, at: datetime) -> Progress:
-    """Return the last progress of an expired checkpoint."""
+    """Return the progress that an expired checkpoint had at its end."""
     acks = tuple(VertexAcks(d.vertex_id, d.subtask_count - len(d.pending), d.subtask_count) for d in watch.details)
     return _progress(watch.header, acks, watch.pending, at)

@@ -1,8 +1,9 @@
-"""JSON answers of Flink's monitoring REST -> values of ``backend.domain``. Pure.
+"""Converts JSON responses of Flink's monitoring REST API to values of ``backend.domain``. Does no I/O.
 
 Sentinels for missing values become None, never zero. Flink's names and units are converted to ours. A field of the
-wrong type or out of range is a ``TargetProtocolError`` that names address and field; a field that only some versions
-have may be missing. Sources: recordings of Flink 1.20.5 (``tests/contract``), and the differences in 2.3.0.
+wrong type or out of range raises ``TargetProtocolError``, which names the address and the field. A field that only
+some versions have may be missing. Sources: recordings of Flink 1.20.5 (``tests/contract``), and the differences in
+2.3.0.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from backend.contracts import flink
 from backend.domain.checkpoint import (
@@ -30,16 +32,17 @@ from backend.domain.failure import reason_of_message
 from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.observation import JobState
 from backend.domain.topology import Edge, Placement, Topology, Vertex
-from collectors.flink.document import Document, clean, clean_lines
+from collectors.flink.document import Document, RowCache, clean, clean_lines
 
 NAME_MAX = 500
 MESSAGE_MAX = 2000
 STACKTRACE_MAX = 8000
-# A duration beyond this (24 days) is a clock error; the store has 32 bits for it.
+# A longer duration (24 days) comes from a clock error. The store has 32 bits for a duration.
 _MS_MAX = 2**31 - 1
-# A longer setting (31 years) is one of Java's largest numbers and means *never*, as the interval of a job without
-# periodic checkpoints does (2^63 - 1 in Flink's CheckpointCoordinatorConfiguration).
+# A longer setting (31 years) means *never*: Flink uses one of Java's largest numbers for it, such as the interval
+# 2^63 - 1 of a job without periodic checkpoints (CheckpointCoordinatorConfiguration).
 _SETTING_MS_MAX = 10**12
+_INT64 = 2**63
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _STATUS = {
@@ -56,7 +59,7 @@ _UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """The engine at a target. ``version`` is as reported; ``has_job_clocks``: each job has a clock of its own."""
+    """The engine at a target. ``version`` is as reported. If ``has_job_clocks``, each job has its own clock."""
 
     engine: EngineCapabilities
     version: str
@@ -64,7 +67,7 @@ class EngineInfo:
 
 
 def engine_info(document: Document) -> EngineInfo:
-    """``/config``: Flink, or our live runtime, which has a field of its own there."""
+    """Read ``/config`` and return the engine: Flink, or our live runtime, which adds a field of its own there."""
     runtime = document.find(flink.RUNTIME_FIELD)
     if runtime is not None:
         return EngineInfo(RUNTIME, runtime.text(length_max=NAME_MAX), has_job_clocks=True)
@@ -74,7 +77,7 @@ def engine_info(document: Document) -> EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """One row of ``/jobs/overview``. ``changed_at_ms`` moves whenever one of its tasks changes its state."""
+    """One row of ``/jobs/overview``. ``changed_at_ms`` changes whenever one of the job's tasks changes its state."""
 
     engine_run_id: EngineRunId
     name: str
@@ -86,9 +89,9 @@ class JobEntry:
     changed_at_ms: int
 
 
-def jobs_overview(document: Document) -> tuple[JobEntry, ...]:
-    """``/jobs/overview``."""
-    return tuple(_job_entry(row) for row in document.get("jobs").items())
+def jobs_overview(document: Document, known: RowCache[JobEntry] | None = None) -> tuple[JobEntry, ...]:
+    """Read ``/jobs/overview``: every job of the target. ``known`` is the cache of this target's jobs."""
+    return (known or RowCache()).read(document.get("jobs"), _job_entry, key="jid")
 
 
 def _job_entry(row: Document) -> JobEntry:
@@ -114,12 +117,16 @@ def _job_state(word: str) -> JobState:
 
 
 def job_started_at(document: Document) -> datetime:
-    """``/jobs/:id``: when this run of the job started."""
+    """Read ``/jobs/:id``: the instant at which this run of the job started."""
     return document.get("start-time").instant_known()
 
 
 def topology(document: Document) -> Topology:
-    """``/jobs/:id``: vertices by their plain names (the plan has HTML there), edges from the plan."""
+    """Read the graph of a job from ``/jobs/:id``.
+
+    Edges are taken from the field ``plan``. Vertices are taken from the field ``vertices``, because the plan's names
+    contain HTML.
+    """
     vertices = {v.id: v for v in (_vertex(row) for row in document.get("vertices").items())}
     edges: list[Edge] = []
     for node in document.get("plan").get("nodes").items():
@@ -147,7 +154,8 @@ def _vertex(row: Document) -> Vertex:
 
 
 def _topological(vertices: tuple[VertexId, ...], edges: Iterable[Edge]) -> list[VertexId]:
-    # Flink lists vertices in this order already. Vertices in a cycle, which is not legal, are put at the end.
+    # Flink already lists vertices in topological order. Vertices in a cycle, which Flink does not allow, are put at
+    # the end.
     missing = dict.fromkeys(vertices, 0)
     after: dict[VertexId, list[VertexId]] = {v: [] for v in vertices}
     for edge in edges:
@@ -163,7 +171,10 @@ def _topological(vertices: tuple[VertexId, ...], edges: Iterable[Edge]) -> list[
 
 
 def placement(document: Document) -> Placement:
-    """``/jobs/:id/vertices/:vid``; 2.x has ``endpoint`` (host:port) instead of ``host``."""
+    """Read ``/jobs/:id/vertices/:vid``: the host, TaskManager, attempt and status of each subtask.
+
+    Flink 2.x has ``endpoint`` (host:port) instead of ``host``.
+    """
     rows = list(document.get("subtasks").items())
     hosts: list[str | None] = [None] * len(rows)
     managers, statuses = hosts.copy(), hosts.copy()
@@ -180,7 +191,10 @@ def placement(document: Document) -> Placement:
 
 
 def exceptions(document: Document) -> tuple[tuple[datetime, str], ...]:
-    """``/jobs/:id/exceptions``, oldest first: task and stack trace (cut)."""
+    """Read ``/jobs/:id/exceptions``. Return the time and the text of each exception, oldest first.
+
+    The text is the task and the stack trace, cut to a limit.
+    """
     history = document.find("exceptionHistory")
     rows = [] if history is None else list(history.get("entries").items())
     found = [(row.get("timestamp").instant_known(), _exception_text(row)) for row in rows]
@@ -201,15 +215,21 @@ def _exception_text(row: Document) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsAnswer:
-    """``/jobs/:id/checkpoints``; headers newest first, as listed. ``restored_ms`` identifies the last restore."""
+    """The content of ``/jobs/:id/checkpoints``.
+
+    ``headers`` are newest first, as Flink lists them. ``restored_ms`` is the time of the last restore.
+    """
 
     counts: CheckpointCounts
     headers: tuple[CheckpointHeader, ...]
     restored_ms: int | None
 
 
-def checkpoints(document: Document) -> CheckpointsAnswer:
-    """``/jobs/:id/checkpoints``."""
+def checkpoints(document: Document, known: RowCache[CheckpointHeader] | None = None) -> CheckpointsAnswer:
+    """Read ``/jobs/:id/checkpoints``: the counts, the history, and the time of the last restore.
+
+    ``known`` is the cache of this job's history.
+    """
     counts = document.get("counts")
     restored = document.get("latest").find("restored")
     return CheckpointsAnswer(
@@ -220,20 +240,20 @@ def checkpoints(document: Document) -> CheckpointsAnswer:
             completed=counts.get("completed").count(),
             failed=counts.get("failed").count(),
         ),
-        headers=tuple(header(row) for row in document.get("history").items()),
+        headers=(known or RowCache()).read(document.get("history"), header, key="id"),
         restored_ms=None if restored is None else restored.get("restore_timestamp").whole(),
     )
 
 
 def header(document: Document) -> CheckpointHeader:
-    """One checkpoint of the history, or its details."""
+    """Read the header of a checkpoint, from an entry of the history or from the checkpoint's details."""
     status = _status(document)
     acknowledged = document.get("num_acknowledged_subtasks").count()
     message = document.find("failure_message")
     text = None if message is None else message.text(length_max=MESSAGE_MAX)
     failed = document.find("failure_timestamp")
     discarded = document.find("discarded")
-    # Without an acknowledgement the sums are meaningless.
+    # Until a subtask has acknowledged, the sums of sizes have no meaning.
     size = _bytes if acknowledged else _nothing
     return CheckpointHeader(
         checkpoint_id=document.get("id").count(),
@@ -268,7 +288,7 @@ def _checkpoint_kind(document: Document) -> CheckpointKind:
 
 @dataclass(frozen=True, slots=True)
 class VertexAcks:
-    """How many subtasks of one vertex acknowledged one checkpoint."""
+    """The number of subtasks of one vertex, and how many of them acknowledged one checkpoint."""
 
     vertex_id: VertexId
     acknowledged_count: int
@@ -276,7 +296,7 @@ class VertexAcks:
 
 
 def details(document: Document) -> tuple[CheckpointHeader, tuple[VertexAcks, ...]]:
-    """``/jobs/:id/checkpoints/details/:cid``."""
+    """Read ``/jobs/:id/checkpoints/details/:cid``: the header, and the number of acknowledgements of each vertex."""
     tasks = tuple(
         VertexAcks(
             VertexId(_id_text(key, task)),
@@ -290,9 +310,10 @@ def details(document: Document) -> tuple[CheckpointHeader, tuple[VertexAcks, ...
 
 @dataclass(frozen=True, slots=True)
 class SubtasksAnswer:
-    """One vertex of one checkpoint, and the checkpoint's status at the time of the answer.
+    """The detail of one vertex for one checkpoint, and the status of the checkpoint when it was read.
 
-    ``triggered_ms`` is derived from an acknowledgement's instant and duration; None if no subtask acknowledged.
+    ``triggered_ms`` is the trigger time: the time of an acknowledgement minus its end-to-end duration. None if no
+    subtask acknowledged.
     """
 
     checkpoint_id: int
@@ -301,23 +322,95 @@ class SubtasksAnswer:
     triggered_ms: int | None
 
     def is_of(self, header: CheckpointHeader) -> bool:
-        """Whether this is the checkpoint of ``header``, and not one of another run with the same id."""
+        """Return whether this is the checkpoint of ``header``, not another run's checkpoint with the same id."""
         is_same_id = self.checkpoint_id == header.checkpoint_id
         return is_same_id and self.triggered_ms in (None, to_epoch_ms(header.triggered_at))
 
 
 def subtasks(document: Document, vertex_id: VertexId) -> SubtasksAnswer:
-    """``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
-    rows: list[_Row | None] = [None] * _subtask_count(document.get("num_subtasks"))
+    """Read ``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``.
+
+    It contains what each subtask of a vertex reported when it acknowledged the checkpoint.
+    """
+    count = _subtask_count(document.get("num_subtasks"))
+    rows = document.get("subtasks")
+    columns, triggered_ms = _columns(rows.array(), count) or _checked_columns(rows, count)
+    detail = VertexDetail(vertex_id, *columns)
+    return SubtasksAnswer(document.get("id").count(), _status(document), detail, triggered_ms)
+
+
+_Columns = tuple[list[Values], int | None]
+"""The columns of ``VertexDetail`` in their order, and the trigger time in milliseconds or None."""
+
+
+def _columns(items: list[Any], count: int) -> _Columns | None:
+    """Read all rows at once, which takes a fraction of the time of ``_checked_columns``.
+
+    Return None if any value is not what Flink sends. ``_checked_columns`` then reads the rows again and names a wrong
+    value.
+    """
+    try:
+        places, words = [row["index"] for row in items], [row["className"] for row in items]
+        rows = [row for row in items if row["className"] == flink.SUBTASK_ACKNOWLEDGED]
+        own = [row["index"] for row in rows]
+        instants = [row["ack_timestamp"] for row in rows]
+        phases, alignments = [row["checkpoint"] for row in rows], [row["alignment"] for row in rows]
+        durations = [
+            [row["start_delay"] for row in rows],
+            [alignment["duration"] for alignment in alignments],
+            [phase["sync"] for phase in phases],
+            [phase["async"] for phase in phases],
+            [row["end_to_end_duration"] for row in rows],
+        ]
+        sizes = [
+            [row["checkpointed_size"] for row in rows],
+            [row["state_size"] for row in rows],
+            [alignment["processed"] for alignment in alignments],
+            [alignment["persisted"] for alignment in alignments],
+        ]
+        unaligned = [row["unaligned_checkpoint"] for row in rows]
+    except (KeyError, TypeError):
+        return None
+    if not rows or any(set(map(type, column)) != {int} for column in (places, instants, *durations, *sizes)):
+        return None
+    if set(map(type, words)) != {str} or set(map(type, unaligned)) != {bool}:
+        return None
+    if min(places) < 0 or max(places) >= count:
+        return None
+    if any(not -_INT64 <= n < _INT64 for column in (instants, *durations, *sizes) for n in (min(column), max(column))):
+        return None
+    columns = [_between(column, _MS_MAX) for column in durations] + [_between(column, _INT64) for column in sizes]
+    columns.append([int(word) for word in unaligned])
+    triggered = (at - took for at, took in zip(instants, durations[4], strict=True) if at >= 0 and took >= 0)
+    return [_placed(column, own, count) for column in columns], next(triggered, None)
+
+
+def _between(column: list[int], limit: int) -> list[int | None]:
+    """Return the values from 0 to ``limit``, with None for others, which are sentinels or come from clock errors."""
+    if min(column) >= 0 and max(column) <= limit:
+        return list(column)
+    return [value if 0 <= value <= limit else None for value in column]
+
+
+def _placed(column: list[int | None], places: list[int], count: int) -> Values:
+    if places == list(range(count)):
+        return tuple(column)
+    values: list[int | None] = [None] * count
+    for place, value in zip(places, column, strict=True):
+        values[place] = value
+    return tuple(values)
+
+
+def _checked_columns(document: Document, count: int) -> _Columns:
+    """Read the rows one by one. A wrong value raises an error that names it."""
+    rows: list[_Row | None] = [None] * count
     triggered_ms = None
-    for item in document.get("subtasks").items():
+    for item in document.items():
         n = _index(item.get("index"), len(rows))
         if item.get("className").value == flink.SUBTASK_ACKNOWLEDGED:
             rows[n] = _row(item)
             triggered_ms = _triggered_ms(item) if triggered_ms is None else triggered_ms
-    columns: list[Values] = [tuple(None if row is None else row[n] for row in rows) for n in range(_WIDTH)]
-    detail = VertexDetail(vertex_id, *columns)
-    return SubtasksAnswer(document.get("id").count(), _status(document), detail, triggered_ms)
+    return [tuple(None if row is None else row[n] for row in rows) for n in range(_WIDTH)], triggered_ms
 
 
 def _triggered_ms(item: Document) -> int | None:
@@ -330,7 +423,7 @@ _WIDTH = 10
 
 
 def _row(item: Document) -> _Row:
-    """Return the values of one subtask, in the order of ``VertexDetail``'s arrays."""
+    """Return the values of one subtask, in the order of the columns of ``VertexDetail``."""
     phases, alignment = item.get("checkpoint"), item.get("alignment")
     return (
         _ms(item.get("start_delay")),
@@ -347,7 +440,7 @@ def _row(item: Document) -> _Row:
 
 
 def checkpoint_config(document: Document) -> CheckpointConfig:
-    """``/jobs/:id/checkpoints/config``."""
+    """Read ``/jobs/:id/checkpoints/config``: the checkpoint settings of a job."""
     unaligned = document.find("unaligned_checkpoints")
     is_unaligned = None if unaligned is None else unaligned.truth()
     timeout = document.find("aligned_checkpoint_timeout")
@@ -377,7 +470,7 @@ def _id(document: Document) -> str:
 
 
 def _id_text(value: object, document: Document) -> str:
-    # An id becomes part of the next request's path, so it must be well formed.
+    # The id becomes part of the next request's path, so it must be well formed.
     if not isinstance(value, str) or _ID.fullmatch(value) is None:
         raise document.fail(f"has the id {clean(str(value), length_max=60)!r}, 32 hexadecimal digits are needed")
     return value

@@ -1,18 +1,17 @@
-"""Metrics, backpressure and barrier events of Flink's monitoring REST -> values. Pure.
+"""Converts metrics and barrier events of Flink's monitoring REST API to values. Does no I/O.
 
-Metric values are text, including "NaN" and "true"; values that are not numbers are left out. Source: recordings.
+Flink sends the values of metrics as text, among them "NaN" and "true". A value that is not a number is left out.
+Source: recordings of Flink.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from backend.contracts import flink
 from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.ids import VertexId
-from backend.domain.pressure import Ratios
 from collectors.flink.document import Document, number
 from collectors.flink.parse import NAME_MAX
 
@@ -21,22 +20,28 @@ Readings = Mapping[tuple[int, str], float]
 
 
 def metric_names(document: Document) -> frozenset[str]:
-    """The names of a vertex's metrics; empty for some seconds after its start."""
+    """Return the names of a vertex's metrics. The set is empty for some seconds after the vertex started."""
     return frozenset(row.get("id").text(length_max=NAME_MAX) for row in document.items())
 
 
 def job_metrics(document: Document) -> dict[str, float]:
-    """``/jobs/:id/metrics``: name -> value."""
+    """Read ``/jobs/:id/metrics``: the numeric metrics of a job, by name."""
     found = {row.get("id").text(length_max=NAME_MAX): number(row.get("value").value) for row in document.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def vertex_metrics(document: Document) -> dict[tuple[int, str], float]:
-    """``/vertices/:vid/metrics?get=0.a,1.a``: by subtask and name."""
+    """Read ``/vertices/:vid/metrics?get=0.a,1.a``: the numeric metrics of a vertex, by subtask and name."""
     found: dict[tuple[int, str], float] = {}
-    for row in document.items():
-        index, _, name = row.get("id").text(length_max=NAME_MAX).partition(".")
-        value = number(row.get("value").value)
+    for n, row in enumerate(document.array()):
+        text, reading = (row.get("id"), row.get("value")) if isinstance(row, dict) else (None, None)
+        if not isinstance(text, str) or reading is None or len(text) > NAME_MAX or not text.isprintable():
+            # The row does not look like one of Flink. It is read again by functions that raise an error with the path
+            # of a wrong value.
+            checked = document.item(n)
+            text, reading = checked.get("id").text(length_max=NAME_MAX), checked.get("value").value
+        index, _, name = text.partition(".")
+        value = number(reading)
         if value is not None and index.isascii() and index.isdecimal() and len(index) <= 5:
             found[int(index), name] = value
     return found
@@ -48,51 +53,21 @@ _DURATION = re.compile(r"(\d{1,9})\s*([a-z]*)")
 
 
 def fetch_interval_ms(document: Document) -> int:
-    """Return the cluster's interval for fetching metrics, from ``/jobmanager/config``; by default Flink's default."""
+    """Return the cluster's interval for fetching metrics, from ``/jobmanager/config``, or else Flink's default."""
     for row in document.items():
         if row.get("key").value == flink.METRICS_FETCH_INTERVAL:
-            # Milliseconds in 1.x, a duration such as "10 s" in 2.x.
+            # Flink 1.x sends milliseconds, 2.x a duration such as "10 s".
             found = _DURATION.fullmatch(row.get("value").text(length_max=NAME_MAX).strip().lower())
             if found is not None and found[2] in _UNITS_MS:
                 return min(int(found[1]) * _UNITS_MS[found[2]], _FETCH_INTERVAL_MAX_MS)
     return flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Shares of the time of each subtask, 0..1."""
-
-    busy_ratio: Ratios
-    backpressured_ratio: Ratios
-    idle_ratio: Ratios
-
-
-def backpressure(document: Document) -> Shares | None:
-    """``/vertices/:vid/backpressure``; None before Flink has fetched the vertex's metrics."""
-    if document.get("status").value == flink.BACKPRESSURE_NOT_MEASURED:
-        return None
-    found = {_position(row): row for row in document.get("subtasks").items()}
-    rows = [found.get(n) for n in range(max(found, default=-1) + 1)]
-    return Shares(_ratios(rows, "busyRatio"), _ratios(rows, "ratio"), _ratios(rows, "idleRatio"))
-
-
-def _position(row: Document) -> int:
-    index = row.get("subtask")
-    if index.count() >= flink.PARALLELISM_MAX:
-        raise index.fail(f"is {index.value}, fewer than {flink.PARALLELISM_MAX} subtasks are possible")
-    return index.count()
-
-
-def _ratios(rows: list[Document | None], key: str) -> Ratios:
-    return tuple(None if row is None else ratio(_value(row.find(key))) for row in rows)
-
-
-def _value(document: Document | None) -> float | None:
-    return None if document is None else number(document.value)
-
-
 def ratio(value: float | None) -> float | None:
-    """Return a share of time, at most 1; None if not measured (-1). Flink's averages can exceed 1 slightly."""
+    """Return a share of time, cut to 1, because Flink's averages can exceed 1 slightly.
+
+    A negative share (-1) was not measured and becomes None.
+    """
     if value is None or value < 0:
         return None
     return min(value, 1.0)
@@ -102,7 +77,7 @@ def ratio(value: float | None) -> float | None:
 
 
 def barriers(document: Document) -> tuple[BarrierEvent, ...]:
-    """``/jobs/:id/checkpoints/:cid/barriers``."""
+    """Read ``/jobs/:id/checkpoints/:cid/barriers``: the barrier events of one checkpoint."""
     return tuple(_barrier(row) for row in document.items())
 
 

@@ -1,8 +1,8 @@
-"""Selects a vertex's metrics, packs them into few requests, and converts their values. Pure.
+"""Selects the metrics of a vertex, packs them into few requests, and converts their values. Does no I/O.
 
-The shares of busy, idle and backpressured time are read as metrics, together with queues and gauges. The backpressure
-endpoint computes its answer from the same three metrics, so this saves a request per vertex. A request line is limited,
-so a wide vertex takes several requests.
+The shares of busy, idle and backpressured time are read as metrics, in the same requests as queues and gauges. This
+saves one request per vertex, because Flink's backpressure endpoint only computes its response from the same three
+metrics. The length of a request line is limited, so a vertex with many subtasks takes several requests.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 _NANOS_PER_MS = 1_000_000
 _INT64 = 2**63
-# "GET " and " HTTP/1.1", and room for a proxy's prefix of the path.
+# Bytes reserved for "GET " and " HTTP/1.1", and for a prefix that a proxy may add to the path.
 _LINE_OVERHEAD_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class MetricNames:
-    """The names of one vertex's metrics that we read; None for a metric that the vertex does not have."""
+    """The names of one vertex's metrics that we read. A name is None if the vertex does not have this metric."""
 
     busy: str | None
     backpressured: str | None
@@ -44,19 +44,22 @@ class MetricNames:
 
     @property
     def pressure(self) -> tuple[str, ...]:
-        """Every name, for a complete reading of the vertex."""
+        """All metric names, to be requested for a complete reading of the vertex."""
         shares = (self.busy, self.backpressured, self.idle, self.out_pool_usage, self.in_pool_usage)
         amounts = (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
         return tuple(n for n in shares + amounts if n is not None) + self.gauges
 
     @property
     def gauges(self) -> tuple[str, ...]:
-        """The names of the gauges that a barrier changes."""
+        """The names of those gauges that change when a barrier arrives."""
         return tuple(n for n in (self.start_delay, self.alignment) if n is not None)
 
 
 def wanted_of(offered: frozenset[str]) -> MetricNames:
-    """Choose among the offered names; of two names for one gauge the shorter, since the request line is limited."""
+    """Select the metrics to read from ``offered``.
+
+    If a metric has two names, the shorter name is used, to keep requests short.
+    """
 
     def one(*names: str) -> str | None:
         return next((n for n in names if n in offered), None)
@@ -80,7 +83,10 @@ def wanted_of(offered: frozenset[str]) -> MetricNames:
 def request_paths(
     job_id: str, vertex_id: VertexId, subtasks: Iterable[int], names: tuple[str, ...], *, prefix_bytes: int
 ) -> Iterator[str]:
-    """Yield paths to read ``names`` of ``subtasks``, each short enough for a request line after the root's bytes."""
+    """Yield the paths that read ``names`` of ``subtasks``.
+
+    Each path is short enough for a request line, in which ``prefix_bytes`` precede the path.
+    """
     room = flink.REQUEST_LINE_MAX_BYTES - _LINE_OVERHEAD_BYTES - prefix_bytes
     room -= len(flink.vertex_metrics(job_id, vertex_id))
     ids: list[str] = []
@@ -98,7 +104,7 @@ def request_paths(
 def vertex_pressure(
     vertex_id: VertexId, *, parallelism: int, readings: Readings, names: MetricNames, at: datetime
 ) -> VertexPressure | None:
-    """Make one reading of one vertex; None if nothing was reported."""
+    """Make one reading of one vertex, or return None if there are no readings."""
     if not readings:
         return None
 
@@ -124,7 +130,7 @@ def vertex_pressure(
 
 
 def gauge_values(readings: Readings, name: str | None) -> Mapping[int, int]:
-    """Return one gauge by subtask, in its own unit, without negative sentinels."""
+    """Return the values of one gauge by subtask, in the gauge's unit, without negative sentinels."""
     return {n: int(value) for (n, found), value in readings.items() if found == name and 0 <= value < _INT64}
 
 
@@ -141,5 +147,5 @@ def _wholes(column: list[float | None], *, divisor: int = 1) -> Values:
 
 
 def _or_nothing(column: tuple[T | None, ...]) -> tuple[T | None, ...]:
-    """Return ``column``; an empty tuple, which means *not offered*, if no subtask reported a value."""
+    """Return ``column``, or an empty tuple (*not offered*) if no subtask reported a value."""
     return column if any(v is not None for v in column) else ()

@@ -1,11 +1,13 @@
-"""Tests the connection to a target with Flink's REST: reads its engine and running jobs once. Stores nothing.
+"""Tests the connection to a target that has Flink's REST API: reads its engine and its jobs once. Stores nothing.
 
-It uses the collector's own transport with the same bounds, so a target that passes here is read the same way.
+The test uses the collector's transport with the same limits. So the collector can also read a target that passes the
+test.
 """
 
 from __future__ import annotations
 
 from backend.contracts import flink
+from backend.domain.address_rules import AddressRules
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.observation import JobState
 from collectors.base import Probed
@@ -15,17 +17,16 @@ from collectors.flink.client import open_transport
 _JOBS_MAX = 50
 
 
-async def probe(url: str, timeout_s: float) -> Probed:
-    """Test the target at ``url``; each of the two requests takes at most ``timeout_s`` seconds.
+async def probe(url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
+    """Test the target at ``url``. Each of the two requests takes at most ``timeout_s`` seconds.
 
     Raises:
         InvalidInputError: ``url`` is not an http(s) address.
-        TargetUnavailableError: it did not answer in time.
-        TargetProtocolError: it answered, but not as Flink does.
-
+        TargetUnavailableError: the target did not answer in time.
+        TargetProtocolError: the response is not one that Flink sends.
     """
     try:
-        async with open_transport(url, timeout_s=timeout_s) as transport:
+        async with open_transport(url, timeout_s=timeout_s, rules=rules) as transport:
             info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
             answer = document.read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url)
             entries = parse.jobs_overview(answer)

@@ -1,7 +1,7 @@
-"""The memory of one run between two polls.
+"""Holds what the collector must remember about one run from one poll to the next.
 
-Invariant: a poll works on a copy, which replaces the memory only when the poll succeeds. So a failed poll marks nothing
-as read that was not returned.
+Invariant: a poll works on a copy, which replaces the memory only if the poll succeeds. So after a failed poll, data
+that was not returned is not marked as read.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Values
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
+from collectors.flink.document import RowCache
 from collectors.flink.gauges import Candidate, GaugeMemory
 from collectors.flink.pressure import MetricNames
 
 CheckpointKey: TypeAlias = tuple[int, datetime]
-"""Checkpoint id and trigger time: an id may repeat in a run whose coordinator lost its counter."""
+"""Checkpoint id and trigger time. The id alone may repeat within a run, if the coordinator lost its counter."""
 
 Pending: TypeAlias = Mapping[VertexId, frozenset[int]]
 
@@ -32,9 +33,10 @@ def key_of(header: CheckpointHeader) -> CheckpointKey:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """The engine at the target. ``offset`` is its clock minus ours; ``fetch_interval`` is how old metrics may be.
+    """The engine at the target.
 
-    ``has_job_clocks``: each job has a clock of its own, and no answer is cached.
+    ``offset`` is the engine's clock minus ours. ``fetch_interval`` is the maximum age of the engine's metrics. If
+    ``has_job_clocks``, each job has its own clock, and the engine caches no response.
     """
 
     capabilities: EngineCapabilities
@@ -56,7 +58,10 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The metrics that one vertex offers; ``is_settled`` once the list was read again after some time."""
+    """The metrics that one vertex offers.
+
+    ``is_settled`` is True once the list was read a second time, some time later.
+    """
 
     names: MetricNames
     first_at: datetime
@@ -65,49 +70,68 @@ class Offered:
 
 @dataclass(slots=True)
 class RunMemory:
-    """The memory of one run."""
+    """What the collector remembers about one run between two polls."""
 
     name: str = ""
     topology: Topology | None = None
     config: CheckpointConfig | None = None
     config_at: datetime | None = None
     has_checkpoints: bool = True
-    """False once the engine reported that the job takes none."""
+    """False once the engine reported that the job takes no checkpoints."""
     changed_at_ms: int | None = None
-    """The job's last modification when graph, tasks, exceptions and restarts were last read."""
+    """The job's time of last modification, as it was when graph, tasks, exceptions and restarts were last read."""
     looked_at: datetime | None = None
     restored_ms: int | None = None
     restart_count: int | None = None
     attempts: dict[VertexId, Values] = field(default_factory=dict)
-    """Attempt of each subtask: if it changes, the subtask's gauges were reset."""
+    """The attempt number of each subtask. If it changes, the subtask was restarted, which reset its gauges."""
     handed_on: set[CheckpointKey] = field(default_factory=set)
-    """Terminal checkpoints whose header was returned."""
+    """Terminal checkpoints whose header was already returned in an observation."""
     detailed: set[CheckpointKey] = field(default_factory=set)
-    """Terminal checkpoints whose detail was returned, or is gone."""
+    """Terminal checkpoints whose detail was already returned, or can no longer be read from the target."""
     discarded: set[CheckpointKey] = field(default_factory=set)
-    """Checkpoints that were returned as discarded, which is the only later change of a terminal one."""
+    """Checkpoints that were already returned as discarded. A terminal checkpoint can change in no other way."""
     acknowledged: dict[CheckpointKey, dict[VertexId, VertexDetail]] = field(default_factory=dict)
-    """Details of vertices with all subtasks acknowledged in an open checkpoint: final, so not read again at its end."""
+    """For each open checkpoint, the details of the vertices of which all subtasks acknowledged. They are final, so
+    they are not read again when the checkpoint ends.
+    """
     waiting_count: int = 0
-    """Number of details that the last poll's budget left for later."""
+    """Number of checkpoint details that the last poll did not read, because its budget was used up."""
     not_found: dict[CheckpointKey, int] = field(default_factory=dict)
-    """How often the detail was missing or of another run."""
+    """For each checkpoint, how often its detail was missing or belonged to another run."""
     newest_id: int | None = None
+    newest_at: datetime | None = None
+    """The id and the trigger time of the checkpoint with the latest trigger time that the history has listed."""
+    is_watched_from_start: bool = False
+    """Whether the run began while this collector was watching the target. Then each checkpoint of the run that the
+    first history no longer lists is lost.
+    """
+    lost: tuple[range, ...] = ()
+    """The ids that were counted as lost last. If a cached, older history lists one, it stays lost."""
     counted_total: int | None = None
-    """Checkpoints that the coordinator had counted at the last poll."""
+    """Number of checkpoints that the coordinator had counted at the last poll."""
     seen_open: set[CheckpointKey] = field(default_factory=set)
-    """Checkpoints in progress at the previous poll."""
+    """Checkpoints that were in progress at the previous poll."""
     watches: dict[int, Watch] = field(default_factory=dict)
     candidates: dict[int, Candidate] = field(default_factory=dict)
     gauges: GaugeMemory = field(default_factory=GaugeMemory)
     offered: dict[VertexId, Offered] = field(default_factory=dict)
     pressure_at: datetime | None = None
+    late_count: int = 0
+    """Number of consecutive attempts to read this job in which the target did not respond in time."""
+    late_reason: str = ""
+    retry_at: datetime | None = None
+    """The job is not read before this instant, because the target did not respond in time at the last attempt."""
     poll_within_s: float | None = None
+    history: RowCache[CheckpointHeader] = field(default_factory=RowCache)
+    """The parsed entries of the history. Copies share this cache, because a parsed entry stays valid even if the poll
+    that parsed it fails.
+    """
     is_done: bool = False
     """Whether the run has ended and needs no more reading."""
 
     def copy(self) -> RunMemory:
-        """An independent copy."""
+        """Return an independent copy."""
         return replace(
             self,
             handed_on=set(self.handed_on),
@@ -124,24 +148,25 @@ class RunMemory:
         )
 
     def forget_tasks(self) -> None:
-        """Forget the gauges and metric names of tasks that were restarted: their gauges start at 0 again."""
+        """Forget gauges and metric names after a restart of tasks, because the gauges of new tasks start at 0."""
         self.gauges = GaugeMemory(late=self.gauges.late)
         self.watches.clear()
         self.offered.clear()
         self.pressure_at = None
 
     def keep_listed(self, listed: set[CheckpointKey]) -> None:
-        """Drop the marks of checkpoints that the engine no longer lists, since they cannot be listed again."""
+        """Forget the checkpoints that the engine no longer lists, because it never lists them again."""
         self.handed_on &= listed
         self.detailed &= listed
         self.discarded &= listed
+        self.seen_open &= listed
         self.acknowledged = {key: d for key, d in self.acknowledged.items() if key in listed - self.detailed}
         self.not_found = {key: n for key, n in self.not_found.items() if key in listed}
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The detail of one checkpoint, all vertices."""
+    """The details of one checkpoint for all vertices, and its barrier events if the engine records them."""
 
     vertices: tuple[VertexDetail, ...]
     barriers: tuple[BarrierEvent, ...] = ()

@@ -1,59 +1,88 @@
-"""The requests of one poll: counted, limited, and their answers read as JSON.
+"""Makes the requests of one poll: counts them, limits their number, and parses the responses as JSON.
 
-A JobManager serves its REST with few threads, so a poll has a budget. Required data is read at any cost. Data that can
-wait (details of old checkpoints, backpressure) is read only if ``has_budget``, else at the next poll.
+A JobManager serves its REST API with few threads, so a poll has a budget of requests and time. Required data is read
+even beyond the budget. Data that can wait (details of old checkpoints, backpressure) is read only if ``has_budget``,
+otherwise at the next poll.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from backend.domain.errors import TargetProtocolError
 from backend.domain.observation import PollCost
-from collectors.base import FlinkTransport
+from collectors.base import Effort, FlinkTransport
 from collectors.flink.document import Document, read
 
 _NOT_FOUND = 404
 
 
 class Requests:
-    """One poll's access to the target."""
+    """The requests that one poll sends to the target."""
 
     def __init__(
-        self, transport: FlinkTransport, *, now: datetime, monotonic_s: Callable[[], float], budget_count: int
+        self,
+        transport: FlinkTransport,
+        *,
+        now: datetime,
+        monotonic_s: Callable[[], float],
+        budget_count: int,
+        budget_s: float = math.inf,
+        effort: Effort = Effort.FULL,
     ) -> None:
         self._transport = transport
         self._now = now
         self._monotonic_s = monotonic_s
         self._began_s = monotonic_s()
         self._budget_count = budget_count
+        self._budget_s = budget_s
+        self.effort = effort
+        self.is_over = False
+        """Whether jobs were left out, because the poll had reached its limits."""
         self.count = 0
         self.received_bytes = 0
 
     @property
+    def began_at(self) -> datetime:
+        """The time at which the poll started."""
+        return self._now
+
+    @property
     def url(self) -> str:
-        """The target's root."""
+        """The target's address, without the path of a request."""
         return self._transport.url
 
     def at(self) -> datetime:
-        """Return the present: the poll's instant plus the time since its start."""
-        return self._now + timedelta(seconds=self._monotonic_s() - self._began_s)
+        """Return the current time: the time at which the poll started, plus the time since then."""
+        return self._now + timedelta(seconds=self.elapsed_s)
 
     @property
     def has_budget(self) -> bool:
-        """Whether the budget allows requests that can wait."""
-        return self.count < self._budget_count
+        """Whether effort and budget still allow requests that can wait."""
+        return self.effort > Effort.HEADERS and self.count < self._budget_count and self.elapsed_s < self._budget_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """The seconds since the poll started."""
+        return self._monotonic_s() - self._began_s
 
     async def get(self, path: str) -> Document:
-        """Return the JSON answer to ``path``; raises as ``FlinkTransport.get`` and ``document.read``."""
+        """Return the JSON response for ``path``.
+
+        This raises the errors of ``FlinkTransport.get`` and ``document.read``.
+        """
         self.count += 1
         body = await self._transport.get(path)
         self.received_bytes += len(body)
         return read(body, url=self.url + path.partition("?")[0])
 
     async def find(self, path: str) -> Document | None:
-        """As ``get``, but return None if the target answers 404."""
+        """Return the JSON response for ``path``, or None if the target responds with 404.
+
+        Other errors are those of ``get``.
+        """
         try:
             return await self.get(path)
         except TargetProtocolError as error:
@@ -62,6 +91,6 @@ class Requests:
             raise
 
     def cost(self) -> PollCost:
-        """Return the cost of the poll so far; bytes are of the decompressed bodies."""
-        duration_ms = round((self._monotonic_s() - self._began_s) * 1000)
+        """Return the cost of the poll so far: its requests, its duration, and the bytes of the decompressed bodies."""
+        duration_ms = round(self.elapsed_s * 1000)
         return PollCost(self.count, self.received_bytes, duration_ms)

@@ -1,4 +1,4 @@
-"""Spark Structured Streaming: the listener that a job loads, and the demo query that ``up`` starts.
+"""Supports Spark Structured Streaming: the listener that a job loads, and the demo query that ``make up`` starts.
 
-``pyspark`` is imported in ``listener`` and ``demo`` only.
+Only ``listener`` and ``demo`` import ``pyspark``, so the other modules work without it.
 """

@@ -1,7 +1,7 @@
-"""The demo query of ``up``: one small streaming query with state, which reports through our listener.
+"""The demo query that ``make up`` starts: a small streaming query with state, which reports through our listener.
 
-It limits its own size: one thread, at most half a gigabyte, no web page, loopback only. Its checkpoint folder is kept,
-so the next start is a new run of the same query.
+The query uses few resources: one thread, at most half a gigabyte of memory, no web page, and only the loopback
+interface. Its checkpoint folder survives a stop, so the next start is a new run of the same query.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Each partition has a state store with files of its own.
+    # Few partitions, because each has its own state store with its own files.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
@@ -49,51 +49,65 @@ _log = logging.getLogger(__name__)
 
 
 def run(
-    *, api_url: str, token: str | None, folder: Path, stop: threading.Event, on_started: Callable[[], None]
+    *,
+    api_url: str,
+    token: str | None,
+    folder: Path,
+    stop: threading.Event,
+    on_started: Callable[[], None],
+    java_options: str = "",
 ) -> None:
-    """Run the query until ``stop`` is set; Spark must be able to start in this environment.
+    """Run the query until ``stop`` is set. Spark must be able to start in this environment.
 
     Args:
-        api_url: Root of Barrierscope, to which the listener posts.
-        token: Its API token, if it needs one.
-        folder: For the query's checkpoints and Spark's own files.
-        stop: Ends the query when it is set.
+        api_url: Barrierscope's address, to which the listener posts.
+        token: The API token of Barrierscope, if it needs one.
+        folder: The folder for the query's checkpoints and Spark's own files.
+        stop: Stops the query when it is set.
         on_started: Called once the query runs.
+        java_options: Further options of the JVM.
 
     Raises:
-        RuntimeError: Spark did not start, or the query ended by itself; one line says why.
-
+        RuntimeError: Spark did not start, or the query ended by itself. The message is one line with the reason.
     """
     try:
-        _run(api_url, token, folder, stop, on_started)
+        with _session(folder, java_options) as session:
+            _run(session, api_url, token, folder, stop, on_started)
     except (Py4JError, PySparkException) as error:
         if stop.is_set():
-            # ``stop`` was set during the start.
+            # Not an error: ``stop`` was set while Spark started.
             return
         raise RuntimeError(_line(error)) from None
 
 
-def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event, on_started: Callable[[], None]) -> None:
-    with _session(folder) as session:
-        listener = _Listener(api_url, token, deployment=DEMO_DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
-        session.streams.addListener(listener)
-        query = _start(session, folder)
-        _log.info("the demo query runs as %s", query.runId)
-        on_started()
-        try:
-            while query.isActive and not stop.wait(_LOOK_S):
-                pass
-            if not stop.is_set():
-                raise RuntimeError(f"the demo query ended: {_line(query.exception())}")
-        finally:
-            query.stop()
-            # Spark reports the end a moment later. Without that report the query would look as if it was killed.
-            listener.ended.wait(_END_S)
-            listener.close()
+def _run(
+    session: SparkSession,
+    api_url: str,
+    token: str | None,
+    folder: Path,
+    stop: threading.Event,
+    on_started: Callable[[], None],
+) -> None:
+    listener = _Listener(api_url, token, deployment=DEMO_DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
+    session.streams.addListener(listener)
+    query = _start(session, folder)
+    _log.info("the demo query runs as %s", query.runId)
+    on_started()
+    try:
+        while query.isActive and not stop.wait(_LOOK_S):
+            pass
+        if not stop.is_set():
+            raise RuntimeError(f"the demo query ended: {_line(query.exception())}")
+    finally:
+        query.stop()
+        # Spark reports the end a moment later. If the listener did not receive that report, the query would look as
+        # if it had been killed.
+        listener.ended.wait(_END_S)
+        listener.close()
 
 
 class _Listener(BarrierscopeListener):
-    """The listener; ``ended`` is set when Spark has reported the end of the query."""
+    """A listener that sets ``ended`` when Spark has reported the end of the query."""
 
     def __init__(self, url: str, token: str | None, **given: Any) -> None:
         super().__init__(url, token, **given)
@@ -111,11 +125,14 @@ def _line(error: BaseException | None) -> str:
 
 
 @contextmanager
-def _session(folder: Path) -> Iterator[SparkSession]:
+def _session(folder: Path, java_options: str) -> Iterator[SparkSession]:
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     builder = SparkSession.Builder().appName(DEMO_DEPLOYMENT)
-    for key, value in (_SETTINGS | {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch)}).items():
+    places = {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch)}
+    if java_options:
+        places["spark.driver.extraJavaOptions"] = java_options
+    for key, value in (_SETTINGS | places).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     try:
@@ -125,12 +142,12 @@ def _session(folder: Path) -> Iterator[SparkSession]:
 
 
 def _first_timestamp_ms(folder: Path) -> int:
-    """Return the time of the first row, kept from the first start: the source cannot continue from another."""
+    """Return the time of the first row, as stored at the first start. The source cannot continue from another time."""
     kept = folder / "first-timestamp-ms"
     try:
         return int(kept.read_text())
     except (OSError, ValueError):
-        # Without this time the checkpoint cannot be continued.
+        # The time is unknown, so the query cannot continue from its checkpoint.
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         first_ms = int(time.time() * 1000)
         kept.write_text(str(first_ms))
@@ -139,7 +156,7 @@ def _first_timestamp_ms(folder: Path) -> int:
 
 def _start(session: SparkSession, folder: Path) -> StreamingQuery:
     rows = (
-        # Every batch has the same number of rows, so after a long pause there is nothing to catch up on.
+        # A source with a fixed number of rows per batch, so that a long pause leaves no backlog.
         session.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", _ROWS_PER_BATCH)
         .option("numPartitions", 1)

@@ -1,6 +1,6 @@
-"""The collector for targets of kind ``spark``: a listener in the query's driver pushes, and nothing polls.
+"""The collector for targets of kind ``spark``, which are not polled: a listener in the query's driver pushes data.
 
-The listener (``collectors.spark.listener``) posts to the API, whose service turns what it receives into observations.
+The listener (``collectors.spark.listener``) posts events to the API, which turns them into observations.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Reports each micro-batch of a PySpark Structured Streaming job to Barrierscope. One file: copy it next to your job.
+"""Reports each micro-batch of a PySpark Structured Streaming job to Barrierscope. Copy this one file next to your job.
 
     from barrierscope_listener import BarrierscopeListener   # or: from collectors.spark.listener import ...
 
     token = os.environ["BARRIERSCOPE_API_TOKEN"]
     spark.streams.addListener(BarrierscopeListener("http://barrierscope:8050", token=token))
 
-Add it before the queries start. It needs only the standard library and pyspark, no other file of Barrierscope.
+Add the listener before the queries start. It needs only the standard library and pyspark, no other file of
+Barrierscope.
 
-Invariants: no call by Spark waits for the network or gets an exception from here. The queue is bounded in events and
-bytes; if it is full, the oldest events are dropped, and their number is sent and logged. The token is sent only to the
-given address and is never logged. Acknowledged events are not sent again; events without an answer are, and the server
-ignores repeated events.
+Invariants: no call by Spark waits for the network or gets an exception from this module. The queue of events is
+limited in number and in bytes. If it is full, the oldest events are dropped, and their number is sent and logged. The
+token is sent only to the configured address and is never logged. Acknowledged events are not sent again. Events that
+were not acknowledged are sent again, and the server ignores repeated events.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _BACK_OFF_MOST_S = 60.0
 _LOG_EVERY_S = 60.0
 _FLUSH_S = 3.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Only these fields of a progress object leave the driver: no observed metrics, no sink.
+# Only these fields of a progress object leave the driver. Observed metrics and the sink are not sent.
 _PROGRESS_KEYS = (
     "id", "runId", "name", "timestamp", "batchId", "batchDuration", "durationMs", "numInputRows",
     "processedRowsPerSecond",
@@ -67,16 +68,16 @@ class BarrierscopeListener(StreamingQueryListener):
 
     Args:
         url: The address of Barrierscope: ``http://host:8050``.
-        token: Its API token, if it listens beyond loopback.
+        token: The API token of Barrierscope, needed if it listens beyond loopback.
         deployment: Identifies the job together with the query's name, so it must stay the same over restarts. By
             default the name of the Spark application.
-        trigger_interval_ms: The interval of the queries' trigger, which Spark does not report. If it is not given,
+        trigger_interval_ms: The interval of the queries' trigger, which Spark does not report. If it is omitted,
             Barrierscope infers it from the pauses between batches, if there are any.
-        queue_size: The maximum number of events kept while Barrierscope does not answer.
+        queue_size: The maximum number of events that wait while Barrierscope does not answer.
         timeout_s: The maximum time of one request.
 
-    An invalid address is logged once, and nothing is sent: a listener must not prevent a job from starting.
-
+    If the address is invalid, this is logged once and nothing is sent, since a listener must not prevent a job from
+    starting.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class BarrierscopeListener(StreamingQueryListener):
 
     @property
     def dropped_count(self) -> int:
-        """Number of events that were dropped and will not be sent."""
+        """Number of events that were dropped and will never be sent."""
         return self._sender.dropped_count
 
     @property
@@ -110,27 +111,30 @@ class BarrierscopeListener(StreamingQueryListener):
         return self._sender.sent_count
 
     def flush(self, timeout_s: float = _FLUSH_S) -> bool:
-        """Wait up to ``timeout_s`` until all events so far are sent; return whether they were."""
+        """Wait up to ``timeout_s`` until all events so far are sent; return whether all were sent."""
         return self._sender.flush(timeout_s)
 
     def close(self, timeout_s: float = _FLUSH_S) -> None:
-        """Send the remaining events within ``timeout_s``, and stop. Runs automatically when the driver ends."""
+        """Send the remaining events within ``timeout_s``, and stop.
+
+        This is called automatically when the driver exits.
+        """
         self._sender.close(timeout_s)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's names
-        """A query started; Spark's ``start()`` waits for this."""
+        """Queue the event of a query's start. Spark's ``start()`` waits until this method returns."""
         self._guarded(self._started, event)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """A micro-batch ended."""
+        """Queue the event of a finished micro-batch."""
         self._guarded(self._progress, event)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """A query had no new data for a while."""
+        """Queue the event of a query that had no new data for a while."""
         self._guarded(self._idle, event)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """A query ended, by itself, by a stop, or by an error."""
+        """Queue the event of a query's end: it ended by itself, was stopped, or failed."""
         self._guarded(self._terminated, event)
 
     def _guarded(self, take: Any, event: Any) -> None:
@@ -174,7 +178,10 @@ class BarrierscopeListener(StreamingQueryListener):
         self._sender.put(ended)
 
     def _alive(self) -> list[dict[str, Any]]:
-        """Return one event for each running query: during a batch of minutes, the driver must not look silent."""
+        """Return one event for each running query.
+
+        The events show the server that the driver is alive, even if a batch takes minutes.
+        """
         runs = list(self._runs.values())
         return [
             {"event": "alive", "seen_at": _now(), "id": r["id"], "run_id": r["run_id"], "name": r["name"]} for r in runs
@@ -182,7 +189,7 @@ class BarrierscopeListener(StreamingQueryListener):
 
 
 class _Sender:
-    """The queue and the thread that empties it."""
+    """Holds the queue of events and the thread that sends them."""
 
     def __init__(
         self, url: str, token: str | None, head: dict[str, Any], alive: Any, *, queue_size: int, timeout_s: float
@@ -202,13 +209,13 @@ class _Sender:
         self._alive_due_s = time.monotonic() + _ALIVE_EVERY_S
         self._failed_count = 0
         self._logged_at_s = float("-inf")
-        # One lock for all fields; it is never held during a request.
+        # The condition's lock guards all fields. It is never held during a request.
         self._changed = threading.Condition()
         self._request, self._open = _request_of(url, token)
         self._thread: threading.Thread | None = None
 
     def put(self, event: dict[str, Any]) -> None:
-        """Queue one event; if the queue is full, drop the oldest."""
+        """Queue one event. If the queue is full, drop the oldest event."""
         size = sum(len(v) for v in event.values() if isinstance(v, str)) + 200
         with self._changed:
             if self._is_closing or self._request is None:
@@ -223,7 +230,7 @@ class _Sender:
             self._changed.notify_all()
 
     def drop(self, count: int) -> None:
-        """Count events that could not be queued."""
+        """Add ``count`` events, which could not be queued, to the number of dropped events."""
         with self._changed:
             self.dropped_count += count
 
@@ -256,7 +263,7 @@ class _Sender:
                 self._back_off()
 
     def _turn(self) -> bool:
-        """Wait for events and send them; return False once the listener is closed and done."""
+        """Wait for events and send them once. Return False once the listener is closed and has nothing more to send."""
         with self._changed:
             wait_s = max(0.0, self._alive_due_s - time.monotonic())
             self._changed.wait_for(lambda: self._queue or self._is_closing, wait_s)
@@ -267,7 +274,8 @@ class _Sender:
                 return False
             taken = self._take()
             self._sending = len(taken)
-        # Also if one query sends many events: another may be in a batch that takes minutes.
+        # These events are also sent while another query sends many events, because a query may be in a batch that
+        # takes minutes.
         alive = self._alive() if time.monotonic() >= self._alive_due_s else []
         if taken:
             self._send(taken, alive)
@@ -298,7 +306,8 @@ class _Sender:
                 self.dropped_count += len(taken) - len(events)
                 self._at_once = min(_EVENTS_AT_ONCE, 2 * self._at_once)
             elif is_refused and len(taken) > 1 and status != 409:
-                # One of them is invalid: send them one by one.
+                # At least one of the events is invalid. Send them one by one, so that only invalid events are
+                # dropped.
                 self._at_once = 1
                 self._give_back(taken)
             elif is_refused:
@@ -315,12 +324,12 @@ class _Sender:
         self._shrink()
 
     def _post(self, events: list[dict[str, Any]]) -> int | None:
-        """Send events; return the HTTP status, or None if there was no answer."""
+        """Send events. Return the HTTP status, or None if the server did not answer."""
         if self._request is None:
             return None
         body = {**self._head, "sent_at": _now(), "dropped_count": self.dropped_count, "events": events}
         request = urllib.request.Request(  # noqa: S310  http or https, checked at the start
-            self._request.full_url, json.dumps(body).encode(), dict(self._request.headers), method="POST"
+            self._request.full_url, _encoded(body), dict(self._request.headers), method="POST"
         )
         timeout_s = self._timeout_s
         if self._give_up_at_s is not None:
@@ -331,20 +340,20 @@ class _Sender:
                 status = int(answer.status)
         except urllib.error.HTTPError as error:
             status = error.code
-            self._tell(f"HTTP {status}")
+            self._log_refusal(f"HTTP {status}")
             error.close()
             return status
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            self._tell(type(reason).__name__)
+            self._log_refusal(type(reason).__name__)
             return None
         if self._failed_count:
             _log.warning("Barrierscope answers again; %d events were dropped so far", self.dropped_count)
         self._failed_count = 0
         return status
 
-    def _tell(self, reason: str) -> None:
-        """Log that the server does not take events: at once, then at most every ``_LOG_EVERY_S``."""
+    def _log_refusal(self, reason: str) -> None:
+        """Log that the server did not accept events: at the first failure, then at most once every ``_LOG_EVERY_S``."""
         self._failed_count += 1
         now_s = time.monotonic()
         if now_s - self._logged_at_s >= _LOG_EVERY_S:
@@ -358,22 +367,22 @@ class _Sender:
     def _back_off(self) -> None:
         pause_s = min(_BACK_OFF_MOST_S, _BACK_OFF_FIRST_S * 2 ** min(10, max(0, self._failed_count - 1)))
         with self._changed:
-            # Random, so that many drivers do not retry at the same time.
+            # The pause is random, so that many drivers do not retry at the same time.
             self._changed.wait_for(lambda: self._is_closing, pause_s * random.uniform(0.7, 1.3))  # noqa: S311
             if self._is_closing:
-                # No further attempts.
+                # The listener closes while the server is unreachable: make no further attempt.
                 self._give_up_at_s = 0.0
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, so that the token goes only to the given address."""
+    """Refuses redirects, so that the token is sent only to the configured address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 def _request_of(url: str, token: str | None) -> tuple[urllib.request.Request | None, Any]:
-    """Return the request to post and the function that opens it; (None, None) if ``url`` is not a valid address."""
+    """Return the request for posting events and the function that sends it, or (None, None) if ``url`` is not valid."""
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname
@@ -396,8 +405,16 @@ def _request_of(url: str, token: str | None) -> tuple[urllib.request.Request | N
     return request, urllib.request.build_opener(*handlers).open
 
 
+def _encoded(body: dict[str, Any]) -> bytes:
+    # A surrogate without its partner is not valid in UTF-8, and the API would refuse the whole body because of it.
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
 def _readable(event: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the event to send: a progress only with the needed fields, and without offsets if it is too large."""
+    """Return the event to send, or None if it cannot be read.
+
+    Of a progress event, only the needed fields are sent; if it is too large, its offsets are left out.
+    """
     if event["event"] != "progress":
         return event
     try:

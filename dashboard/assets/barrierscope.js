@@ -21,9 +21,47 @@
         return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     }
 
+    // The time zone in the address, which a shared link may name. It applies until the viewer chooses another one.
+    let linkedZone = new URLSearchParams(window.location.search).get("tz");
+    try {
+        new Intl.DateTimeFormat("en", { timeZone: linkedZone || "UTC" });
+    } catch (error) {
+        linkedZone = null;  // There is no such zone.
+    }
+
     function zoneNow(data) {
+        if (linkedZone) { return linkedZone; }
         const value = data || stored("zone") || "local";
         return value === "UTC" ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    }
+
+    // A window as narrow as that of a phone. Charts and tables have another form in it.
+    const narrow = window.matchMedia("(max-width: 640px)");
+    narrow.addEventListener("change", function () {
+        window.dash_clientside.set_props("narrow", { data: narrow.matches });
+        nameCells();
+    });
+
+    // On a phone, each row of a table is a card, and each cell has the head of its column before it. Roles keep the
+    // table a table for screen readers, because a style that changes the display removes them.
+    function nameCells() {
+        if (!narrow.matches) { return; }
+        document.querySelectorAll(".plain-table").forEach(function (table) {
+            const heads = [...table.querySelectorAll("thead th")]
+                .map((h) => (h.querySelector(".visually-hidden") ? "" : h.textContent));
+            const isNew = [...table.rows].some((row) => !row.hasAttribute("role"));
+            if (!isNew) { return; }
+            table.setAttribute("role", "table");
+            table.querySelectorAll("thead, tbody").forEach((part) => part.setAttribute("role", "rowgroup"));
+            for (const row of table.rows) {
+                row.setAttribute("role", "row");
+                [...row.cells].forEach(function (cell, i) {
+                    const isHead = cell.tagName === "TH";
+                    cell.setAttribute("role", isHead ? (row.closest("thead") ? "columnheader" : "rowheader") : "cell");
+                    if (heads[i] && i > 0) { cell.setAttribute("data-label", heads[i]); }
+                });
+            }
+        });
     }
 
     function paint(theme) {
@@ -40,6 +78,16 @@
         window.history.pushState({}, "", href);
         window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
         window.scrollTo(0, 0);
+    }
+
+    // Sets or removes parameters of the page's address. The others stay.
+    function setQuery(values) {
+        const query = new URLSearchParams(window.location.search);
+        Object.entries(values).forEach(function ([name, value]) {
+            if (value === null || value === undefined) { query.delete(name); } else { query.set(name, String(value)); }
+        });
+        const text = query.toString();
+        window.history.replaceState(window.history.state, "", window.location.pathname + (text ? "?" + text : ""));
     }
 
     function csvCell(value) {
@@ -64,23 +112,61 @@
 
     function left(ms) {
         const s = Math.abs(ms) / 1000;
-        const text = s < 60 ? s.toFixed(1) + " s" : Math.floor(s / 60) + " min " + String(Math.floor(s % 60)).padStart(2, "0") + " s";
-        return ms < 0 ? "overdue by " + text : text;
+        const two = (n) => String(Math.floor(n)).padStart(2, "0");
+        const text = s < 60 ? s.toFixed(1) + " s"
+            : s < 3600 ? Math.floor(s / 60) + " min " + two(s % 60) + " s"
+            : s < 86400 ? Math.floor(s / 3600) + " h " + two(s % 3600 / 60) + " min"
+            : Math.floor(s / 86400) + " d " + Math.floor(s % 86400 / 3600) + " h";
+        return ms < 0 ? "passed, end not read yet" : text;
     }
 
-    window.setInterval(function () {
-        const now = Date.now();
-        document.querySelectorAll(".age[data-instant]").forEach(function (node) {
+    // The clock of the service minus the clock of the browser, from the header Date of the responses. It has whole
+    // seconds, so a difference below two seconds counts as none.
+    let clockOffset = 0;
+
+    function learnClock(answer) {
+        const at = Date.parse(answer.headers.get("Date"));
+        if (!Number.isNaN(at)) {
+            const found = at + 500 - Date.now();
+            clockOffset = Math.abs(found) < 2000 ? 0 : found;
+        }
+        return answer;
+    }
+
+    // An attribute is written only if it changes, because each write makes the browser compute styles again.
+    function write(node, name, value) {
+        if (node.getAttribute(name) !== value) { node.setAttribute(name, value); }
+    }
+
+    function showTimes() {
+        const now = Date.now() + clockOffset;
+        for (const node of document.querySelectorAll(".age[data-instant]")) {
             const past = now - Date.parse(node.getAttribute("data-instant"));
-            node.setAttribute("data-age", age(past));
+            write(node, "data-age", age(past));
             node.classList.toggle("is-old", past > 60000);
-        });
-        document.querySelectorAll(".countdown[data-deadline]").forEach(function (node) {
+        }
+        for (const node of document.querySelectorAll(".countdown[data-deadline]")) {
             const rest = Date.parse(node.getAttribute("data-deadline")) - now;
-            node.setAttribute("data-left", left(rest));
+            write(node, "data-left", left(rest));
             node.classList.toggle("is-late", rest < 0);
-        });
-    }, 250);
+        }
+    }
+
+    // The state of the page, for the style sheet: whether its first data is still missing, and whether its subject
+    // exists.
+    function markPage() {
+        const page = document.querySelector("#page > div");
+        if (!page) { return; }
+        const parts = [...page.children];
+        page.classList.toggle("is-awaiting", parts.some((p) => p.classList.contains("awaited") && !p.firstChild));
+        page.classList.toggle("is-not-found", parts.some((p) => p.querySelector(":scope > .not-found") !== null));
+    }
+
+    window.setInterval(showTimes, 250);
+    // A new element gets its text before it is painted. Otherwise it would be empty for a moment and move its line.
+    new MutationObserver(function () { showTimes(); markPage(); nameCells(); }).observe(document.documentElement, {
+        subtree: true, childList: true, attributeFilter: ["data-instant", "data-deadline"],
+    });
 
     // --- no tick while answers are outstanding ------------------------------------------------------------------------
 
@@ -98,6 +184,9 @@
         }
     }
 
+    // What the other scripts of the pages use.
+    window.barrierscope = { narrow: narrow, setQuery: setQuery, isPaused: () => isPausedNow };
+
     const ask = window.fetch;
     window.fetch = function (address, options) {
         const body = options && typeof options.body === "string" ? options.body : "";
@@ -107,7 +196,7 @@
         }
         awaited += 1;
         hold();
-        return ask.apply(this, arguments).finally(function () {
+        return ask.apply(this, arguments).then(learnClock).finally(function () {
             awaited -= 1;
             hold();
         });
@@ -255,19 +344,81 @@
         }
     }, true);
 
-    // --- the range of the timeline ---------------------------------------------------------------------------------
+    // --- from one checkpoint to its neighbours ----------------------------------------------------------------------
 
-    const PLACES = 200;
-    // The places that the page set, and the viewer's last range: both differ from a new choice.
-    let placedEnds = [0, PLACES];
-    let movedRange = null;
+    // The neighbour opens with what the viewer opened, picked and sorted, so that the same subtask is shown.
+    function step(link) {
+        const now = new URLSearchParams(window.location.search);
+        const kept = new URLSearchParams();
+        for (const [name, value] of now) {
+            if (["open", "pick", "sort"].includes(name)) { kept.append(name, value); }
+        }
+        const text = kept.toString();
+        go(link.getAttribute("href") + (text ? "?" + text : ""));
+    }
 
-    function rangePlaces(range, span) {
-        const place = function (value, otherwise) {
-            if (value === null || value === undefined || !span || span[1] <= span[0]) { return otherwise; }
-            return Math.min(PLACES, Math.max(0, Math.round(PLACES * (value - span[0]) / (span[1] - span[0]))));
-        };
-        return range ? [place(range.since, 0), place(range.until, PLACES)] : [0, PLACES];
+    document.addEventListener("click", function (event) {
+        const link = event.target.closest(".step > a");
+        if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
+            event.preventDefault();
+            event.stopPropagation();
+            step(link);
+        }
+    }, true);
+
+    document.addEventListener("keydown", function (event) {
+        const isKey = (event.key === "<" || event.key === ">") && !event.ctrlKey && !event.metaKey && !event.altKey;
+        if (!isKey || event.target.closest("input, textarea, select, [contenteditable], [role=textbox]")) { return; }
+        const link = document.querySelector('.step[data-step="' + event.key + '"] > a');
+        const button = document.getElementById(event.key === "<" ? "comparison-a-previous" : "comparison-a-next");
+        if (link) { step(link); } else if (button) { button.click(); } else { return; }
+        event.preventDefault();
+    });
+
+    // --- the range of a job's charts -------------------------------------------------------------------------------
+
+    const UNIT_MS = { m: 60000, h: 3600000, d: 86400000 };
+
+    // A range up to now. Its start moves in steps, so that the charts are not drawn again with every tick.
+    function movingRange(name, engineOffset) {
+        if (name === "all") { return { range: name, since: 0, until: null }; }
+        const found = /^([0-9]+)([mhd])$/.exec(name);
+        const length = found ? Number(found[1]) * UNIT_MS[found[2]] : UNIT_MS.d;
+        const step = Math.max(2000, length / 200);
+        const now = Date.now() + clockOffset + (engineOffset || 0);
+        return { range: name, since: Math.floor((now - length) / step) * step, until: null };
+    }
+
+    function rangeQuery(range) {
+        const isMoving = Boolean(range && range.range);
+        const end = (name) => (range && !isMoving && range[name] !== undefined ? range[name] : null);
+        return { range: isMoving ? range.range : null, from: end("since"), to: end("until") };
+    }
+
+    function rangeOfAddress() {
+        const query = new URLSearchParams(window.location.search);
+        const end = (name) => (/^[0-9]{1,13}$/.test(query.get(name) || "") ? Number(query.get(name)) : null);
+        if (query.get("range")) { return { range: query.get("range") }; }
+        const range = { since: end("from"), until: end("to") };
+        return range.since === null && range.until === null ? null : range;
+    }
+
+    // How many ranges of this page are behind the present one, in the history of the browser.
+    const depthOfRange = () => (window.history.state && window.history.state.bsRanges) || 0;
+
+    window.addEventListener("popstate", function () {
+        if (document.getElementById("job-range-choice")) {
+            window.dash_clientside.set_props("job-range", { data: rangeOfAddress() });
+        }
+    });
+
+    // The range that the fields of the own range had last.
+    let shownEnds = null;
+
+    // A time in the viewer's zone, as it is typed.
+    function typedTime(ms, zone) {
+        const format = { timeZone: zone, dateStyle: "short", timeStyle: "medium" };
+        return new Intl.DateTimeFormat("sv-SE", format).format(new Date(ms));
     }
 
     // --- playing the barrier front ---------------------------------------------------------------------------------
@@ -322,6 +473,48 @@
         }
     }
 
+    // --- the table of a chart ---------------------------------------------------------------------------------------
+
+    function tableOf(data) {
+        const columns = (data && data.columns) || [];
+        const rows = ((data && data.rows) || []).map(function (row) {
+            return Object.fromEntries(row.map(function (value, i) { return ["c" + i, value]; }));
+        });
+        const defs = columns.map(function (name, i) {
+            const isNumber = data.rows.some(function (row) { return typeof row[i] === "number"; });
+            return {
+                field: "c" + i, headerName: name, cellDataType: isNumber ? "number" : "text",
+                type: isNumber ? "rightAligned" : undefined,
+                // Null is shown as missing, never as a number.
+                valueFormatter: { function: "params.value == null ? '–' : params.value" },
+            };
+        });
+        return { columnDefs: defs, rowData: rows };
+    }
+
+    function gridOf(id, shown) {
+        return {
+            type: "AgGrid",
+            namespace: "dash_ag_grid",
+            props: Object.assign({
+                id: id,
+                defaultColDef: { sortable: true, resizable: true, filter: true, minWidth: 90 },
+                columnSize: "autoSize",
+                dashGridOptions: {
+                    theme: { function: "themeQuartz.withPart(colorSchemeVariable)" },
+                    rowHeight: 30,
+                    headerHeight: 34,
+                    // Screen readers need every column to be in the page, in the order that is displayed.
+                    ensureDomOrder: true,
+                    suppressColumnVirtualisation: true,
+                    tabToNextCell: { function: "bsLeave()" },
+                    tabToNextHeader: { function: "bsLeave()" },
+                },
+                style: { height: "320px" },
+            }, shown),
+        };
+    }
+
     // --- callbacks -------------------------------------------------------------------------------------------------
 
     let scrubTimer = null;
@@ -334,19 +527,23 @@
                 return clicks ? (themeNow(now) === "dark" ? "light" : "dark") : NO();
             },
             toggleZone: function (clicks, now) {
+                if (clicks && linkedZone) {
+                    linkedZone = null;
+                    setQuery({ tz: null });
+                }
                 return clicks ? ((now || stored("zone")) === "UTC" ? "local" : "UTC") : NO();
             },
-            look: function (themeData, zoneData, before) {
-                const look = { theme: themeNow(themeData), zone: zoneNow(zoneData) };
+            look: function (themeData, zoneData, _isNarrow, before) {
+                const look = { theme: themeNow(themeData), zone: zoneNow(zoneData), is_narrow: narrow.matches };
                 paint(look.theme);
-                const isSame = before && before.theme === look.theme && before.zone === look.zone;
+                const isSame = before && JSON.stringify(before) === JSON.stringify(look);
                 const isDark = look.theme === "dark";
                 return [
                     isSame ? NO() : look,
                     look.theme,
                     "icon icon-" + (isDark ? "sun" : "moon"),
                     isDark ? "Light" : "Dark",
-                    look.zone === "UTC" ? "UTC" : "Local time",
+                    linkedZone || (look.zone === "UTC" ? "UTC" : "Local time"),
                 ];
             },
             togglePause: function (clicks, now) {
@@ -362,13 +559,19 @@
                 ];
             },
             navigation: function (pathname) {
+                // Links between pages have no zone. Add it, so that the address of each page can be shared.
+                if (linkedZone) { setQuery({ tz: linkedZone }); }
                 const path = pathname || "";
-                const here = path.startsWith("/ui/targets") ? 1 : /^\/ui\/(alerts|runbooks)/.test(path) ? 2 : 0;
+                const here = path.startsWith("/ui/targets") ? 1 : /^\/ui\/(alerts|incidents|runbooks)/.test(path) ? 2 : 0;
                 return [0, 1, 2].map(function (i) { return i === here ? "nav-link is-here" : "nav-link"; });
             },
             title: function (title) {
                 document.title = title ? title + " · Barrierscope" : "Barrierscope";
                 return NO();
+            },
+            chartBox: function (figure) {
+                const height = figure && figure.layout && figure.layout.height;
+                return height ? { height: height + "px" } : NO();
             },
             twin: function (clicks, data) {
                 const isOpen = Boolean(clicks && clicks % 2);
@@ -379,22 +582,18 @@
                     if (by.endsWith("-toggle")) {
                         window.setTimeout(function () { window.dispatchEvent(new Event("resize")); }, 50);
                     }
-                    return [NO(), NO(), { display: "none" }, figure, "false"];
+                    return [NO(), { display: "none" }, figure, "false"];
                 }
-                const columns = (data && data.columns) || [];
-                const rows = ((data && data.rows) || []).map(function (row) {
-                    return Object.fromEntries(row.map(function (value, i) { return ["c" + i, value]; }));
-                });
-                const defs = columns.map(function (name, i) {
-                    const isNumber = data.rows.some(function (row) { return typeof row[i] === "number"; });
-                    return {
-                        field: "c" + i, headerName: name, cellDataType: isNumber ? "number" : "text",
-                        type: isNumber ? "rightAligned" : undefined,
-                        // Null is shown as missing, never as a number.
-                        valueFormatter: { function: "params.value == null ? '–' : params.value" },
-                    };
-                });
-                return [defs, rows, { display: "block" }, figure, "true"];
+                const shown = tableOf(data);
+                const id = window.dash_clientside.callback_context.outputs_list[0].id.replace(/-wrap$/, "-grid");
+                if (document.getElementById(id)) {
+                    window.dash_clientside.set_props(id, shown);
+                    return [NO(), { display: "block" }, figure, "true"];
+                }
+                return [gridOf(id, shown), { display: "block" }, figure, "true"];
+            },
+            closeDialog: function (cancelled, confirmed) {
+                return cancelled || confirmed ? false : NO();
             },
             csv: function (clicks, data) {
                 if (!clicks || !data) {
@@ -453,50 +652,104 @@
                 const earlier = steps.filter(function (s) { return s < at - 0.05; });
                 return earlier.length ? earlier[earlier.length - 1] : NO();
             },
-            brush: function (selected, now) {
-                if (!selected) {
-                    return now ? null : NO();
+            brush: function (selected) {
+                const keys = ((selected && selected.points) || []).map((p) => p.customdata)
+                    .filter((k) => k && typeof k[2] === "number");
+                if (!keys.length) { return NO(); }
+                // A point of a long range is a step, which has a length.
+                const since = Math.min(...keys.map((k) => k[2]));
+                const until = Math.max(...keys.map((k) => k[2] + (k.length > 3 ? k[3] - 1 : 0)));
+                // The range around a single checkpoint is a second.
+                return until > since ? { since: since, until: until } : { since: since - 500, until: since + 500 };
+            },
+            chooseRange: function (choice, now, engineOffset) {
+                const present = now ? now.range || "own" : "newest";
+                if (!choice || choice === present) { return NO(); }  // The page set the choice.
+                if (choice === "own") {
+                    document.getElementById("job-range-own").open = true;
+                    document.getElementById("job-range-from").focus();
+                    return NO();
                 }
-                const times = (selected.points || []).map(function (p) { return p.customdata && p.customdata[2]; })
-                    .filter(function (t) { return typeof t === "number"; });
-                return times.length ? { since: Math.min.apply(null, times), until: Math.max.apply(null, times) } : NO();
+                return choice === "newest" ? null : movingRange(choice, engineOffset);
             },
-            moveRange: function (ends, now, span) {
-                if (!ends || !span || (ends[0] === placedEnds[0] && ends[1] === placedEnds[1])) {
-                    return NO();  // The page moved the slider.
-                }
-                const placed = rangePlaces(now, span);
-                placedEnds = ends;
-                // An end that was not moved keeps its instant. An end at the edge has no limit.
-                const at = function (i, key, edge) {
-                    if (ends[i] === edge) { return null; }
-                    const isKept = now && now[key] !== null && ends[i] === placed[i];
-                    return isKept ? now[key] : Math.round(span[0] + (span[1] - span[0]) * ends[i] / PLACES);
-                };
-                const range = { since: at(0, "since", 0), until: at(1, "until", PLACES) };
-                const chosen = range.since === null && range.until === null ? null : range;
-                movedRange = JSON.stringify(chosen);
-                return chosen;
+            moveRange: function (_tick, engineOffset, now) {
+                if (!now || !now.range || (now.range === "all" && now.since === 0)) { return NO(); }
+                const moved = movingRange(now.range, engineOffset);
+                return moved.since === now.since ? NO() : moved;
             },
-            clearRange: function (clicks) {
-                return clicks ? null : NO();
-            },
-            placeRange: function (range, span) {
+            stepRange: function (_earlier, _later, _out, _back, span) {
                 const by = window.dash_clientside.callback_context.triggered_id;
-                // The viewer may have moved the ends further by now. Do not move them back.
-                if (by !== "job-range" || JSON.stringify(range) !== movedRange) {
-                    placedEnds = rangePlaces(range, span);
-                    window.dash_clientside.set_props("job-range-slider", { value: placedEnds });
+                if (by === "job-range-back") {
+                    if (depthOfRange() > 0) { window.history.back(); }
+                    return NO();
                 }
-                movedRange = null;
-                const query = new URLSearchParams(window.location.search);
-                [["from", "since"], ["to", "until"]].forEach(function (names) {
-                    const value = range && range[names[1]];
-                    if (typeof value === "number") { query.set(names[0], String(value)); } else { query.delete(names[0]); }
+                if (!by || !span) { return NO(); }
+                const length = Math.max(1000, span.until - span.since);
+                const [before, after] = { "job-range-earlier": [-1, -1], "job-range-later": [1, 1] }[by] || [-0.5, 0.5];
+                const since = Math.max(0, Math.round(span.since + before * length));
+                return { since: since, until: Math.round(span.until + after * length) };
+            },
+            placeRange: function (range) {
+                const before = window.location.search;
+                const query = rangeQuery(range);
+                const state = Object.assign({}, window.history.state, { bsRanges: depthOfRange() + 1 });
+                const address = new URLSearchParams(before);
+                const isNew = Object.entries(query)
+                    .some(([name, value]) => (value === null ? address.has(name) : address.get(name) !== String(value)));
+                // Each range that the viewer chooses is an entry in the history, so that the browser can go back to it.
+                if (isNew) {
+                    window.history.pushState(state, "", window.location.href);
+                    setQuery(query);
+                }
+                window.dash_clientside.set_props("job-range-choice", { value: range ? range.range || "own" : "newest" });
+                // The card of the last 7 days does not follow the range.
+                return [depthOfRange() === 0, { display: range ? "none" : "block" }];
+            },
+            showEnds: function (span, look) {
+                // Do not replace what the viewer types or has typed.
+                const ends = span && look ? JSON.stringify([span, look.zone, window.location.pathname]) : null;
+                if (!ends || ends === shownEnds) { return [NO(), NO()]; }
+                shownEnds = ends;
+                const isFree = (id) => document.activeElement !== document.getElementById(id);
+                return [["job-range-from", span.since], ["job-range-to", span.until]]
+                    .map(([id, ms]) => (isFree(id) ? typedTime(ms, look.zone) : NO()));
+            },
+            linkLog: function (pressed) {
+                setQuery({ log: pressed === "true" ? "1" : null });
+                return NO();
+            },
+            togglePressed: function (clicks, now) {
+                return clicks ? (now === "true" ? "false" : "true") : NO();
+            },
+            placeHeatmap: function (measure, vertex, isLog) {
+                setQuery({
+                    measure: measure === "duration" ? null : measure,
+                    vertex: vertex || null,
+                    "heat-scale": isLog === "true" ? "log" : null,
                 });
-                const text = query.toString();
-                window.history.replaceState(window.history.state, "", window.location.pathname + (text ? "?" + text : ""));
-                return !range;
+                return NO();
+            },
+            placePressure: function (length, vertex, measure) {
+                const isLinked = length === "chosen";
+                setQuery({
+                    last: isLinked || length === "1h" ? null : length,
+                    vertex: vertex || null,
+                    measure: measure === "backpressured" ? null : measure,
+                });
+                if (!isLinked) { setQuery({ from: null, to: null }); }
+                return NO();
+            },
+            placeWindows: function (chosen) {
+                setQuery({
+                    "before-from": chosen.before && chosen.before[0], "before-to": chosen.before && chosen.before[1],
+                    "after-from": chosen.after && chosen.after[0], "after-to": chosen.after && chosen.after[1],
+                    measure: chosen.measure === "end_to_end_duration_ms" ? null : chosen.measure,
+                });
+                return NO();
+            },
+            placeComparison: function (chosen) {
+                setQuery({ a: chosen.a, b: chosen.b, vertex: chosen.vertex, order: chosen.order === "difference" ? "difference" : null });
+                return NO();
             },
             permalink: function (opened, sort, at, picked) {
                 const query = new URLSearchParams();
@@ -511,6 +764,11 @@
         },
     });
 
+    // A grid has one Tab stop for its head and one for its rows. The arrow keys move between cells.
+    window.dashAgGridFunctions = Object.assign({
+        bsLeave: () => false,
+    }, window.dashAgGridFunctions);
+
     // --- cells of the fleet grid -----------------------------------------------------------------------------------
 
     const cells = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});
@@ -519,13 +777,18 @@
         return window.React.createElement.apply(window.React, arguments);
     }
 
-    cells.BsJob = function (props) {
+    // A row has no data until its block has arrived.
+    function whenLoaded(cell) {
+        return function (props) { return props.data ? cell(props) : null; };
+    }
+
+    cells.BsJob = whenLoaded(function (props) {
         return h("div", { className: "cell-stack" },
             h("a", { className: "row-link", href: props.data.href, tabIndex: -1, title: props.data.name }, props.data.name),
-            h("span", { className: "sub", title: props.data.target }, props.data.target));
-    };
+            h("span", { className: "sub", title: props.data.target }, narrow.matches ? props.data.verdict : props.data.target));
+    });
 
-    cells.BsBadge = function (props) {
+    cells.BsBadge = whenLoaded(function (props) {
         const cell = props.data[props.colDef.field + "_badge"];
         if (!cell) {
             return h("div", { className: "cell-mid" }, h("span", { className: "missing" }, "–"));
@@ -533,9 +796,9 @@
         return h("div", { className: "cell-mid" },
             h(cell.href ? "a" : "span", { className: "badge tone-" + cell.tone, title: cell.hint, href: cell.href, tabIndex: cell.href ? -1 : undefined },
                 h("span", { className: "icon icon-" + cell.icon, "aria-hidden": "true" }), h("span", null, cell.word)));
-    };
+    });
 
-    cells.BsChip = function (props) {
+    cells.BsChip = whenLoaded(function (props) {
         const cell = props.data[props.colDef.field + "_chip"];
         if (!cell) {
             return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: "not reported" }, "–"));
@@ -543,15 +806,26 @@
         return h("div", { className: "cell-mid" },
             h(cell.href ? "a" : "span", { className: "chip", title: cell.hint, href: cell.href, tabIndex: cell.href ? -1 : undefined },
                 h("span", { className: "swatch " + cell.swatch, "aria-hidden": "true" }), h("span", null, cell.word)));
-    };
+    });
 
-    cells.BsText = function (props) {
+    cells.BsText = whenLoaded(function (props) {
         const text = props.data[props.colDef.field + "_text"];
         const isMissing = text === "–" || text === undefined;
         return h("div", { className: "cell-mid cell-right" }, h("span", { className: isMissing ? "missing" : "number", title: props.data[props.colDef.field + "_hint"] || (isMissing ? "not reported" : undefined) }, isMissing ? "–" : text));
-    };
+    });
 
-    cells.BsShare = function (props) {
+    // The age in intervals, which grows while the row is shown. The server sends a row again only if more than its age
+    // has changed.
+    cells.BsAge = whenLoaded(function (props) {
+        const row = props.data;
+        row.receivedAt = row.receivedAt || Date.now();
+        const isMissing = row.age === null || !row.interval_ms;
+        const age = isMissing ? 0 : row.age + (Date.now() - row.receivedAt) / row.interval_ms;
+        return h("div", { className: "cell-mid cell-right" },
+            h("span", { className: isMissing ? "missing" : "number", title: row.age_hint }, isMissing ? "–" : age.toFixed(age < 100 ? 1 : 0) + " ×"));
+    });
+
+    cells.BsShare = whenLoaded(function (props) {
         const value = props.value;
         if (value === null || value === undefined) {
             return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: "not reported" }, "–"));
@@ -560,12 +834,12 @@
         return h("div", { className: "cell-mid" },
             h("div", { className: "share", title: "share of time the most backpressured vertex is backpressured: " + text },
                 h("i", { style: { width: Math.round(value * 100) + "%" } }), h("b", null, text)));
-    };
+    });
 
-    cells.BsSpark = function (props) {
+    cells.BsSpark = whenLoaded(function (props) {
         const points = props.data.spark || [];
         if (!points.length) {
-            return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: "no finished checkpoint yet" }, "–"));
+            return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: props.data.spark_text }, "–"));
         }
         const width = 120, height = 30, pad = 4;
         const highest = Math.max.apply(null, points.map(function (p) { return p[0] || 0; })) || 1;
@@ -581,5 +855,5 @@
         return h("svg", { className: "spark", viewBox: "0 0 " + width + " " + height, preserveAspectRatio: "none", role: "img", "aria-label": props.data.spark_text },
             h("title", null, props.data.spark_text),
             h("path", { d: line, fill: "none", stroke: "currentColor", strokeWidth: 1.4, opacity: 0.75 }), marks);
-    };
+    });
 })();

@@ -1,1 +1,1 @@
-"""Reusable parts of the pages. They take values and return components. They do not call the API."""
+"""Reusable parts of the pages. Their functions take values and return components. They do not call the API."""

@@ -1,12 +1,13 @@
-"""The card of a recommendation: the change, its predicted effect and cost, its evidence, and its measured effect.
+"""Builds the card of a recommendation: the change, its predicted and measured effect, its cost, and its evidence.
 
-Predictions are labelled and have an interval. After the change was applied, the measured values are next to them.
+Predictions are labelled and shown with an interval. After the change was applied, the card also shows the measured
+values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import tzinfo
+from datetime import datetime, timedelta, tzinfo
 
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -28,6 +29,8 @@ from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
+# The numbers of a new recommendation are computed again every minute. A poll may come late.
+_FRESH = timedelta(minutes=2)
 _METRICS = {
     Metric.DURATION: "End-to-end duration, median",
     Metric.PERSISTED: "Persisted in-flight data, median",
@@ -46,8 +49,11 @@ _STATES = {
 
 
 def all_of(found: JobAdviceOut, where: tzinfo) -> list[Component]:
-    """All cards of a job, and the topics without a recommendation."""
-    parts: list[Component] = [card(c, where) for c in found.cards]
+    """Return the cards of a job's recommendations, and a card with the topics without a recommendation.
+
+    The last card also states the reason for each such topic.
+    """
+    parts: list[Component] = [card(c, where, found.as_of) for c in found.cards]
     if found.silences:
         rows = [_silence(s) for s in found.silences]
         parts.append(cards.card("No recommendation on", html.Div(rows), hint="and the reason"))
@@ -58,18 +64,35 @@ def _silence(silence: SilenceOut) -> Component:
     return html.P(
         [
             html.B(silence.topic.value.replace("-", " ")),
-            f": {silence.reason} ",
-            html.Span(silence.rule, className="chip", title="the rule that gives no recommendation"),
-        ]
+            f": {silence.reason}",
+        ],
+        title=f"rule {silence.rule}",
     )
 
 
-def card(card: CardOut, where: tzinfo) -> Component:
-    """One recommendation with its evidence and its history."""
+def is_behind(card: CardOut, now: datetime) -> bool:
+    """Return whether the numbers of a new recommendation are older than they should be: the rules no longer give it."""
+    is_old = card.computed_at is not None and now - card.computed_at > _FRESH
+    return card.state is AdviceState.NEW and is_old
+
+
+def _age_of_numbers(card: CardOut, where: tzinfo, now: datetime) -> Component | None:
+    """State when the numbers were computed, unless they are computed again every minute."""
+    if card.computed_at is None or not (card.state is not AdviceState.NEW or is_behind(card, now)):
+        return None
+    at = text.instant(card.computed_at, where)
+    why = "the rules have not given it since" if card.state is AdviceState.NEW else "they stay as they were then"
+    return html.P(f"Numbers computed {at}; {why}.", className="hint", title=text.instant_utc(card.computed_at))
+
+
+def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
+    """Build the card of one recommendation, with its evidence and its history."""
     advice = card.recommendation
     word, icon, tone = _STATES[card.state]
     tools = [status.badge(word, icon, tone, hint=card.state_reason), status.confidence(advice.confidence)]
     body: list[Component] = [html.P(advice.reason), html.P(card.state_reason, className="hint")]
+    if (age := _age_of_numbers(card, where, now)) is not None:
+        body.append(age)
     if card.measured:
         body.append(_measured(card.measured, card))
     rest: list[Component | None] = [
@@ -90,32 +113,31 @@ def card(card: CardOut, where: tzinfo) -> Component:
         _life(card, where),
     ]
     body += [part for part in rest if part is not None]
-    return cards.card(advice.headline, body, tools=tools, hint=", ".join(advice.rules))
+    return cards.card(advice.headline, body, tools=tools)
 
 
-def _change(advice: RecommendationOut) -> Component:
+def diff(advice: RecommendationOut) -> Component:
+    """Build the changed settings, each with its current and its proposed value."""
     lines: list[Component] = []
     for change in advice.changes:
         if change.current is not None:
             lines.append(html.Div(f"- {change.key}: {change.current}", className="diff-old"))
         lines.append(html.Div(f"+ {change.key}: {change.proposed}", className="diff-new"))
-    restart = "needs a restart" if advice.how_to.needs_restart else "takes effect while the job runs"
+    return html.Pre(lines, className="diff", **attrs({"aria-label": "configuration diff"}))
+
+
+def when(advice: RecommendationOut) -> str:
+    """Return when a change of these settings takes effect."""
+    return "needs a restart" if advice.how_to.needs_restart else "takes effect while the job runs"
+
+
+def _change(advice: RecommendationOut) -> Component:
     return html.Div(
         [
             html.H3("Change"),
-            html.Pre(lines, className="diff", **attrs({"aria-label": "configuration diff"})),
-            html.Div(
-                [
-                    dcc.Clipboard(
-                        content="\n".join(advice.how_to.lines),
-                        title="Copy the new settings",
-                        className="button",
-                    ),
-                    html.Span("copy the new settings", className="hint"),
-                ],
-                className="chips",
-            ),
-            html.P(f"{advice.how_to.file}; {restart}.", className="hint"),
+            diff(advice),
+            cards.copy_button("Copy the new settings", "\n".join(advice.how_to.lines)),
+            html.P(f"{advice.how_to.file}; {when(advice)}.", className="hint"),
             html.Details(
                 [
                     html.Summary("How to undo it"),
@@ -142,7 +164,7 @@ def _expected(rows: Sequence[ExpectedOut]) -> Component:
         html.Tr(
             [
                 cards.unseen_head("Measure"),
-                html.Th(["Now ", html.Span("measured", className="chip")], className="right"),
+                html.Th("Now", className="right"),
                 html.Th(["After ", html.Span("predicted", className="chip")], className="right"),
                 html.Th("Interval", className="right"),
             ]
@@ -184,9 +206,15 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
         [
             html.H3("Result"),
             html.Table([head, html.Tbody(body)], className="plain-table"),
-            html.P(["Measured over ", *_links(card, card.measured_ids)], className="hint"),
+            html.P(["Measured over ", *_links(card, card.measured_ids), *_before_and_after(card)], className="hint"),
         ]
     )
+
+
+def _before_and_after(card: CardOut) -> list[Component]:
+    if card.applied_at is None:
+        return []
+    return [dcc.Link("Compare before and after", href=routes.windows_around(card.job_id, card.applied_at))]
 
 
 def _actions(card: CardOut) -> Component:
@@ -241,7 +269,7 @@ def _precondition(words: str, is_met: bool | None) -> Component:
 
 def _evidence(card: CardOut, where: tzinfo) -> Component:
     rows = [_evidence_row(card, row, where) for row in card.recommendation.evidence]
-    heads = ("Evidence", "Value", "Where", "Checkpoints", "Read", "Basis")
+    heads = ("Evidence", "Value", "Where", "Checkpoints", "Read")
     head = html.Thead(html.Tr([html.Th(h, className="right" if h == "Value" else "") for h in heads]))
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
     return html.Div([html.H3("Evidence"), html.Div(table, className="table-scroll")])
@@ -257,11 +285,10 @@ def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.
     return html.Tr(
         [
             html.Td(row.statement, title=row.metric),
-            html.Td(text.evidence_value(row.value, row.unit), className="right number"),
+            html.Td([text.evidence_value(row.value, row.unit), " ", status.basis(row.basis)], className="right number"),
             html.Td(place),
             html.Td(_links(card, row.checkpoint_ids)),
             html.Td(read),
-            html.Td(status.basis(row.basis)),
         ]
     )
 
@@ -316,7 +343,9 @@ def _interval(value: IntervalOut | None, unit: str) -> str:
 def _method(advice: RecommendationOut) -> Component:
     rows = [html.Li([html.B(_METRICS[e.metric]), f": {e.method}."]) for e in advice.expected]
     confidence = html.P(f"Confidence {advice.confidence.value}: {advice.confidence_reason}.", className="hint")
-    return html.Details([html.Summary("How the numbers were computed"), html.Ul(rows), confidence])
+    word = "Rule" if len(advice.rules) == 1 else "Rules"
+    rules = html.P(f"{word} {', '.join(advice.rules)} of the documentation.", className="hint")
+    return html.Details([html.Summary("How the numbers were computed"), html.Ul(rows), confidence, rules])
 
 
 def _life(card: CardOut, where: tzinfo) -> Component:
@@ -334,7 +363,7 @@ def _life(card: CardOut, where: tzinfo) -> Component:
 
 
 def history(past: Sequence[CardOut], where: tzinfo) -> Component | None:
-    """Earlier recommendations; None if there are none."""
+    """Build the card of earlier recommendations; return None if there are none."""
     if not past:
         return None
     rows = [

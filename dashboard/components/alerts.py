@@ -1,15 +1,17 @@
-"""Alerts as text, icons and colours: state, severity, one-line summary, matchers."""
+"""Shows alerts as text, icons and colours: state, severity, one-line summary and matchers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import tzinfo
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.alerts import AlertOut, MatcherOut
-from dashboard import routes
+from dashboard import routes, text
 from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
 _STATES = {
@@ -22,56 +24,78 @@ _SEVERITIES = {"critical": ("warning", Tone.BAD), "warning": ("warning", Tone.WA
 
 
 def state(value: str) -> html.Span:
-    """The state of an alert."""
+    """Return a badge with the state of an alert."""
     word, icon, tone = _STATES[value]
     return status.badge(word, icon, tone, hint="state of the alert")
 
 
 def severity(value: str) -> html.Span:
-    """The severity of an alert."""
+    """Return a badge with the severity of an alert."""
     icon, tone = _SEVERITIES[value]
     return status.badge("always fires" if value == "none" else value, icon, tone, hint="severity")
 
 
 def marks(alert: AlertOut) -> list[Component]:
-    """Badges for a silenced alert and for an unknown state."""
+    """Return badges for an alert that is silenced, and for an alert whose newest reading decided nothing."""
     found: list[Component] = []
     if alert.silenced_by:
         found.append(status.badge("silenced", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
     if alert.is_unknown:
-        found.append(status.badge("state unknown", "question", Tone.WARN, hint=alert.reason))
+        found.append(status.badge("not confirmed now", "question", Tone.QUIET, hint=alert.reason))
     return found
 
 
-def since(alert: AlertOut) -> Component:
-    """When the alert began to fire, or when it ended."""
+def since(alert: AlertOut, where: tzinfo) -> Component:
+    """Return when the alert ended, fired or became pending, whichever happened last, and how long ago that was."""
+    at = alert.ended_at or alert.fired_at or alert.began_at
+    word = "became pending" if alert.fired_at is None else "fires since"
     if alert.ended_at is not None:
-        return cards.age("ended", alert.ended_at, is_alarming=False)
-    word = "fired" if alert.fired_at is not None else "became pending"
-    return cards.age(word, alert.fired_at or alert.began_at, is_alarming=False)
+        word = "ended"
+    return cards.age(f"{word} {text.instant(at, where)},", at, is_alarming=False)
 
 
-def line(alert: AlertOut) -> Component:
-    """One alert as a line of a list."""
+def line(alert: AlertOut, where: tzinfo) -> Component:
+    """Return one alert as a line of a list."""
     return html.Li(
         [
             state(alert.state),
             dcc.Link(alert.summary, href=routes.alert(alert.id)),
             html.Span(alert.rule, className="chip"),
             *marks(alert),
-            since(alert),
+            since(alert, where),
         ],
         className="alert-line",
     )
 
 
+def strip(opened: Sequence[AlertOut] | None, where: tzinfo) -> html.Section:
+    """Return the open alerts in one line, which has the same height with and without alerts.
+
+    The line shows the most urgent alert. The others open over the page. So nothing on the page moves when an alert
+    fires or ends. None means that the alerts could not be read.
+    """
+    if not opened:
+        line_parts: list[Component] = [
+            html.P("No alert is open." if opened is not None else "The alerts could not be read.", className="hint")
+        ]
+    else:
+        first, *others = sorted(opened, key=lambda a: (a.state != "firing", a.severity != "critical"))
+        line_parts = [html.Ul(line(first, where), className="alert-lines")]
+        if others:
+            more = html.Ul([line(a, where) for a in others], className="alert-lines card")
+            line_parts.append(html.Details([html.Summary(f"{len(others)} more"), more], className="more-alerts"))
+    return html.Section(
+        [html.H2("Alerts"), *line_parts], className="card alert-strip", **attrs({"aria-label": "Alerts"})
+    )
+
+
 def matchers_text(matchers: Sequence[MatcherOut]) -> str:
-    """Matchers as they are typed: ``job=orders, severity!=warning``."""
+    """Return matchers in the form in which a viewer types them: ``job=orders, severity!=warning``."""
     return ", ".join(f"{m.name}{'=' if m.is_equal else '!='}{m.value}" for m in matchers)
 
 
 def matchers_of(typed: str) -> list[MatcherOut]:
-    """Parse typed matchers. A part without ``=`` gets an empty name, which the API refuses."""
+    """Parse matchers as a viewer typed them. A part without ``=`` gets an empty name, which the API refuses."""
     found = []
     for part in (p.strip() for p in typed.split(",")):
         if not part:

@@ -1,4 +1,4 @@
-"""``aria-`` and ``data-`` attributes, whose names are not Python identifiers."""
+"""Passes ``aria-`` and ``data-`` attributes to components, although their names are not Python identifiers."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def attrs(values: dict[str, str]) -> dict[str, Any]:
-    """The attributes as keyword arguments for a component."""
+    """Return ``values`` as keyword arguments for a component, typed so that any component accepts them."""
     return dict(values)

@@ -1,4 +1,4 @@
-"""Cards: a section with a head, facts, a chart with its table, messages."""
+"""Builds the common parts of pages: cards with a head, facts, messages, and charts with their tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import Output, dcc, html
 from dash.development.base_component import Component
 
-from backend.domain.errors import ApiRefusedError
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError
 from backend.domain.verdict import Basis
-from dashboard import text
+from dashboard import routes, text
 from dashboard.components import status
 from dashboard.components.attributes import attrs
 from dashboard.figures.base import Chart, Table
@@ -22,9 +21,10 @@ from dashboard.palette import Tone
 Children = Sequence[Component | str | None] | Component | str | None
 
 CHARTS = (
-    "timeline", "trend", "job-acks", "pressure", "job-batches", "gantt", "front", "cp-acks", "cp-batch", "alert-strip",
+    "timeline", "heatmap", "trend", "job-acks", "pressure", "job-batches", "gantt", "front", "cp-acks", "cp-batch",
+    "alert-strip", "incident-strip", "pressure-history", "batch-rates", "comparison", "windows",
 )  # fmt: skip
-"""The names of all charts; each belongs to one page."""
+"""The names of all charts. Each chart belongs to one page."""
 
 GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}
 
@@ -32,7 +32,7 @@ GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}
 def card(
     title: str, children: Children, *, tools: Sequence[Component] = (), hint: str | Component | None = None
 ) -> html.Section:
-    """A section with a head; ``hint`` is the small text after the title."""
+    """Build a section with a head. ``hint`` is the small text after the title."""
     head = html.Div(
         [
             html.Div([html.H2(title), html.Span(hint, className="hint") if hint else None], className="card-title"),
@@ -46,18 +46,18 @@ def card(
 
 
 def unseen_head(word: str) -> html.Th:
-    """A column head for screen readers only."""
+    """Build a column head that is visible to screen readers only."""
     return html.Th(html.Span(word, className="visually-hidden"))
 
 
 def table(heads: Sequence[str], rows: Sequence[html.Tr]) -> Component:
-    """A plain table. An empty head stands over a column of buttons."""
+    """Build a plain table. A column without a head contains buttons."""
     head = html.Thead(html.Tr([html.Th(h) if h else unseen_head("Actions") for h in heads]))
     return html.Table([head, html.Tbody(list(rows))], className="plain-table")
 
 
 def fact(label: str, value: str, *, basis: Basis | None = Basis.MEASURED, hint: str | None = None) -> html.Div:
-    """One number with its label. If it is missing, the hint gives the reason."""
+    """Build one value with its label. ``hint`` explains the value; if the value is missing, it states the reason."""
     is_missing = value == text.MISSING
     why = hint or ("not reported" if is_missing else None)
     more: dict[str, Any] = {"title": why} if why else {}
@@ -68,12 +68,17 @@ def fact(label: str, value: str, *, basis: Basis | None = Basis.MEASURED, hint: 
 
 
 def facts(items: Sequence[html.Div]) -> html.Dl:
-    """A strip of facts."""
+    """Build a row of values, each made by ``fact``."""
     return html.Dl(list(items), className="facts")
 
 
 def message(problem: Exception) -> html.Div:
-    """An error of the API, for the viewer."""
+    """Build the message that shows an error of the API to the viewer.
+
+    If what the page shows does not exist, the message replaces all other parts of the page.
+    """
+    if isinstance(problem, ApiNotFoundError):
+        return _not_found(problem)
     is_refusal = isinstance(problem, ApiRefusedError)
     title = "Request refused" if is_refusal else "No fresh data"
     tail = None if is_refusal else html.P("The page shows the data that was read last. It refreshes automatically.")
@@ -84,20 +89,34 @@ def message(problem: Exception) -> html.Div:
     )
 
 
+def _not_found(problem: ApiNotFoundError) -> html.Div:
+    why = "The address may be wrong, or the history of this service no longer contains it."
+    said = str(problem)
+    return html.Div(
+        [
+            html.H1("Nothing at this address"),
+            html.P(f"{said[:1].upper()}{said[1:]}. {why}"),
+            html.P(dcc.Link("Go to the fleet", href=routes.fleet(), className="button")),
+        ],
+        className="empty-state not-found",
+        role="alert",
+    )
+
+
 def answer(is_ok: bool, said: str) -> html.Div:
-    """The result of an action of the viewer."""
+    """Build the message that shows the result of an action of the viewer."""
     tone, name = (Tone.GOOD, "check") if is_ok else (Tone.BAD, "cross")
     return html.Div([status.icon(name), html.P(said)], className=f"answer tone-{tone}", role="status")
 
 
 def unexpected(error: Exception) -> html.Div:
-    """An error of the dashboard itself. The log has its traceback."""
+    """Build the message that shows an error of the dashboard itself. The log contains its traceback."""
     words = f"This part of the page could not be drawn ({type(error).__name__}). See the log of the api role."
     return html.Div([status.icon("warning"), html.P(words)], className="message tone-bad", role="alert")
 
 
 def source_line(parts: Sequence[Component | str]) -> html.P:
-    """The line under a page with the source and the age of its data."""
+    """Build the line at the bottom of a page that states the source and the age of its data."""
     joined: list[Component | str] = []
     for part in parts:
         joined += [part] if not joined else [" · ", part]
@@ -105,9 +124,10 @@ def source_line(parts: Sequence[Component | str]) -> html.P:
 
 
 def age(label: str, at: datetime | None, *, is_alarming: bool = True) -> html.Span:
-    """``label`` and the age of ``at``. The browser keeps the age up to date, even if the API stops answering.
+    """Build a text of ``label`` and the age of ``at``.
 
-    If ``is_alarming``, an age of more than a minute stands out.
+    The browser keeps the age current, even if the API stops responding. If ``is_alarming``, an age of more than a
+    minute is highlighted.
     """
     if at is None:
         return html.Span([label, " ", html.Span(text.MISSING, title="nothing read yet")])
@@ -124,18 +144,40 @@ def age(label: str, at: datetime | None, *, is_alarming: bool = True) -> html.Sp
     )
 
 
-def link_button(word: str, href: str | None, icon_name: str, *, hint: str, is_icon_last: bool = False) -> Component:
-    """A link that looks like a button. Without an address it is disabled."""
+def link_button(
+    word: str,
+    href: str | None,
+    icon_name: str,
+    *,
+    hint: str,
+    is_icon_last: bool = False,
+    steps: str | None = None,
+) -> Component:
+    """Build a link that looks like a button. Without an address it is disabled.
+
+    ``steps`` is the key that follows the link, ``<`` or ``>``. The link then keeps what the viewer opened and picked.
+    """
     parts: list[Component] = [status.icon(icon_name), html.Span(word)]
     if is_icon_last:
         parts.reverse()
     if href is None:
         return html.Span(parts, className="button is-off", title=hint, **attrs({"aria-disabled": "true"}))
-    return dcc.Link(parts, href=href, className="button", title=hint)
+    if steps is not None:
+        hint = f"{hint} (key {steps})"
+    link = dcc.Link(parts, href=href, className="button", title=hint)
+    return link if steps is None else html.Span(link, className="step", **attrs({"data-step": steps}))
+
+
+def copy_button(word: str, value: str, *, label: str | None = None) -> html.Button:
+    """Build a button that copies ``value``. ``label`` is its name for screen readers, if ``word`` is not enough."""
+    more = {"aria-label": label} if label else {}
+    return html.Button(
+        [status.icon("copy"), html.Span(word)], type="button", className="button", **attrs({"data-copy": value} | more)
+    )
 
 
 def choice(word: str, id_: str, words: Mapping[str, str], value: str, *, width_px: int) -> Component:
-    """A labelled drop-down list. ``words`` maps each value to its text."""
+    """Build a labelled drop-down list. ``words`` maps each value to its text."""
     return html.Div(
         [
             html.Span(word, className="hint", **attrs({"aria-hidden": "true"})),
@@ -159,7 +201,7 @@ _GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "responsive": True,
     "displayModeBar": "hover",
-    # ``sendChartToCloud`` would upload the figure to another server.
+    # ``sendChartToCloud`` is removed, because it would upload the figure to another server.
     "modeBarButtonsToRemove": ["lasso2d", "autoScale2d", "sendChartToCloud"],
     "showLink": False,
     "plotlyServerURL": "",
@@ -176,11 +218,15 @@ def chart(
     after: Component | None = None,
     height_px: int = 300,
 ) -> html.Section:
-    """A card with a figure, its summary for screen readers, its table and its CSV."""
+    """Build a card with a figure, its summary for screen readers, its table and its CSV download."""
     figure = html.Figure(
         [
+            # Even before Plotly draws the figure, its box has the final height, so that the content after it does not
+            # move.
             html.Div(
-                dcc.Graph(id=f"{name}-graph", figure=_blank(height_px), config=_GRAPH_CONFIG),
+                dcc.Graph(id=f"{name}-graph", figure=_blank(height_px), config=_GRAPH_CONFIG, style={"height": "100%"}),
+                id=f"{name}-box",
+                style={"height": f"{height_px}px"},
                 **attrs({"aria-hidden": "true"}),
             ),
             html.Figcaption(id=f"{name}-summary", className="visually-hidden"),
@@ -188,7 +234,8 @@ def chart(
         id=f"{name}-figure",
         className="figure",
     )
-    grid = html.Div(_grid(name), id=f"{name}-wrap", style={"display": "none"})
+    # The script creates the table when the viewer opens it. Even a hidden table takes time to draw.
+    grid = html.Div(id=f"{name}-wrap", style={"display": "none"})
     store = dcc.Store(id=f"{name}-data")
     return card(title, [before, figure, grid, store, after], tools=[*tools, *_chart_tools(name, title)], hint=hint)
 
@@ -213,27 +260,8 @@ def _chart_tools(name: str, title: str) -> list[Component]:
     ]
 
 
-def _grid(name: str) -> dag.AgGrid:
-    return dag.AgGrid(
-        id=f"{name}-grid",
-        columnDefs=[],
-        rowData=[],
-        defaultColDef={"sortable": True, "resizable": True, "filter": True, "minWidth": 90},
-        columnSize="autoSize",
-        dashGridOptions={
-            "theme": GRID_THEME,
-            "rowHeight": 30,
-            "headerHeight": 34,
-            # Screen readers need every column, in order.
-            "ensureDomOrder": True,
-            "suppressColumnVirtualisation": True,
-        },
-        style={"height": "320px"},
-    )
-
-
 def _blank(height_px: int) -> dict[str, object]:
-    """An empty figure, shown until the first answer."""
+    """Return an empty figure, shown until the first data arrives."""
     hidden = {"visible": False}
     clear = "rgba(0,0,0,0)"
     layout = {"height": height_px, "xaxis": hidden, "yaxis": hidden, "paper_bgcolor": clear, "plot_bgcolor": clear}
@@ -241,12 +269,12 @@ def _blank(height_px: int) -> dict[str, object]:
 
 
 def table_data(name: str, table: Table) -> dict[str, object]:
-    """A chart's table for the browser."""
+    """Convert a chart's table to the data that the browser reads."""
     return {"name": name, "columns": list(table.columns), "rows": [list(r) for r in table.rows]}
 
 
 def chart_outputs(name: str) -> dict[str, Output]:
-    """The outputs of a chart, which ``chart_values`` fills."""
+    """Return the Dash outputs of a chart, for which ``chart_values`` returns the values."""
     return {
         "figure": Output(f"{name}-graph", "figure"),
         "summary": Output(f"{name}-summary", "children"),
@@ -255,5 +283,5 @@ def chart_outputs(name: str) -> dict[str, Output]:
 
 
 def chart_values(name: str, value: Chart) -> dict[str, object]:
-    """The values of a chart's outputs."""
+    """Return the values of the outputs that ``chart_outputs`` lists."""
     return {"figure": value.figure, "summary": value.summary, "table": table_data(name, value.table)}

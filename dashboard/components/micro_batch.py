@@ -1,4 +1,4 @@
-"""The views of a Spark micro-batch, instead of those of barriers: phases, state, sources and signs of backpressure."""
+"""Shows a Spark micro-batch: its phases, state, sources and signs of backpressure. It has no barriers to show."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGN_WORDS = {
 
 
 def card() -> Component:
-    """The card of one micro-batch on its page."""
+    """Build the card of a micro-batch for the page of its checkpoint."""
     return html.Div(
         [
             cards.chart(
@@ -48,7 +48,7 @@ def card() -> Component:
 
 
 def outputs() -> dict[str, Any]:
-    """The outputs of a checkpoint's page that depend on whether it is a micro-batch."""
+    """Return the outputs of a checkpoint's page that depend on whether the checkpoint is a micro-batch."""
     return {
         "style": Output("cp-batch-views", "style"),
         "barriers_style": Output("cp-barrier-views", "style"),
@@ -58,7 +58,10 @@ def outputs() -> dict[str, Any]:
 
 
 def values(found: CheckpointDetailOut, *, theme: Theme) -> dict[str, object]:
-    """The values of ``outputs``: a micro-batch shows its phases and sources, any other checkpoint its barriers."""
+    """Return the values of ``outputs``.
+
+    A micro-batch shows its phases and sources, any other checkpoint its barriers.
+    """
     batches = [] if found.batch is None else [found.batch]
     chart = micro_batch.phases(batches, theme=theme)
     return {
@@ -70,7 +73,7 @@ def values(found: CheckpointDetailOut, *, theme: Theme) -> dict[str, object]:
 
 
 def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
-    """The facts of one micro-batch. A query without state has no facts about state."""
+    """Build the facts of one micro-batch. Facts about state are left out for a query without state."""
     is_failed = found.status is CheckpointStatus.FAILED
     why = "Spark does not report when a failed batch began" if is_failed else None
     shown = [
@@ -100,16 +103,16 @@ def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
 
 
 def job_card() -> Component:
-    """The card of the newest micro-batches on a job's page."""
+    """Build the card of the newest micro-batches for a job's page."""
     return html.Div(
         [
-            cards.chart("job-batches", "Phases of the newest micro-batches", hint="measured"),
+            cards.chart("job-batches", "Phases of the newest micro-batches"),
         ]
     )
 
 
 def job_outputs() -> dict[str, Any]:
-    """The outputs of a job's page that depend on whether the job runs in micro-batches."""
+    """Return the outputs of a job's page that depend on whether the job runs in micro-batches."""
     return {
         "style": Output("job-micro-batches", "style"),
         "pressure_style": Output("job-pressure", "style"),
@@ -119,22 +122,26 @@ def job_outputs() -> dict[str, Any]:
     }
 
 
-def job_values(job: JobDetailOut, *, theme: Theme) -> dict[str, object]:
-    """The values of ``job_outputs``: micro-batches if the engine has them, pressure and progress if it has barriers."""
+def job_values(job: JobDetailOut, *, theme: Theme, has_pressure: bool = True) -> dict[str, object]:
+    """Return the values of ``job_outputs``.
+
+    The page shows micro-batches if the engine runs them. It shows backpressure and progress if the engine has
+    barriers, and backpressure only if there is a reading of it.
+    """
     can = job.capabilities
     of_barriers = SHOWN if can.has_barriers else HIDDEN
     return {
         "style": SHOWN if can.is_micro_batched else HIDDEN,
-        "pressure_style": of_barriers,
+        "pressure_style": of_barriers if has_pressure else HIDDEN,
         "progress_style": of_barriers,
-        # Without progress to show the timeline takes the whole row.
+        # Without the progress panel, the timeline takes the whole row.
         "row_style": SHOWN if can.has_barriers else {"gridTemplateColumns": "minmax(0, 1fr)"},
         "chart": cards.chart_values("job-batches", micro_batch.phases(job.batches, theme=theme)),
     }
 
 
 def signs(found: list[PressureSignOut]) -> Component | None:
-    """The signs of backpressure, each with its basis."""
+    """Build the table of the signs of backpressure, each with its basis; return None if there are none."""
     if not found:
         return None
     rows = [
@@ -163,7 +170,7 @@ def _sources(batch: MicroBatchOut) -> Component | None:
     heads = ("Source", "Rows", "From offset", "To offset", "Newest offset", "Backlog")
     body = [_source(s) for s in batch.sources]
     table = html.Table([html.Thead(html.Tr([html.Th(h) for h in heads])), html.Tbody(body)], className="plain-table")
-    hint = "measured; the backlog is what was left after the batch, in the units of the source"
+    hint = "the backlog is what was left after the batch, in the units of the source"
     return cards.card("Sources", html.Div(table, className="table-scroll"), hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""The subtask picked in the phase chart: its numbers, its host and its ids, which can be copied."""
+"""Shows the subtask that the viewer picked in the phase chart: its numbers, and its host and ids, ready to copy."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dash.development.base_component import Component
 from backend.contracts.api import CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
 from backend.domain.verdict import Basis
 from dashboard import text
-from dashboard.components import status
-from dashboard.components.attributes import attrs
+from dashboard.components import cards, status
 
 
 def panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
-    """The numbers and ids of the picked subtask."""
+    """Build the numbers and ids of the picked subtask.
+
+    Without a valid pick, build a hint that explains how to pick one.
+    """
     vertex_id, _, index = (picked or "").rpartition(":")
     vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
     subtask = next((s for s in vertex.subtasks if str(s.subtask) == index), None) if vertex else None
     if vertex is None or subtask is None:
-        return [html.Span("Click a bar to see the numbers, host and ids of its subtask.", className="hint")]
+        words = "Click a bar to see the numbers, host and ids of its subtask. The keys < and > go to the neighbours."
+        return [html.Span(words, className="hint")]
     placed = next((v for v in job.vertices if v.id == vertex_id), None)
     manager = _at(placed.task_managers, subtask.subtask) if placed else None
     host = subtask.host or (_at(placed.hosts, subtask.subtask) if placed else None)
@@ -60,10 +63,6 @@ def _copy(word: str, value: str | None) -> Component:
             html.Span(f"{word} ", className="hint"),
             html.Code(text.short(value, 36)),
             " ",
-            html.Button(
-                [status.icon("copy"), html.Span("Copy")],
-                className="button quiet",
-                **attrs({"data-copy": value, "aria-label": f"copy {word}"}),
-            ),
+            cards.copy_button("Copy", value, label=f"copy {word}"),
         ]
     )

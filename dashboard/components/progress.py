@@ -1,12 +1,10 @@
-"""The panel of the checkpoint in progress (V8): what it waits for, how fast it advances, and the time to its timeout.
+"""Builds the panel of the checkpoint in progress (V8): what it waits for, its speed, and the time to its timeout.
 
-The panel is on the page of a job and on the page of an open checkpoint. The store ``<page>-progress-target`` holds the
-checkpoint.
+Both the page of a job and the page of an open checkpoint have the panel. The store ``<page>-progress-target``
+contains the checkpoint that the panel shows.
 """
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -20,14 +18,26 @@ _PENDING_MAX = 8
 
 
 def panel(page: str) -> html.Div:
-    """The panel before the first answer. Its ids begin with ``page``, because each page has its own panel."""
+    """Build the panel without data. Its ids begin with ``page``, because each page has its own panel."""
     return html.Div(
         [
             cards.chart(
                 f"{page}-acks",
                 "Newest checkpoint" if page == "job" else "In progress",
-                before=html.Div(id=f"{page}-progress-head", className="progress-head"),
-                after=html.Div(id=f"{page}-progress-waiting"),
+                before=html.Div(
+                    [
+                        html.Div(id=f"{page}-progress-message"),
+                        html.Div(id=f"{page}-progress-head", className="progress-head"),
+                    ]
+                ),
+                # The part scrolls, so the keyboard must reach it.
+                after=html.Div(
+                    id=f"{page}-progress-waiting",
+                    className="progress-waiting",
+                    tabIndex=0,
+                    role="region",
+                    **attrs({"aria-label": "subtasks that have not acknowledged"}),
+                ),
                 height_px=210,
             ),
             dcc.Store(id=f"{page}-progress-target"),
@@ -38,7 +48,10 @@ def panel(page: str) -> html.Div:
 
 
 def head(progress: ProgressOut) -> list[Component]:
-    """The checkpoint, the judgement with its rule, and the countdown."""
+    """Build the head of the panel: the checkpoint, the judgement with its rule, and the time left.
+
+    A judgement states whether the checkpoint is progressing, slow or stuck.
+    """
     is_over = progress.status.is_terminal
     tone = status.JUDGEMENT_TONES[progress.judgement]
     href = routes.checkpoint(progress.job_id, progress.run_id, progress.checkpoint_id)
@@ -53,7 +66,7 @@ def head(progress: ProgressOut) -> list[Component]:
             ],
             className="progress-title",
         ),
-        html.P(progress.judgement_rule, className="rule"),
+        html.P(progress.judgement_rule, className="rule", title=progress.judgement_rule),
         cards.facts(
             [
                 cards.fact("Acknowledged", acked),
@@ -73,18 +86,19 @@ def _queued(progress: ProgressOut) -> html.Div:
 
 
 def _countdown(progress: ProgressOut) -> html.Div:
-    if progress.status.is_terminal or progress.timeout_ms is None:
+    if progress.status.is_terminal or progress.timeout_ms is None or progress.times_out_at is None:
         hint = "no timeout is configured" if progress.timeout_ms is None else "configured"
         return cards.fact("Timeout", text.duration(progress.timeout_ms), basis=None, hint=hint)
-    deadline = progress.triggered_at + timedelta(milliseconds=progress.timeout_ms)
     left = html.Span(
-        className="countdown fact-value", title="until the timeout", **attrs({"data-deadline": deadline.isoformat()})
+        className="countdown fact-value",
+        title="until the timeout",
+        **attrs({"data-deadline": progress.times_out_at.isoformat()}),
     )
     return html.Div([html.Dt(f"Time left of {text.duration(progress.timeout_ms)}"), html.Dd(left)], className="fact")
 
 
 def waiting(progress: ProgressOut) -> Component:
-    """The vertices that the checkpoint waits for, the most likely cause first."""
+    """Build the table of the vertices that the checkpoint waits for, the most likely cause first."""
     if not progress.waiting_on:
         return html.P("Every subtask has acknowledged.", className="hint")
     title = "Never acknowledged" if progress.status.is_terminal else "Waiting on"
@@ -108,7 +122,7 @@ def _row(pending: PendingOut) -> html.Tr:
 
 
 def _barrier(pending: PendingOut) -> str:
-    """What is known about the barrier at the subtasks that have not acknowledged."""
+    """Return what is known about the barrier at the subtasks that have not acknowledged."""
     firsts = [v for v in pending.first_barrier_ms if v is not None]
     aligning = [v for v in pending.aligning_ms if v is not None]
     parts = []

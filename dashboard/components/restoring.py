@@ -1,4 +1,4 @@
-"""What a checkpoint can be restored into: a sentence, an answer for each use, and the vertices with in-flight data."""
+"""Shows what a checkpoint can be restored into: one sentence, a table of uses, and the vertices with in-flight data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _ANSWERS = {
 
 
 def card(restoring: RestoringOut | None) -> Component | None:
-    """The card; None if the engine cannot restore a chosen checkpoint."""
+    """Build the card that shows what a checkpoint can be restored into.
+
+    Return None if the engine cannot restore a checkpoint that the user chooses.
+    """
     if restoring is None:
         return None
     parts: list[Component] = [html.P(restoring.sentence)]
@@ -37,7 +40,8 @@ def card(restoring: RestoringOut | None) -> Component | None:
         )
     if restoring.location:
         parts.append(html.P(["Location: ", html.Code(restoring.location)], className="hint"))
-    return cards.card("What it can be restored into", parts, hint=f"rules: {restoring.source}")
+    parts.append(html.P(f"Source: {restoring.source}.", className="hint"))
+    return cards.card("What it can be restored into", parts)
 
 
 def _row(use: RestoreUseOut) -> Component:

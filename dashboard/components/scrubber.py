@@ -1,4 +1,7 @@
-"""The time scrubber under the barrier front: slider, step buttons and play button. ``barrierscope.js`` moves it."""
+"""Builds the time scrubber under the barrier front: slider, step buttons and play button.
+
+``barrierscope.js`` moves the slider.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from dash.development.base_component import Component
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 
-# The speed of playing relative to the checkpoint; 0 plays the whole checkpoint in 6 s.
+# The choices for the play speed, as multiples of real time. ``0`` plays the whole checkpoint in 6 s.
 _SPEEDS = {"0": "in 6 s", "0.1": "0.1×", "1": "1×", "5": "5×", "10": "10×", "50": "50×"}
 
-# The end of the scale until the checkpoint has been read.
+# The right end of the slider until the checkpoint has been read.
 _UNKNOWN_END_MS = 1000
 
 
 def scrubber(at_ms: int | None) -> Component:
-    """The scrubber at ``at_ms`` since the trigger; None is the end."""
+    """Build the scrubber with its slider at ``at_ms`` since the trigger; None puts it at the end."""
     return html.Div(
         [
             html.Div(
@@ -39,14 +42,14 @@ def scrubber(at_ms: int | None) -> Component:
                 min=0,
                 max=_UNKNOWN_END_MS,
                 step=1,
-                # Screen readers need a value from the beginning.
+                # The slider has a value even before the data arrives, because screen readers need one.
                 value=_UNKNOWN_END_MS if at_ms is None else at_ms,
                 label=None,
                 thumbLabel="time since the trigger in milliseconds",
                 updatemode="drag",
                 size="sm",
                 color="blue",
-                thumbSize=16,
+                thumbSize=24,
                 **attrs({"aria-label": "time since the trigger in milliseconds"}),
             ),
             html.Div(id="front-position", className="at", **attrs({"aria-live": "polite"})),
@@ -68,7 +71,7 @@ def _play_tools() -> list[Component]:
 
 
 def register(app: Dash) -> None:
-    """Register the callbacks that run in the browser. The store ``front-at`` follows the slider."""
+    """Register the callbacks that run in the browser. They copy the slider's position to the store ``front-at``."""
     app.clientside_callback(
         ClientsideFunction("bs", "scrub"),
         Input("front-slider", "value"),

@@ -1,4 +1,4 @@
-"""The frame of every page: skip link, header with navigation and switches, footer with the state of the service."""
+"""Builds the frame of every page: skip link, header with navigation and switches, footer with the service's state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import PipelineOut, SparkDemoOut, StatusOut
+from backend.contracts.status import HistoryOut, PipelineOut, SparkDemoOut, StatusOut
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
@@ -17,13 +17,14 @@ _STATUS_TICK_MS = 10_000
 
 
 def shell(*, has_login: bool = False) -> dmc.MantineProvider:
-    """The layout of the application. The address decides what ``page`` holds."""
+    """Build the layout of the application. The address decides what the element ``page`` contains."""
     return dmc.MantineProvider(
         [
             dcc.Location(id="url", refresh="callback-nav"),
             dcc.Store(id="theme", storage_type="local"),
             dcc.Store(id="zone", storage_type="local"),
             dcc.Store(id="paused", storage_type="session"),
+            dcc.Store(id="narrow"),
             dcc.Store(id="look"),
             dcc.Interval(id="tick", interval=TICK_MS),
             dcc.Interval(id="status-tick", interval=_STATUS_TICK_MS),
@@ -42,13 +43,14 @@ def _header(*, has_login: bool) -> html.Header:
     nav = html.Nav(
         [
             dcc.Link("Fleet", href=routes.fleet(), id="nav-fleet", className="nav-link"),
+            dcc.Link("Targets", href=routes.targets(), id="nav-targets", className="nav-link"),
+            # This link is the last one, because the number after it appears later and would move any further link.
             dcc.Link(
                 [html.Span("Alerts"), html.Span(id="nav-alerts-count")],
                 href=routes.alerts(),
                 id="nav-alerts",
                 className="nav-link",
             ),
-            dcc.Link("Targets", href=routes.targets(), id="nav-targets", className="nav-link"),
         ],
         **attrs({"aria-label": "Main"}),
     )
@@ -71,7 +73,7 @@ def _header(*, has_login: bool) -> html.Header:
 
 
 def _log_out() -> html.Form:
-    # A form, because a request that changes something must not be a GET.
+    # The button sends a POST request, because logging out changes something, and a GET request must not.
     return html.Form(html.Button("Log out", className="button quiet", type="submit"), action="/logout", method="post")
 
 
@@ -90,8 +92,7 @@ def _footer() -> html.Footer:
             html.Div(id="service-state"),
             html.Div(
                 [
-                    html.Span("measured", className="basis basis-measured"),
-                    html.Span(": reported by the engine · "),
+                    html.Span("Numbers without a mark: reported by the engine · "),
                     html.Span("reconstructed", className="basis basis-reconstructed"),
                     html.Span(": computed from reported values · "),
                     html.Span("predicted", className="basis basis-predicted"),
@@ -105,7 +106,7 @@ def _footer() -> html.Footer:
 
 
 def alert_count(value: StatusOut) -> Component | None:
-    """The number of firing alerts, next to the link to them; None if there are none."""
+    """Build the number of firing alerts, shown next to the link to the alerts. Return None if no alert fires."""
     if not value.alerts_firing_count:
         return None
     tone = Tone.BAD if value.alerts_severity == "critical" else Tone.WARN
@@ -115,12 +116,10 @@ def alert_count(value: StatusOut) -> Component | None:
 
 
 def pipeline_state(value: PipelineOut) -> html.Span:
-    """The state of the pipeline: what it is doing, its last and next run, and why it cannot run."""
+    """Build the state of the pipeline: what it is doing, and its last and next run."""
     ran = "never ran" if value.last_run_at is None else f"last run {text.instant_utc(value.last_run_at)}"
     due = "" if value.next_run_at is None else f", next {text.instant_utc(value.next_run_at)}"
     match value.state:
-        case "unavailable":
-            words = "rollups off: no Spark"
         case "running" if value.hours_total is not None:
             words = f"rolling up, {value.hours_done or 0} of {value.hours_total} hours"
         case "running":
@@ -131,23 +130,52 @@ def pipeline_state(value: PipelineOut) -> html.Span:
             words = f"rolled up until {text.instant_utc(value.rolled_up_until)}"
         case _:
             words = "nothing rolled up yet"
-    why = value.reason or value.last_run_reason
-    title = f"Hourly rollups: {ran}{due}." + (f" {why}" if why else "") + " All pages work without them."
+    why = f" {value.last_run_reason}" if value.last_run_reason else ""
+    title = f"Hourly rollups: {ran}{due}.{why} All pages work without them."
     return html.Span(words, id="pipeline-state", title=title)
 
 
 def spark_demo_state(value: SparkDemoOut | None) -> html.Span | None:
-    """The reason why the Spark demo does not run; None if it runs."""
+    """Build a note that the Spark demo does not run, with the reason.
+
+    Return None if the demo runs, or if there is no demo.
+    """
     if value is None or value.state == "running":
         return None
     title = f"The Spark demo does not run: {value.reason}. Everything else runs."
     return html.Span("no Spark demo", id="spark-demo-state", title=title)
 
 
+def history_state(value: HistoryOut | None) -> Component | None:
+    """Build a warning that the size limit will drop days before their age limit. Return None if every day fits."""
+    if value is None or not value.is_short or value.held_days is None:
+        return None
+    # The text uses MiB, because the setting that limits the size does too.
+    needed = "" if value.needed_bytes is None else f" Every day fits into {-(-value.needed_bytes // 2**20)} MiB."
+    title = (
+        f"The size limit of {value.size_limit_bytes // 2**20} MiB will drop days before their age limit of"
+        f" {value.promised_days:g} days (BARRIERSCOPE_RETENTION_MAX_SIZE_MIB).{needed}"
+    )
+    words = f"history holds {value.held_days:.1f} of {value.promised_days:g} days"
+    return html.Span(words, id="history-state", title=title)
+
+
+def rewriting_state(value: HistoryOut | None) -> html.Span | None:
+    """Build a note on the past day that is being rewritten. Return None if there is none."""
+    if value is None or value.rewriting is None:
+        return None
+    found = value.rewriting
+    title = (
+        f"Old arrays of healthy checkpoints of {found.day} are removed. {found.percent} % of the table {found.table}"
+        " are done. Pages can read the day meanwhile."
+    )
+    return html.Span(f"rewriting {found.day}: {found.percent} %", id="rewriting-state", title=title)
+
+
 def service_state(value: StatusOut) -> list[Component | str]:
-    """The line of the footer about the service."""
+    """Build the line of the footer about the service: version, targets, newest reading, pipeline and store."""
     unhealthy = f", {value.targets_unhealthy} unhealthy" if value.targets_unhealthy else ""
-    # None while the store is unreachable.
+    # The total is None while the store is unreachable.
     total = value.targets_total
     targets = [] if total is None else [f"{total} {'target' if total == 1 else 'targets'}{unhealthy}"]
     parts: list[Component | str] = [
@@ -159,8 +187,12 @@ def service_state(value: StatusOut) -> list[Component | str]:
         parts.append(pipeline_state(value.pipeline))
     if (demo := spark_demo_state(value.spark_demo)) is not None:
         parts.append(demo)
+    if (short := history_state(value.history)) is not None:
+        parts.append(short)
+    if (rewriting := rewriting_state(value.history)) is not None:
+        parts.append(rewriting)
     if value.store != "ok":
-        parts.insert(0, status.badge("store unreachable", "cross", Tone.BAD))
+        parts.insert(0, status.badge(f"store {value.store}", "cross", Tone.BAD))
     joined: list[Component | str] = []
     for part in parts:
         joined += [part] if not joined else [" · ", part]

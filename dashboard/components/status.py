@@ -1,15 +1,17 @@
-"""Status as icon, word and colour, always together."""
+"""Shows a status as icon, word and colour, always all three together."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dash import html
+from dash.development.base_component import Component
 
 from backend.contracts.api import CheckpointOut, VerdictOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
+from dashboard import text
 from dashboard.components.attributes import attrs
 from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS, Tone
 
@@ -61,35 +63,45 @@ _BASIS_HINTS = {
 
 
 def icon(name: str) -> html.Span:
-    """A decorative icon, next to a word with the same meaning."""
+    """Build a decorative icon. The caller puts a word with the same meaning next to it."""
     return html.Span(className=f"icon icon-{name}", **attrs({"aria-hidden": "true"}))
 
 
 def badge(word: str, icon_name: str, tone: Tone, *, hint: str | None = None) -> html.Span:
-    """Icon and word in a tone."""
+    """Build a badge: an icon and a word in the colour of ``tone``."""
     more: dict[str, Any] = {"title": hint} if hint else {}
     return html.Span([icon(icon_name), html.Span(word)], className=f"badge tone-{tone}", **more)
 
 
+def clock(offset_ms: int | None) -> list[Component]:
+    """Return a badge if the engine's clock differs from ours so much that times would be misread, or else nothing."""
+    words = text.clock_difference(offset_ms)
+    hint = "the times of checkpoints and events are on the engine's clock, all ages are corrected"
+    return [] if words is None else [badge(words, "clock", Tone.WARN, hint=hint)]
+
+
 def health(value: Health) -> html.Span:
-    """The health of a job's checkpoints."""
+    """Build a badge with the health of a job's checkpoints."""
     return badge(HEALTH_WORDS[value], HEALTH_ICONS[value], HEALTH_TONES[value], hint="health of the checkpoints")
 
 
 def checkpoint_status(value: CheckpointStatus) -> html.Span:
-    """The state of a checkpoint."""
+    """Build a badge with the status of a checkpoint."""
     return badge(STATUS_WORDS[value], STATUS_ICONS[value], STATUS_TONES[value])
 
 
 def checkpoint(value: CheckpointOut) -> html.Span:
-    """The state of a checkpoint, or that its end was not seen."""
+    """Build a badge with the status of a checkpoint.
+
+    If the run ended before the checkpoint did, the badge states that the end of the checkpoint was not seen.
+    """
     if value.is_lost:
         return badge("end not seen", "question", Tone.QUIET, hint="its run ended while it was in progress")
     return checkpoint_status(value.status)
 
 
 def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> Tone:
-    """The tone of a verdict. It is ``bad`` only if the checkpoints fail."""
+    """Return the tone of a verdict. It is ``BAD`` only if the checkpoints fail."""
     if verdict.kind is VerdictKind.NONE:
         return Tone.GOOD
     if verdict.kind is VerdictKind.UNDECIDED:
@@ -98,18 +110,21 @@ def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> Ton
 
 
 def kind_word(value: VerdictKind, engine: CapabilitiesOut | None = None) -> str:
-    """What limits the job, in the terms of its engine. A query in micro-batches has no vertices."""
+    """Return the words for what limits the job.
+
+    A query that runs in micro-batches has no vertices, so other words are used for it.
+    """
     is_query = engine is not None and engine.is_micro_batched and value is VerdictKind.CAPACITY
     return "query at capacity" if is_query else KIND_WORDS[value]
 
 
 def kind(verdict: VerdictOut, tone: Tone, engine: CapabilitiesOut | None = None) -> html.Span:
-    """The kind of a verdict."""
+    """Build a badge with the kind of a verdict."""
     return badge(kind_word(verdict.kind, engine), KIND_ICONS[verdict.kind], tone, hint="what limits the job")
 
 
 def mode(value: str | None) -> html.Span:
-    """The mode of a checkpoint or job."""
+    """Build a chip with the alignment mode of a checkpoint or job."""
     if value is None:
         return html.Span("mode not reported", className="chip", title="not reported by the engine")
     known = value if value in ("aligned", "unaligned", "aligned-with-timeout") else "other"
@@ -117,24 +132,26 @@ def mode(value: str | None) -> html.Span:
 
 
 def phase(value: Phase | None) -> html.Span:
-    """A phase with its colour."""
+    """Build a chip with a phase and its colour."""
     if value is None:
         return html.Span("–", className="missing", title="no phase stands out, or none was reported")
     return html.Span([html.Span(className=f"swatch phase-{value.value}"), PHASE_WORDS[value]], className="chip")
 
 
 def basis(value: Basis) -> html.Span:
-    """Whether a number was measured, reconstructed or predicted."""
+    """Build the mark of a number that was reconstructed or predicted. A measured number has no mark."""
+    if value is Basis.MEASURED:
+        return html.Span(hidden=True)
     return html.Span(value.value, className=f"basis basis-{value.value}", title=_BASIS_HINTS[value])
 
 
 def confidence(value: Confidence) -> html.Span:
-    """How strong the evidence is."""
+    """Build a chip that states how strong the evidence is."""
     return html.Span(f"{value.value} confidence", className="chip", title="how strong the evidence is")
 
 
 def failure(checkpoint: CheckpointOut) -> html.Span | None:
-    """The reason why a checkpoint failed, as the engine reports it."""
+    """Build a chip with the reason why a checkpoint failed. Return None if it did not fail."""
     if checkpoint.status is not CheckpointStatus.FAILED:
         return None
     reason = checkpoint.failure_reason.value if checkpoint.failure_reason else "no reason given"

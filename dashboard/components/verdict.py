@@ -1,4 +1,4 @@
-"""The verdict: one sentence that names vertex, subtasks, phase and reason, with its evidence."""
+"""Shows a verdict: a headline, one line below it, the vertex, subtasks and phase that it names, and its evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def verdict_card(
     beside: Sequence[Component] = (),
     has_evidence: bool = False,
 ) -> html.Section:
-    """The card of a verdict. ``beside`` holds what a page adds, such as effects and links."""
+    """Build the card of a verdict. ``beside`` contains what the page adds to the card, such as effects and links."""
     tone = status.verdict_tone(verdict, tone_of)
     chips: list[Component] = [status.kind(verdict, tone, engine)]
     if verdict.vertex:
@@ -37,7 +37,8 @@ def verdict_card(
         chips.append(status.phase(verdict.phase))
     chips.append(status.confidence(verdict.confidence))
     parts: list[Component] = [
-        html.P(verdict.sentence, className="verdict-sentence"),
+        html.P(verdict.headline or verdict.sentence, className="verdict-sentence"),
+        *([] if verdict.detail is None else [html.P(verdict.detail)]),
         html.Div(chips, className="chips"),
     ]
     if verdict.would_decide:
@@ -55,16 +56,15 @@ def verdict_card(
 
 
 def evidence_table(verdict: VerdictOut) -> Component:
-    """The evidence of a verdict: statements, numbers and their basis."""
+    """Build the table of a verdict's evidence: statements, numbers and their basis."""
     if not verdict.evidence:
         return html.P("There is no evidence.", className="hint")
-    head = html.Thead(html.Tr([html.Th("Evidence"), html.Th("Value", className="right"), html.Th("Basis")]))
+    head = html.Thead(html.Tr([html.Th("Evidence"), html.Th("Value", className="right")]))
     rows = [
         html.Tr(
             [
                 html.Td(e.statement),
-                html.Td(_value(e), className="right number", title=e.metric),
-                html.Td(status.basis(e.basis)),
+                html.Td([_value(e), " ", status.basis(e.basis)], className="right number", title=e.metric),
             ]
         )
         for e in verdict.evidence
@@ -73,23 +73,32 @@ def evidence_table(verdict: VerdictOut) -> Component:
 
 
 def _value(evidence: EvidenceOut) -> str:
-    # Some statements contain their number ("last in 11 of 11").
+    # Some statements contain their own number ("last in 11 of 11"), so the column stays empty.
     has_own_number = evidence.value is None and evidence.unit is None
     return "" if has_own_number else text.evidence_value(evidence.value, evidence.unit)
 
 
-def effects(path: CriticalPathOut | None, duration_ms: int | None) -> list[Component]:
-    """The effect of the last subtask, and how often the same one was last."""
+def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: VerdictOut) -> list[Component]:
+    """Return how long the checkpoint would have taken without the delay, and how often its last subtask was last.
+
+    The delay is that of the subtasks that the verdict names. If it names no vertex, the delay of the last subtask is
+    taken. It proves nothing to leave out a subtask that the verdict does not name: that one may only have waited.
+    """
     if path is None:
         return []
     found: list[Component] = []
-    if path.without_last_ms is not None and duration_ms is not None and path.last_vertex is not None:
-        last = f"{text.short(path.last_vertex, 40)} subtask {path.last_subtask}"
-        without, took = text.duration(path.without_last_ms), text.duration(duration_ms)
-        effect: list[Component | str] = [html.B(without), f" instead of {took} (reconstructed)"]
-        if without == took:
+    last = f"{text.short(path.last_vertex or text.MISSING, 40)} subtask {path.last_subtask}"
+    instead_ms, words = path.without_last_ms, f"Without {last}: "
+    if verdict.vertex is not None:
+        who = "subtask" if len(verdict.subtasks) == 1 else "subtasks"
+        named = f"{text.short(verdict.vertex, 40)} {who} {text.subtasks(verdict.subtasks)}"
+        instead_ms, words = path.kept_pace_ms, f"If {named} had kept pace with the others: "
+    if instead_ms is not None and duration_ms is not None and path.last_vertex is not None:
+        instead, took = text.duration(instead_ms), text.duration(duration_ms)
+        effect: list[Component | str] = [html.B(instead), f" instead of {took} (reconstructed)"]
+        if instead == took:
             effect = [f"still {took} (reconstructed)"]
-        found.append(html.Span([f"Without {last}: ", *effect]))
-    if path.last_in:
-        found.append(html.Span(["The same subtask was ", html.B(path.last_in)]))
+        found.append(html.Span([words, *effect]))
+    if path.last_in and path.last_vertex is not None:
+        found.append(html.Span([f"{last} was ", html.B(path.last_in)]))
     return found

@@ -1,1 +1,1 @@
-"""Pure functions that turn values of the API into charts: a figure, its table and its summary."""
+"""Pure functions that convert values of the API to charts. A chart is a figure with its table and its summary."""

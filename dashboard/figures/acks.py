@@ -1,4 +1,4 @@
-"""V8, the acknowledgements of a checkpoint over the time since its trigger, with those of earlier checkpoints."""
+"""V8: draws the acknowledgements of a checkpoint over the time since its trigger, and those of earlier checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEIGHT_PX = 210
 
 
 def acknowledgements(progress: ProgressOut, *, theme: Theme) -> Chart:
-    """The curve of the checkpoint, the curves of the last completed ones behind it, and the timeout."""
+    """Draw the checkpoint's curve in front of the curves of the last completed checkpoints, and the timeout."""
     current = [*progress.acks, AckPointOut(elapsed_ms=progress.elapsed_ms, acknowledged=progress.acknowledged)]
     traces = [_curve(curve, theme.unknown, 1.2, "earlier checkpoints") for curve in progress.past_acks if curve]
     traces.append(_curve(current, ACKED, 3, "this checkpoint"))

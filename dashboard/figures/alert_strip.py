@@ -1,4 +1,4 @@
-"""The states of one alert over time, in one row: a bar for each time that it was pending or firing."""
+"""Draws the states of one alert over time in one row, with a bar for each time that it was pending or firing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATES = (("pending", IN_TRANSIT, "/"), ("firing", UNALIGNED, ""))
 
 
 def strip(episodes: Sequence[EpisodeOut], *, theme: Theme, where: tzinfo, now: datetime) -> Chart:
-    """The strip of ``episodes``, which are newest first. The bar of an open episode ends at ``now``."""
+    """Draw the strip of ``episodes``, which are newest first. The bar of an open episode ends at ``now``."""
     if not episodes:
         return empty(theme, "No episodes yet.", height_px=HEIGHT_PX)
     segments = [s for e in reversed(episodes) for s in _segments(e, now)]

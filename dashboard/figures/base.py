@@ -1,7 +1,7 @@
-"""What all figures share: the chart with its table, axes and layout.
+"""Defines what all figures share: the chart with its table, axes and layout.
 
-Figures are plain dictionaries in Plotly's schema. Plotly's Python constructors would validate every value, which takes
-a hundred times as long as everything else. The unit tests validate the figures instead.
+Figures are plain dictionaries in Plotly's schema. Plotly's Python constructors would validate every value, which
+takes a hundred times as long as all other steps of drawing. The unit tests validate the figures instead.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LEGEND: Figure = {
     "itemclick": False,
     "itemdoubleclick": False,
 }
-"""The place of a legend. A click on it does nothing."""
+"""The position of a legend over the figure. A click on the legend does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The values of a figure as rows. ``columns`` are the heads, with units."""
+    """The values of a figure as rows. ``columns`` are the column heads, with units."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure, its table, and a summary for screen readers."""
+    """A figure, its table, and its summary for screen readers."""
 
     figure: Figure
     table: Table
@@ -49,7 +49,7 @@ class Chart:
 
 
 def layout(theme: Theme, *, height_px: int, revision: str, **more: object) -> dict[str, object]:
-    """The common layout of figures. Zoom and pan are kept while ``revision`` stays the same."""
+    """Return the layout that all figures have in common. Zoom and pan persist while ``revision`` stays the same."""
     base: dict[str, object] = {
         "height": height_px,
         "margin": {"l": 64, "r": 16, "t": 12, "b": 44},
@@ -72,7 +72,7 @@ def layout(theme: Theme, *, height_px: int, revision: str, **more: object) -> di
 
 
 def modebar(theme: Theme, *, removed: Sequence[str] = ()) -> dict[str, object]:
-    """The buttons over a figure, in the colours of the page."""
+    """Return the buttons over a figure, in the colours of the page."""
     return {
         "bgcolor": "rgba(0,0,0,0)",
         "color": theme.muted,
@@ -82,7 +82,7 @@ def modebar(theme: Theme, *, removed: Sequence[str] = ()) -> dict[str, object]:
 
 
 def axis(theme: Theme, title: str | None = None, **more: object) -> dict[str, object]:
-    """An axis with quiet grid lines."""
+    """Return an axis with grid lines in muted colours."""
     base: dict[str, object] = {
         "gridcolor": theme.grid,
         "linecolor": theme.border,
@@ -97,7 +97,7 @@ def axis(theme: Theme, title: str | None = None, **more: object) -> dict[str, ob
 
 
 def note(theme: Theme, text: str, x: float, y: float, **more: object) -> dict[str, object]:
-    """An annotation without an arrow."""
+    """Return an annotation without an arrow."""
     base: dict[str, object] = {
         "text": text,
         "x": x,
@@ -108,8 +108,20 @@ def note(theme: Theme, text: str, x: float, y: float, **more: object) -> dict[st
     return base | more
 
 
+def labels_above(theme: Theme, labels: Sequence[str], *, font_px: int, thickness_px: float) -> list[dict[str, object]]:
+    """Return annotations that label the rows 0, 1, 2 and so on. Each label stands above the bar of its row.
+
+    On a phone, labels beside the bars would leave them a quarter of the width. ``thickness_px`` is that of the bars.
+    """
+    more: dict[str, object] = {
+        "xref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": round(thickness_px / 2),
+        "font": {"size": font_px, "color": theme.text}, "borderpad": 0,
+    }  # fmt: skip
+    return [note(theme, label, 0, row, **more) for row, label in enumerate(labels)]
+
+
 def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
-    """A figure without data that shows the reason."""
+    """Return a figure without data that shows ``text``, the reason why there is none."""
     figure: Figure = {
         "data": [],
         "layout": layout(
@@ -127,7 +139,7 @@ def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
 
 
 def ticks_ms(longest_ms: float) -> tuple[list[float], list[str]]:
-    """Round tick positions from 0 to ``longest_ms`` milliseconds, with labels in one unit."""
+    """Return round tick positions from 0 to ``longest_ms`` milliseconds, and their labels, all in one unit."""
     steps = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000)
     step = next((s for s in steps if longest_ms / s <= 9), None)
     if step is None:
@@ -144,6 +156,16 @@ def _tick(value_ms: float, step_ms: int) -> str:
     return f"{value_ms / 1_000:g} s" if step_ms >= 100 else f"{value_ms:g} ms"
 
 
+def whole_step(most: int) -> int:
+    """Return the step between the ticks of a count: 1, 2 or 5 times a power of ten, for at most six ticks."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if most <= 6 * step:
+                return step
+        power *= 10
+
+
 def largest(values: Sequence[int | float | None]) -> float | None:
-    """The largest value that is not None; None if there is none."""
+    """Return the largest value that is not None, or None if there is no such value."""
     return max((v for v in values if v is not None), default=None)

@@ -1,4 +1,4 @@
-"""The phases of Spark micro-batches: one bar for each batch, in the order in which Spark runs the phases."""
+"""Draws the phases of Spark micro-batches: one bar for each batch, in the order in which Spark runs the phases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dashboard import text
 from dashboard.figures.base import LEGEND, Chart, Table, Trace, axis, empty, layout, ticks_ms
 from dashboard.palette import Theme
 
-# Okabe and Ito's set, as for the phases of subtasks. The phases that write to the checkpoint location are blue.
+# The colours are from Okabe and Ito's palette, like those of the phases of subtasks. The phases that write to the
+# checkpoint location are blue.
 COLORS: dict[BatchPhase, str] = {
     BatchPhase.LATEST_OFFSET: "#E69F00",
     BatchPhase.WAL_COMMIT: "#56B4E9",
@@ -41,7 +42,7 @@ _COLUMNS = (
 
 
 def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
-    """The chart of ``batches``, which are oldest first. The newest batch is on top."""
+    """Draw ``batches``, which are oldest first. The newest batch is at the top."""
     known = [b for b in reversed(batches) if b.phases]
     if not known:
         return empty(theme, "Spark reported no phases. It reports none for a batch that failed.", height_px=120)
@@ -58,7 +59,7 @@ def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
             barmode="stack",
             bargap=0.25,
             showlegend=True,
-            # Plotly reverses the legend of stacked bars. The bars go from left to right.
+            # ``traceorder`` is set, because Plotly otherwise reverses the legend of stacked bars.
             legend={**LEGEND, "font": {"size": 11, "color": theme.muted}, "traceorder": "normal"},
             xaxis=axis(theme, "since the trigger", tickvals=ticks, ticktext=labels, rangemode="tozero"),
             yaxis=axis(
@@ -75,11 +76,13 @@ def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
 
 def _trace(phase: BatchPhase, batches: Sequence[MicroBatchOut], rows: Sequence[int], theme: Theme) -> Trace:
     values = [next((p.duration_ms for p in b.phases if p.phase is phase), None) for b in batches]
-    return _bar(WORDS[phase], COLORS[phase], values, batches, rows, theme, "measured")
+    return _bar(WORDS[phase], COLORS[phase], values, batches, rows, theme, "")
 
 
 def _other(batches: Sequence[MicroBatchOut], rows: Sequence[int], theme: Theme) -> Trace:
-    return _bar(_OTHER, theme.unknown, [b.other_ms for b in batches], batches, rows, theme, "reconstructed: the rest")
+    return _bar(
+        _OTHER, theme.unknown, [b.other_ms for b in batches], batches, rows, theme, " (reconstructed: the rest)"
+    )
 
 
 def _bar(
@@ -99,7 +102,7 @@ def _bar(
         "x": list(values),
         "marker": {"color": color, "line": {"color": theme.outline, "width": 0.5}},
         "hovertext": [
-            f"<b>batch {b.checkpoint_id}</b><br>{word} {text.duration(v)} ({basis})"
+            f"<b>batch {b.checkpoint_id}</b><br>{word} {text.duration(v)}{basis}"
             for b, v in zip(batches, values, strict=True)
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",

@@ -1,4 +1,4 @@
-"""The backpressure of a job: for each vertex, the mean shares of busy, backpressured and idle time of its subtasks.
+"""Draws the backpressure of a job: for each vertex, the mean shares of busy, backpressured and idle time.
 
 The mean is over the subtasks that reported. If no subtask of a vertex reported, the vertex has no bar.
 """
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from backend.contracts.backpressure import BackpressureOut, PressurePointOut, VertexPressureOut
 from dashboard import text
-from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout
+from dashboard.figures.base import Chart, Table, Trace, axis, empty, labels_above, layout
 from dashboard.palette import IN_TRANSIT, Theme
 
 _ROW_PX = 34
+_NARROW_ROW_PX = 46
 _COLUMNS = (
     "vertex",
     "subtask",
@@ -37,8 +38,11 @@ _SERIES_COLUMNS = (
 )
 
 
-def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
-    """The latest readings as stacked bars, the first vertex of the topology on top."""
+def backpressure(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = False) -> Chart:
+    """Draw the latest readings as stacked bars. The first vertex of the topology is at the top.
+
+    In a narrow window, the names stand above the bars.
+    """
     vertices = reading.vertices
     if not vertices:
         return empty(theme, "No backpressure reading yet.")
@@ -49,7 +53,10 @@ def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
         ("backpressured", IN_TRANSIT, [mean(v.backpressured_ratio) for v in vertices], "/"),
         ("idle", theme.idle, [mean(v.idle_ratio) for v in vertices], ""),
     )
-    height_px = max(170, 84 + _ROW_PX * len(vertices))
+    row_px = _NARROW_ROW_PX if is_narrow else _ROW_PX
+    gap = 0.55 if is_narrow else 0.35
+    above = labels_above(theme, names, font_px=12, thickness_px=row_px * (1 - gap)) if is_narrow else []
+    height_px = max(170, 84 + row_px * len(vertices))
     figure = {
         "data": [_part(word, color, values, rows, vertices, theme, pattern) for word, color, values, pattern in parts],
         "layout": layout(
@@ -57,7 +64,7 @@ def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
             height_px=height_px,
             revision="backpressure",
             barmode="stack",
-            bargap=0.35,
+            bargap=gap,
             showlegend=True,
             legend={
                 "orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "traceorder": "normal",
@@ -68,18 +75,20 @@ def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
             yaxis=axis(
                 theme, tickvals=rows, ticktext=names, autorange="reversed",
                 tickfont={"size": 12, "color": theme.text}, showgrid=False,
+                showticklabels=not is_narrow,
             ),
+            annotations=above,
         ),
     }  # fmt: skip
     return Chart(figure, _table(vertices), _summary(vertices), height_px)
 
 
-def along(reading: BackpressureOut, *, theme: Theme) -> Chart:
-    """The same bars, as means over the readings of a range. The table has every reading."""
+def along(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = False) -> Chart:
+    """Draw the bars of ``backpressure``, but with means over all readings of a range. The table lists every reading."""
     means = [_mean_of(v, [p for p in reading.series if p.vertex_id == v.vertex_id]) for v in reading.vertices]
     if not reading.series or not means:
         return empty(theme, "There are no backpressure readings for that time.")
-    chart = backpressure(reading.model_copy(update={"vertices": means}), theme=theme)
+    chart = backpressure(reading.model_copy(update={"vertices": means}), theme=theme, is_narrow=is_narrow)
     names = {v.vertex_id: v.vertex for v in reading.vertices}
     rows = tuple(
         (
@@ -102,7 +111,7 @@ def _mean_of(vertex: VertexPressureOut, points: Sequence[PressurePointOut]) -> V
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the values that are not None; None if there are none."""
+    """Return the mean of the values that are not None, or None if there is no such value."""
     there = [v for v in values if v is not None]
     return sum(there) / len(there) if there else None
 
@@ -134,7 +143,7 @@ def _part(
         "marker": marker,
         "hovertext": [
             f"<b>{text.plain(v.vertex)}</b><br>{word} {text.percent(value)}"
-            f" (measured, mean{f' of {len(v.busy_ratio)} subtasks' if len(v.busy_ratio) > 1 else ''})"
+            f"{f' (mean of {len(v.busy_ratio)} subtasks)' if len(v.busy_ratio) > 1 else ''}"
             for v, value in zip(vertices, values, strict=True)
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",

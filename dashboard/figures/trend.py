@@ -1,22 +1,27 @@
-"""The last 7 days of a job by hour: median, 95th and 99th percentile of the duration, and the number of failures.
+"""Draws the last 7 days of a job by hour: the median, p95 and p99 of the duration, and the number of failures.
 
-An hour without a checkpoint is a gap in the lines. An hour without a rollup is computed from its checkpoints, with the
-same result.
+An hour without a checkpoint is a gap in the lines. A single hour is not drawn but written out. An hour without a rollup
+is computed from its checkpoints, with the same result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta, tzinfo
 
 from backend.contracts.rollups import RollupHourOut
 from dashboard import text
-from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, largest, layout, ticks_ms
+from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, ticks_ms, whole_step
+from dashboard.figures.scaling import usual_largest
 from dashboard.palette import ALIGNED, IN_TRANSIT, UNALIGNED, Theme
 
 HEIGHT_PX = 300
+_TEXT_HEIGHT_PX = 72
 _DURATION = "end_to_end_duration_ms"
 _HOUR = timedelta(hours=1)
+_HOURS_MIN = 2
+_ABOVE_RATIO = 1.15
 _LINES = (("p50", ALIGNED, "solid"), ("p95", IN_TRANSIT, "dash"), ("p99", UNALIGNED, "dot"))
 _COLUMNS = (
     "hour (UTC)",
@@ -37,11 +42,16 @@ _MORE = ("start_delay_max_ms", "alignment_max_ms", "checkpointed_size_bytes", "p
 
 
 def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revision: str = "") -> Chart:
-    """The chart of a job's hours, newest first as the API lists them."""
+    """Draw ``hours``, which are newest first, as the API lists them."""
     if not hours:
-        return empty(theme, "There are no hours with checkpoints.", height_px=HEIGHT_PX)
+        return empty(theme, "There are no hours with checkpoints.", height_px=_TEXT_HEIGHT_PX)
     ordered = sorted(hours, key=lambda h: h.hour)
-    longest_ms = largest([_quantile(h, "p99") for h in ordered]) or 1.0
+    if len(ordered) < _HOURS_MIN:
+        chart = empty(theme, _only_one(ordered[0]), height_px=_TEXT_HEIGHT_PX)
+        return replace(chart, table=_table(ordered), summary=_summary(ordered))
+    slowest = [v for h in ordered if (v := _quantile(h, "p99")) is not None]
+    longest_ms = usual_largest(slowest) or 1.0
+    above = sum(v > longest_ms * _ABOVE_RATIO for v in slowest)
     values_ms, labels = ticks_ms(longest_ms * 1.1)
     failed = max(h.failed_count for h in ordered)
     figure = {
@@ -55,10 +65,10 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
             xaxis=axis(theme, f"hour of the trigger ({where})", type="date", range=_span(ordered, where)),
             yaxis=axis(
                 theme,
-                "end-to-end duration, completed",
+                "end-to-end duration, completed" + (f" ({above} h above)" if above else ""),
                 tickvals=values_ms,
                 ticktext=labels,
-                range=[0, longest_ms * 1.15],
+                range=[0, longest_ms * _ABOVE_RATIO],
             ),
             yaxis2=axis(
                 theme,
@@ -67,7 +77,7 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
                 side="right",
                 showgrid=False,
                 range=[0, max(4, 3 * failed)],
-                dtick=_whole_step(max(4, 3 * failed)),
+                dtick=whole_step(max(4, 3 * failed)),
             ),
             hovermode="closest",
         ),
@@ -75,20 +85,22 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
     return Chart(figure, _table(ordered), _summary(ordered), HEIGHT_PX)
 
 
+def _only_one(hour: RollupHourOut) -> str:
+    """Return the values of a single hour. A chart of it would be one dot, which shows no trend."""
+    median, p95 = (text.duration(_quantile(hour, name)) for name in ("p50", "p95"))
+    return (
+        f"So far there is one hour with checkpoints: {hour.completed_count} completed (median {median}, p95 {p95}), "
+        f"{hour.failed_count} failed.<br>A trend needs two."
+    )
+
+
 def _span(hours: Sequence[RollupHourOut], where: tzinfo) -> list[str]:
-    """From the first hour to the last, but at least half a day. Otherwise one hour would fill the chart."""
+    """Return the range of the time axis: from the first hour to the last, but at least half a day.
+
+    Otherwise a single hour would fill the chart.
+    """
     first, last = hours[0].hour, hours[-1].hour
     return [text.axis_instant(at, where) for at in (min(first, last - 11 * _HOUR) - _HOUR / 2, last + _HOUR)]
-
-
-def _whole_step(most: int) -> int:
-    """The step between the ticks of a count: 1, 2 or 5 times a power of ten, for at most six ticks."""
-    power = 1
-    while True:
-        for step in (power, 2 * power, 5 * power):
-            if most <= 6 * step:
-                return step
-        power *= 10
 
 
 def _line(hours: Sequence[RollupHourOut], name: str, color: str, dash: str, theme: Theme, where: tzinfo) -> Trace:
@@ -153,8 +165,9 @@ _SOURCES = {"rollup": "hourly rollup", "checkpoints": "computed from its checkpo
 def _summary(hours: Sequence[RollupHourOut]) -> str:
     completed, failed = sum(h.completed_count for h in hours), sum(h.failed_count for h in hours)
     slowest = max(hours, key=lambda h: _quantile(h, "p95") or 0.0)
+    unit = "hour" if len(hours) == 1 else "hours"
     return (
-        f"{len(hours)} hours with checkpoints: {completed} completed, {failed} failed; the slowest hour began "
+        f"{len(hours)} {unit} with checkpoints: {completed} completed, {failed} failed; the slowest hour began "
         f"{text.instant_utc(slowest.hour)} with a 95th percentile of {text.duration(_quantile(slowest, 'p95'))}."
     )
 

@@ -1,1 +1,1 @@
-"""The pages. Each has a module or a folder with its layout and its callbacks."""
+"""The pages of the dashboard. Each page has a module or a folder with its layout and its callbacks."""

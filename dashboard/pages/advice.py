@@ -1,6 +1,6 @@
-"""V9, the recommendations for a job: the change, its predicted effect and cost, and its measured effect.
+"""V9: the page of the recommendations for a job: each change, its predicted effect and cost, and its measured effect.
 
-This module holds the page and its buttons. ``dashboard.components.advice_cards`` draws the cards.
+This module contains the page and its buttons. ``dashboard.components.advice_cards`` builds the cards.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import JobAdviceOut
+from backend.domain.advice import AdviceState
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards
+from dashboard.components import advice_cards, cards, confirming
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 
+# The buttons and fields of the cards are inactive while a decision is sent, so that it is not sent twice.
+_INACTIVE_WHILE_SENT = [(Output("advice-cards", "disabled"), True, False)]
+
 
 def layout(route: routes.Route) -> Component:
-    """The page before its first answer."""
+    """Build the page without data, which the first refresh adds."""
     return html.Div(
         [
             dcc.Store(id="advice-route", data={"job": route.job}),
             dcc.Store(id="advice-digest"),
             dcc.Store(id="advice-title"),
             dcc.Store(id="advice-changed"),
-            dcc.Store(id="advice-to-apply"),
-            dcc.ConfirmDialog(
-                id="advice-confirm",
-                message="Change these settings of the running job now? The card shows how to undo the change.",
-            ),
+            confirming.dialog("advice", "Change the running job", "Apply now", icon="bolt"),
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
-            html.Div(id="advice-cards"),
+            html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
             html.Div(id="advice-history"),
             html.Div(id="advice-source"),
         ]
@@ -75,17 +75,20 @@ def _register_list(app: Dash, client: ApiClient) -> None:
 async def refresh(
     client: ApiClient, *, tick: int | None, look: object, changed: Any, route: dict[str, str], before: str | None
 ) -> Changes:
-    """The recommendations for the job in ``route``. ``before`` is the ``digest`` output of the previous call."""
+    """Return the recommendations for the job in ``route``. ``before`` is the ``digest`` output of the previous call."""
     view = look_of(look)
     found = await client.advice(route["job"])
     past = await client.recommendations(route["job"])
-    # ``message`` keeps its value: it may hold the answer to a button.
-    source = cards.source_line(["Source: this service's rules and store", cards.age("evaluated", found.as_of)])
+    source = _source(found)
     changes: Changes = {"source": source}
-    now = digest(*found.cards, *found.silences, *past.items, found.considered_count, str(view.where))
+    behind = [advice_cards.is_behind(c, found.as_of) for c in found.cards]
+    now = digest(*found.cards, *behind, *found.silences, *past.items, found.considered_count, str(view.where))
     if now == before:
         return changes
     shown = {c.id for c in found.cards}
+    if before is None:
+        # A later refresh keeps the message, because it may show the result of a button.
+        changes["message"] = None
     return changes | {
         "head": _head(found),
         "cards": advice_cards.all_of(found, view.where),
@@ -116,6 +119,7 @@ def _register_decisions(app: Dash, client: ApiClient) -> None:
             "ids": State({"type": "advice-reason", "card": ALL}, "id"),
             "route": State("advice-route", "data"),
         },
+        running=_INACTIVE_WHILE_SENT,
         has_trigger=True,
         prevent_initial_call=True,
     )
@@ -151,9 +155,10 @@ async def decide(
 def _register_apply(app: Dash, client: ApiClient) -> None:
     connect(
         app,
-        ask_to_apply,
-        output={"displayed": Output("advice-confirm", "displayed"), "card": Output("advice-to-apply", "data")},
+        partial(ask_to_apply, client),
+        output=confirming.outputs("advice") | {"message": Output("advice-message", "children", allow_duplicate=True)},
         inputs={"clicks": Input({"type": "advice-apply", "card": ALL}, "n_clicks")},
+        state={"route": State("advice-route", "data")},
         has_trigger=True,
         prevent_initial_call=True,
     )
@@ -161,27 +166,51 @@ def _register_apply(app: Dash, client: ApiClient) -> None:
         app,
         partial(apply, client),
         output=_answer_outputs(),
-        inputs={"confirmed": Input("advice-confirm", "submit_n_clicks")},
-        state={"card": State("advice-to-apply", "data"), "route": State("advice-route", "data")},
+        inputs={"confirmed": confirming.confirmed("advice")},
+        state={"card": State("advice-subject", "data"), "route": State("advice-route", "data")},
+        running=_INACTIVE_WHILE_SENT,
         prevent_initial_call=True,
     )
+    confirming.register(app, "advice")
 
 
-def ask_to_apply(*, clicks: list[int | None], trigger: object) -> Changes:
-    """Ask for confirmation before settings of a running job are changed."""
+async def ask_to_apply(
+    client: ApiClient, *, clicks: list[int | None], route: dict[str, str], trigger: object
+) -> Changes:
+    """Ask for confirmation before settings of a running job are changed. Name the job and each setting."""
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    return {"displayed": True, "card": pressed["card"]}
+    found = await client.advice(route["job"])
+    card = next((c for c in found.cards if c.id == pressed["card"]), None)
+    if card is None:
+        return {"message": cards.answer(False, "This recommendation is not open any more.")}
+    question = [
+        html.P(["Change these settings of ", html.B(found.job), " now?"]),
+        advice_cards.diff(card.recommendation),
+        html.P(
+            f"The change {advice_cards.when(card.recommendation)}. The card shows how to undo it.", className="hint"
+        ),
+    ]
+    return {"message": None} | confirming.opened(card.id, question)
 
 
 async def apply(client: ApiClient, *, confirmed: int | None, card: str | None, route: dict[str, str]) -> Changes:
-    """Apply a recommendation after confirmation."""
+    """Apply a recommendation once the viewer has confirmed it."""
     if not confirmed or not card:
         raise PreventUpdate
     await client.apply_advice(route["job"], card)
     words = "Sent. The state changes to applied when the engine reports the new settings."
     return {"message": cards.answer(True, words), "changed": [card, "applied"]}
+
+
+def _source(found: JobAdviceOut) -> Component:
+    """Build the line with the age of the rules' result, and the age of the numbers of the new recommendations."""
+    parts: list[Component | str] = ["Source: this service's rules and store", cards.age("evaluated", found.as_of)]
+    computed = [c.computed_at for c in found.cards if c.state is AdviceState.NEW and c.computed_at is not None]
+    if computed:
+        parts.append(cards.age("numbers computed", min(computed), is_alarming=False))
+    return cards.source_line(parts)
 
 
 # --- parts --------------------------------------------------------------------------------------------------------

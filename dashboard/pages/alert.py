@@ -24,7 +24,7 @@ _ABANDONED = ("given up", "cross", Tone.QUIET)
 
 
 def layout(route: routes.Route) -> Component:
-    """The page of one alert before its first answer."""
+    """Build the page without data, which the first refresh adds."""
     return html.Div(
         [
             dcc.Store(id="alert-route", data={"alert": route.alert}),
@@ -32,7 +32,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="alert-title"),
             html.Div(id="alert-message"),
             html.Div(id="alert-head", className="page-head"),
-            html.Div(id="alert-words"),
+            html.Div(id="alert-words", className="awaited"),
             cards.chart(
                 "alert-strip", "States over time", hint="the newest 30 episodes", height_px=alert_strip.HEIGHT_PX
             ),
@@ -71,7 +71,10 @@ def register(app: Dash, client: ApiClient) -> None:
 async def refresh(
     client: ApiClient, *, tick: int | None, look: object, route: dict[str, str], before: str | None
 ) -> Changes:
-    """The page of the alert in ``route``. ``before`` is the ``digest`` output of the previous call."""
+    """Return the contents of the page for the alert in ``route``.
+
+    ``before`` is the ``digest`` output of the previous call.
+    """
     view = look_of(look)
     alert = await client.alert(route["alert"])
     source = cards.source_line(["Source: this service's API", cards.age("evaluated", alert.evaluated_at)])
@@ -94,14 +97,18 @@ async def refresh(
 
 
 def _digest(alert: AlertDetailOut, view: Look) -> str:
-    """A new evaluation alone does not change the digest. The strip of an open alert grows every 10 s."""
+    """Return a digest that changes when the page must change.
+
+    A new evaluation alone does not change the digest. For an open alert the digest changes every 10 s, because the
+    alert's bar in the chart grows.
+    """
     shown = alert.model_copy(update={"evaluated_at": alert.began_at, "value": None})
     grown = alert.ended_at is None and int(alert.as_of.timestamp()) // 10
     return digest(shown, grown, view.theme.name, str(view.where))
 
 
 def _body(markdown: str) -> str:
-    """The text without its title; the card has its own."""
+    """Return the text without its title, because the card has its own title."""
     return markdown.partition("\n")[2] if markdown.startswith("# ") else markdown
 
 
@@ -112,6 +119,11 @@ def _head(alert: AlertDetailOut) -> list[Component]:
     )
     crumbs = html.Div([dcc.Link("Alerts", href=routes.alerts()), " / ", html.Span(alert.rule)], className="crumbs")
     tools: list[Component] = []
+    if alert.incident_id is not None:
+        where_to = routes.incident(alert.incident_id)
+        tools.append(
+            cards.link_button("To the incident", where_to, "right", hint="all alerts of this cause", is_icon_last=True)
+        )
     if alert.job_id is not None:
         tools.append(
             cards.link_button("Advice", routes.advice(alert.job_id), "bolt", hint="recommendations for the job")
@@ -143,7 +155,7 @@ def _words(alert: AlertDetailOut, where: tzinfo) -> Component:
     ]
     lines: list[Component | None] = [html.P(alert.description.rpartition(" http")[0] or alert.description)]
     if alert.is_unknown:
-        lines.append(html.P(f"The current state is unknown: {alert.reason}.", className="hint"))
+        lines.append(html.P(f"Neither confirmed nor over now: {alert.reason}.", className="hint"))
     if alert.ended_reason:
         lines.append(html.P(f"Ended: {alert.ended_reason}.", className="hint"))
     shown = facts if alert.job_id is not None else []

@@ -1,7 +1,7 @@
-"""The receivers of alerts, on the page of the alerts. A receiver can be added, tested and removed.
+"""The page with the receivers of alerts. A receiver can be added, tested and removed.
 
-A new receiver gets a test message at once, so that a wrong address shows immediately. A receiver holds a reference to
-its credential. The page neither asks for the credential nor shows it.
+A new receiver gets a test message at once, so that a wrong address is noticed immediately. For its credential, a
+receiver stores only a reference. The page neither asks for the credential itself nor shows it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, status
+from dashboard.components import cards, confirming, incidents, status
 from dashboard.components.attributes import attrs
+from dashboard.live import digest
 from dashboard.palette import Tone
 
 _KINDS = {"webhook": "Webhook", "alertmanager": "Alertmanager"}
@@ -32,21 +33,24 @@ _CREDENTIAL_HINT = (
 _NEEDED = {"url": "Enter an address, such as https://pager.example/hook", "name": "Enter a name"}
 
 
-def section() -> Component:
-    """The card before its first answer."""
-    return cards.card(
-        "Receivers",
+def layout() -> Component:
+    """Build the page without data, which the first refresh adds."""
+    parts = [
+        html.Fieldset(id="alerts-receivers", className="bare", **attrs({"aria-label": "Receivers"})),
+        html.Div(id="receiver-answer", **attrs({"aria-live": "polite"})),
+        _form(),
+        confirming.dialog("receiver", "Remove a receiver", "Remove", icon="trash", is_dangerous=True),
+    ]
+    return html.Div(
         [
-            html.Div(id="alerts-receivers"),
-            html.Div(id="receiver-answer", **attrs({"aria-live": "polite"})),
-            _form(),
-            dcc.ConfirmDialog(
-                id="receiver-confirm",
-                message="Remove this receiver? Past deliveries stay in the log of each alert.",
-            ),
-            dcc.Store(id="receiver-to-remove"),
-        ],
-        hint="a new receiver gets a test message and the alerts that are firing",
+            html.Div(html.H1("Alerts"), className="page-head"),
+            incidents.tabs("Receivers"),
+            dcc.Store(id="receivers-title", data="Receivers of alerts"),
+            html.Div(id="receivers-message"),
+            cards.card("Receivers", parts, hint="a new receiver gets a test message and the alerts that are firing"),
+            dcc.Store(id="receivers-digest"),
+            dcc.Store(id="receivers-changed"),
+        ]
     )
 
 
@@ -95,10 +99,30 @@ def _field(label: str, control: Component, *, hint: str = "") -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Register the callbacks of the form and of the buttons. The page of the alerts draws the list."""
+    """Register the callbacks of the list, the form and the buttons."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("receivers-message", "children"),
+            "receivers": Output("alerts-receivers", "children"),
+            "digest": Output("receivers-digest", "data"),
+        },
+        inputs={"tick": Input("tick", "n_intervals"), "changed": Input("receivers-changed", "data")},
+        state={"before": State("receivers-digest", "data")},
+    )
     _register_add(app, client)
     _register_test(app, client)
     _register_remove(app, client)
+
+
+async def refresh(client: ApiClient, *, tick: int | None, changed: Any, before: str | None) -> Changes:
+    """Return the list of receivers. ``before`` is the ``digest`` output of the previous call."""
+    receivers = (await client.receivers()).items
+    now = digest(*receivers)
+    if now == before:
+        return {"message": None}
+    return {"message": None, "receivers": table(receivers), "digest": now}
 
 
 def _register_add(app: Dash, client: ApiClient) -> None:
@@ -107,7 +131,7 @@ def _register_add(app: Dash, client: ApiClient) -> None:
         partial(add, client),
         output={
             "answer": Output("receiver-answer", "children"),
-            "changed": Output("alerts-changed", "data", allow_duplicate=True),
+            "changed": Output("receivers-changed", "data"),
             "url": Output("receiver-url", "value"),
             "name": Output("receiver-name", "value"),
             "credential": Output("receiver-credential", "value"),
@@ -127,7 +151,7 @@ def _register_add(app: Dash, client: ApiClient) -> None:
 async def add(
     client: ApiClient, *, clicks: int | None, url: str | None, kind: Any, name: str | None, credential: str | None
 ) -> Changes:
-    """Add the receiver in the form and send it a test message."""
+    """Add the receiver described in the form, and send it a test message."""
     if not clicks:
         raise PreventUpdate
     typed = {"url": (url or "").strip(), "name": (name or "").strip()}
@@ -162,6 +186,7 @@ def _register_test(app: Dash, client: ApiClient) -> None:
         partial(send_test, client),
         output={"answer": Output("receiver-answer", "children", allow_duplicate=True)},
         inputs={"clicks": Input({"type": "receiver-test", "receiver": ALL}, "n_clicks")},
+        running=[(Output("alerts-receivers", "disabled"), True, False)],
         has_trigger=True,
         prevent_initial_call=True,
     )
@@ -182,8 +207,8 @@ async def send_test(client: ApiClient, *, clicks: list[int | None], trigger: obj
 def _register_remove(app: Dash, client: ApiClient) -> None:
     connect(
         app,
-        ask_to_remove,
-        output={"displayed": Output("receiver-confirm", "displayed"), "receiver": Output("receiver-to-remove", "data")},
+        partial(ask_to_remove, client),
+        output=confirming.outputs("receiver"),
         inputs={"clicks": Input({"type": "receiver-remove", "receiver": ALL}, "n_clicks")},
         has_trigger=True,
         prevent_initial_call=True,
@@ -192,26 +217,35 @@ def _register_remove(app: Dash, client: ApiClient) -> None:
         app,
         partial(remove, client),
         output={
-            "message": Output("alerts-message", "children", allow_duplicate=True),
-            "changed": Output("alerts-changed", "data", allow_duplicate=True),
+            "message": Output("receivers-message", "children", allow_duplicate=True),
+            "changed": Output("receivers-changed", "data", allow_duplicate=True),
             "answer": Output("receiver-answer", "children", allow_duplicate=True),
         },
-        inputs={"confirmed": Input("receiver-confirm", "submit_n_clicks")},
-        state={"receiver": State("receiver-to-remove", "data")},
+        inputs={"confirmed": confirming.confirmed("receiver")},
+        state={"receiver": State("receiver-subject", "data")},
         prevent_initial_call=True,
     )
+    confirming.register(app, "receiver")
 
 
-def ask_to_remove(*, clicks: list[int | None], trigger: object) -> Changes:
+async def ask_to_remove(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
     """Ask for confirmation before a receiver is removed."""
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    return {"displayed": True, "receiver": pressed["receiver"]}
+    found = next((r for r in (await client.receivers()).items if r.id == pressed["receiver"]), None)
+    if found is None:
+        raise PreventUpdate
+    question = [
+        html.P(["Send no more alerts to ", html.B(found.name), "?"]),
+        html.P(found.url, className="url"),
+        html.P("Past deliveries stay in the log of each alert.", className="hint"),
+    ]
+    return confirming.opened(found.id, question)
 
 
 async def remove(client: ApiClient, *, confirmed: int | None, receiver: str | None) -> Changes:
-    """Remove the receiver after confirmation."""
+    """Remove the receiver once the viewer has confirmed it."""
     if not confirmed or not receiver:
         raise PreventUpdate
     await client.remove_receiver(receiver)
@@ -222,7 +256,7 @@ async def remove(client: ApiClient, *, confirmed: int | None, receiver: str | No
 
 
 def table(receivers: list[ReceiverOut]) -> Component:
-    """The receivers, with the number of their waiting deliveries."""
+    """Build the table of receivers. It states how many deliveries to each receiver are waiting."""
     if not receivers:
         return html.P("No receivers yet. Alerts are only shown here.", className="empty-state")
     heads = ("Receiver", "Kind", "Delivery", "Token reference")

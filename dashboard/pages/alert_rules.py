@@ -1,4 +1,4 @@
-"""The rules on the page of the alerts. Thresholds and times can be edited, rules switched on and off."""
+"""The page with the alert rules. The viewer can edit thresholds and times, and switch rules on and off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dashboard import routes, text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
-from dashboard.components import cards, status
+from dashboard.components import cards, incidents, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 from dashboard.palette import Tone
@@ -23,10 +23,14 @@ from dashboard.palette import Tone
 _TIMES = (("for_s", "Fires after (s)"), ("keep_firing_for_s", "Resolves after (s)"))
 
 
-def section() -> Component:
-    """The card before its first answer."""
+def layout() -> Component:
+    """Build the page without data, which the first refresh adds."""
     return html.Div(
         [
+            html.Div(html.H1("Alerts"), className="page-head"),
+            incidents.tabs("Rules"),
+            dcc.Store(id="rules-title", data="Alert rules"),
+            html.Div(id="rules-message"),
             cards.card(
                 "Rules",
                 html.Div(id="rules-list"),
@@ -40,11 +44,15 @@ def section() -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Register the callbacks of the card."""
+    """Register the callbacks of the page."""
     connect(
         app,
         partial(refresh, client),
-        output={"rules": Output("rules-list", "children"), "digest": Output("rules-digest", "data")},
+        output={
+            "message": Output("rules-message", "children"),
+            "rules": Output("rules-list", "children"),
+            "digest": Output("rules-digest", "data"),
+        },
         inputs={
             "tick": Input("status-tick", "n_intervals"),
             "look": Input("look", "data"),
@@ -70,17 +78,16 @@ def register(app: Dash, client: ApiClient) -> None:
 
 
 async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
-    """The rules. They are drawn again only if a version changed, so that a half-typed value is not lost."""
+    """Return the rules.
+
+    The page is updated only if the version of a rule has changed, so that a half-typed value is not lost.
+    """
     look_of(look)
-    try:
-        rules = (await client.alert_rules()).items
-    except (ApiRefusedError, ApiUnavailableError):
-        # The page of the alerts shows the error.
-        raise PreventUpdate from None
+    rules = (await client.alert_rules()).items
     now = digest([(r.name, r.version) for r in rules])
     if now == before:
         raise PreventUpdate
-    return {"rules": [_rule(r) for r in rules], "digest": now}
+    return {"message": None, "rules": [_rule(r) for r in rules], "digest": now}
 
 
 async def save(
@@ -129,7 +136,7 @@ def _rule(rule: AlertRuleOut) -> Component:
             **attrs({"aria-label": f"Save {rule.name}"}),
         )
     ]
-    if rule.subject != "service":
+    if rule.severity != "none":
         buttons.append(
             html.Button(
                 [status.icon(icon), html.Span(word)],
@@ -149,8 +156,8 @@ def _rule(rule: AlertRuleOut) -> Component:
             html.Div(
                 [html.Div(head, className="chips"), html.P(rule.meaning, className="hint")], className="rule-words"
             ),
-            html.Div(fields, className="rule-fields") if rule.subject != "service" else html.Div(text.MISSING),
-            html.Div(buttons if rule.subject != "service" else [], className="actions"),
+            html.Div(fields, className="rule-fields") if rule.severity != "none" else html.Div(text.MISSING),
+            html.Div(buttons if rule.severity != "none" else [], className="actions"),
         ],
         className="rule-row",
     )

@@ -1,111 +1,123 @@
-"""V10, the page of the alerts: open alerts by rule, silences, receivers and rules."""
+"""V10: the page *Alerts*, with the incidents: open ones first, then past ones. The address contains the filters."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import tzinfo
 from functools import partial
-from typing import Any
+from itertools import groupby
 
 from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
 
-from backend.contracts.alerts import AlertOut
-from dashboard import routes, text
+from backend.contracts.incidents import IncidentOut
+from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import alerts as words
-from dashboard.components import cards, status
+from dashboard.components import cards, incidents, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
-from dashboard.pages import alert_receivers, alert_rules, alert_silences
-from dashboard.palette import Tone
+from dashboard.routes import IncidentList
 
-_ABOUT = "Open alerts by rule. A silenced alert is still evaluated and shown, but not delivered."
-_RESOLVED_SHOWN = 12
+_ABOUT = "One card per cause at one job. A silenced alert is still evaluated and shown, but not delivered."
+_STATES = (("", "open and past"), ("open", "open"), ("past", "past"), ("never", "never fired"))
+_SEVERITIES = (("", "all"), ("critical", "critical"), ("warning", "warning"))
+_GROUPS = (("", "nothing"), ("cause", "cause"), ("job", "job"), ("target", "target"))
 
 
-def layout() -> Component:
-    """The page before its first answer."""
+def layout(route: routes.Route) -> Component:
+    """Build the page without data, which the first refresh adds."""
+    view = route.incidents
     return html.Div(
         [
             html.Div(
-                [
-                    html.Div([html.H1("Alerts"), html.P(_ABOUT, className="hint")]),
-                    html.Div(id="alerts-counts", className="chips", **attrs({"aria-live": "polite"})),
-                ],
+                [html.Div([html.H1("Alerts"), html.P(_ABOUT, className="hint")])],
                 className="page-head",
             ),
+            incidents.tabs("Incidents"),
             html.Div(id="alerts-message"),
             dcc.Store(id="alerts-title", data="Alerts"),
-            html.Div(id="alerts-open"),
-            cards.card("Silence", alert_silences.form(), hint="stop the delivery of some alerts for a while"),
-            html.Div(id="alerts-silences"),
-            alert_receivers.section(),
-            html.Div(id="alerts-resolved"),
-            alert_rules.section(),
+            html.Div(
+                [
+                    html.Div(id="alerts-choices", className="choices"),
+                    _typed("alerts-search", "Job or target", view.search, "part of the name"),
+                    _typed("alerts-label", "Label", view.label, "environment=prod"),
+                ],
+                className="incident-filters card",
+                role="search",
+                **attrs({"aria-label": "Filter incidents"}),
+            ),
+            html.Div(id="alerts-open", className="awaited"),
+            html.Div(id="alerts-pages", className="chips"),
             html.Div(id="alerts-source"),
             dcc.Store(id="alerts-digest"),
-            dcc.Store(id="alerts-changed"),
         ]
     )
 
 
+def _typed(id_: str, label: str, value: str, placeholder: str) -> Component:
+    control = dcc.Input(id=id_, type="text", value=value, placeholder=placeholder, debounce=True, maxLength=200)
+    return html.Label([label, control], className="field")
+
+
 def register(app: Dash, client: ApiClient) -> None:
-    """Register the callbacks of the page. Receivers and rules register their own."""
-    _register_lists(app, client)
-    alert_silences.register(app, client)
-    alert_receivers.register(app, client)
-    alert_rules.register(app, client)
-
-
-def _register_lists(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks of the page."""
     connect(
         app,
         partial(refresh, client),
         output={
             "message": Output("alerts-message", "children"),
-            "counts": Output("alerts-counts", "children"),
+            "choices": Output("alerts-choices", "children"),
             "open": Output("alerts-open", "children"),
-            "silences": Output("alerts-silences", "children"),
-            "receivers": Output("alerts-receivers", "children"),
-            "resolved": Output("alerts-resolved", "children"),
+            "pages": Output("alerts-pages", "children"),
             "source": Output("alerts-source", "children"),
             "digest": Output("alerts-digest", "data"),
         },
         inputs={
             "tick": Input("tick", "n_intervals"),
             "look": Input("look", "data"),
-            "changed": Input("alerts-changed", "data"),
+            "search": Input("url", "search"),
         },
         state={"before": State("alerts-digest", "data")},
     )
-
-
-async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
-    """The lists of the page. ``before`` is the ``digest`` output of the previous call."""
-    view = look_of(look)
-    opened, ended, silences, receivers, service = await asyncio.gather(
-        client.alerts(states=("firing", "pending")),
-        client.alerts(states=("resolved",), limit=_RESOLVED_SHOWN),
-        client.silences(),
-        client.receivers(),
-        client.status(),
+    connect(
+        app,
+        choose,
+        output={"search": Output("url", "search")},
+        inputs={"name": Input("alerts-search", "value"), "label": Input("alerts-label", "value")},
+        state={"search": State("url", "search")},
+        prevent_initial_call=True,
     )
+
+
+def choose(*, name: str | None, label: str | None, search: str | None) -> Changes:
+    """Write the typed filters to the address of the page. The list then begins with its first page."""
+    view = routes.incident_list(search)
+    wanted = replace(view, search=(name or "").strip(), label=(label or "").strip())
+    if wanted == view:
+        raise PreventUpdate
+    return {"search": routes.incidents_query(replace(wanted, cursor=""))}
+
+
+async def refresh(
+    client: ApiClient, *, tick: int | None, look: object, search: str | None, before: str | None
+) -> Changes:
+    """Return the list of incidents. ``before`` is the ``digest`` output of the previous call."""
+    seen, view = look_of(look), routes.incident_list(search)
+    page = await client.incidents(view)
+    service = await client.status()
     role = service.roles.get("alert")
-    newest = max((a.evaluated_at for a in opened.items), default=None)
-    source = cards.source_line(["Source: this service's API", cards.age("evaluated", newest)])
+    source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of)])
     changes: Changes = {"message": _silent(role), "source": source}
-    # Each evaluation changes an open alert. Digest only the displayed fields.
-    shown = [(a.id, a.state, a.summary, a.silenced_by, a.is_unknown) for a in opened.items]
-    now = digest(shown, *ended.items, *silences.items, *receivers.items, role, str(view.where))
+    now = digest(*page.items, page.next, role, str(seen.where), view)
     if now == before:
         return changes
     return changes | {
-        "counts": _counts(opened.items),
-        "open": _open(opened.items),
-        "silences": alert_silences.table([s for s in silences.items if s.state != "expired"], view.where),
-        "receivers": alert_receivers.table(receivers.items),
-        "resolved": _resolved(ended.items),
+        "choices": _choices(view),
+        "open": _listed(page.items, view, seen.where),
+        "pages": _pages(view, page.next),
         "digest": now,
     }
 
@@ -131,84 +143,59 @@ def _silent(role: str | None) -> Component | None:
     )
 
 
-def _counts(opened: list[AlertOut]) -> list[Component]:
-    shown = [a for a in opened if a.severity != "none"]
-    found: list[Component] = []
-    for state, icon, tone in (("firing", "bolt", Tone.BAD), ("pending", "hourglass", Tone.WARN)):
-        number = sum(a.state == state for a in shown)
-        if number:
-            found.append(status.badge(f"{number} {state}", icon, tone))
-    hidden = sum(bool(a.silenced_by) for a in shown)
-    if hidden:
-        found.append(status.badge(f"{hidden} silenced", "pause", Tone.QUIET))
-    return found or [status.badge("no open alerts", "check", Tone.GOOD)]
-
-
-def _open(opened: list[AlertOut]) -> Component:
-    by_rule: dict[str, list[AlertOut]] = {}
-    for alert in sorted(opened, key=lambda a: ({"critical": 0, "warning": 1}.get(a.severity, 2), a.rule)):
-        by_rule.setdefault(alert.rule, []).append(alert)
-    if not any(a.severity != "none" for a in opened):
-        beside = " The watchdog fires, as it should." if by_rule else ""
-        return cards.card("Open", html.P(f"No alert is pending or firing.{beside}", className="empty-state"))
-    groups = [_group(rule, alerts) for rule, alerts in by_rule.items()]
-    return html.Div(groups, className="alert-groups")
-
-
-def _group(rule: str, alerts: list[AlertOut]) -> Component:
-    rows = [_row(a) for a in sorted(alerts, key=lambda a: (a.state, a.summary))]
-    table = html.Table(html.Tbody(rows), className="plain-table alerts-table", **attrs({"aria-label": rule}))
-    runbook = cards.link_button(
-        "Runbook", routes.runbook(rule), "right", hint="what to do when this rule fires", is_icon_last=True
-    )
-    return cards.card(rule, table, tools=[words.severity(alerts[0].severity), runbook])
-
-
-def _row(alert: AlertOut) -> html.Tr:
-    matchers = f"alertname={alert.rule}" + (f", job={alert.labels['job']}" if "job" in alert.labels else "")
-    where = [f"{n} {v}" for n, v in (("vertex", alert.vertex), ("subtasks", alert.subtasks), ("on", alert.hosts)) if v]
-    place = ", ".join(w for w in where if not w.endswith("not known"))
-    silence = html.Button(
-        [status.icon("pause"), html.Span("Silence …")],
-        id={"type": "silence-this", "matchers": matchers},
-        className="button",
-        title="copy its labels to the form below",
-        **attrs({"aria-label": f"Silence {alert.summary}"}),
-    )
-    return html.Tr(
-        [
-            html.Td(html.Div([words.state(alert.state), *words.marks(alert)], className="chips")),
-            html.Td(
-                [
-                    dcc.Link(alert.summary, href=routes.alert(alert.id), className="row-link"),
-                    html.Div(place, className="hint") if place else None,
-                ]
-            ),
-            html.Td(words.since(alert)),
-            html.Td(html.Div([silence], className="actions") if alert.severity != "none" else None),
-        ]
-    )
-
-
-def _resolved(ended: list[AlertOut]) -> Component | None:
-    if not ended:
-        return None
-    rows = [
-        html.Tr(
-            [
-                html.Td(words.state(a.state)),
-                html.Td(dcc.Link(a.summary, href=routes.alert(a.id))),
-                html.Td(html.Span(a.rule, className="chip")),
-                html.Td(_lasted(a)),
-                html.Td(words.since(a)),
-            ]
-        )
-        for a in ended
+def _choices(view: IncidentList) -> list[Component]:
+    return [
+        _choice("State", "state", _STATES, view),
+        _choice("Severity", "severity", _SEVERITIES, view),
+        _choice("Group by", "group", _GROUPS, view),
     ]
-    return cards.card("Recently resolved", cards.table(("State", "Alert", "Rule", "Fired for", "Ended"), rows))
 
 
-def _lasted(alert: AlertOut) -> str:
-    if alert.fired_at is None or alert.ended_at is None:
-        return text.MISSING
-    return text.duration((alert.ended_at - alert.fired_at).total_seconds() * 1000)
+def _choice(word: str, field: str, options: Sequence[tuple[str, str]], view: IncidentList) -> Component:
+    """Build links that each set one filter in the address. The link of the current value is marked."""
+    links = []
+    for value, label in options:
+        is_here = getattr(view, field) == value
+        href = routes.alerts(replace(view, **{field: value, "cursor": ""}))
+        mark = incidents.chosen_mark() if is_here else None
+        links.append(dcc.Link([label, mark], href=href, className="option is-here" if is_here else "option"))
+    return html.Div(
+        [html.Span(word, className="hint"), html.Div(links, className="options")],
+        className="choice",
+        role="group",
+        **attrs({"aria-label": word}),
+    )
+
+
+def _listed(found: Sequence[IncidentOut], view: IncidentList, where: tzinfo) -> Component:
+    if not found:
+        is_filtered = view != IncidentList()
+        words = "No incident fits these filters." if is_filtered else "No incident yet: no alert has fired."
+        more = html.P(dcc.Link("Remove the filters", href=routes.alerts())) if is_filtered else None
+        return html.Div([html.P(words), more], className="card empty-state")
+    parts: list[Component] = []
+    for title, own in groupby(found, lambda i: _group_of(i, view.group) if view.group else _section_of(i)):
+        parts.append(html.H2(title, className="incident-group"))
+        parts += [incidents.card(incident, where) for incident in own]
+    return html.Div(parts)
+
+
+def _section_of(incident: IncidentOut) -> str:
+    return "Open" if incident.ended_at is None else "Past"
+
+
+def _group_of(incident: IncidentOut, group: str) -> str:
+    if group == "cause":
+        return incidents.cause_word(incident.cause)
+    return incident.group or f"no {group}"
+
+
+def _pages(view: IncidentList, following: str | None) -> list[Component]:
+    found: list[Component] = []
+    if view.cursor:
+        first = routes.alerts(replace(view, cursor=""))
+        found.append(cards.link_button("First page", first, "left", hint="the most urgent incidents"))
+    if following is not None:
+        more = routes.alerts(replace(view, cursor=following))
+        found.append(cards.link_button("Next page", more, "right", hint="older incidents", is_icon_last=True))
+    return found

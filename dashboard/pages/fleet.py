@@ -1,23 +1,36 @@
-"""V1, the fleet board: one row for each job, most urgent first. A click or Enter opens the job."""
+"""V1: the fleet page, a grid with one row for each job, most urgent first. A click or Enter on a row opens the job.
+
+The grid requests the rows in blocks while the user scrolls (``fleet-request``, ``fleet-rows``). If one of the rows
+that the browser shows has changed, the server reports that over a WebSocket (``dashboard/news.py``). The browser then
+sends which rows it shows (``fleet-view``), and gets those that changed (``fleet-delta``). Without a WebSocket, it does
+so with each tick. So the cost of a page does not depend on the number of jobs, and a page on which nothing changes
+requests nothing. The browser itself keeps the ages current.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import dash_ag_grid as dag
-from dash import Dash, Input, Output, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
 
-from backend.contracts.api import JobOut, SparkPointOut
+from backend.contracts.api import JobOut
+from backend.contracts.board import BoardOut, BoardSort
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.domain.observation import JobState
 from backend.domain.target import TargetState
 from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
-from dashboard.client import ApiClient
+from dashboard.client import ApiClient, BoardQuery
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
-from dashboard.live import digest, look_of
+from dashboard.live import digest
 from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, Tone
 
 
@@ -29,27 +42,35 @@ def _right(field: str, name: str, width: int, hint: str) -> dict[str, object]:
     return _column(field, name, "BsText", width, type="rightAligned", headerTooltip=hint)
 
 
-# All columns fit a window of 1366 px. In a wider window, the columns with ``flex`` share the rest.
+_FILTER = {"filterOptions": ["contains"], "maxNumConditions": 1}
+# All columns fit into a window 1366 px wide. In a wider window, the columns with ``flex`` share the additional width.
 _COLUMNS = [
-    _column("name", "Job", "BsJob", 176, flex=3, minWidth=176, filter="agTextColumnFilter"),
+    _column("name", "Job", "BsJob", 168, flex=3, minWidth=168, filter="agTextColumnFilter", filterParams=_FILTER),
     _column("health", "Checkpoints", "BsBadge", 106, headerTooltip="health of the job's checkpoints"),
-    _column("verdict", "What limits it", "BsBadge", 154, flex=1, minWidth=154, headerTooltip="the verdict's kind"),
-    _column("alerts", "Alerts", "BsBadge", 68, headerTooltip="firing alerts, including silenced ones"),
-    _right("age", "Last", 70, "age of the last completed checkpoint, in intervals"),
-    _right("success", "Success", 78, "completed share of the finished checkpoints, last 24 hours"),
+    _column("verdict", "What limits it", "BsBadge", 176, flex=1, minWidth=176, headerTooltip="the verdict's kind"),
+    _column("alerts", "Alerts", "BsBadge", 62, headerTooltip="firing alerts, including silenced ones"),
+    _column(
+        "age",
+        "Last",
+        "BsAge",
+        70,
+        type="rightAligned",
+        headerTooltip="age of the last completed checkpoint, in intervals",
+    ),
+    _right("success", "Success", 76, "completed share of the finished checkpoints, last 24 hours"),
     _right("p50", "p50", 70, "median end-to-end duration, last 24 hours"),
     _right("p99", "p99", 70, "99th percentile of the end-to-end duration, last 24 hours"),
-    _column("phase", "Main phase", "BsChip", 104, headerTooltip="the phase with the largest share of the duration"),
-    _column("mode", "Mode", "BsChip", 154, flex=1, minWidth=154),
-    _column("advice", "Advice", "BsChip", 82, headerTooltip="open recommendations"),
-    _column("pressure", "Pressure", "BsShare", 82, headerTooltip="backpressure of the most backpressured vertex, now"),
+    _column("phase", "Main phase", "BsChip", 109, headerTooltip="the phase with the largest share of the duration"),
+    _column("mode", "Mode", "BsChip", 170, flex=1, minWidth=170),
+    _column("advice", "Advice", "BsChip", 78, headerTooltip="open recommendations"),
+    _column("pressure", "Pressure", "BsShare", 78, headerTooltip="backpressure of the most backpressured vertex, now"),
     _column(
         "spark",
         "Durations",
         "BsSpark",
-        92,
+        80,
         flex=1,
-        minWidth=92,
+        minWidth=80,
         sortable=False,
         cellDataType=False,
         headerTooltip="durations of recent checkpoints; a cross marks a failed one",
@@ -57,21 +78,33 @@ _COLUMNS = [
 ]
 
 
+# Rows that the grid requests at once. These are more rows than a screen shows, so that scrolling is smooth.
+_BLOCK_ROWS = 50
+_BLOCKS_KEPT = 6
+# The API returns at most this many rows.
+_LIMIT_MAX = 500
 _ROW_PX = 48
 _HEAD_PX = 36
 
 
 def _height(rows: int) -> dict[str, str]:
-    """The height of the grid: that of its rows, but at most that of the window."""
+    """Return the height of the grid: that of its rows, but at most that of the window."""
     return {"height": f"min({_HEAD_PX + 4 + _ROW_PX * max(1, rows)}px, max(380px, 100vh - 236px))"}
 
 
-def layout() -> Component:
-    """The board before its first answer."""
+def _columns(chosen: routes.Selection) -> list[dict[str, object]]:
+    """Return the columns. The column that the address names is sorted."""
+    order = "desc" if chosen.is_descending else "asc"
+    return [c | {"sort": order} if c["field"] == chosen.column else c for c in _COLUMNS]
+
+
+def layout(route: routes.Route) -> Component:
+    """Build the page without data, which the first refresh adds."""
     grid = dag.AgGrid(
         id="fleet-grid",
-        columnDefs=_COLUMNS,
-        rowData=[],
+        columnDefs=_columns(route.selection),
+        eventListeners={"sortChanged": ["bsSorted()"]},
+        rowModelType="infinite",
         getRowId="params.data.id",
         defaultColDef={"sortable": True, "resizable": True, "minWidth": 60, "suppressHeaderMenuButton": True},
         dashGridOptions={
@@ -80,8 +113,15 @@ def layout() -> Component:
             "headerHeight": _HEAD_PX,
             "tooltipShowDelay": 300,
             "ensureDomOrder": True,
+            "tabToNextCell": {"function": "bsLeave()"},
+            "tabToNextHeader": {"function": "bsLeave()"},
             "animateRows": False,
             "domLayout": "normal",
+            "cacheBlockSize": _BLOCK_ROWS,
+            "maxBlocksInCache": _BLOCKS_KEPT,
+            "infiniteInitialRowCount": 1,
+            # ``assets/fleet.js`` provides the rows. It queues the requests.
+            "maxConcurrentDatasourceRequests": _BLOCKS_KEPT,
         },
         style=_height(1),
     )
@@ -105,7 +145,20 @@ def layout() -> Component:
             ),
             html.Div(id="fleet-message"),
             dcc.Store(id="fleet-title", data="Fleet"),
-            html.Div(grid, id="fleet-board"),
+            dcc.Store(id="fleet-view"),
+            dcc.Store(id="fleet-delta"),
+            dcc.Store(id="fleet-news"),
+            dcc.Store(id="fleet-request"),
+            dcc.Store(id="fleet-rows"),
+            html.Div(grid, id="fleet-board", **attrs({"data-has-rows": ""})),
+            html.Button(
+                "Ended jobs",
+                id="fleet-ended",
+                className="button fold",
+                hidden=True,
+                title="show or hide the jobs that have ended, after all others",
+                **attrs({"aria-pressed": "true" if route.selection.has_ended else "false"}),
+            ),
             html.Div(id="fleet-empty"),
             html.Div(id="fleet-source"),
         ],
@@ -115,79 +168,175 @@ def layout() -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Register the callback of the page."""
+    """Register the callbacks of the page."""
+    connect(
+        app,
+        partial(block, client),
+        prevent_initial_call=True,
+        output={"block": Output("fleet-rows", "data")},
+        inputs={"request": Input("fleet-request", "data")},
+        state={"ended": State("fleet-ended", "aria-pressed")},
+    )
     connect(
         app,
         partial(refresh, client),
         output={
             "message": Output("fleet-message", "children"),
-            "rows": Output("fleet-grid", "rowData"),
+            "delta": Output("fleet-delta", "data"),
             "style": Output("fleet-grid", "style"),
             "counts": Output("fleet-counts", "children"),
+            "ended": Output("fleet-ended", "children"),
+            "is_ended_hidden": Output("fleet-ended", "hidden"),
             "empty": Output("fleet-empty", "children"),
             "source": Output("fleet-source", "children"),
             "digest": Output("fleet-page", "data-digest"),
         },
-        inputs={"tick": Input("tick", "n_intervals"), "look": Input("look", "data")},
+        inputs={"view": Input("fleet-view", "data")},
         state={"before": State("fleet-page", "data-digest")},
+    )
+    in_browser = partial(ClientsideFunction, "fleet")
+    app.clientside_callback(
+        in_browser("view"),
+        Output("fleet-view", "data"),
+        Input("tick", "n_intervals"),
+        Input("look", "data"),
+        Input("fleet-news", "data"),
+        Input("fleet-ended", "aria-pressed"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "togglePressed"),
+        Output("fleet-ended", "aria-pressed"),
+        Input("fleet-ended", "n_clicks"),
+        State("fleet-ended", "aria-pressed"),
+        prevent_initial_call=True,
+    )
+    # Dash calls a function when the page is opened only if it has an output.
+    app.clientside_callback(in_browser("begin"), Output("fleet-board", "data-has-rows"), Input("fleet-board", "id"))
+    app.clientside_callback(in_browser("delta"), Input("fleet-delta", "data"))
+    app.clientside_callback(in_browser("rows"), Input("fleet-rows", "data"))
+
+
+async def block(client: ApiClient, *, request: object, ended: str | None) -> Changes:
+    """Return the rows of one block, which the grid requested, or None as rows after an error.
+
+    The browser then keeps the rows that it has, and requests the block again. The refresh shows the error.
+    """
+    if not isinstance(request, dict):
+        raise PreventUpdate
+    first, end = int(request.get("startRow") or 0), int(request.get("endRow") or _BLOCK_ROWS)
+    query = BoardQuery(first, _limit(end - first), *_order_of(request), has_ended=ended == "true")
+    number = request.get("number")
+    try:
+        board = await client.board(query)
+    except (ApiRefusedError, ApiUnavailableError):
+        return {"block": {"number": number, "rows": None}}
+    rows = [row(j, board.version) for j in board.rows]
+    return {"block": {"number": number, "rows": rows, "total": board.total}}
+
+
+async def refresh(client: ApiClient, *, view: object, before: str | None) -> Changes:
+    """Return what changed in the rows that the browser shows, and the totals if they changed.
+
+    ``before`` is the ``digest`` output of the previous call.
+    """
+    if not isinstance(view, dict):
+        raise PreventUpdate
+    query = query_of(view)
+    board = await client.board(query)
+    totals, source = totals_of(board, view), digest(board.sources, board.newest_observed_at)
+    seen_totals, _, seen_source = (before or "").partition(".")
+    changes: Changes = {"message": None}
+    if (totals, source) != (seen_totals, seen_source):
+        changes["digest"] = f"{totals}.{source}"
+    if source != seen_source:
+        newest = cards.age("newest reading", board.newest_observed_at)
+        changes["source"] = cards.source_line([_source(board.sources), newest])
+    if totals != seen_totals:
+        changes |= {
+            "style": _height(board.total),
+            "counts": _counts(board.counts, board.unanalysed_count),
+            "empty": _empty(board),
+            "ended": _ended(board.ended_count, is_shown=query.has_ended),
+            "is_ended_hidden": board.ended_count == 0,
+        }
+    if has_changed(board, query.known, view.get("total")):
+        known = query.known
+        changes["delta"] = {
+            "first": query.offset,
+            "ids": board.ids if known else [],
+            "total": board.total,
+            "version": board.version,
+            "rows": [row(j, board.version) for j in board.rows] if known else [],
+        }
+    return changes
+
+
+def query_of(view: Mapping[str, Any]) -> BoardQuery:
+    """Return the request for the rows that the browser shows, without those that it already has."""
+    known = [str(job) for job in view.get("ids") or ()][:_LIMIT_MAX]
+    since = view.get("since")
+    return BoardQuery(
+        int(view.get("first") or 0),
+        _limit(len(known)),
+        *_order_of(view),
+        since=since if isinstance(since, str) else None,
+        known=known,
+        has_ended=view.get("ended") == "true",
     )
 
 
-async def refresh(client: ApiClient, *, tick: int | None, look: object, before: str | None) -> Changes:
-    """The rows of the board. ``before`` is the ``digest`` output of the previous call."""
-    look_of(look)
-    jobs = (await client.jobs()).items
-    now = digest(*jobs)
-    newest = max((j.observed_at for j in jobs if j.observed_at is not None), default=None)
-    changes: Changes = {
-        "message": None,
-        "source": cards.source_line([_source(jobs), cards.age("newest reading", newest)]),
-        "digest": now,
-    }
-    if now == before:
-        return changes
-    rows = [row(j) for j in jobs]
-    return changes | {"rows": rows, "style": _height(len(rows)), "counts": _counts(jobs), "empty": _empty(jobs)}
+def totals_of(board: BoardOut, view: Mapping[str, Any]) -> str:
+    """Return a digest of what the page shows about all jobs."""
+    return digest(board.total, board.counts, board.unanalysed_count, board.ended_count, view.get("ended"))
 
 
-def row(job: JobOut) -> dict[str, object]:
-    """One row of the grid. Columns sort by the raw values and show the texts and badges."""
-    tone = status.verdict_tone(job.verdict, job.health)
-    age = job.last_completed_age_intervals
+def has_changed(board: BoardOut, known: Sequence[str], total: object) -> bool:
+    """Return whether the rows of ``board`` differ from those that a browser shows.
+
+    The browser shows the jobs ``known``, and ``total`` as the number of rows. ``board`` is the response to the request
+    of ``query_of``.
+    """
+    return bool(known and (board.rows or board.ids != list(known))) or board.total != total
+
+
+def _ended(count: int, *, is_shown: bool) -> str:
+    return f"{'▾' if is_shown else '▸'} {count} ended {'job' if count == 1 else 'jobs'}"
+
+
+def _limit(rows: int) -> int:
+    return min(max(rows, 1), _LIMIT_MAX)
+
+
+def _order_of(request: Mapping[str, Any]) -> tuple[BoardSort, bool, str | None]:
+    """Return the order and the search that the grid's sort model and filter model describe."""
+    model: Mapping[str, Any] = next(iter(request.get("sortModel") or ()), {})
+    name = model.get("colId")
+    sort = BoardSort(name) if name in set(BoardSort) else BoardSort.URGENCY
+    search = ((request.get("filterModel") or {}).get("name") or {}).get("filter")
+    return sort, model.get("sort") == "desc", search if isinstance(search, str) else None
+
+
+def row(job: JobOut, version: str) -> dict[str, object]:
+    """Return one row of the grid, as of the board's ``version``.
+
+    It contains the texts and badges that the grid displays.
+    """
     durations = [p.duration_ms for p in job.sparkline if p.duration_ms is not None]
-    finished = job.completed_24h_count + job.failed_24h_count
     return {
         "id": job.id,
+        "version": version,
         "href": routes.job(job.id),
         "name": job.name,
-        "target": job.target_name
-        if job.target_state == TargetState.OK
-        else f"{job.target_name} ({job.target_state}: old data)",
-        "sentence": job.verdict.sentence,
-        "health": _URGENCY[job.health],
-        "health_badge": _badge(
-            HEALTH_WORDS[job.health] if job.health is not Health.TOO_FEW else "too few",
-            HEALTH_ICONS[job.health],
-            status.HEALTH_TONES[job.health],
-            "health of the checkpoints",
-        ),
-        "verdict": status.kind_word(job.verdict.kind, job.capabilities),
-        "verdict_badge": _badge(
-            status.kind_word(job.verdict.kind, job.capabilities),
-            status.KIND_ICONS[job.verdict.kind],
-            tone,
-            job.verdict.sentence,
-        ),
+        "target": _target(job),
+        **_analysed(job),
         "alerts": job.alerts_firing_count,
         "alerts_badge": _alerts_badge(job),
-        "age": age,
-        "age_text": text.MISSING if age is None else f"{age:.1f} ×" if age < 100 else f"{age:.0f} ×",
-        "age_hint": "no checkpoint has completed yet"
-        if age is None
-        else f"times the interval of {text.duration(job.interval_ms)}",
+        "age": job.last_completed_age_intervals,
+        "interval_ms": job.interval_ms,
+        "age_hint": _age_hint(job),
         "success": job.success_24h_ratio,
         "success_text": text.percent(job.success_24h_ratio),
-        "success_hint": f"{job.completed_24h_count} of {finished} completed in 24 hours (measured)",
+        "success_hint": _success_hint(job),
         "p50": job.duration_p50_ms,
         "p50_text": text.duration(job.duration_p50_ms),
         "p99": job.duration_p99_ms,
@@ -205,15 +354,68 @@ def row(job: JobOut) -> dict[str, object]:
         "pressure": job.backpressured_max_ratio,
         "pressure_text": text.percent(job.backpressured_max_ratio),
         "spark": [[p.duration_ms, p.status.value] for p in job.sparkline],
-        "spark_text": _spark_text(job.sparkline, durations),
+        "spark_text": _spark_text(job, durations),
     }
 
 
-def _source(jobs: list[JobOut]) -> str:
-    sources = dict.fromkeys(j.capabilities.source for j in jobs)
+def _target(job: JobOut) -> str:
+    """Return the line below the name: the target with its labels, and what makes the row old data."""
+    labels = "".join(f" · {name}={value}" for name, value in sorted(job.labels.items()))
+    ended = " · ended" if job.state is JobState.ENDED else ""
+    state = "" if job.target_state == TargetState.OK else f" ({job.target_state}: old data)"
+    return f"{job.target_name}{state}{ended}{labels}"
+
+
+def _analysed(job: JobOut) -> dict[str, object]:
+    """Return the values of a row that follow from the analysis of the job."""
+    if job.health is None or job.verdict is None:
+        badge = _badge("not yet", "hourglass", Tone.QUIET, _UNANALYSED)
+        return {
+            "sentence": _UNANALYSED,
+            "health": None,
+            "health_badge": badge,
+            "verdict": None,
+            "verdict_badge": _badge("not analysed yet", "hourglass", Tone.QUIET, _UNANALYSED),
+        }
+    word = status.kind_word(job.verdict.kind, job.capabilities)
+    return {
+        "sentence": job.verdict.sentence,
+        "health": _URGENCY[job.health],
+        "health_badge": _badge(
+            HEALTH_WORDS[job.health] if job.health is not Health.TOO_FEW else "too few",
+            HEALTH_ICONS[job.health],
+            status.HEALTH_TONES[job.health],
+            "health of the checkpoints",
+        ),
+        "verdict": word,
+        "verdict_badge": _badge(
+            word,
+            status.KIND_ICONS[job.verdict.kind],
+            status.verdict_tone(job.verdict, job.health),
+            job.verdict.sentence,
+        ),
+    }
+
+
+def _age_hint(job: JobOut) -> str:
+    if job.last_completed_age_intervals is not None:
+        return f"times the interval of {text.duration(job.interval_ms)}"
+    return "no checkpoint has completed yet" if job.completed_24h_count is not None else _UNREAD
+
+
+def _success_hint(job: JobOut) -> str:
+    if job.completed_24h_count is None or job.failed_24h_count is None:
+        return _UNREAD
+    finished = job.completed_24h_count + job.failed_24h_count
+    return f"{job.completed_24h_count} of {finished} completed in 24 hours (measured)"
+
+
+def _source(sources: Sequence[str]) -> str:
     return f"Source: {', '.join([*sources, 'through the API of this service'])}"
 
 
+_UNANALYSED = "This job is being analysed; the service has just started."
+_UNREAD = "not read yet; the service has just started"
 _URGENCY = {Health.FAILING: 3, Health.SLOW: 2, Health.TOO_FEW: 1, Health.HEALTHY: 0}
 
 
@@ -239,7 +441,10 @@ def _badge(word: str, icon: str, tone: Tone, hint: str) -> dict[str, str]:
     return {"word": word, "icon": icon, "tone": tone, "hint": hint}
 
 
-def _spark_text(points: list[SparkPointOut], durations: list[int]) -> str:
+def _spark_text(job: JobOut, durations: list[int]) -> str:
+    points = job.sparkline
+    if not points:
+        return _UNREAD if job.completed_24h_count is None else "no finished checkpoint yet"
     failed = sum(p.status is CheckpointStatus.FAILED for p in points)
     if not durations:
         return f"{len(points)} checkpoints, {failed} failed"
@@ -249,19 +454,19 @@ def _spark_text(points: list[SparkPointOut], durations: list[int]) -> str:
     )
 
 
-def _counts(jobs: list[JobOut]) -> list[Component]:
-    found: list[Component] = []
-    for health in (Health.FAILING, Health.SLOW, Health.TOO_FEW, Health.HEALTHY):
-        number = sum(j.health is health for j in jobs)
-        if number:
-            found.append(
-                status.badge(f"{number} {HEALTH_WORDS[health]}", HEALTH_ICONS[health], status.HEALTH_TONES[health])
-            )
+def _counts(counts: Mapping[Health, int], unanalysed_count: int) -> list[Component]:
+    found: list[Component] = [
+        status.badge(f"{number} {HEALTH_WORDS[health]}", HEALTH_ICONS[health], status.HEALTH_TONES[health])
+        for health in (Health.FAILING, Health.SLOW, Health.TOO_FEW, Health.HEALTHY)
+        if (number := counts.get(health, 0))
+    ]
+    if unanalysed_count:
+        found.append(status.badge(f"{unanalysed_count} not analysed yet", "hourglass", Tone.QUIET))
     return found
 
 
-def _empty(jobs: list[JobOut]) -> Component | None:
-    if jobs:
+def _empty(board: BoardOut) -> Component | None:
+    if board.counts or board.unanalysed_count:
         return None
     return html.P(
         ["No job has been seen yet. Add a Flink cluster under ", dcc.Link("Targets", href=routes.targets()), "."],

@@ -1,4 +1,4 @@
-"""The runbook of an alert rule: what to do when it fires."""
+"""The page with the runbook of an alert rule, which states what to do when the rule fires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINK_TO_RUNBOOK = re.compile(r"\]\((\w+)\.md\)")
 
 
 def layout(route: routes.Route) -> Component:
-    """The page before the first answer."""
+    """Build the page without its text, which the callback adds."""
     return html.Div(
         [
             dcc.Store(id="runbook-route", data={"rule": route.rule}),
@@ -39,12 +39,12 @@ def register(app: Dash, client: ApiClient) -> None:
 
 
 async def show(client: ApiClient, *, route: dict[str, str]) -> Changes:
-    """The text of the runbook."""
+    """Return the text of the runbook for the rule in ``route``."""
     runbook = await client.runbook(route["rule"])
     return {"message": None, "text": html.Section(runbook_text(runbook.markdown), className="card")}
 
 
 def runbook_text(markdown: str) -> Component:
-    """The text of a runbook. Links to the files of other runbooks become links to their pages."""
+    """Build the text of a runbook. Links to the files of other runbooks become links to the pages of these runbooks."""
     linked = _LINK_TO_RUNBOOK.sub(lambda found: f"]({routes.runbook(found[1])})", markdown)
     return dcc.Markdown(linked, className="runbook")

@@ -1,4 +1,7 @@
-"""The page of the targets: their health and the cost of reading them. Targets can be added, tested and removed."""
+"""The page of the targets: their health and the cost of polling them.
+
+Targets can be added, tested, paused and removed.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,24 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 from pydantic import ValidationError
 
-from backend.contracts.api import TargetIn, TargetOut, TargetTestOut
+from backend.contracts.api import TargetIn, TargetOut, TargetShedOut, TargetTestOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, status
+from dashboard.components import cards, confirming, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 
 _ABOUT = "The systems that Barrierscope reads. It uses the monitoring REST API only; nothing is installed there."
 _ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in", "push": "its jobs push"}
-# A target from the configuration would come back at once. A target that pushes comes back only with its next push.
+# Only targets of these origins can be removed. A target from the configuration would be added again at once; a target
+# that pushes would come back only with its next push.
 _REMOVABLE = ("api", "push")
 
 
 def layout() -> Component:
-    """The page before its first answer."""
+    """Build the page without data, which the first refresh adds."""
     return html.Div(
         [
             html.Div(
@@ -45,11 +49,7 @@ def layout() -> Component:
             html.Div(id="targets-source"),
             dcc.Store(id="targets-digest"),
             dcc.Store(id="targets-changed"),
-            dcc.ConfirmDialog(
-                id="target-confirm",
-                message="Stop reading this target? Data already read is kept until its retention ends.",
-            ),
-            dcc.Store(id="target-to-remove"),
+            confirming.dialog("target", "Remove a target", "Remove", icon="trash", is_dangerous=True),
         ]
     )
 
@@ -128,7 +128,7 @@ def _register_list(app: Dash, client: ApiClient) -> None:
 
 
 async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
-    """The list of targets. ``before`` is the ``digest`` output of the previous call."""
+    """Return the list of targets. ``before`` is the ``digest`` output of the previous call."""
     look_of(look)
     page = await client.targets()
     source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of)])
@@ -161,7 +161,7 @@ def _register_form(app: Dash, client: ApiClient) -> None:
 async def send(
     client: ApiClient, *, tests: int | None, adds: int | None, url: str | None, name: str | None, trigger: object
 ) -> Changes:
-    """Test or add the target in the form, as the pressed button says."""
+    """Test the target described in the form, or add it, depending on which button was pressed."""
     if not (tests or adds):
         raise PreventUpdate
     if not (url or "").strip():
@@ -195,8 +195,8 @@ def _register_actions(app: Dash, client: ApiClient) -> None:
     )
     connect(
         app,
-        ask_to_remove,
-        output={"displayed": Output("target-confirm", "displayed"), "target": Output("target-to-remove", "data")},
+        partial(ask_to_remove, client),
+        output=confirming.outputs("target"),
         inputs={"clicks": Input({"type": "target-remove", "target": ALL}, "n_clicks")},
         has_trigger=True,
         prevent_initial_call=True,
@@ -205,10 +205,11 @@ def _register_actions(app: Dash, client: ApiClient) -> None:
         app,
         partial(remove, client),
         output=output,
-        inputs={"confirmed": Input("target-confirm", "submit_n_clicks")},
-        state={"target": State("target-to-remove", "data")},
+        inputs={"confirmed": confirming.confirmed("target")},
+        state={"target": State("target-subject", "data")},
         prevent_initial_call=True,
     )
+    confirming.register(app, "target")
 
 
 async def pause(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
@@ -220,16 +221,24 @@ async def pause(client: ApiClient, *, clicks: list[int | None], trigger: object)
     return {"message": None, "changed": [pressed["target"], sum(c or 0 for c in clicks), pressed["to"]]}
 
 
-def ask_to_remove(*, clicks: list[int | None], trigger: object) -> Changes:
+async def ask_to_remove(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
     """Ask for confirmation before a target is removed."""
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
-    return {"displayed": True, "target": pressed["target"]}
+    found = next((t for t in (await client.targets()).items if t.id == pressed["target"]), None)
+    if found is None:
+        raise PreventUpdate
+    question = [
+        html.P(["Stop reading ", html.B(found.name), "?"]),
+        html.P(found.url, className="url"),
+        html.P("Data that was read is kept until its retention ends.", className="hint"),
+    ]
+    return confirming.opened(found.id, question)
 
 
 async def remove(client: ApiClient, *, confirmed: int | None, target: str | None) -> Changes:
-    """Remove the target after confirmation."""
+    """Remove the target once the viewer has confirmed it."""
     if not confirmed or not target:
         raise PreventUpdate
     await client.remove_target(target)
@@ -259,6 +268,8 @@ def _row(target: TargetOut) -> html.Tr:
     health: list[Component] = [status.badge(state, status.TARGET_ICONS[state], status.TARGET_TONES[state])]
     if target.health.reason:
         health.append(html.Div(text.short(target.health.reason, 160), className="hint", title=target.health.reason))
+    if target.shed is not None:
+        health.append(_shed(target.shed))
     engine = " ".join(p for p in (target.engine, target.engine_version) if p)
     return html.Tr(
         [
@@ -270,6 +281,18 @@ def _row(target: TargetOut) -> html.Tr:
             html.Td(_ORIGINS[target.origin]),
             html.Td(_actions(target)),
         ]
+    )
+
+
+def _shed(shed: TargetShedOut) -> Component:
+    return html.Div(
+        [
+            f"not read in time: {shed.shed_checkpoint_count:,} checkpoints, details of {shed.shed_detail_count:,} more",
+            cards.age(" (last", shed.last_shed_at, is_alarming=False),
+            ")",
+        ],
+        className="hint",
+        title="since the target was added; details of old checkpoints are given up first",
     )
 
 

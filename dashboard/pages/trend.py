@@ -1,4 +1,4 @@
-"""The card with the last 7 days of a job, one point for each hour, and its callback."""
+"""The card with the last 7 days of a job, one point for each hour, and the callback that updates it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from dashboard.components import cards
 from dashboard.figures import trend
 from dashboard.live import digest, look_of
 
-# In ticks of 10 s. Hourly values change slowly.
+# The card is updated at every sixth tick of 10 s, because hourly values change slowly.
 _EVERY_TICKS = 6
 
 
 def panel() -> Component:
-    """The card before its first answer."""
+    """Build the card without data, which the first refresh adds."""
     return html.Div(
         [
             html.Div(id="trend-message"),
             cards.chart(
                 "trend",
                 "The last 7 days",
-                hint="each point is one hour (UTC); exact percentiles of checkpoints completed in it, measured",
+                hint="each point is one hour (UTC); exact percentiles of checkpoints completed in it",
                 after=html.P(id="trend-source", className="hint"),
                 height_px=trend.HEIGHT_PX,
             ),
-        ]
+        ],
+        id="trend-panel",
     )
 
 
@@ -46,6 +47,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "message": Output("trend-message", "children"),
             "trend": cards.chart_outputs("trend"),
             "source": Output("trend-source", "children"),
+            "style": Output("trend-panel", "style"),
         },
         inputs={"tick": Input("status-tick", "n_intervals"), "look": Input("look", "data")},
         state={"route": State("job-route", "data"), "before": State("trend-data", "data")},
@@ -62,20 +64,25 @@ async def refresh(
     before: dict[str, Any] | None,
     trigger: object,
 ) -> Changes:
-    """The week of the job in ``route``. ``before`` is the chart's table, which also holds the digest."""
+    """Return the last 7 days of the job in ``route``.
+
+    ``before`` is the data of the chart's table, with the last digest.
+    """
     view = look_of(look)
     if before and trigger == "status-tick" and (tick or 0) % _EVERY_TICKS:
         raise PreventUpdate
     page = await client.rollups(route["job"])
     now = digest(page, view.theme.name, str(view.where))
     if before and before.get("digest") == now:
-        raise PreventUpdate
+        return {"message": None}
     chart = trend.trend(page.items, theme=view.theme, where=view.where, revision=route["job"])
     table = cards.table_data("trend", chart.table) | {"digest": now}
     return {
         "message": None,
         "trend": cards.chart_values("trend", chart) | {"table": table},
         "source": _source(page),
+        # A job without checkpoints has no trend.
+        "style": {} if page.items else {"display": "none"},
     }
 
 

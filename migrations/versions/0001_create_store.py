@@ -30,11 +30,11 @@ _TABLES = (
     "progress_points",
     "late_barriers",
 )
-"""Tables in the order of their creation: a referenced table comes first."""
+"""Tables in the order in which they are created. A table comes after the tables that it references."""
 
 
 def upgrade() -> None:
-    """Upgrade to this revision."""
+    """Upgrade the schema to this revision."""
     _create_targets()
     _create_target_health()
     _create_target_leases()
@@ -52,7 +52,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Downgrade to an empty database. Dropping a table drops its partitions."""
+    """Downgrade to an empty database. Dropping a table also drops its partitions."""
     for name in reversed(_TABLES):
         op.drop_table(name)
 

@@ -1,4 +1,4 @@
-"""Keep the difference between an engine's clock and ours, which ages need because they compare the two.
+"""Store the difference between an engine's clock and ours. Ages need it, because they compare the two clocks.
 
 Revision 0002. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
@@ -15,10 +15,10 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.add_column("target_health", sa.Column("clock_offset_ms", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision."""
     op.drop_column("target_health", "clock_offset_ms")

@@ -1,7 +1,8 @@
-"""Add hourly rollups, the runs of the pipeline that writes them, and a column that marks changed checkpoints.
+"""Add hourly rollups, a log of the pipeline's runs, and a column that marks changed checkpoints.
 
 Revision 0003. The new column of ``checkpoints`` has a default, so older processes can write at the same time as newer
-ones. Their updates are rolled up with the next change in the same hour.
+ones. But older processes do not mark the checkpoints that they update. Such an update is rolled up only with the next
+change in the same hour.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ _INSTANT = sa.DateTime(timezone=True)
 
 
 def upgrade() -> None:
-    """Go to this revision."""
-    # The default is not volatile, so no partition is rewritten. Existing rows get the transaction of this migration.
+    """Upgrade the schema to this revision."""
+    # The default is not volatile, so PostgreSQL does not rewrite the partitions. Existing rows get the id of the
+    # transaction of this migration.
     xid = sa.text("(pg_current_xact_id()::text)::bigint")
     op.add_column("checkpoints", sa.Column("changed_xid", sa.BigInteger(), nullable=False, server_default=xid))
     op.create_index(
@@ -128,7 +130,7 @@ def _create_log() -> None:
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision."""
     for name in ("pipeline_schedule", "pipeline_runs", "rollup_staging", "rollup_hours", "rollup_measures", "rollups"):
         op.drop_table(name)
     op.drop_index("ix_checkpoints_changed_xid", "checkpoints")

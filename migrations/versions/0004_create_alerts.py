@@ -1,4 +1,4 @@
-"""Create the tables of alerting: changed rules, episodes and their history, silences, receivers, the outbox.
+"""Create the tables of alerting: changed rules, alerts and their history, silences, receivers, and messages to send.
 
 Revision 0004. Only adds tables, so older processes are not affected.
 """
@@ -18,7 +18,7 @@ _INSTANT = sa.DateTime(timezone=True)
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.create_table(
         "alert_evaluator",
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
@@ -173,7 +173,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision."""
     for name in (
         "delivery_attempts",
         "deliveries",

@@ -1,7 +1,7 @@
-"""Add the data of Spark micro-batches that their headers do not hold, and targets that push.
+"""Add a table for the data of Spark micro-batches that checkpoint rows do not contain, and allow targets that push.
 
-Revision 0005. For days that already have partitions, the first write creates the partition of the new table: a writer
-whose row finds no partition looks for partitions again.
+Revision 0005. For days whose partitions already exist, the new table has no partition yet. The first write for such a
+day creates it: a writer whose row finds no partition looks for partitions again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.create_table(
         "micro_batches",
         sa.Column("run_id", sa.Text(), nullable=False),
@@ -40,7 +40,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision. Targets that push are deleted."""
     op.drop_table("micro_batches")
     op.execute("DELETE FROM targets WHERE origin = 'push'")
     op.drop_constraint(op.f("ck_targets_origin_known"), "targets", type_="check")

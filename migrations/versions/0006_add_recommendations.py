@@ -1,4 +1,4 @@
-"""Add recommendations and their outcomes.
+"""Add tables for recommendations and their history.
 
 Revision 0006. Only adds tables, so older processes are not affected.
 """
@@ -18,7 +18,7 @@ _INSTANT = sa.DateTime(timezone=True)
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.create_table(
         "recommendations",
         sa.Column("id", sa.Text(), nullable=False),
@@ -69,6 +69,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision."""
     op.drop_table("recommendation_events")
     op.drop_table("recommendations")

@@ -1,4 +1,4 @@
-"""Keep the difference between a run's clock and ours, because each job of the live runtime lags on its own.
+"""Store the difference between the clock of a run and ours: on the live runtime, the clock of each job may lag.
 
 Revision 0007. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
@@ -15,10 +15,10 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.add_column("runs", sa.Column("clock_offset_ms", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision."""
     op.drop_column("runs", "clock_offset_ms")

@@ -1,4 +1,4 @@
-"""Keep the format of a savepoint, which decides into what the savepoint can be restored.
+"""Store the format of a savepoint, which determines what the savepoint can be restored into.
 
 Revision 0009. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
@@ -15,10 +15,10 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.add_column("checkpoints", sa.Column("savepoint_format", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision."""
     op.drop_column("checkpoints", "savepoint_format")

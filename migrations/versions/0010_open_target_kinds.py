@@ -1,7 +1,7 @@
 """Allow targets of any kind, because the installed collectors decide which kinds can be read.
 
-Revision 0010. Older processes keep working at the same time as newer ones, but they poll every target as a Flink and
-know three engines only: upgrade all processes before you add a target of another kind.
+Revision 0010. Older processes keep working at the same time as newer ones. But they poll every target as a Flink
+cluster and know only three engines, so upgrade all processes before you add a target of another kind.
 """
 
 from __future__ import annotations
@@ -15,11 +15,27 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.drop_constraint(op.f("ck_targets_kind_known"), "targets", type_="check")
 
 
 def downgrade() -> None:
-    """Go back to the revision before; targets of other kinds are deleted with their history."""
-    op.execute("DELETE FROM targets WHERE kind NOT IN ('flink', 'spark')")
+    """Downgrade the schema to the previous revision, unless there are targets of kinds that it does not know.
+
+    If there are such targets, PostgreSQL refuses the downgrade with their kinds in its message, because their history
+    would have to be deleted.
+    """
+    op.execute("""
+        DO $$
+        DECLARE
+            found text;
+        BEGIN
+            SELECT string_agg(DISTINCT kind, ', ' ORDER BY kind) INTO found
+            FROM targets WHERE kind NOT IN ('flink', 'spark');
+            IF found IS NOT NULL THEN
+                RAISE EXCEPTION 'revision 0009 does not know targets of the kinds: %', found
+                    USING HINT = 'Delete the rows of these targets, and with them their history, and try again.';
+            END IF;
+        END $$
+    """)
     op.create_check_constraint(op.f("ck_targets_kind_known"), "targets", "kind IN ('flink', 'spark')")

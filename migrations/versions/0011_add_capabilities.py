@@ -1,4 +1,6 @@
-"""Keep with each run what its engine can do, so that engines known only to their collector are fully supported.
+"""Store with each run what its engine can do.
+
+Barrierscope can then support an engine whose name appears only in that engine's collector.
 
 Revision 0011. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
@@ -16,10 +18,10 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade the schema to this revision."""
     op.add_column("runs", sa.Column("capabilities", postgresql.JSONB(), nullable=True))
 
 
 def downgrade() -> None:
-    """Go back to the revision before."""
+    """Downgrade the schema to the previous revision."""
     op.drop_column("runs", "capabilities")

@@ -1,4 +1,4 @@
-"""CC-4 as a table: the commands of a task with concurrent unaligned checkpoints, event by event."""
+"""Checks which commands a task's input handler gives for each event of concurrent unaligned checkpoints (CC-4)."""
 
 from __future__ import annotations
 
@@ -50,37 +50,39 @@ def begun(checkpoint_id: int) -> list[Command]:
     ("before", "step", "commands"),
     [
         ([], on(0, uc(5)), begun(5)),
-        # A newer checkpoint begins and does not end the older one.
+        # A newer checkpoint begins without ending the older one.
         ([on(0, uc(5))], on(0, uc(6)), begun(6)),
-        # Each checkpoint ends with its own last barrier.
+        # Each checkpoint ends when its own last barrier arrives.
         ([on(0, uc(5)), on(0, uc(6))], on(1, uc(5)), [Ended(5)]),
         ([on(0, uc(5)), on(0, uc(6)), on(1, uc(5))], on(1, uc(6)), [Ended(6)]),
-        # UC-3: a channel that delivered a newer barrier does not deliver an older one.
+        # UC-3: after a newer barrier, a channel delivers no older barrier, so the older checkpoint is given up.
         ([on(0, uc(5))], on(1, uc(6)), [Ended(5), GiveUp(5, SUBSUMED), *begun(6)]),
         ([on(0, uc(5)), on(0, uc(6)), on(0, uc(7))], on(1, uc(7)), [
             Ended(5), GiveUp(5, SUBSUMED), Ended(6), GiveUp(6, SUBSUMED), Ended(7)]),
-        # The barrier of an ended checkpoint does nothing, or only resumes its channel.
+        # The barrier of an older or ended checkpoint has no effect, except that an aligned barrier resumes its
+        # channel.
         ([on(0, uc(6))], on(1, uc(5)), []),
         ([on(0, uc(6))], on(1, al(5)), [Resume(1)]),
         ([on(0, uc(5)), on(1, uc(5))], on(0, uc(5)), []),
-        # A channel that ended counts as delivered for every pending checkpoint.
+        # A channel that ended counts as if it had delivered the barrier of every pending checkpoint.
         ([on(0, uc(5)), on(0, uc(6))], end(1), [Ended(5), Ended(6)]),
         ([end(1)], on(0, uc(5)), [*begun(5), Ended(5)]),
-        # A cancel marker ends its own checkpoint, and older ones that its channel has not delivered.
+        # A cancel marker ends its own checkpoint, and each older checkpoint whose barrier has not arrived on that
+        # channel.
         ([on(0, uc(5)), on(1, uc(5)), on(0, uc(6))], cancel(1, 6), [Ended(6), GiveUp(6, CANCELLED)]),
         ([on(0, uc(5)), on(0, uc(6))], cancel(1, 5), [Ended(5), GiveUp(5, CANCELLED)]),
         ([on(0, uc(5))], cancel(1, 6), [Ended(5), GiveUp(5, SUBSUMED), GiveUp(6, CANCELLED)]),
         ([on(0, uc(5))], cancel(0, 6), [GiveUp(6, CANCELLED)]),
         ([on(0, uc(5)), cancel(0, 6)], on(1, uc(6)), [Ended(5), GiveUp(5, SUBSUMED)]),
         ([on(0, uc(5)), on(1, uc(5))], cancel(0, 5), []),
-        # The coordinator's abort ends its own checkpoint. If it precedes the barrier, the receivers get a cancel
-        # marker.
+        # The coordinator's abort ends only the checkpoint that it names. If the abort comes before the barrier, the
+        # receivers get a cancel marker.
         ([on(0, uc(5)), on(0, uc(6))], aborted(5), [Ended(5)]),
         ([on(0, uc(5)), on(0, uc(6)), aborted(5)], on(1, uc(6)), [Ended(6)]),
         ([aborted(5)], on(0, uc(5)), [GiveUp(5, CANCELLED)]),
         ([aborted(5), on(0, uc(5))], on(1, uc(5)), []),
         ([aborted(5)], on(0, uc(6)), begun(6)),
-        # A savepoint can meet checkpoints whose abort was lost; it is aligned separately.
+        # A savepoint is aligned separately, even if checkpoints are still pending because their abort was lost.
         ([on(0, uc(5)), on(1, uc(5)), on(0, al(6))], on(1, al(6)), [
             Block(1), Ended(6), Snapshot(al(6)), Resume(0), Resume(1)]),
         ([on(0, al(5))], on(1, uc(6)), [Ended(5), Resume(0), GiveUp(5, SUBSUMED), *begun(6)]),

@@ -1,8 +1,9 @@
-"""AL-7: a channel that ends during a checkpoint counts as delivered or ends the checkpoint, depending on the setting.
+"""Checks what a task does if a channel ends while checkpoints after the end of tasks are switched off (AL-7).
 
-The tables of the handlers cover the first case. This module compares the second with Flink's handlers if checkpoints
-after the end of tasks are switched off (``SingleCheckpointBarrierHandler`` and ``CheckpointBarrierTracker``,
-``processEndOfPartition``).
+In this situation, the task gives the pending checkpoint up. The expected commands are those of Flink's
+``processEndOfPartition`` (``SingleCheckpointBarrierHandler`` and ``CheckpointBarrierTracker``). If checkpoints after
+the end of tasks are switched on, an ended channel counts as if its barrier had arrived. The tables of the handlers
+test that setting.
 """
 
 from __future__ import annotations

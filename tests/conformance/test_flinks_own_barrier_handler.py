@@ -1,11 +1,11 @@
-"""At every step our protocols do what Flink's own handlers do, in both modes.
+"""Checks that our protocols do at every step what Flink's own handlers do, for exactly-once and at-least-once.
 
 Flink's handler is ``SingleCheckpointBarrierHandler`` for exactly-once and ``CheckpointBarrierTracker`` for
 at-least-once.
 
-Flink's actions are recorded for a few hundred sequences. ``make test-flink`` runs a hundred thousand through Flink's
-code, in two versions. ``python -m tests.conformance.test_flinks_own_barrier_handler JARS`` records the actions
-again.
+For a few hundred sequences of events, the actions of Flink's handlers are recorded in a file. ``make test-flink``
+runs a hundred thousand sequences through the code of two Flink versions. To record the file again, run ``python -m
+tests.conformance.test_flinks_own_barrier_handler JARS``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _recorded(mode: str) -> list[tuple[str, str]]:
 
 
 def _difference(sequence: str, flink: str) -> str:
-    """The first step at which the two differ, for failure messages."""
+    """Describe the first step at which our actions differ from Flink's; return an empty text if no step differs."""
     steps = zip(events_of(sequence), ours_of(sequence).split(";"), comparable(flink).split(";"), strict=True)
     for number, (event, ours, theirs) in enumerate(steps):
         if ours != theirs:
@@ -65,7 +65,7 @@ def test_the_recording_of_at_least_once_has_checkpoints_that_drop_out_of_the_tab
 
 @pytest.mark.parametrize("passing", ["b 0 3 0 l", "x 0 3"], ids=["barrier", "marker"])
 def test_the_end_of_the_last_channel_completes_no_checkpoint_that_it_skipped(passing):
-    # Flink's tracker keeps such a checkpoint in its table and then fails.
+    # In this situation, Flink's own tracker keeps the skipped checkpoint in its table and fails later.
     before, after = ours_of(f"tracker 2 b 1 2 0 l e 1 {passing} e 0").rsplit(";", 1)
 
     assert before.startswith(";;")

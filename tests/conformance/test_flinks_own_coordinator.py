@@ -1,9 +1,12 @@
-"""The coordinator starts requests and lets failures fail the job as Flink's own classes decide (2.2, T-17, T-18).
+"""Checks that requests are started or refused, and failures fail the job, exactly as in Flink's own classes.
 
-``CheckpointRequestDecider`` decides on requests, ``CheckpointFailureManager`` on failures. As in
-``test_flinks_own_barrier_handler.py``, some answers are recorded, and ``make test-flink`` asks for many more;
-``python -m tests.conformance.test_flinks_own_coordinator JARS`` records them again. In Flink, checkpoints that are
-being deleted delay requests. Ours are deleted at once, so the harness reports that none is being deleted.
+In Flink, ``CheckpointRequestDecider`` decides on requests and ``CheckpointFailureManager`` on failures (section 2.2,
+T-17, T-18). As in ``test_flinks_own_barrier_handler.py``, some of Flink's results are recorded, and ``make
+test-flink`` computes many more with Flink's code. ``python -m tests.conformance.test_flinks_own_coordinator JARS``
+records the results again.
+
+Flink delays a request while it deletes old checkpoints. Our coordinator deletes them at once, so the harness makes
+Flink see no deletion in progress.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ def _failures(rng: random.Random) -> str:
     counted = ["CHECKPOINT_EXPIRED", "CHECKPOINT_DECLINED", "CHECKPOINT_ASYNC_EXCEPTION", "IO_EXCEPTION"]
     for newest in range(1, rng.randint(2, 40)):
         kind = rng.choice("jjkky")
-        # An older checkpoint may end after a newer one, and its end may be reported twice.
+        # An older checkpoint may end after a newer one, and the end of a checkpoint may be reported twice.
         words += [kind, str(rng.choice([newest, newest, newest, rng.randint(1, newest)]))]
         if kind != "y":
             words.append(rng.choice([rng.choice(counted), rng.choice(list(FLINK_REASONS))]))
@@ -68,7 +71,7 @@ def _events(words: list[str]) -> list[list[str]]:
 
 
 class _Decider:
-    """Our queue, driven by events in the harness's notation."""
+    """Our queue of requests, driven by events in the notation of the harness for Flink's code."""
 
     def __init__(self, concurrent: int, pause_ms: int, limit: int) -> None:
         self._concurrent, self._pause_ms = concurrent, pause_ms
@@ -132,11 +135,12 @@ def _ours(question: str) -> str:
 
 
 def _differing_reasons(answer: str) -> list[str]:
-    """Flink's reasons that we map to another name or message than Flink."""
+    """Return Flink's failure reasons whose name or message differs from ours."""
     flink = {name: message for name, _, message in (each.split("|") for each in answer.split("\t"))}
     assert set(flink) == set(FLINK_REASONS)
     wrong = [name for name, message in flink.items() if reason_of_message(message) is not FLINK_REASONS[name]]
-    # Flink has two reasons for a task's own failure; ours uses the message of the other one.
+    # Flink has two reasons for a task's own failure, and we have only one. Our message is that of Flink's other
+    # reason, so TASK_CHECKPOINT_FAILURE is left out here.
     named = {name: m for name, m in flink.items() if name != "TASK_CHECKPOINT_FAILURE"}
     return wrong + [name for name, message in named.items() if MESSAGES[FLINK_REASONS[name]] != message]
 

@@ -1,8 +1,10 @@
-"""Buffer sizes (3.4) and key groups (PT-2, PT-3) are computed as in Flink's own classes.
+"""Checks that buffer sizes (section 3.4) and key groups (PT-2, PT-3) are computed as in Flink's own classes.
 
-As in ``test_flinks_own_barrier_handler.py``, some answers are recorded, and ``make test-flink`` asks for many more;
-``python -m tests.conformance.test_flinks_own_formulas JARS`` records them again. Flink 2.3 keeps the smoothed size
-as a fraction and rounds it. Ours (DB-4) is that of 1.20, so only the key groups are compared with 2.3.
+As in ``test_flinks_own_barrier_handler.py``, some of Flink's results are recorded, and ``make test-flink`` computes
+many more with Flink's code. ``python -m tests.conformance.test_flinks_own_formulas JARS`` records the results again.
+
+Flink 2.3 stores the smoothed buffer size as a fraction and rounds it. The runtime computes this size as Flink 1.20
+does (DB-4), so only the key groups are compared with Flink 2.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A sender's pool has room and refuses buffers exactly when Flink's own pool does (BUF-3, BUF-4, MB-3).
+"""Checks that a sender's buffer pool is available and refuses buffers at the same steps as Flink's own pool.
 
-As in ``test_flinks_own_formulas.py``, some answers are recorded, and ``make test-flink`` asks for many more;
-``python -m tests.conformance.test_flinks_own_pool JARS`` records them again. The harness is also asked for key
-groups of integers: their hash is the runtime's function over four bytes, while the runtime's keys have eight
-(DET-8).
+Rules: BUF-3, BUF-4, MB-3. As in ``test_flinks_own_formulas.py``, some of Flink's results are recorded, and ``make
+test-flink`` computes many more with Flink's code. To record the results again, run ``python -m
+tests.conformance.test_flinks_own_pool JARS``.
+
+The same harness also computes Flink's key groups of integers. Flink and the runtime use the same hash function, but
+Flink's integers have four bytes and the runtime's keys have eight (DET-8).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def _question(seed: int) -> str:
     channels = rng.randint(1, 8)
     size = rng.randint(channels + 1, 3 * channels + 8)
     per_channel = rng.choice([1, 2, 5, 10, 2**31 - 1])
-    # Channels that are seldom read fill up, like the channel of a slow receiver.
+    # Some channels are read seldom and fill up, like the channel of a slow receiver.
     weights = [rng.choice([1, 1, 1, 6]) for _ in range(channels)]
     share = rng.choice([0.5, 0.6, 0.8])
     steps = [

@@ -1,8 +1,10 @@
-"""State is assigned to subtasks at another parallelism (4.3, 4.4) as Flink's own classes assign it.
+"""Checks that a rescale assigns state to the new subtasks as Flink's own classes do (sections 4.3, 4.4).
 
-As in ``test_flinks_own_formulas.py``, some answers are recorded, and ``make test-flink`` asks for many more;
-``python -m tests.conformance.test_flinks_own_rescaling JARS`` records them again. Flink computes RANGE with the
-largest possible number of key groups, our runtime with the job's own (RS-4). Here both use the former.
+As in ``test_flinks_own_formulas.py``, some of Flink's results are recorded, and ``make test-flink`` computes many
+more with Flink's code. ``python -m tests.conformance.test_flinks_own_rescaling JARS`` records the results again.
+
+For the mapper RANGE, Flink computes with the largest possible number of key groups, and our runtime with the number
+of key groups of the job (RS-4). In this comparison both use the largest possible number.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink, diffe
 _FLINK = FlinksCode("RescaleHarness", "rescale")
 _RECORDED_COUNT = 150
 _GROUPS_MAX = 32768
-# Flink's senders have the mapper ARBITRARY, which works as round robin; no partitioner here broadcasts state.
+# For the output channels of senders, Flink uses the mapper ARBITRARY, which works like round robin. No partitioner
+# here broadcasts state.
 _NAMES = {
     StateMapper.ROUND_ROBIN: ("ROUND_ROBIN", "ARBITRARY"),
     StateMapper.RANGE: ("RANGE",),
@@ -53,7 +56,7 @@ def _ours(question: str) -> str:
         redistribute(mode, [[f"{n}.{entry}" for entry in range(counts[at * old + n])] for n in range(old)], new)
         for at, mode in enumerate((StateMode.SPLIT, StateMode.UNION, StateMode.BROADCAST))
     ]
-    # Of broadcast state, one copy counts, from any subtask.
+    # All copies of broadcast state are equal, so each new subtask gets one of them.
     return " ".join(",".join(sorted(entries[n])) or "-" for n in range(new) for entries in modes)
 
 

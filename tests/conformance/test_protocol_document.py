@@ -1,4 +1,4 @@
-"""PROTOCOL.md lists for each rule its state, its module and its tests; these modules and tests must exist."""
+"""Checks PROTOCOL.md, which lists each rule's state, module and tests: the modules and tests must exist."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_rule_named_in_the_code_is_listed_as_built() -> None:
     families = {rule.partition("-")[0] for rule in states}
     for path in sorted(_RUNTIME.rglob("*.py")):
         for rule in _RULE.findall(path.read_text(encoding="utf-8")):
-            # "M-1" and "UTF-8" are not rules.
+            # Matches such as "M-1" and "UTF-8" are skipped, because no id of a rule begins with these letters.
             if rule.partition("-")[0] in families:
                 assert states.get(rule, "not listed").startswith(("built", "part")), f"{path.name}: {rule}"
 
@@ -92,7 +92,7 @@ def test_the_module_of_a_rule_contains_its_id() -> None:
 
 
 def _named(text: str) -> set[str]:
-    """The rules that a text names, including ranges such as "BUF-1 to BUF-4"."""
+    """Return the rules that a text names, including those in a range such as "BUF-1 to BUF-4"."""
     found = set(_RULE.findall(text))
     for first, last in re.findall(r"\b([A-Z]{1,4}-\d+) to ([A-Z]{1,4}-\d+)\b", text):
         found.update(_ids(f"{first} to {last}"))

@@ -1,10 +1,11 @@
-"""Compare every (state, event) pair of the input handlers with Flink's own handler (T-7, Appendix A).
+"""Compares every (state, event) pair of the input handlers with Flink's own handler (T-7, Appendix A).
 
-A state is a sequence that leads to it. Each event happens on two channels, so that it completes the set of barriers,
-and on three, so that it does not. The results of Flink's code are recorded for every pair, and ``make test-flink``
-asks it again; no pair may be missing in the recording. The coordinator's abort, which Flink's handler does not
-receive, is in ``test_protocol_tables.py``. ``python -m tests.conformance.test_protocol_pairs JARS`` records the
-results again.
+A sequence of events brings the handler into a state. The event of the pair is then applied with two channels, so that
+it completes the set of barriers, and with three channels, so that it does not.
+
+The results of Flink's code are recorded for every pair, and no pair may be missing in the recording. ``make
+test-flink`` computes them again and compares. ``python -m tests.conformance.test_protocol_pairs JARS`` records them
+again. The coordinator's abort, which Flink's handler does not receive, is tested in ``test_protocol_tables.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tests.support.barrier_sequences import comparable, events_of, ours_of
 
 _FLINK = FlinksCode("BarrierHandlerHarness", "barrier_pairs")
 _OLD = "t 600"
-# Sequences that lead to a state; X is the kind of barrier. Checkpoint 5 was triggered at 0 and times out after 500 ms.
+# Sequences of events that lead to each state; X stands for the kind of barrier. Checkpoint 5 is triggered at 0 and
+# its aligned timeout is 500 ms.
 _TIMED = {
     "WAIT_FIRST": "a 0 5 0 500",
     "COLLECTING": "b 0 5 0 500",
@@ -54,7 +56,8 @@ _EVENTS = {
 _OF_MODE = {"Bal": "b 1 5 0 X", "New Bal": "b 1 6 0 X", "obsolete Bal": "b 1 4 0 X"} | {
     name: _EVENTS[name] for name in ("Eop", "Can", "New Can", "obsolete Can")
 }
-# Either all inputs of a task can be overtaken or none (OPT-5): forced barriers never mix with others.
+# Events for tasks whose inputs cannot be overtaken, so that barriers are forced to be aligned. Either all inputs of a
+# task are such inputs or none are (OPT-5), so a test never mixes forced barriers with other barriers.
 _OF_FORCED = {
     "Bvi": "b 1 5 0 v",
     "Bvt": "b 1 5 0 v500",
@@ -64,7 +67,8 @@ _OF_FORCED = {
     "obsolete Bvi": "b 1 4 0 v",
     "Tmr": f"{_OLD} f",
 }
-# Intended differences (PROTOCOL.md, OPT-6): a barrier forced after a switch becomes unaligned again, whichever is last.
+# Pairs in which we differ from Flink on purpose (PROTOCOL.md, OPT-6). If some forced barriers have switched to
+# unaligned, we continue unaligned, while Flink decides by the kind of the last barrier.
 _OTHERWISE = {
     "alternating v: first barrier, Bvt, 2 channels",
     "alternating v: first barrier, Bvt, old, 2 channels",
@@ -73,7 +77,7 @@ _OTHERWISE = {
 
 
 def _pairs() -> dict[str, str]:
-    """Map the name of each pair to its sequence for the harness."""
+    """Return a mapping from the name of each pair to its sequence of events, in the notation of the harness."""
     found: dict[str, str] = {}
 
     def add(kind: str, how: str, states: dict[str, str], events: dict[str, str]) -> None:
@@ -85,7 +89,8 @@ def _pairs() -> dict[str, str]:
     add("alternating", "u", _ANY, _EVENTS)
     add("alternating", "v", _ANY, _OF_MODE | _OF_FORCED)
     add("alternating", "v500", _ANY, _OF_MODE | _OF_FORCED)
-    # A checkpoint without a timeout is aligned on every channel.
+    # A checkpoint without an aligned timeout is aligned on every channel: it has neither unaligned barriers nor
+    # announcements.
     add("alternating", "n", _ANY, _OF_MODE | {name: _EVENTS[name] for name in ("Tmr", "obsolete Bun", "obsolete Ann")})
     add("aligned", "n", _ANY, _OF_MODE)
     add("tracker", "l", _ANY, _OF_MODE)

@@ -1,6 +1,6 @@
-"""Every (state, event) pair of the input handlers, as in runtime.md Appendix A (T-7), with the resulting commands.
+"""Checks the commands of the input handlers for every pair of state and event (runtime.md Appendix A, T-7).
 
-All protocols share one table. A row brings a new gatekeeper with two channels (or the given number) into a state,
+All protocols share one table. A row brings a new input handler with the given number of channels into a state,
 applies one event, and names the expected commands.
 """
 
@@ -12,9 +12,11 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.job.config import FrontInput
 from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
+    COORDINATOR,
     Began,
     Block,
     CheckpointProtocol,
@@ -23,6 +25,7 @@ from backend.runtime.protocols.base import (
     Convert,
     Ended,
     GiveUp,
+    LogClosed,
     Persist,
     Reopen,
     Resume,
@@ -39,6 +42,8 @@ from backend.runtime.protocols.registry import protocol_of
 AL = Barrier(5, 1_000, Alignment.ALIGNED)
 AT = Barrier(5, 1_000, Alignment.ALIGNED, aligned_timeout_us=500)
 UC = Barrier(5, 1_000, Alignment.UNALIGNED)
+UL = Barrier(5, 1_000, Alignment.UNALIGNED_LAST)
+CL = Barrier(5, 1_000, Alignment.MARKER)
 CAP = Barrier(5, 1_000, Alignment.UNALIGNED, is_capped=True)
 SUBSUMED, CANCELLED = FailureReason.DECLINED_SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION
 EARLY, AT_TIMEOUT, LATE = 1_100, 1_500, 1_501
@@ -163,6 +168,57 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
     ),
     ("UC cancel", 2, [barrier(0, UC)], cancelled(), [Ended(), GiveUp(5, CANCELLED)]),
     ("UC timer", 2, [barrier(0, UC)], timer(), []),
+    # --- unaligned on the last barrier ---
+    ("UL wait, Bul not last", 2, [], barrier(0, UL), [Began(UL), SetStallTimer(), Close(0)]),
+    ("UL wait, Bul last on one channel", 1, [], barrier(0, UL), [
+        Began(UL), SetStallTimer(), Close(0), Persist(), Snapshot(UL), Reopen(0), Ended()]),
+    ("UL collect, Bul last", 2, [barrier(0, UL)], barrier(1, UL), [
+        Close(1), Persist(), Snapshot(UL), Reopen(0), Reopen(1), Ended()]),
+    ("UL collect, Bal keeps its channel blocked to the end", 3, [barrier(0, UL), barrier(1, AL)], barrier(2, UL), [
+        Close(2), Persist(), Snapshot(UL), Reopen(0), Reopen(2), Ended(), Resume(1)]),
+    ("UL collect, Eop last", 2, [barrier(0, UL)], end(1), [Persist(), Snapshot(UL), Reopen(0), Ended()]),
+    ("UL wait, Eop", 2, [], end(1), []),
+    ("UL obsolete Bul", 2, [barrier(0, UL), barrier(1, UL)], barrier(0, UL), []),
+    ("UL cancel", 2, [barrier(0, UL)], cancelled(), [Ended(), GiveUp(5, CANCELLED)]),
+    ("UL coordinator's abort", 2, [barrier(0, UL)], aborted(), [Ended()]),
+    ("UL timer", 2, [barrier(0, UL)], timer(), []),
+    (
+        "UL collect, new id",
+        2,
+        [barrier(0, UL)],
+        barrier(0, newer(UL)),
+        [Ended(), GiveUp(5, SUBSUMED), Began(newer(UL)), SetStallTimer(), Close(0)],
+    ),
+    # --- Chandy-Lamport ---
+    ("CL wait, Mrk not last", 2, [], barrier(0, CL), [Began(CL), Persist(), Snapshot(CL)]),
+    ("CL wait, Mrk last on one channel", 1, [], barrier(0, CL), [Began(CL), Persist(), Snapshot(CL), Ended()]),
+    ("CL wait, coordinator's message", 2, [], barrier(COORDINATOR, CL), [Began(CL), Persist(), Snapshot(CL)]),
+    ("CL wait, Mrk that has arrived on another channel", 2, [announced(1, CL)], barrier(0, CL), [
+        Began(CL), Persist(), LogClosed(1), Snapshot(CL), Ended()]),
+    ("CL wait, Mrk whose own arrival was announced", 2, [announced(0, CL)], barrier(0, CL), [
+        Began(CL), Persist(), Snapshot(CL)]),
+    ("CL wait, arrival", 2, [], announced(0, CL), []),
+    ("CL log, Mrk last", 2, [barrier(0, CL)], barrier(1, CL), [Ended()]),
+    ("CL log, arrival closes the log and ends", 2, [barrier(0, CL)], announced(1, CL), [LogClosed(1), Ended()]),
+    ("CL log, arrival of one of two", 3, [barrier(0, CL)], announced(1, CL), [LogClosed(1)]),
+    ("CL log, coordinator's message comes late", 2, [barrier(0, CL)], barrier(COORDINATOR, CL), []),
+    ("CL log after the coordinator's message, Mrk of every channel", 2, [barrier(COORDINATOR, CL), barrier(0, CL)],
+        barrier(1, CL), [Ended()]),
+    ("CL log, Eop last", 2, [barrier(0, CL)], end(1), [Ended()]),
+    ("CL log after the coordinator's message, Eop of one of two", 2, [barrier(COORDINATOR, CL)], end(1), []),
+    ("CL obsolete Mrk after its arrival ended the log", 2, [barrier(0, CL), announced(1, CL)], barrier(1, CL), []),
+    ("CL obsolete coordinator's message", 1, [barrier(0, CL)], barrier(COORDINATOR, CL), []),
+    (
+        "CL log, new id",
+        2,
+        [barrier(0, CL)],
+        barrier(0, newer(CL)),
+        [Ended(), GiveUp(5, SUBSUMED), Began(newer(CL)), Persist(), Snapshot(newer(CL))],
+    ),
+    ("CL cancel", 2, [barrier(0, CL)], cancelled(), [Ended(), GiveUp(5, CANCELLED)]),
+    ("CL coordinator's abort", 2, [barrier(0, CL)], aborted(), [Ended()]),
+    ("CL Mrk after the coordinator's abort", 2, [aborted()], barrier(0, CL), [GiveUp(5, CANCELLED)]),
+    ("CL timer", 2, [barrier(0, CL)], timer(), []),
     # --- aligned with timeout ---
     ("AT wait, first Ann", 2, [], announced(0), [SetTimer(1_500)]),
     ("AT wait, second Ann", 2, [announced(0)], announced(1), []),
@@ -276,7 +332,8 @@ def test_each_event_in_each_state_gives_the_commands_of_the_table(
     assert event(keeper) == expected
 
 
-# With the task's own clock (AT-14), time counts from the task's first sign of the checkpoint, at 1_400.
+# With the task's own clock (AT-14), the aligned timeout counts from the time at which the first announcement or
+# barrier of the checkpoint reaches the task. In these tests, this happens at 1_400 µs.
 _OWN_CLOCK_US = 1_400
 OWN_CLOCK_ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
     ("first Ann", 2, [], announced(0), [SetTimer(1_900)]),
@@ -301,8 +358,21 @@ def test_the_tasks_own_clock_counts_from_its_first_sign_of_the_checkpoint(
     assert event(keeper) == expected
 
 
+def test_the_last_barrier_waits_until_the_input_in_front_of_the_cuts_is_processed_if_it_is_to_be_drained() -> None:
+    front = [True]
+    view = TaskView(front_input=lambda: FrontInput.DRAIN, has_front=lambda: front[0])
+    keeper = Gatekeeper(2, lambda which, opened: protocol_of(which, opened, view))
+    assert keeper.barrier(0, UL, EARLY) == [Began(UL), SetStallTimer(), Close(0)]
+    assert keeper.recheck(EARLY) == []
+    assert keeper.barrier(1, UL, EARLY) == [Close(1)]
+    assert keeper.recheck(EARLY) == []
+    front[0] = False
+    assert keeper.recheck(LATE) == [Persist(), Snapshot(UL), Reopen(0), Reopen(1), Ended()]
+    assert keeper.pending_id is None
+
+
 class _Room:
-    """In-flight bytes that a test sets."""
+    """A stub that reports in-flight bytes to the capped protocol. The test sets these numbers."""
 
     def __init__(self, waiting: int, overtakable: int) -> None:
         self.now = InFlight(waiting, overtakable)

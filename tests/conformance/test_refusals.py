@@ -1,7 +1,7 @@
-"""Every rejected plan or option raises one typed error, with rule, vertex (if one is concerned) and fix.
+"""Every rejected plan or option raises one typed error that names the rule, the vertex if there is one, and a fix.
 
-There is a table of the rules that reject a job or a setting, a search through the code for rejections that name
-less, and drawn documents, which must raise no other error.
+The tests try each rule that rejects a job or a setting, and search the code for rejections that omit one of
+these parts. They also load randomly generated documents, which must not raise any other error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _RULES = set(re.findall(r"\b[A-Z]{1,4}-\d+\b", (Path(backend.runtime.__file__).p
 
 
 def _document(**more: Any) -> dict[str, Any]:
-    """A source, a map and a keyed stage; ``more`` adds to the table of that name, ``edges`` to both edges."""
+    """Return a job document with a source, a map and a keyed vertex, changed by ``more``.
+
+    A dictionary under the id of a vertex, or under ``first`` or ``second`` for an edge, changes that table. Lists
+    under ``vertices`` and ``edges`` add tables. Any other key is added to the document.
+    """
     return {
         "name": "small",
         "config": more.pop("config", {}),
@@ -47,6 +51,8 @@ def _document(**more: Any) -> dict[str, Any]:
 
 
 _UNALIGNED = {f"{_CP}unaligned.enabled": True}
+_LAST = {"runtime.unaligned.starts-with": "last-barrier"}
+_MARKERS = {"runtime.chandy-lamport.enabled": True}
 _MANY = [{"id": f"map-{n}", "kind": "map", "parallelism": 1000} for n in range(5)]
 _TO_MANY = [{"from": "source", "to": f"map-{n}", "partitioner": "shuffle"} for n in range(5)]
 
@@ -75,6 +81,13 @@ _TO_MANY = [{"from": "source", "to": f"map-{n}", "partitioner": "shuffle"} for n
          "G-6", "keyed"),
         ({"config": _UNALIGNED | {f"{_CP}max-concurrent-checkpoints": 2}}, "G-6", None),
         ({"config": _UNALIGNED | {f"{_CP}mode": "AT_LEAST_ONCE"}}, "ALO-5", None),
+        ({"config": _UNALIGNED | _LAST | {f"{_CP}aligned-checkpoint-timeout": "1 s"}}, "UL-1", None),
+        ({"config": _UNALIGNED | _LAST | {"runtime.inflight-cap.bytes": "1 kb"}}, "UL-1", None),
+        ({"config": _UNALIGNED | _LAST | {"runtime.concurrent-unaligned": True}}, "UL-1", None),
+        ({"config": _UNALIGNED | _MARKERS}, "CL-1", None),
+        ({"config": _MARKERS | {f"{_CP}mode": "AT_LEAST_ONCE"}}, "CL-1", None),
+        ({"config": _MARKERS | {f"{_CP}max-concurrent-checkpoints": 2}}, "CL-1", None),
+        ({"config": _MARKERS | {"runtime.phase-order": "A-S-F"}}, "PH-1", None),
         ({"config": {f"{_CP}min-pause": "1 s", f"{_CP}max-concurrent-checkpoints": 2}}, "G-6", None),
         ({"config": _UNALIGNED | {"runtime.concurrent-unaligned": True, "runtime.inflight-cap.bytes": "1 kb"}},
          "CC-4", None),

@@ -1,7 +1,8 @@
-"""Goal: durations, waits and persisted bytes of checkpoints match those of a running Flink, 1.20 and 2.3.
+"""Goal: durations, start delays and persisted bytes of simulated checkpoints match those of a real Flink, 1.20 and 2.3.
 
-The medians of real runs are stored (``flink_running/recorded.json``). The twin of each scenario is built only from
-the run's settings. ``make fidelity`` prints the whole comparison; docs/fidelity.md explains it.
+The medians of real runs are stored in ``flink_running/recorded.json``. The runtime simulates each recorded
+scenario from the settings of the real run alone. ``make fidelity`` prints the whole comparison;
+docs/fidelity.md explains it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,27 @@ from tests.simulators.fidelity_formulas import from_parameters, from_queues
 _SCENARIOS = {scenario.name: (scenario, runs) for scenario, runs in recorded()}
 _QUICK = ("hot-key", "hot-key-unaligned", "straggler-middle-unaligned")
 _RATIO, _RATIO_SLOW = 1.25, 1.4
-"""Largest ratio of durations and of persisted bytes, in either direction, for shorter runs than the recorded ones."""
+"""Largest factors by which simulated durations and persisted bytes may differ from the recorded values.
+
+The first factor is for the quick test, and the second for the slow test, which runs all scenarios. The tests simulate
+shorter runs than the recorded ones, so the values differ a little.
+"""
 _ONLY_1_20 = ("few-buffers",)
-"""Flink 2 no longer has these settings: it runs with 2 and 8 buffers."""
+"""Scenarios that were recorded only with Flink 1.20.
+
+Flink 2 no longer has their buffer settings: it runs with 2 and 8 buffers.
+"""
 _THROUGHPUT, _THROUGHPUT_SLOW = 1.06, 1.15
-"""Largest ratio of throughputs. With a straggler, throughput varies with each alignment, also in Flink."""
+"""Largest factors by which simulated throughput may differ from the recorded throughput.
+
+The first factor is for the quick test, and the second for the slow test. With a straggler, throughput changes with
+each alignment, also in Flink.
+"""
 _MACHINE_MS = 100
-"""Time that messages, threads and files of a small machine add to a checkpoint; the runtime's costs omit it."""
+"""Differences between times are ignored if they are smaller than this number of milliseconds.
+
+On a small machine, messages, threads and files add this time to a checkpoint. The runtime does not model it.
+"""
 
 
 def _of_flink(runs: list[Run]) -> Medians:
@@ -28,7 +43,7 @@ def _of_flink(runs: list[Run]) -> Medians:
 
 
 def _seconds(runs: list[Run], least: float) -> float:
-    """Duration of the simulated run: a few checkpoints after the warm-up."""
+    """Return the length of the simulated run in seconds. It covers the warm-up and a few checkpoints."""
     return max(least, 5 * (_of_flink(runs).end_to_end_ms or 0) / 1000)
 
 
@@ -68,7 +83,8 @@ def test_in_every_scenario_the_runtime_is_close_to_flink_and_closer_than_the_for
             of_all = [abs((of.end_to_end_ms or 0) / theirs.end_to_end_ms - 1) for of in (ours, *formulas)]
             errors.append((scenario.name, of_all))
     assert differences == []
-    # These are aligned checkpoints under backpressure.
+    # ``errors`` lists only aligned checkpoints under backpressure. The simulation must be the closest estimate for
+    # all but two scenarios.
     assert sum(of_all[0] == min(of_all) for _, of_all in errors) >= len(errors) - 2, errors
 
 

@@ -1,4 +1,7 @@
-"""Tests of the contract of ``collectors.base``. To use them, derive a class with a ``kind`` and a ``source``."""
+"""Tests that every collector must pass, by the contract of ``collectors.base``.
+
+To test a collector, derive a class from ``CollectorContract`` and set its ``kind`` and ``source``.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from typing import ClassVar
 
 import pytest
 
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.clock import from_epoch_ms
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import EngineRunId
-from backend.domain.observation import JobObservation, JobState, Observation
+from backend.domain.observation import JobObservation, JobState, KnownRun, Observation
 from collectors.base import Collector, CollectorKind, KnownRuns
 from tests.support.collector_targets import Fault, Row, Served, Source, serving
 
@@ -22,7 +26,7 @@ Handed = tuple[EngineRunId, int, datetime, bool | None]
 
 
 def check_observation(observation: Observation, kind: CollectorKind) -> None:
-    """Check that identities are complete and unique, instants have a time zone, and values fit the engine."""
+    """Check that identities are complete and unique, instants have a time zone, and the engine supports all values."""
     engine = observation.engine
     assert engine.kind in {e.kind for e in kind.engines}
     assert engine.name
@@ -62,7 +66,11 @@ def _check_capabilities(job: JobObservation, engine: EngineCapabilities) -> None
 
 
 def terminal(observation: Observation) -> list[Handed]:
-    """Return the ended checkpoints of an observation. A collector hands on a checkpoint again once it is discarded."""
+    """Return the terminal checkpoints (completed or failed) of an observation.
+
+    The last field of each entry states whether the checkpoint is discarded, because a collector reports a checkpoint
+    a second time when it has been discarded.
+    """
     return [
         (job.engine_run_id, c.header.checkpoint_id, c.header.triggered_at, c.header.is_discarded)
         for job in observation.jobs
@@ -72,7 +80,7 @@ def terminal(observation: Observation) -> list[Handed]:
 
 
 class CollectorContract:
-    """Tests of a collector that polls."""
+    """Tests of a collector that polls its target."""
 
     kind: ClassVar[CollectorKind]
     source: ClassVar[Callable[[], Source]]
@@ -84,10 +92,10 @@ class CollectorContract:
 
     def open(self, served: Served, known: KnownRuns | None = None) -> AbstractAsyncContextManager[Collector]:
         assert self.kind.open is not None
-        return self.kind.open(Row(self.kind.kind, served.url), known or {})
+        return self.kind.open(Row(self.kind.kind, served.url), known or {}, rules=EVERYWHERE)
 
     async def fresh(self, served: Served) -> list[Handed]:
-        """Return the ended checkpoints that a new collector hands on."""
+        """Return the terminal checkpoints that a new collector reports in its first poll."""
         async with self.open(served) as collector:
             return terminal(await collector.collect(served.source.now))
 
@@ -149,7 +157,7 @@ class CollectorContract:
 
     async def test_a_known_run_that_is_gone_is_reported_as_ended_once(self, served: Served) -> None:
         gone = (EngineRunId("0" * 32), from_epoch_ms(1_700_000_000_000))
-        async with self.open(served, {gone: "of before"}) as collector:
+        async with self.open(served, {gone: KnownRun("of before")}) as collector:
             first = await collector.collect(served.source.now)
             second = await collector.collect(served.source.now + timedelta(seconds=1))
         ended = [j for j in first.jobs if (j.engine_run_id, j.started_at) == gone]
@@ -158,7 +166,7 @@ class CollectorContract:
 
     async def test_the_probe_finds_the_same_engine_and_jobs_as_the_collector(self, served: Served) -> None:
         assert self.kind.probe is not None
-        probed = await self.kind.probe(served.url, 5.0)
+        probed = await self.kind.probe(served.url, 5.0, rules=EVERYWHERE)
         async with self.open(served) as collector:
             observation = await collector.collect(served.source.now)
         assert (probed.engine, probed.version) == (observation.engine, observation.engine_version)
@@ -166,9 +174,25 @@ class CollectorContract:
         assert set(probed.running_jobs) == running
 
     @pytest.mark.parametrize("fault", list(Fault))
-    async def test_the_probe_fails_with_the_same_error_as_a_poll(self, served: Served, fault: Fault) -> None:
+    async def test_the_probe_fails_with_the_same_error_as_a_poll(
+        self, served: Served, fault: Fault, timeout_s: float
+    ) -> None:
         assert self.kind.probe is not None
         served.fault = fault
         expected = TargetUnavailableError if fault in (Fault.AWAY, Fault.SLOW) else TargetProtocolError
         with pytest.raises(expected):
-            await self.kind.probe(served.url, 0.5)
+            await self.kind.probe(served.url, timeout_s, rules=EVERYWHERE)
+
+    async def test_no_address_that_the_rules_refuse_is_connected_to(self, served: Served) -> None:
+        assert self.kind.open is not None
+        assert self.kind.probe is not None
+        # The name is on the allow-list, but it resolves to a loopback address, which is not on the allow-list.
+        url = served.url.replace("127.0.0.1", "localhost")
+        rules = AddressRules(is_everything_allowed=False, allowed=("localhost", "0.0.0.0/0"))
+        allowed = AddressRules(is_everything_allowed=False, allowed=("localhost", "127.0.0.1"))
+        with pytest.raises(TargetUnavailableError, match="not allowed here"):
+            await self.kind.probe(url, 5.0, rules=rules)
+        async with self.kind.open(Row(self.kind.kind, url), {}, rules=rules) as collector:
+            with pytest.raises(TargetUnavailableError, match="not allowed here"):
+                await collector.collect(served.source.now)
+        assert await self.kind.probe(url, 5.0, rules=allowed)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for contract tests with a store: one server for the session, one database for each test."""
+"""Fixtures for contract tests: a real PostgreSQL with one database for each test, and ``diagnose`` without pauses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.store.postgres.embedded import EmbeddedPostgres
+from collectors import diagnose, pacing
 from tests.support.databases import Databases
 
 
@@ -28,3 +29,9 @@ def databases() -> Iterator[Databases]:
 def database(databases: Databases) -> Iterator[str]:
     with databases.migrated() as url:
         yield url
+
+
+@pytest.fixture
+def diagnose_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+    monkeypatch.setattr(pacing, "PER_SECOND_MAX", 1_000_000)

@@ -1,4 +1,4 @@
-"""The advice of ``diagnose`` on recordings of a real Flink 1.20.5, and the reasons for giving none."""
+"""The advice of ``diagnose`` on recordings of a real Flink 1.20.5, and its reasons if it gives no advice."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import pytest
 from collectors import diagnose
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, recording, served
 
-# Persisted bytes of the smallest and the largest checkpoint of the same job with unaligned checkpoints (C2).
+# Persisted bytes of the smallest and the largest checkpoint of recording C2, which is the job of B2 with unaligned
+# checkpoints.
 PERSISTED_BYTES = (3_266_650, 3_578_441)
 UNALIGNED_MS = 36
 LAST = "slow-stage-2 -> sink: Writer"
 
 
-@pytest.fixture(autouse=True)
-def _readings_without_pauses(monkeypatch):
-    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+pytestmark = pytest.mark.usefixtures("diagnose_without_pauses")
 
 
 def advice_on(capsys, name, at_s=58.0):
@@ -40,7 +39,7 @@ def of(recommendation, metric):
 
 @pytest.mark.parametrize(
     ("name", "natural_ms"),
-    # All of E expires at 3 s.
+    # Every checkpoint of recording E expires at its timeout of 3 s.
     [("B2", 4_000), ("E", 3_000)],
 )
 def test_unaligned_checkpoints_are_advised_for_the_recordings_with_queues_at_any_moment(capsys, name, natural_ms):
@@ -63,7 +62,7 @@ def test_unaligned_checkpoints_are_advised_for_the_recordings_with_queues_at_any
 
 
 def test_the_prediction_for_unaligned_holds_for_the_recording_of_the_unaligned_job(capsys):
-    """C2 is B2 with unaligned checkpoints: its 16 took 25 to 82 ms."""
+    """Recording C2 is the job of B2 with unaligned checkpoints. Its 16 checkpoints took 25 to 82 ms."""
     (found,) = advice_on(capsys, "B2")["recommendations"]
     (at_once,) = [c for c in found["candidates"] if c["mode"] == "unaligned"]
 
@@ -155,7 +154,7 @@ def test_the_short_text_shows_each_proposed_setting_and_each_effect_with_its_int
 
 
 def test_the_short_text_leaves_out_an_effect_that_is_none(capsys):
-    """No checkpoint of B2 expires, and none is predicted to expire."""
+    """No checkpoint of B2 expires, and none is predicted to expire, so the text must not mention expiry."""
     with served(RecordedFlink(RECORDINGS / "B2", 58.0)) as url:
         diagnose.run(url, job=None, output_format="text")
 

@@ -1,4 +1,4 @@
-"""Runs the collector contract with recorded Flink, the live runtime and a toy, and checks Spark's pushes."""
+"""Runs the collector contract on a recorded Flink, the live runtime and a toy engine, and checks what Spark pushes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from collectors.flink.kind import FLINK
 from collectors.spark.kind import SPARK
 from tests.contract.collector_contract import CollectorContract, check_observation
 from tests.support import toy_collector
-from tests.support.collector_targets import FlinkSource, Row, RuntimeSource, ToySource
+from tests.support.collector_targets import Fault, FlinkSource, Row, RuntimeSource, ToySource
 from tests.support.recorded_spark import NAMES, push, recorded
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def timeout_s(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Let the collectors wait half a second for an answer, and return this limit."""
-    monkeypatch.setattr(flink_kind, "_REQUEST_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(toy_collector, "TIMEOUT_S", 0.5)
-    return 0.5
+def timeout_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Limit the time that a collector waits for a response, and return this limit in seconds.
+
+    It is half a second for a target that does not respond. For all other faults it is long, because a busy machine may
+    respond late.
+    """
+    limit_s = 0.5 if request.node.callspec.params["fault"] is Fault.SLOW else PATIENCE_S
+    monkeypatch.setattr(flink_kind, "_REQUEST_TIMEOUT_S", limit_s)
+    monkeypatch.setattr(toy_collector, "TIMEOUT_S", limit_s)
+    return limit_s
 
 
 class TestFlink(CollectorContract):

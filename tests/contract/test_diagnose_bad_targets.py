@@ -1,4 +1,4 @@
-"""``diagnose`` of absent, broken and hostile targets: one typed error or an answer, never a traceback."""
+"""``diagnose`` on unreachable, broken or hostile targets gives a result or one typed error, but never a traceback."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from collectors.diagnosis_print import escaped
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app, served, web_app
 from tests.support.waiting import PATIENCE_S
 
-
-@pytest.fixture(autouse=True)
-def _readings_without_pauses(monkeypatch):
-    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+pytestmark = pytest.mark.usefixtures("diagnose_without_pauses")
 
 
 @contextmanager
 def serving(app):
-    """Serve the application on its own port, in a thread."""
+    """Serve the application in a thread on a free port, and yield its URL."""
     ready, box = threading.Event(), {}
 
     async def main() -> None:
@@ -56,7 +53,7 @@ def answering(body, content_type="application/json", status=200):
 
 
 class Renamed(RecordedFlink):
-    """A recording whose job and vertices have other names."""
+    """A recorded Flink that reports other names for its job and its vertices."""
 
     def __init__(self, at_s: float, *, job: str, vertex: str) -> None:
         super().__init__(RECORDINGS / "B2", at_s)

@@ -1,4 +1,4 @@
-"""``diagnose`` end to end over HTTP on recordings of a real Flink 1.20.5: its verdicts in every format."""
+"""``diagnose`` over HTTP on recordings of a real Flink 1.20.5: its verdicts in every output format."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _readings_without_pauses(monkeypatch):
-    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+pytestmark = pytest.mark.usefixtures("diagnose_without_pauses")
 
 
 def diagnosed(capsys, name, *, at_s, output_format="json", job=None, is_verbose=False):
@@ -36,7 +34,7 @@ def diagnosed(capsys, name, *, at_s, output_format="json", job=None, is_verbose=
 
 
 def moments(name):
-    """Instants of the run, from the third checkpoint to the last instant at which the job ran."""
+    """Return the instants to diagnose, from the third checkpoint to the last instant of the job, in seconds."""
     last = recording(RECORDINGS / name).last_running_s
     return [28.0, 35.0, 47.0, 58.0, last]
 
@@ -99,7 +97,7 @@ def test_after_the_end_of_an_unaligned_job_its_persisted_queues_show_back_pressu
 
 
 def test_in_the_first_seconds_values_that_only_look_measured_are_ignored(capsys):
-    """Before its first update, a task shows as always busy."""
+    """Before Flink first updates its metrics, a task appears to be always busy. The verdict must not use that value."""
     answer, _ = diagnosed(capsys, "B2", at_s=recording(RECORDINGS / "B2").begins_s + 6)
     (job,) = json.loads(answer.out)["jobs"]
 
@@ -162,7 +160,7 @@ def test_the_markdown_has_a_heading_and_complete_tables(capsys, name):
 
 
 def test_only_the_job_asked_for_costs_requests(capsys):
-    """The recorded cluster lists one running job and a dozen ended ones."""
+    """The recorded cluster lists one running job and a dozen ended jobs. Only the running one is requested."""
     answer, flink = diagnosed(capsys, "E", at_s=58.0, job="E")
 
     assert [job["job"] for job in json.loads(answer.out)["jobs"]] == ["E"]
@@ -174,12 +172,13 @@ def test_diagnose_makes_few_requests(capsys):
     for name in NAMES:
         _, flink = diagnosed(capsys, name, at_s=58.0)
         vertices = 4 if name == "H" else 3
-        # Ten checkpoints with one request for each vertex; the other requests are for the job and the readings.
+        # Each of the ten newest checkpoints costs one request for each vertex. The other 50 requests are for the job
+        # and its metrics.
         assert len(flink.asked) <= 10 * vertices + 50, name
 
 
 class RenamedVertices(RecordedFlink):
-    """A recording with shorter names."""
+    """A recorded Flink that reports shorter names for its job and its vertices."""
 
     NAMES = (("Source: main-source", "source"), ("stage-1", "parse"), (LAST, "window"))
 
@@ -197,7 +196,7 @@ class RenamedVertices(RecordedFlink):
 def test_the_output_shown_in_the_documents_is_the_output_of_a_recording(capsys, document):
     with served(RenamedVertices(RECORDINGS / "B2", 58.0)) as url:
         diagnose.run(url, job="orders", output_format="text")
-    # The first line has the address and the duration, which differ.
+    # Drop the first line, because the address and the duration in it differ from those in the documents.
     _, _, printed = capsys.readouterr().out.partition("\n\n")
 
     shown = re.findall(r"^```text\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)

@@ -1,7 +1,8 @@
-"""Goal: a failing target shows reason and age, stops nothing else, and loses or duplicates nothing in the store.
+"""Goal: a failing target shows its reason and age and stops no other target; the store loses and duplicates nothing.
 
-Method: recordings of a real Flink are served over HTTP, with faults switched on and off between and during polls. The
-collector's own loop and role write to a real PostgreSQL. The result must equal a reading without any fault.
+Method: recordings of a real Flink are served over HTTP. Faults are switched on and off between and during
+polls. The collector's own loop and role write to a real PostgreSQL. The stored rows must equal those of a run
+without faults.
 """
 
 from __future__ import annotations
@@ -115,7 +116,10 @@ FAULTS: dict[str, tuple[Handler, str, str]] = {
 
 
 class Served:
-    """A recording over HTTP. While ``fault`` is set, it answers every path for which ``spares`` is false."""
+    """A recorded Flink served over HTTP.
+
+    While ``fault`` is set, this fault answers every path, except those for which ``spares`` is true.
+    """
 
     def __init__(self, name: str = "B2", at_s: float = 40.0, now: datetime | None = None) -> None:
         self.flink = RecordedFlink(RECORDINGS / name, at_s=at_s, now=now)
@@ -157,9 +161,10 @@ async def rows(engine: AsyncEngine, query: str) -> list[tuple[Any, ...]]:
 
 
 async def history(engine: AsyncEngine) -> dict[str, list[tuple[Any, ...]]]:
-    """Return the rows that must be equal however often the target failed.
+    """Return the rows that must be the same, no matter how often the target failed.
 
-    Run and job ids depend on the address, and transaction ids on the server, so both are left out.
+    Run and job ids depend on the address of the target, and transaction ids on the server. The time of observation
+    depends on the polls. All of these are left out.
     """
     ids = "- 'run_id' - 'job_id' - 'observed_at' - 'changed_xid'"
     return {
@@ -172,7 +177,7 @@ async def history(engine: AsyncEngine) -> dict[str, list[tuple[Any, ...]]]:
 
 
 class _ByFault:
-    """A transport that waits 0.3 s for a server that never answers, and patiently for every other one."""
+    """A transport with a timeout of 0.3 s while the fault makes the server hang, and with a long timeout otherwise."""
 
     def __init__(self, served: Served, patient: FlinkTransport, impatient: FlinkTransport) -> None:
         self._served, self._patient, self._impatient = served, patient, impatient
@@ -184,7 +189,10 @@ class _ByFault:
 
 
 async def polled(engine: AsyncEngine, served: Served, *, faulty: range, fault: Handler | None) -> TargetRecord:
-    """Poll twelve times, ``faulty`` ones under the fault, and return the target after the last faulty poll."""
+    """Poll twelve times, with ``fault`` during the polls numbered in ``faulty``.
+
+    Return the target's record after the last faulty poll, or after the last poll if no poll was faulty.
+    """
     flink = served.flink
     clock = RecordedClock(flink)
     record = None
@@ -218,7 +226,7 @@ async def polled(engine: AsyncEngine, served: Served, *, faulty: range, fault: H
 
 @pytest.fixture(scope="module")
 def undisturbed(databases: Databases) -> dict[str, list[tuple[Any, ...]]]:
-    """The stored rows if nothing fails."""
+    """Return the stored rows of a run without faults."""
 
     async def read() -> dict[str, list[tuple[Any, ...]]]:
         async with store_of(url) as engine:
@@ -261,11 +269,14 @@ async def test_a_fault_during_polls_loses_and_duplicates_nothing(
         assert await history(engine) == undisturbed
 
 
-# --- a job that is started again under the same id -------------------------------------------------------------------
+# --- a job that is restarted under the same id ------------------------------------------------------------------------
 
 
 class Relived:
-    """``FlinkTransport``: after ``left`` requests a second recording answers, under the same job id and name."""
+    """A ``FlinkTransport`` that plays one recording for the first ``left`` requests, and then another recording.
+
+    Both recordings appear under the same job id and name, like a job that was submitted again under its old id.
+    """
 
     def __init__(self, first: RecordedFlink, second: RecordedFlink) -> None:
         self._lives = (first, second)
@@ -303,7 +314,10 @@ async def test_a_job_started_again_under_its_id_at_any_request_of_a_poll_gets_a_
 
 
 async def relived(engine: AsyncEngine, left: int, *, is_list_cached: bool, is_first_poll: bool) -> bool:
-    """Let the second recording begin ``left`` requests into a poll, and return whether the poll made that many."""
+    """Switch to the second recording after ``left`` requests of a poll, and check what the next polls store.
+
+    Return whether the poll sent more than ``left`` requests, so that the switch happened during the poll.
+    """
     first, second = RecordedFlink(RECORDINGS / "B2", at_s=40.0), RecordedFlink(RECORDINGS / "E", at_s=60.0)
     both, now = Relived(first, second), second.now
     new = NewTarget(url=f"http://f-{left}-{is_list_cached}-{is_first_poll}", name="f", origin=TargetOrigin.API)
@@ -315,7 +329,7 @@ async def relived(engine: AsyncEngine, left: int, *, is_list_cached: bool, is_fi
     both.left, both.delays_overview = left, is_list_cached
     await take(collector, writer, now)
     is_reached = both.left < 0
-    # Flink caches the list of jobs for some seconds, so it is fresh one poll later.
+    # Flink caches the list of jobs for some seconds, so only the next poll gets the list of the second recording.
     both.left, both.delays_overview = -1, False
     for _ in range(3):
         await take(collector, writer, now)
@@ -357,13 +371,13 @@ async def take(collector: FlinkCollector, writer: IngestWriter, now: datetime) -
     await writer.write(observation)
 
 
-# --- the role with all faults at the same time ------------------------------------------------------------------------
+# --- the collector's role with all faults at the same time ------------------------------------------------------------
 
 
 async def test_broken_targets_do_not_stop_a_good_one_and_no_credential_is_logged(
     database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # At the present time, because the store accepts only checkpoints within its retention.
+    # The recording ends now, because the store accepts only checkpoints within its retention.
     good = Served(at_s=recording(RECORDINGS / "B2").end_s, now=WallClock().now())
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -394,7 +408,8 @@ async def test_broken_targets_do_not_stop_a_good_one_and_no_credential_is_logged
             while True:
                 records = {name: await repository.get(target_id) for name, target_id in ids.items()}
                 (count,) = (await rows(engine, "SELECT COALESCE(max(poll_count), 0) FROM target_health"))[0]
-                # A target that hangs fails only after the request's timeout of 10 s.
+                # These targets hang. They fail only after the request timeout of 10 s, so the test does not wait for
+                # them.
                 slow = {"silent", "trickle"}
                 if count >= 20 and all(r.state != "pending" for n, r in records.items() if n not in slow):
                     break

@@ -1,8 +1,8 @@
 """Goal: whatever JSON a target sends, a poll gives an observation with bounded values or raises a clear error.
 
-Method: in some of the recorded answers, one node is deleted or replaced by a value of another type, size or sign.
-A poll must then give an observation, which the store can write, or raise ``UpstreamError``.
-To replay one run: pytest tests/contract/test_flink_hostile_json.py -k "seed-17"
+Method: in some of the recorded responses, one node is deleted or replaced by a value of another type, size or
+sign. A poll must then give an observation that the store can write, or raise ``UpstreamError``. To replay one
+run: pytest tests/contract/test_flink_hostile_json.py -k "seed-17"
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ODD: list[Any] = [
 
 
 def nodes(value: Any) -> list[tuple[Any, Any]]:
-    """Return every (container, key) below ``value``."""
+    """Return every (container, key) pair in ``value``, at any depth."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
@@ -75,7 +75,7 @@ def nodes(value: Any) -> list[tuple[Any, Any]]:
 
 
 class Hostile:
-    """A recording with some changed answers."""
+    """A recorded Flink that changes one node in some of its responses, chosen at random."""
 
     def __init__(self, flink: RecordedFlink, rnd: random.Random, rate: float) -> None:
         self._flink = flink
@@ -122,7 +122,7 @@ async def test_a_changed_answer_gives_a_reading_or_a_clear_error(seed: int) -> N
         assert path.isascii(), f"seed={seed}"
         assert ".." not in path, f"seed={seed}"
         assert len(path) < 4096, f"seed={seed}"
-    # Whatever a target answers, the count of requests is bounded.
+    # The number of requests is bounded, whatever the target answers.
     assert len(hostile.asked) < 12 * 450, f"seed={seed}"
 
 

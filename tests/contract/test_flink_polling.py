@@ -1,5 +1,6 @@
-"""The requests of a poll: gauges while a subtask is pending and one timeout longer, and a bounded count in total.
+"""The requests of a poll: their number is bounded, and some metrics are requested only of pending subtasks.
 
+The start delay of a subtask is requested while the subtask is pending, and for one checkpoint timeout longer.
 Recordings of a real Flink are replayed, frozen while time passes without any event, or multiplied to many jobs.
 """
 
@@ -13,7 +14,7 @@ import pytest
 
 from backend.contracts import flink as flink_names
 from backend.domain.ids import EngineRunId, TargetId
-from backend.domain.observation import JobState, Observation
+from backend.domain.observation import JobState, KnownRun, Observation
 from collectors.flink.collector import CollectorOptions, FlinkCollector
 from collectors.flink.job import JobReader
 from collectors.flink.parse import JobEntry
@@ -28,7 +29,7 @@ TARGET = TargetId("t")
 
 
 class Frozen:
-    """``FlinkTransport``: a recording whose answers can stand still while its clock advances by ``passed_s``."""
+    """A ``FlinkTransport`` on a recording. Its clock can advance by ``passed_s`` while its responses stay the same."""
 
     def __init__(self, name: str) -> None:
         self.flink = RecordedFlink(RECORDINGS / name)
@@ -66,7 +67,10 @@ async def read_until(frozen: Frozen, collector: FlinkCollector, at_s: float) -> 
 
 
 def all_quiet(recording: Recording) -> tuple[float, dict[str, Any]]:
-    """Return an instant (s) with no checkpoint in progress, and the newest entry of the history at that instant."""
+    """Return an instant without a checkpoint in progress, and the newest entry of the history then.
+
+    The instant is in seconds.
+    """
     path = f"/jobs/{recording.job_id}/checkpoints"
     for at_s, (_, body) in zip(recording.times[path], recording.answers[path], strict=True):
         newest = max(body["history"], key=lambda entry: entry["id"], default=None)
@@ -81,7 +85,8 @@ async def test_gauges_are_requested_for_one_timeout_after_an_expiry_and_no_longe
         frozen,
         target_id=TARGET,
         monotonic_s=frozen.monotonic_s,
-        # A whole reading of a vertex has the gauges too. This interval leaves only the requests for gauges alone.
+        # A full reading of a vertex would request the start delay too. This interval prevents full readings, so every
+        # request for a start delay is for pending subtasks.
         options=CollectorOptions(pressure_interval_s=10_000.0),
     )
     recording = frozen.flink.recording
@@ -89,7 +94,8 @@ async def test_gauges_are_requested_for_one_timeout_after_an_expiry_and_no_longe
     failed_at = instant(newest["failure_timestamp"])
     assert failed_at is not None
     await read_until(frozen, collector, at_s)
-    # A barrier that comes at the last moment shows in the next fetch of the metrics.
+    # After an expiry, a barrier may still arrive within one timeout of 3 s. Its delay appears in Flink's next fetch
+    # of the metrics.
     first_s = 3.0 + 1.0 + recording.run["poll_seconds"]
     last_s = first_s + 2.0
     asked_at_s = []
@@ -142,7 +148,7 @@ async def test_gauges_are_requested_only_for_pending_subtasks() -> None:
             assert {(vertex, n) for n in subtasks} <= awaited | pending_ever, path
         flink.at_s += 1.0
     assert asked >= open_polls > 20
-    # One request for a vertex has all its subtasks.
+    # One request for a vertex covers all its subtasks.
     assert asked <= open_polls * (len(vertices) + 2)
 
 
@@ -157,7 +163,7 @@ async def test_gauges_alone_are_not_requested_for_a_healthy_job() -> None:
 
 
 class Crowd:
-    """``FlinkTransport``: the job of a recording ``count`` times, each under its own id."""
+    """A ``FlinkTransport`` that presents the job of a recording as ``count`` jobs, each with its own id."""
 
     def __init__(self, flink: RecordedFlink, count: int) -> None:
         self._flink = flink
@@ -214,7 +220,7 @@ async def test_a_known_run_that_has_vanished_is_handed_on_as_ended_once() -> Non
     vanished = (EngineRunId("e" * 32), flink.now - timedelta(hours=3))
     job_id = EngineRunId(flink.recording.job_id)
     started_at = (await last_of(FlinkCollector(flink, target_id=TARGET), flink)).jobs[0].started_at
-    known = {vanished: "gone", (job_id, started_at): "A"}
+    known = {vanished: KnownRun("gone"), (job_id, started_at): KnownRun("A")}
     collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s, known=known)
     jobs = {j.engine_run_id: j for j in (await last_of(collector, flink)).jobs}
     assert set(jobs) == {vanished[0], job_id}
@@ -227,7 +233,9 @@ async def test_a_known_run_that_has_vanished_is_handed_on_as_ended_once() -> Non
 async def test_forget_reads_checkpoints_again_and_keeps_the_known_runs() -> None:
     flink = RecordedFlink(RECORDINGS / "A", at_s=40.0)
     vanished = (EngineRunId("e" * 32), flink.now - timedelta(hours=3))
-    collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s, known={vanished: "gone"})
+    collector = FlinkCollector(
+        flink, target_id=TARGET, monotonic_s=flink.monotonic_s, known={vanished: KnownRun("gone")}
+    )
     collector.forget()
     first = await last_of(collector, flink)
     assert JobState.ENDED in {j.state for j in first.jobs}
@@ -237,7 +245,7 @@ async def test_forget_reads_checkpoints_again_and_keeps_the_known_runs() -> None
 
 
 class LaggingRuntime(Crowd):
-    """Two jobs of a live runtime. The clock of the second is eight seconds behind the clock of the first."""
+    """Two jobs of a live runtime. The clock of the second job is eight seconds behind the clock of the first."""
 
     lag_ms = 0
 
@@ -266,7 +274,7 @@ async def test_a_job_of_the_runtime_has_its_own_clock_offset(monkeypatch: pytest
     flink = RecordedFlink(RECORDINGS / "E", at_s=60.0)
     runtime = LaggingRuntime(flink, 2)
     observation = await FlinkCollector(runtime, target_id=TARGET, monotonic_s=flink.monotonic_s).collect(flink.now)
-    # The clock of a target is that of its most advanced job. Each run has its own clock.
+    # The clock of a target is the clock of its most advanced job. Each job also has its own clock.
     assert observation.clock_offset_ms == pytest.approx(0, abs=1)
     assert [j.clock_offset_ms for j in observation.jobs] == [pytest.approx(0, abs=10), pytest.approx(-8000, abs=10)]
     assert offsets_s == {runtime.ids[0]: pytest.approx(0, abs=0.01), runtime.ids[1]: pytest.approx(-8, abs=0.01)}
@@ -284,3 +292,65 @@ async def test_the_clock_offset_of_a_runtime_that_falls_behind_is_updated_at_onc
         pytest.approx(-45_000, abs=10),
         pytest.approx(-53_000, abs=10),
     ]
+
+
+async def quiet_polls(frozen: Frozen, collector: FlinkCollector, count: int) -> list[list[str]]:
+    """Poll every two seconds while nothing happens. Return the requests of each poll."""
+    found = []
+    for _ in range(count):
+        frozen.passed_s += 2.0
+        frozen.asked.clear()
+        await collector.collect(frozen.now)
+        found.append(list(frozen.asked))
+    return found
+
+
+async def test_a_poll_of_an_idle_job_is_one_request_until_the_list_of_jobs_is_due() -> None:
+    frozen = Frozen("A")
+    options = CollectorOptions(pressure_interval_s=10_000.0, list_interval_s=5.0)
+    collector = FlinkCollector(frozen, target_id=TARGET, monotonic_s=frozen.monotonic_s, options=options)
+    at_s, _ = all_quiet(frozen.flink.recording)
+    await read_until(frozen, collector, at_s)
+    await collector.collect(frozen.now)
+
+    # The first polls read the names of metrics a second time, and the list.
+    await quiet_polls(frozen, collector, 4)
+    polls = await quiet_polls(frozen, collector, 9)
+
+    history = flink_names.checkpoints(frozen.flink.recording.job_id)
+    assert all(history in requests for requests in polls)
+    assert sum(flink_names.JOBS_OVERVIEW in requests for requests in polls) == 3
+    assert [requests for requests in polls if flink_names.JOBS_OVERVIEW not in requests] == [[history]] * 6
+
+
+async def test_a_job_that_fails_to_answer_is_read_again_with_a_new_list_in_the_same_poll() -> None:
+    frozen = Frozen("A")
+    collector = FlinkCollector(frozen, target_id=TARGET, monotonic_s=frozen.monotonic_s)
+    at_s, _ = all_quiet(frozen.flink.recording)
+    await read_until(frozen, collector, at_s)
+    await collector.collect(frozen.now)
+    while not any(flink_names.JOBS_OVERVIEW in requests for requests in await quiet_polls(frozen, collector, 1)):
+        pass
+    get, history = frozen.flink.get, flink_names.checkpoints(frozen.flink.recording.job_id)
+    ended_ms = round(frozen.now.timestamp() * 1000)
+
+    async def after_the_end(path: str) -> bytes:
+        body = await get(path)
+        if path == history and flink_names.JOBS_OVERVIEW not in frozen.asked:
+            return b"[]"
+        if path != flink_names.JOBS_OVERVIEW:
+            return body
+        rows = [
+            r | ({"state": "CANCELED", "end-time": ended_ms} if r["jid"] == frozen.flink.recording.job_id else {})
+            for r in orjson.loads(body)["jobs"]
+        ]
+        return orjson.dumps({"jobs": rows})
+
+    frozen.flink.get = after_the_end  # type: ignore[method-assign]
+    frozen.asked.clear()
+    frozen.passed_s += 1.0
+    (job,) = (await collector.collect(frozen.now)).jobs
+
+    assert frozen.asked.index(history) < frozen.asked.index(flink_names.JOBS_OVERVIEW)
+    assert job.state is JobState.ENDED
+    assert job.problems == ()

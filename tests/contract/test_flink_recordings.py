@@ -1,7 +1,8 @@
-"""The collector over six recordings of a real Flink 1.20.5, poll by poll in virtual time.
+"""The collector on six recordings of a real Flink 1.20.5, poll by poll in virtual time.
 
-The recorded JSON is walked here a second time, independently of ``collectors``: every checkpoint id, every value of
-every vertex and subtask must equal the recorded one, and a value that was not reported must be None.
+The tests read the recorded JSON a second time, independently of ``collectors``. The ids of all checkpoints and
+the values of all vertices and subtasks must equal the recorded ones. A value that was not reported must be
+None.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import pytest
 
 from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, CheckpointCounts
 from backend.domain.engines import FLINK
+from backend.domain.errors import TargetUnavailableError
 from backend.domain.ids import TargetId
 from backend.domain.observation import JobObservation, JobState, Observation
 from collectors.flink.collector import FlinkCollector
-from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, Recording
+from tests.support.recorded_flink import NAMES, RECORDINGS, Answer, RecordedFlink, Recording
 from tests.support.recorded_values import (
     expected_columns,
     expected_header,
@@ -29,7 +31,7 @@ TARGET = TargetId("t0000000000000000")
 
 
 class Replay:
-    """A recording, and its observations when it is read to its end with ``step_s`` seconds between polls."""
+    """The observations of a recording that is read to its end, with ``step_s`` seconds between polls."""
 
     def __init__(self, name: str, *, step_s: float) -> None:
         self.flink = RecordedFlink(RECORDINGS / name)
@@ -40,7 +42,8 @@ class Replay:
 
     async def run(self) -> Replay:
         self.flink.at_s = self.recording.begins_s
-        while self.flink.at_s <= self.recording.end_s + self.step_s:
+        # The end of an idle job is seen once the list of jobs is read again, at most ``list_interval_s`` later.
+        while self.flink.at_s <= self.recording.end_s + max(self.step_s, 6.0):
             self.observations.append(await self.collector.collect(self.flink.now))
             self.flink.at_s += self.step_s
         return self
@@ -60,7 +63,7 @@ class Replay:
 
     @property
     def detailed(self) -> dict[int, Checkpoint]:
-        """Each terminal checkpoint that has details, by its id."""
+        """The terminal checkpoints that have details, by checkpoint id."""
         return {cid: c for cid, handed_on in self.terminal.items() for c in handed_on if c.details}
 
 
@@ -96,7 +99,8 @@ async def test_every_subtask_value_equals_the_recorded_one_and_missing_stays_mis
 async def test_every_header_equals_the_recorded_one(replay: Replay) -> None:
     for checkpoint_id, entry in recorded_entries(replay.recording).items():
         header = replay.terminal[checkpoint_id][-1].header
-        # When a newer checkpoint completes, ``discarded`` becomes true and the collector emits the header again.
+        # Compare the last reported header. When a newer checkpoint completes, Flink discards this checkpoint, and the
+        # collector reports the header again.
         for field, expected in expected_header(entry).items():
             assert getattr(header, field) == expected, (checkpoint_id, field)
 
@@ -107,7 +111,7 @@ async def test_a_checkpoint_in_progress_has_no_duration_and_no_size_before_an_ac
     for checkpoint in running:
         header = checkpoint.header
         assert header.end_to_end_duration_ms is None
-        # A subtask's value stays the same after its acknowledgement.
+        # Once a subtask has acknowledged, its values no longer change.
         final = {d.vertex_id: d for d in replay.detailed[header.checkpoint_id].details}
         for detail in checkpoint.details:
             assert len(detail.pending) < detail.subtask_count
@@ -140,9 +144,11 @@ async def test_a_poll_costs_a_target_few_requests(
     first, later = counts[0], counts[1:]
     mean = sum(later) / len(later)
     record_property("requests_per_poll", f"first {first}, then mean {mean:.1f}, most {max(later)}")
-    # The list of jobs and the history; one detail and one reading of metrics for each vertex, rarely in one poll.
+    # Each poll requests the list of jobs and the history, and for each vertex the details once and the metrics once.
+    # With long pauses between polls, a poll may read two checkpoints.
     assert mean <= (2 + vertex_count * (1 + 1)) * (1 if replay.step_s <= 2 else 2)
-    # Once in a run, when its tasks first change: graph, exceptions, restarts, placements, settings, metric names.
+    # A poll needs more requests once in a run, when its tasks first change: for the graph, exceptions, restarts,
+    # placements, settings and metric names.
     assert max(counts) <= 6 + vertex_count * (5 + 2 * replay.step_s)
     assert max(len(path) for path in replay.flink.asked) < 4000
 
@@ -181,7 +187,8 @@ async def test_the_job_is_described_as_recorded(replay: Replay) -> None:
     assert config.interval_ms == 5000
     assert config.timeout_ms == (3000 if replay.recording.folder.name == "E" else 600_000)
     assert config.is_unaligned_enabled == (arguments["mode"] == "unaligned")
-    # Flink prints 0 in both cases: without unaligned checkpoints the setting does not apply, with them 0 means at once.
+    # Flink prints 0 with and without unaligned checkpoints. Without them, the setting does not apply. With them, 0
+    # means "unaligned from the start".
     assert config.aligned_timeout_ms == (0 if arguments["mode"] == "unaligned" else None)
     placements = {p.vertex_id: p for j in replay.jobs for p in j.placements}
     assert set(placements) == set(order)
@@ -211,7 +218,8 @@ async def test_pressure_agrees_with_the_backpressure_endpoint_at_that_time(name:
                     compared += 1
                     agreeing += abs(measured - row["ratio"]) < 1e-6
     assert compared >= 40
-    # The recorder asked the two endpoints some milliseconds apart, and Flink may have fetched metrics in between.
+    # A few values may differ, because the recorder queried the two endpoints some milliseconds apart, and Flink may
+    # have updated its metrics in between.
     assert agreeing >= 0.97 * compared
 
 
@@ -225,12 +233,12 @@ async def test_late_barriers_give_the_first_barrier_of_subtasks_that_never_ackno
         (p.checkpoint_id, b.vertex_id, b.subtask): b for j in replay.jobs for p in j.progress for b in p.late_barriers
     }
     assert len(pending) >= 40
-    # A subtask that acknowledged after all reports the same start delay.
+    # If a subtask acknowledged later, its start delay equals the start delay that was observed while it was pending.
     for cid, vertex_id, subtask in set(late) - pending:
         assert late[cid, vertex_id, subtask].start_delay_ms == details[cid, vertex_id].start_delay_ms[subtask]
-    # The recording does not have the gauge of every pending subtask, but of nearly all.
+    # The recording has the metrics of nearly all pending subtasks, but not of all.
     assert len(set(late) & pending) >= 0.9 * len(pending), sorted(pending - set(late))
-    # The independent check: the subtask's gauge must have shown this value after the trigger.
+    # An independent check: after the trigger, the subtask's metric in the recording must have had the observed value.
     for (cid, vertex_id, subtask), barrier in late.items():
         triggered_at = replay.terminal[cid][-1].header.triggered_at
         shown = gauge_readings(replay.recording, vertex_id, subtask)
@@ -238,6 +246,39 @@ async def test_late_barriers_give_the_first_barrier_of_subtasks_that_never_ackno
         assert at, (cid, vertex_id, subtask, barrier)
         first_shown_ms = (at[0] - triggered_at).total_seconds() * 1000
         assert barrier.start_delay_ms - 50 <= first_shown_ms <= barrier.start_delay_ms + 5000, (cid, barrier)
+
+
+class CutFlink(RecordedFlink):
+    """A recording in which the source comes last, and answers no request for metrics."""
+
+    source_id = ""
+
+    async def get(self, path: str) -> bytes:
+        if f"/vertices/{self.source_id}/metrics" in path:
+            raise TargetUnavailableError(url=self.url, reason="no answer")
+        return await super().get(path)
+
+    def answer(self, path: str) -> Answer:
+        status, body = super().answer(path)
+        if path == f"/jobs/{self.recording.job_id}" and status == 200:
+            self.source_id = body["vertices"][0]["id"]
+            # Without edges, vertices are read in the order in which they are listed.
+            nodes = [{"id": node["id"]} for node in body["plan"]["nodes"]]
+            return status, body | {"vertices": body["vertices"][::-1], "plan": {"nodes": nodes}}
+        return status, body
+
+
+@pytest.mark.anyio
+async def test_late_barriers_that_were_read_before_a_poll_was_cut_are_not_lost() -> None:
+    def late_of(replay: Replay) -> set[tuple[int, str, int]]:
+        late = [(p.checkpoint_id, b) for j in replay.jobs for p in j.progress for b in p.late_barriers]
+        return {(cid, b.vertex_id, b.subtask) for cid, b in late}
+
+    whole, cut = await Replay("E", step_s=1.0).run(), Replay("E", step_s=1.0)
+    cut.flink.__class__ = CutFlink
+    await cut.run()
+    assert any("no answer" in p for j in cut.jobs for p in j.problems)
+    assert late_of(cut) == late_of(whole) != set()
 
 
 def gauge_readings(recording: Recording, vertex_id: str, subtask: int) -> list[tuple[datetime, int]]:

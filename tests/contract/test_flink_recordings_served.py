@@ -1,6 +1,7 @@
-"""The API's answers for six collected and stored recordings of a real Flink equal Flink's own numbers.
+"""For six collected and stored recordings of a real Flink, the responses of the API equal Flink's own numbers.
 
-From the recorded JSON through collector, PostgreSQL, services and routes to our JSON, without a socket.
+The tests follow the recorded JSON through collector, PostgreSQL, services and routes to our JSON, without a
+socket.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ VERDICTS = {
     "G": ("failing", "failing-subtask", LAST, [0]),
     "H": ("healthy", "none", None, []),
 }
-# Field of a subtask in the API -> field in the domain.
+# The name of each field of a subtask in the API, and its name in the domain.
 MEASURED = {
     "start_delay_ms": "start_delay_ms",
     "alignment_duration_ms": "alignment_duration_ms",
@@ -52,7 +53,10 @@ async def get(client: httpx.AsyncClient, path: str, model: type[M]) -> M:
 
 
 def is_of_gauge(subtask: api.SubtaskPhasesOut) -> bool:
-    """Return whether the subtask did not acknowledge and its values come from its gauge, so they have a resolution."""
+    """Return whether the subtask's values come from a metric, because it did not acknowledge the checkpoint.
+
+    A metric is sampled, so such values have a resolution.
+    """
     return not subtask.is_acknowledged and subtask.first_barrier_resolution_ms is not None
 
 

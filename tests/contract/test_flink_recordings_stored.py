@@ -1,7 +1,8 @@
-"""Six recordings of a real Flink 1.20.5, read poll by poll into a real PostgreSQL: stored values equal recorded ones.
+"""Six recordings of a real Flink 1.20.5 are read into a real PostgreSQL, and stored values equal recorded values.
 
-``recorded_values`` reads the recorded JSON independently; it is compared with rows read back by plain SQL and by
-the store's own readers. Reading a recording again, from the middle or out of order, must change nothing.
+The recordings are read poll by poll. ``recorded_values`` reads the recorded JSON independently. Its result is
+compared with rows that plain SQL and the store's own readers return. A second reading of a recording, from the
+middle or in another order, must change nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +78,11 @@ async def test_every_value_of_every_subtask_is_stored_and_missing_stays_missing(
 
 
 async def test_plain_sql_over_the_arrays_gives_the_recorded_values(stored: Stored) -> None:
-    """Plain SQL: NULL means that all values are missing, one element holds for all subtasks, else each has its own."""
+    """The query reads each array without the product's code.
+
+    A NULL array means that all values are missing, and the value of an array with one element is that of every
+    subtask. Any other array has one element for each subtask.
+    """
     recorded = recorded_subtasks(stored.recording)
     query = (
         "SELECT d.checkpoint_id, d.vertex_id, s.n, {columns} FROM checkpoint_details d"
@@ -109,7 +114,7 @@ async def test_the_cost_of_polling_is_stored_with_the_target(stored: Stored) -> 
     assert (record.engine, record.engine_version) == ("flink", "1.20.5")
     assert record.cost is not None
     last = [o.cost for o in stored.observations[-40:]]
-    # The stored value is a moving mean, so it lies between the least and the greatest cost of the last polls.
+    # The stored cost is a moving average, so it is between the smallest and the largest cost of the last polls.
     assert min(c.request_count for c in last) <= record.cost.requests_per_poll <= max(c.request_count for c in last)
     assert min(c.response_bytes for c in last) <= record.cost.bytes_per_poll <= max(c.response_bytes for c in last)
     assert record.cost.poll_interval_s == pytest.approx(STEP_S)
@@ -149,11 +154,12 @@ async def test_first_barriers_of_subtasks_that_never_acknowledged_are_stored(sto
 async def test_reading_a_recording_again_changes_nothing(stored: Stored) -> None:
     before = await stored.contents()
     assert all(before[name] for name in ("checkpoints", "details", "pressure", "runs"))
-    # The same observations, newest first and then in order, as after a failed poll or a lost acknowledgement.
+    # The same observations are written newest first and then in order, as after a failed poll or a lost
+    # acknowledgement.
     for observation in (*reversed(stored.observations), *stored.observations):
         await stored.writer.write(observation)
     assert await stored.contents() == before
-    # Another collector takes over in the middle, and reads listed checkpoints that are stored already.
+    # Another collector starts in the middle of the recording, and reads checkpoints that are already stored.
     half_s = stored.recording.begins_s + (stored.recording.last_running_s - stored.recording.begins_s) / 2
     await read(stored, from_s=half_s)
     after = await stored.contents()
@@ -163,7 +169,7 @@ async def test_reading_a_recording_again_changes_nothing(stored: Stored) -> None
 
 @pytest.mark.parametrize("name", ["B2", "E", "G"])
 async def test_a_collector_killed_after_every_poll_loses_and_duplicates_nothing(database: str, name: str) -> None:
-    """Each poll has a new collector, as if the one before had been killed after its write."""
+    """Each poll uses a new collector, as if the previous one had been killed after its write."""
     async with opened(database, name) as stored:
         flink = RecordedFlink(stored.recording.folder)
         flink.at_s = flink.recording.begins_s

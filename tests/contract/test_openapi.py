@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, with examples that fit their schemas, and true for generated requests."""
+"""The OpenAPI document is complete, its examples fit their schemas, and the API follows it for generated requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from backend.contracts import alerts, api, spark
+from backend.contracts import alerts, api, incidents, spark
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
@@ -48,7 +48,7 @@ METHODS = ("get", "post", "patch", "delete")
 
 @pytest.fixture(scope="module")
 def served(databases) -> Iterator[str]:
-    """The address of an API server with one stored job, in a thread, for synchronous clients."""
+    """Serve the API in a thread, over a store with one job, and yield the address for synchronous clients."""
     with databases.migrated() as url:
         started, box = threading.Event(), {}
         thread = threading.Thread(target=lambda: asyncio.run(_serve(url, box, started)))
@@ -71,7 +71,7 @@ async def _serve(url, box, started) -> None:
     )
     await IngestWriter(engine, clock=clock).write(observation(target.id, seen))
     server = uvicorn.Server(uvicorn.Config(api_over(engine, clock), log_config=None))
-    # The socket listens from here on. A client that connects before the server runs waits in the backlog.
+    # The socket accepts connections from here on. A client that connects before the server runs waits in the backlog.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         box |= {"server": server, "url": f"http://127.0.0.1:{listening.getsockname()[1]}"}
         started.set()
@@ -94,7 +94,7 @@ def _operations(document):
 def test_every_path_of_the_contract_is_described(document):
     promised = {
         line.split("``")[1].split("?")[0]
-        for line in f"{api.__doc__}\n{alerts.__doc__}\n{spark.__doc__}".splitlines()
+        for line in f"{api.__doc__}\n{alerts.__doc__}\n{incidents.__doc__}\n{spark.__doc__}".splitlines()
         if line.startswith("* ``")
     }
 
@@ -143,7 +143,7 @@ def test_generated_requests_get_the_described_answers(served, examples):
         )
         @given(case=operation.as_strategy())
         def ask(case):
-            # Once with generated ids, and once with existing ids.
+            # Send each request once with generated ids, and once with existing ids.
             drawn = dict(case.path_parameters or {})
             for parameters in (drawn, {k: known[k] for k in drawn}):
                 case.path_parameters = parameters
@@ -159,5 +159,12 @@ def _known(served):
     (row,) = httpx.get(f"{served}/api/v1/jobs", timeout=PATIENCE_S).json()["items"]
     known = {"job": row["id"], "run": row["run_id"], "checkpoint": 2, "target": row["target_id"]}
     # The store has none of these, so the ids are unknown. Alert rules always exist.
-    absent = {"recommendation": "anone", "alert": "enone", "silence": "snone", "receiver": "rnone"}
+    absent = {
+        "recommendation": "anone",
+        "alert": "enone",
+        "silence": "snone",
+        "receiver": "rnone",
+        "annotation": "nnone",
+        "incident": "inone",
+    }
     return known | absent | {"rule": "CheckpointExpired"}

@@ -1,4 +1,4 @@
-"""The pages of Spark jobs: values that Spark lacks are absent, never zero, and barriers are not mentioned."""
+"""The pages of Spark jobs: values that Spark lacks are absent and never zero, and no text mentions barriers."""
 
 from __future__ import annotations
 
@@ -40,14 +40,17 @@ async def _checkpoint(ui, job, number):
 
 
 async def test_a_fleet_row_of_a_spark_job_leaves_missing_values_empty(ui):
-    answer = await ui.call("fleet-grid.rowData", LOOK, by="look.data")
-    rows = {r["id"]: r for r in answer["fleet-grid"]["rowData"]}
+    view = {"first": 0, "ids": [BEHIND, SILENT], "since": None}
+    answer = await ui.call("fleet-delta.data", {"fleet-view.data": view}, by="fleet-view.data")
+    request = {"fleet-request.data": {"number": 1, "startRow": 0, "endRow": 500}}
+    block = await ui.call("fleet-rows.data", request, by="fleet-request.data")
+    rows = {r["id"]: r for r in block["fleet-rows"]["data"]["rows"]}
 
     behind = rows[BEHIND]
     assert behind["verdict_badge"]["word"] == "query at capacity"
     assert (behind["mode"], behind["mode_chip"], behind["phase"], behind["phase_chip"]) == (None,) * 4
     assert (behind["pressure"], behind["pressure_text"]) == (None, "–")
-    assert (behind["age_text"], behind["p50_text"]) == ("1.2 ×", "5.95 s")
+    assert (round(behind["age"], 1), behind["p50_text"]) == (1.2, "5.95 s")
     assert rows[SILENT]["target"] == "lab (silent: old data)"
     assert rows[SILENT]["health_badge"]["word"] == "failing"
     source = texts(answer["fleet-source"]["children"])
@@ -56,7 +59,8 @@ async def test_a_fleet_row_of_a_spark_job_leaves_missing_values_empty(ui):
 
 async def test_a_fleet_without_spark_does_not_mention_listeners():
     async with DashCalls(FakeApi(now=lambda: NOW)) as calls:
-        answer = await calls.call("fleet-source.children", LOOK, by="look.data")
+        view = {"fleet-view.data": {"first": 0, "ids": [], "since": None}}
+        answer = await calls.call("fleet-source.children", view, by="fleet-view.data")
 
     assert "listener" not in texts(answer["fleet-source"]["children"])
 
@@ -67,7 +71,7 @@ async def test_a_job_of_spark_shows_batches_and_signs_and_no_view_of_barriers(ui
     hidden = {"display": "none"}
     assert answer["job-micro-batches"]["style"] == {}
     assert (answer["job-pressure"]["style"], answer["job-progress-panel"]["style"]) == (hidden, hidden)
-    # Spark has no checkpoint in progress, so there is no target.
+    # A Spark job never has a checkpoint in progress, so the response does not fill the progress panel.
     assert "job-progress-target" not in answer
     said = " ".join(
         texts(answer[part]["children"])
@@ -76,8 +80,8 @@ async def test_a_job_of_spark_shows_batches_and_signs_and_no_view_of_barriers(ui
     assert [word for word in _OF_BARRIERS if word in said.lower()] == []
     for words in ("query at capacity", "Trigger interval 5 s", "Newest micro-batches", "batch 12", "the listener in"):
         assert words in said
-    # A value that is not reported is shown as unknown.
-    assert "Backlog grows – no source reports its newest offset measured" in texts(answer["job-facts"]["children"])
+    # If no source reports its newest offset, the page shows this reason instead of a number.
+    assert "Backlog grows – no source reports its newest offset" in texts(answer["job-facts"]["children"])
     assert "Longer than the interval raised" in texts(answer["job-facts"]["children"])
 
 
@@ -108,12 +112,12 @@ async def test_a_micro_batch_shows_its_phases_and_any_state(ui):
     assert with_state["cp-batch-views"]["style"] == {}
     for words in ("Batch duration 5.96 s", "State rows 4 200", "State commit 17 ms", "Checkpoint log 79 ms"):
         assert words in said
-    # The state store provider of this job keeps no snapshots.
+    # The state store provider of this job makes no snapshots, so their lag is shown as missing.
     assert "Snapshot lag –" in said
     assert "State" not in bare
     assert [word for word in _OF_BARRIERS if word in (said + bare).lower()] == []
     assert texts(with_state["cp-batch-facts"]["children"]).endswith("8800 4 800")
-    # A source of files does not report a backlog.
+    # A file source does not report a backlog.
     assert texts(without["cp-batch-facts"]["children"]).endswith("– –")
 
 
@@ -140,7 +144,9 @@ def test_the_legend_of_the_phases_has_the_order_of_the_bars(fake):
 
 def test_the_timeline_of_batches_has_no_modes_and_no_empty_columns(fake):
     made = fake.jobs[BEHIND]
-    chart = timeline.timeline(made.checkpoints, [], theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=5_000, now=NOW)
+    chart = timeline.timeline(
+        made.checkpoints, timeline.Around(), theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=5_000, now=NOW
+    )
 
     assert [t["name"] for t in chart.figure["data"]] == ["completed, micro-batch", "failed, micro-batch"]
     assert chart.table.columns == (

@@ -1,4 +1,4 @@
-"""REST answers that only the live runtime has: measurements of checkpoints, restarts, rates of subtasks."""
+"""REST responses that only the live runtime has: checkpoint measurements, restarts, and rates of subtasks."""
 
 from __future__ import annotations
 
@@ -136,11 +136,12 @@ async def test_restarts_are_listed_newest_first_with_their_parts() -> None:
 
 def test_rates_are_the_increase_of_the_counters_over_the_window() -> None:
     engine = JobEngine(small_job("aligned", records=None, task_managers=2))
-    # The window holds a minute. In the first minute it starts with the job.
+    # The window holds the samples of one minute. During the first minute of a job, it begins with the job.
     engine.run_until(15_000_000)
     busy = 0
     for task in engine.tasks:
-        # An event at the same instant as the window's edge comes after the edge.
+        # Allow for events at exactly 15 s. They come after the last sample of the window, but the totals include
+        # them.
         grown = [total / 15 for total in task.totals]
         assert list(task.rates.per_s()) == pytest.approx(grown, abs=0.2), task.name
         busy += task.rates.per_s()[0] > 0
@@ -150,7 +151,7 @@ def test_rates_are_the_increase_of_the_counters_over_the_window() -> None:
         assert task.totals.buffers_in_remote == remote <= task.totals.buffers_in
     assert busy == 4, "only tasks with input are busy, so sources are not"
     assert sum(t.totals.buffers_in_remote for t in engine.tasks) > 0
-    # A mail waits for the current record: up to 2 ms at the slow stage.
+    # A mail waits until the task has processed its current record, which takes up to 2 ms at the slow vertex.
     keyed = engine.tasks[-1].mail_latency.row_us()
     assert 100 < max(keyed) <= 2_100 + 5_000
 
@@ -173,7 +174,7 @@ async def test_fired_timers_and_local_and_remote_buffers_have_flinks_metric_name
     assert value["numFiredTimers"] <= sum(t.records_in for t in engine.tasks if t.operators[0] in timers)
     assert value["numBuffersInRemote"] == value["Shuffle.Netty.Input.numBuffersInRemote"] > 0
     assert value["numBuffersInLocal"] > 0
-    # The last edge of the window is at five seconds, so the rates are those of the first five seconds.
+    # The rates come from a window whose last sample was taken at 5 s. The counters are read at 6 s.
     assert value["numFiredTimersPerSecond"] == pytest.approx(value["numFiredTimers"] / 6, rel=0.2)
     assert value["numBuffersInRemotePerSecond"] == pytest.approx(value["numBuffersInRemote"] / 6, rel=0.2)
 

@@ -1,4 +1,4 @@
-"""A user's requests to a live job, with Flink's paths and JSON: trigger a checkpoint, change the parallelism."""
+"""Requests of a user to a live job, with Flink's paths and JSON: trigger a checkpoint, change the parallelism."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OFTEN = {"web.checkpoints.history": 200}
 
 
 def _body(runtime: LiveRuntime, **parallelism: int) -> dict[str, Any]:
-    """Return the body that ``GET`` answers, with the given upper bounds by vertex name."""
+    """Return the resource requirements of the job, as ``GET`` returns them, with new upper bounds by vertex name."""
     vertices = runtime.job.engine.view(job_id=runtime.job.id, origin_epoch_ms=0, lag_ms=0).vertices
     return {
         v.id: {"parallelism": {"lowerBound": 1, "upperBound": parallelism.get(v.name, v.parallelism)}} for v in vertices
@@ -33,7 +33,7 @@ async def test_a_user_triggers_a_checkpoint_and_asks_for_its_result() -> None:
     traced = runtime.job.engine.view(job_id="", origin_epoch_ms=0, lag_ms=0).counts.total
     assert traced == 0
     request_id = await runtime.trigger("/checkpoints", checkpointType="FULL")
-    # The fields of Flink's AsynchronousOperationResult.
+    # These are the fields of Flink's AsynchronousOperationResult.
     assert await runtime.get(f"/checkpoints/{request_id}") == {"status": {"id": "IN_PROGRESS"}, "operation": None}
     runtime.advance_to(2.5)
     answer = await runtime.get(f"/checkpoints/{request_id}")
@@ -42,7 +42,7 @@ async def test_a_user_triggers_a_checkpoint_and_asks_for_its_result() -> None:
     assert answer["request-to-end-ms"] > 0
     checkpoints = await runtime.get("/checkpoints")
     assert [(c["id"], c["status"], c["is_savepoint"]) for c in checkpoints["history"]] == [(1, "COMPLETED", False)]
-    # It is an ordinary checkpoint, so a restart can restore it.
+    # A checkpoint that a user triggers is an ordinary checkpoint, so a restart can restore from it.
     assert checkpoints["latest"]["completed"]["id"] == 1
 
 
@@ -55,7 +55,7 @@ async def test_one_trigger_id_triggers_one_checkpoint_and_the_body_may_be_empty(
     assert await runtime.trigger("/checkpoints", triggerId=own) == own
     bare = await runtime.client.post(f"{runtime.root}/checkpoints")
     assert bare.status_code == 202
-    # The id of a checkpoint request is not the id of a savepoint request.
+    # The id of a checkpoint request is not valid for a savepoint request.
     assert (await runtime.client.get(f"{runtime.root}/savepoints/{own}")).status_code == 404
     runtime.advance_to(3.0)
     ids = [(await runtime.get(f"/checkpoints/{r}"))["operation"] for r in (own, bare.json()["request-id"])]
@@ -143,7 +143,7 @@ async def test_a_live_job_is_rescaled_and_old_checkpoints_keep_their_subtasks(so
     assert (restored["id"], restored["is_savepoint"]) == (rescale["restored_id"], source == "savepoint")
     [restart] = await runtime.get("/restarts")
     assert restart["cause"] == "rescaled: keyed 2 -> 4, map 2 -> 1"
-    # The job has its new parallelism, and each checkpoint has the parallelism of its time.
+    # The job shows its new parallelism. Each checkpoint shows the parallelism that the job had at its trigger.
     job = await runtime.get("")
     now = {v["name"]: v["parallelism"] for v in job["vertices"]}
     assert (now["map"], now["keyed"]) == (1, 4)
@@ -235,7 +235,7 @@ async def test_a_rescale_that_is_interrupted_before_the_job_runs_has_that_status
     assert (await _put(runtime, _body(runtime, keyed=4))).status_code == 200
     runtime.advance_to(0.56)
     assert [r["status"] for r in await runtime.get("/rescales")] == ["IN_PROGRESS"]
-    # A second request before the first rescale has finished.
+    # This second request arrives before the first rescale has finished.
     assert (await _put(runtime, _body(runtime, keyed=3))).status_code == 200
     runtime.advance_to(4.0)
     assert [r["status"] for r in await runtime.get("/rescales")] == ["COMPLETED", "INTERRUPTED"]

@@ -1,8 +1,9 @@
 """The live runtime's REST API answers like the recorded Flink 1.20: keys, types, sentinels and units of every path.
 
-Goal: a client of one can read the other. Method: the shape of every path is learned from six recordings. Three small
-jobs (aligned with failures and restarts, unaligned, and capped) then answer the same requests at several moments.
-``_SURPLUS`` names the fields that only the runtime has; any other additional field is an error.
+Goal: a client of Flink can read the runtime, and a client of the runtime can read Flink. Method: the shape of
+every path is learned from six recordings. Three small jobs (aligned with failures and restarts, unaligned, and
+with a cap on in-flight data) then answer the same requests at several moments. ``_SURPLUS`` lists the fields
+that only the runtime has. Any other additional field is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SURPLUS: dict[str, frozenset[str]] = {
     "/jobs/<id>": frozenset({"$.lag-ms"}),
     "/jobs/<id>/checkpoints/config": frozenset({"$.inflight-cap-bytes"}),
 }
-# No recording has a failure of the job. These two shapes follow the declarations in Flink 1.20's
+# No recording has a failure of the whole job. These two shapes follow the declarations in Flink 1.20's
 # JobExceptionsInfoWithHistory and CheckpointingStatistics.RestoredCheckpointStatistics.
 _ENTRY: dict[str, object] = {
     "exceptionName": "",
@@ -74,7 +75,7 @@ def _recorded() -> dict[str, Shape]:
 
 @cache
 def _recorded_metrics() -> dict[str, dict[str, set[str]]]:
-    """Return the recorded metric names of each path, with the forms of their values."""
+    """Return the recorded metric names of each path, and for each name the forms of its values."""
     found: dict[str, dict[str, set[str]]] = {}
     for name in NAMES:
         for path, answers in recording(RECORDINGS / name).answers.items():
@@ -83,7 +84,7 @@ def _recorded_metrics() -> dict[str, dict[str, set[str]]]:
             offered = found.setdefault(_pattern(path).partition("?")[0], {})
             for _, body in answers:
                 for row in body if isinstance(body, list) else []:
-                    # In ``3.busyTimeMsPerSecond``, 3 is the subtask and not part of the name.
+                    # In ``3.busyTimeMsPerSecond``, 3 is the index of the subtask and not part of the metric's name.
                     offered.setdefault(row["id"].partition(".")[2] if row["id"][0].isdigit() else row["id"], set())
                     if "value" in row:
                         offered[_bare(row["id"])].add(_looks(row["value"]))
@@ -102,7 +103,7 @@ def _looks(text: str) -> str:
 
 
 class _Clock:
-    """A wall clock in seconds that a test advances."""
+    """A wall clock in seconds that the test advances."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -112,7 +113,7 @@ class _Clock:
 
 
 class Runtime:
-    """Live jobs on a clock of the test, and a client of their REST API."""
+    """Live jobs whose clock the test advances, and a client of their REST API."""
 
     def __init__(self, *specs: JobSpec) -> None:
         self.clock = _Clock()
@@ -140,7 +141,7 @@ class Runtime:
 
 
 def _jobs() -> Runtime:
-    """Return three jobs: aligned with a crash and an expiry, unaligned with in-flight data, and capped."""
+    """Return three jobs: aligned with a crash and an expiry, unaligned with in-flight data, and one with a cap."""
     slow = {"execution.checkpointing.timeout": "400 ms", "execution.checkpointing.interval": "100 ms"}
     plan = (FaultSpec("task.in-sync", hit=25), FaultSpec("rpc.ack", hit=20, action=FaultAction.DROP))
     begun = small_job("capped", records=None)
@@ -152,7 +153,7 @@ def _jobs() -> Runtime:
 
 
 async def _paths(runtime: Runtime) -> list[str]:
-    """Return every path for the current jobs, vertices and checkpoints."""
+    """Return every path of the REST API for the current jobs, vertices and checkpoints."""
     paths = ["/config", "/overview", "/jobs", "/jobs/overview", "/taskmanagers"]
     for job in runtime.jobs:
         root = f"/jobs/{job.id}"
@@ -287,7 +288,7 @@ async def test_values_before_the_first_acknowledgement_are_minus_one_and_empty_q
     assert values == {"lastCheckpointDuration": "-1"}
     while not (history := (await runtime.get(f"{root}/checkpoints"))["history"]):
         runtime.advance_to(runtime.clock.now_s + 0.0005)
-        # The driver reuses a view for a while. This test needs a new one at every step.
+        # The driver reuses a view of the job for a while. Dropping the view makes it create a new one at every step.
         runtime.jobs[0].view = None
     assert history[0]["latest_ack_timestamp"] == -1
     assert history[0]["end_to_end_duration"] == -1
@@ -411,6 +412,9 @@ async def test_unsupported_methods_and_foreign_hosts_and_origins_are_refused() -
     for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}):
         answer = await runtime.client.patch(path, json=_SETTINGS, headers=headers)
         assert answer.status_code == 403, headers
+    for headers in ({"host": "[::1"}, {"host": "a b"}, {"origin": "http://[x]"}, {"origin": "http://a/"}):
+        answer = await runtime.client.patch(path, json=_SETTINGS, headers=headers)
+        assert (answer.status_code, len(answer.json()["errors"])) == (400, 1), headers
     assert (await runtime.client.get(path, headers={"origin": "http://localhost:8050"})).status_code == 200
 
 
@@ -456,7 +460,7 @@ async def test_buffer_debloating_offers_its_gauges_for_each_gate_once_it_is_on()
     root = f"/jobs/{runtime.jobs[0].id}"
     runtime.advance_to(1.0)
     source, _, keyed = [v["id"] for v in (await runtime.get(root))["vertices"]]
-    # The names in Flink's SingleInputGateFactory. No recorded job used buffer debloating.
+    # These names come from Flink's SingleInputGateFactory, because no recorded job used buffer debloating.
     names = [f"Shuffle.Netty.Input.0.{name}" for name in ("debloatedBufferSize", "estimatedTimeToConsumeBuffersMs")]
 
     async def offered(vertex: str) -> set[str]:
@@ -476,5 +480,5 @@ async def test_buffer_debloating_offers_its_gauges_for_each_gate_once_it_is_on()
 
 
 def offered_of(names: list[str], offered: set[str]) -> set[str]:
-    """Return the ``names`` that are offered."""
+    """Return those ``names`` that are among the ``offered`` metrics."""
     return set(names) & offered

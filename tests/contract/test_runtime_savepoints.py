@@ -1,4 +1,4 @@
-"""Savepoints over the REST API of the live runtime, with Flink's paths and JSON."""
+"""Savepoints through the REST API of the live runtime, with Flink's paths and JSON."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ async def test_a_job_is_stopped_with_a_savepoint_and_finishes() -> None:
     assert {vertex["status"] for vertex in job["vertices"]} == {"FINISHED"}
     checkpoints = await runtime.get("/checkpoints")
     assert checkpoints["latest"]["savepoint"]["status"] == "COMPLETED"
-    # Flink uses this type for a savepoint that stops the job.
+    # Flink gives this type to a savepoint that stops the job.
     assert checkpoints["latest"]["savepoint"]["checkpoint_type"] == "SYNC_SAVEPOINT"
-    # A finished job declines another savepoint.
+    # A finished job declines a further savepoint.
     again = await runtime.client.post(f"{runtime.root}/stop")
     refused = await runtime.get(f"/savepoints/{again.json()['request-id']}")
     assert "Not all required tasks" in refused["operation"]["failure-cause"]["stack-trace"]

@@ -1,4 +1,4 @@
-"""Recorded reports of real Spark queries, pushed and read back: every batch, every value, and nothing more."""
+"""Recorded reports of real Spark queries are pushed and read back: every batch and every value, and nothing else."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ async def post(client, body):
 
 
 async def push_all(client, names):
-    # Some queries were recorded twice under one name, so the recording's name is the deployment.
+    # Some queries were recorded twice under one name. The recording's name distinguishes them, so it is used as the
+    # deployment.
     for name in names:
         await post(client, push(recorded(name), deployment=name))
 
 
 async def jobs(client):
-    """Return every job by the name of its target, which is its deployment."""
+    """Return a mapping from the target's name, which is the name of the deployment, to the job."""
     found = api.Page[api.JobOut].model_validate_json((await client.get("/api/v1/jobs?limit=200")).content)
     return {job.target_name: job for job in found.items}
 
@@ -109,7 +110,7 @@ async def test_phases_rows_state_and_sources_of_a_batch_equal_those_that_spark_r
     files = await detail(client, (await checkpoints(client, found["d_behind_files_limited"].id))[4].link)
     (source,) = files.batch.sources
     assert (source.start_offset, source.end_offset) == ('{"logOffset":3}', '{"logOffset":4}')
-    # A file source reports no backlog, and a query without state reports no state instead of a size of zero.
+    # A file source reports no backlog. A query without state reports no state, rather than a state of size zero.
     assert (source.latest_offset, source.backlog, files.batch.state, files.full_state_size_bytes) == (None,) * 4
     assert files.batch.watermark_at is None
 
@@ -138,7 +139,8 @@ async def test_events_in_reverse_order_give_the_same_result(client):
     page = api.Page[api.JobOut].model_validate_json((await client.get("/api/v1/jobs")).content)
     one, other = sorted(page.items, key=lambda j: j.target_name)
 
-    # The recorded terminated event has no query name, so pushed alone it creates a job named by the query's id.
+    # The test compares the names of the targets. The names of the jobs differ: the recorded "terminated" event has no
+    # query name, so a job that it creates is named by the query's id.
     assert {one.target_name, other.target_name} == {"lab", "reversed"}
     there, here = await checkpoints(client, one.id), await checkpoints(client, other.id)
     assert sorted(there) == sorted(here) == sorted(b["batchId"] for b in batches(name))
@@ -163,7 +165,8 @@ async def test_quiet_queries_are_healthy_and_queries_behind_are_slow_with_their_
     assert {n: (found[n].health, raised[n]) for n in QUIET} == dict.fromkeys(QUIET, ("healthy", []))
     assert {n: found[n].health for n in BEHIND} == dict.fromkeys(BEHIND, "slow")
     assert raised["d_behind_unbounded_rate"] == raised["d_behind_files_unlimited"] == ["rows-growth", "utilisation"]
-    # The limit on the batch hides the backlog. The trigger interval was learned while the query still paused.
+    # The limit on the batch size hides the growth of the backlog. The trigger interval is known, because the service
+    # learned it while the query still paused between batches.
     assert raised["d_behind_files_limited"] == ["overrun", "utilisation"]
     assert raised["d_behind_files_bytes"] == raised["d_behind_rate_micro_batch"] == ["utilisation"]
     assert {found[n].verdict.kind for n in QUIET} == {"none"}
@@ -194,7 +197,7 @@ async def test_a_failed_batch_is_stored_with_a_reconstructed_number(client):
     stored = api.Page[api.CheckpointOut].model_validate_json(page).items
     runs = [e["runId"] for e in events if e["event"] == "started"]
 
-    # After its restart, the query begins with the failed batch, under the same number.
+    # After a restart, the query repeats the failed batch under the same number.
     assert [(c.checkpoint_id, c.status) for c in stored] == [
         (3, "failed"), (3, "failed"), (2, "completed"), (1, "completed"), (0, "completed"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fixtures for ``barrierscope up`` and its data folder. Both are removed after a test."""
+"""Fixtures that start ``barrierscope up`` with a data folder of its own, and remove both after a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.running_up import Up, processes_of
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Not pytest's tmp_path: its name may be unusually long, and only root can read it.
+    # Pytest's tmp_path is not used, because its name may be unusually long and only root can read it.
     made = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
     yield made / "data"
     assert processes_of(made / "data") == []
@@ -36,7 +36,10 @@ def start(folder):
 
 @pytest.fixture(scope="session")
 def live_up() -> Iterator[Callable[[], Up]]:
-    """Return a function that gives a ready instance: that of the previous test if it still runs, or a new one."""
+    """Yield a function that returns a ready instance of ``barrierscope up``.
+
+    The instance of the previous test is used if it still runs.
+    """
     folder = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
     runs: list[Up] = []
 

@@ -1,4 +1,4 @@
-"""The console command as a process: its output, its stream and its exit code."""
+"""The console command as a process: what it prints, to which stream, and its exit code."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""The service in a real Chromium as if it were not on loopback: login, logout, pages of other sites, DNS rebinding.
+"""The service in a real Chromium, as if it were not on loopback: login, logout, pages of other sites, DNS rebinding.
 
-Everything listens on 127.0.0.1; the browser resolves other names to it. There is no store. The pages show that, and
-access works without one.
+All servers listen on 127.0.0.1, and the browser resolves other host names to it. There is no store. The pages
+report this, and access control works without one.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import contextmanager, nullcontext
 
@@ -15,7 +16,7 @@ from playwright.sync_api import Page, expect
 from starlette.responses import HTMLResponse
 
 from backend.api import server
-from backend.services.targets.targets import TargetRules
+from backend.domain.address_rules import EVERYWHERE
 from backend.store.schema.partitions import Retention
 from collectors.probe import probe
 from collectors.settings import change_settings
@@ -60,7 +61,7 @@ def _service(token):
         "postgresql://nobody@127.0.0.1:1/nothing",
         server.Listening("127.0.0.1", port, token),
         server.Parts(create_app, probe, change_settings),
-        targets=TargetRules(is_everything_allowed=True),
+        targets=EVERYWHERE,
         retention=Retention(),
         alerting=server.AlertingOptions(),
     )
@@ -76,7 +77,7 @@ def guarded():
 
 @pytest.fixture(scope="module")
 def stranger():
-    """Another site. It has another host name, so the browser does not send it our cookies."""
+    """Serve a page of another site. The browser does not send it our cookies, because its host name differs."""
     page = HTMLResponse(
         "<!doctype html><title>another site</title><a id='link'>to a job</a><form method='post'></form>"
     )
@@ -92,7 +93,7 @@ def _log_in(page: Page, token: str = TOKEN) -> None:
 def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded):
     with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
         page.goto("/ui/targets?from=mail")
-        assert "/login?next=" in page.url
+        expect(page).to_have_url(re.compile(r"/login\?next="))
 
         _log_in(page, "a-token-that-is-wrong")
         expect(page.locator("[role=status]")).to_have_text("The token is wrong.")

@@ -1,7 +1,8 @@
-"""The pages of a live ``barrierscope up`` in a real Chromium: from the fleet to the cause and its fix.
+"""The pages of a live ``barrierscope up`` in a real Chromium: from the fleet to the cause of a failure and its fix.
 
-The tests open pages in both themes, drag and step the scrubber, and apply a recommendation. A console error or a failed
-request fails a test. Tests that need no job in trouble come first, because the demo job needs half a minute.
+The tests open pages in both themes, drag and step the scrubber, and apply a recommendation. A console error or
+a failed request fails a test. Tests that do not use the failing demo job come first, because that job needs
+half a minute until its first checkpoint expires.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from playwright.sync_api import Page, expect
 
 from backend.store.wall_clock import WallClock
 from dashboard.text import duration
-from tests.support.browsing import Watch, chromium, drag, go, launched, opened, overflowing
+from tests.support.browsing import Watch, Weight, chromium, drag, go, launched, opened, overflowing
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import Up
 from tests.support.waiting import PATIENCE_S, until
@@ -30,7 +31,7 @@ pytestmark = [
 _DEMOS = 7
 _TROUBLED = "orders-aligned"
 _HOLDER = "aggregate"
-# Five checkpoints take half a minute if the demo jobs keep up with the clock.
+# The job needs five completed checkpoints. They take half a minute if the demo jobs keep up with the clock.
 _RECOVERY_MAX_MS = 2 * PATIENCE_S * 1_000
 
 
@@ -47,14 +48,18 @@ def up(live_up):
 
 @pytest.fixture
 def troubled(up):
-    """The job in trouble. An earlier test may have changed its settings and restored them."""
+    """Return the demo job whose checkpoints expire.
+
+    Wait until its newest checkpoint has expired, because an earlier test may have changed and restored its
+    settings.
+    """
     until(lambda: _newest_ended(up).get("failure_reason") == "expired", "its newest one has expired")
     return _job(up, _TROUBLED)
 
 
 @pytest.fixture
 def put_back(up, troubled):
-    """Restore the settings of the job in trouble after the test."""
+    """Restore the settings of the failing demo job after the test."""
     runtime = f"http://127.0.0.1:{up.runtime_port}/runtime/v1/jobs"
     with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
         jobs = http.get(f"{runtime}/overview").raise_for_status().json()["jobs"]
@@ -133,7 +138,7 @@ def test_the_unaligned_demo_job_is_healthy(browser, up):
 def test_every_page_of_the_live_service_opens_in_the_dark_theme(browser, up):
     with opened(browser, _url(up), theme="dark") as (page, watch):
         page.goto("/")
-        expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo'))")).to_have_count(_DEMOS)
+        expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo · deployment=demo'))")).to_have_count(_DEMOS)
         for name in (_TROUBLED, "orders-unaligned"):
             page.goto(f"/ui/jobs/{_job(up, name)['id']}")
             page.wait_for_selector("#timeline-graph .points path")
@@ -145,6 +150,28 @@ def test_every_page_of_the_live_service_opens_in_the_dark_theme(browser, up):
         expect(page.locator("#targets-list")).to_contain_text("requests")
         assert overflowing(page) == []
         _is_clean(page, watch, "dark")
+
+
+def test_pages_are_light_and_their_parts_do_not_move_while_they_load(browser, up, troubled):
+    job = f"/ui/jobs/{_job(up, _TROUBLED)['id']}"
+    with opened(browser, _url(up)) as (page, watch):
+        weight = Weight(page)
+        weight.forget_files()
+        page.goto(job)
+        page.wait_for_selector("#timeline-graph .points path")
+        page.wait_for_selector("#pressure-graph .barlayer path")
+        first = weight.received_bytes
+        assert first <= 1_500_000
+        assert weight.shifts() <= 0.05
+        page.goto(job)
+        page.wait_for_selector("#timeline-graph .points path")
+        page.wait_for_selector("#pressure-graph .barlayer path")
+        assert weight.received_bytes - first <= 150_000
+        assert weight.shifts() <= 0.05
+        page.goto("/ui/")
+        expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo · deployment=demo'))")).to_have_count(_DEMOS)
+        assert weight.shifts() <= 0.05
+        assert watch.found == []
 
 
 def test_new_checkpoints_appear_without_a_reload_and_the_open_one_shows_what_it_waits_for(browser, up, troubled):
@@ -161,7 +188,7 @@ def test_new_checkpoints_appear_without_a_reload_and_the_open_one_shows_what_it_
 
 
 def _go_to_the_held_checkpoint(page: Page) -> None:
-    """Two clicks from the fleet: the job in trouble, its newest checkpoint that expired."""
+    """Click twice from the fleet: on the failing demo job, and on its newest expired checkpoint."""
     page.goto("/")
     page.click(f"#fleet-grid .ag-row:has-text('{_TROUBLED}'):not(:has-text('{_TROUBLED}-timeout'))")
     page.wait_for_url(re.compile(r"/ui/jobs/[^/]+$"))
@@ -175,20 +202,20 @@ def test_two_clicks_lead_from_the_fleet_to_the_vertex_that_holds_the_barrier(bro
     with opened(browser, _url(up)) as (page, watch):
         _go_to_the_held_checkpoint(page)
         expect(page.locator("#cp-verdict")).to_contain_text("vertex at capacity")
-        expect(page.locator("#cp-evidence")).to_contain_text("measured")
+        expect(page.locator("#cp-evidence")).to_contain_text("reconstructed")
         page.wait_for_selector("#gantt-graph .barlayer path")
         page.wait_for_selector("#front-graph .textpoint text")
         expect(page.locator("#front-basis")).to_contain_text("measured per channel")
         at_end = page.locator("#front-summary").inner_text()
 
-        # The scale ends with the latest barrier or acknowledgement, which may come long after the expiry.
+        # The slider's scale ends at the latest barrier or acknowledgement, which may be long after the expiry.
         drag(page, "#front-slider [role=slider]", "#front-slider .mantine-Slider-track", to_ratio=0.05)
 
-        # The page follows the drag through all positions.
+        # The page follows the drag, and now shows the position at which the drag ended.
         expect(page.locator("#front-summary")).to_contain_text(f"{_HOLDER}: barrier at 0 of 4")
         early = page.locator("#front-summary").inner_text()
         assert early != at_end
-        assert re.search(r"[?&]t=\d+", page.url)
+        expect(page).to_have_url(re.compile(r"[?&]t=\d+"))
         page.focus("#front-slider [role=slider]")
         page.keyboard.press("ArrowRight")
         expect(page.locator("#front-summary")).not_to_have_text(early)
@@ -223,9 +250,9 @@ def test_the_keyboard_alone_reaches_the_verdict_and_opens_a_vertex(browser, up, 
         page.locator("#job-verdict summary").first.click()
         link = page.locator("#job-recent tbody tr:has-text('expired') a").first
         address = link.get_attribute("href")
-        # An element that is replaced at this moment does not take the focus.
+        # If a refresh replaces the link at this moment, the link does not get the focus. Therefore, try again.
         until(lambda: _has_focus(page, address), "the link has the focus")
-        # A refresh replaces the panels. The focus stays, and opened details stay open.
+        # A refresh replaces the panels. The focus must stay on the link, and opened details must stay open.
         newest = page.locator("#job-recent tbody tr a").first.inner_text()
         expect(page.locator("#job-recent tbody tr a").first).not_to_have_text(newest)
         expect(page.locator(f"#job-recent a[href='{address}']")).to_be_focused()
@@ -250,13 +277,16 @@ def test_an_alert_leads_to_a_change_whose_measured_effect_is_shown_next_to_the_p
     browser, up, troubled, put_back
 ):
     with opened(browser, _url(up)) as (page, watch):
-        page.on("dialog", lambda dialog: dialog.accept())
         page.goto("/")
         page.click(f"#fleet-grid .ag-row:has(a:text-is('{_TROUBLED}')) [col-id=alerts] a")
-        page.click(f"section[aria-label='CheckpointExpired'] a:has-text('{_TROUBLED}: checkpoint')")
+        page.click(f".incident a.strong-link:has-text('{_TROUBLED}: ')")
+        expect(page.locator("#incident-words")).to_contain_text(_HOLDER)
+        page.click("#incident-words a:has-text('expired after')")
         expect(page.locator("#alert-words")).to_contain_text(_HOLDER)
+        expect(page).to_have_url(re.compile(r"/ui/alerts/"))
         alert = page.url
-        page.click("#alert-head a:has-text('To the job')")
+        page.click("#alert-head a:has-text('To the incident')")
+        page.click("#incident-head a:has-text('To the job')")
         expect(page.locator("#job-verdict .verdict-sentence")).to_contain_text(_HOLDER)
         page.click("#job-recent tr:has-text('expired') a >> nth=0")
         expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text(_HOLDER)
@@ -265,7 +295,9 @@ def test_an_alert_leads_to_a_change_whose_measured_effect_is_shown_next_to_the_p
         expect(card).to_contain_text("unaligned")
         predicted = card.locator("tr:has-text('End-to-end duration') b").inner_text()
 
-        page.click("button:has-text('Apply now')")
+        page.click("#advice-cards button:has-text('Apply now')")
+        expect(page.locator("[role=dialog]")).to_contain_text(f"Change these settings of {_TROUBLED} now?")
+        page.click("#advice-confirm")
 
         expect(page.locator("#advice-message")).to_contain_text("Sent")
         expect(card.locator(".card-tools")).to_contain_text("applied")
@@ -274,7 +306,7 @@ def test_an_alert_leads_to_a_change_whose_measured_effect_is_shown_next_to_the_p
         expect(row).to_contain_text(predicted)
         expect(row).to_contain_text("inside the interval")
         cards = up.get(f"/api/v1/jobs/{troubled['id']}/recommendations")["items"]
-        # Later checkpoints may have completed by now; the card names those that it measured.
+        # Later checkpoints may have completed by now. The card lists the checkpoints that it measured.
         measured = set(next(c["measured_ids"] for c in cards if c["state"] == "verified"))
         after = [c for c in _completed(up, troubled["id"]) if c["checkpoint_id"] in measured]
         assert len(after) == len(measured) >= 5

@@ -1,4 +1,4 @@
-"""The pages in a real Chromium over a fake API: markup in names, 500 subtasks, an API that is down.
+"""The pages in a real Chromium over a fake API: names with markup, 500 subtasks, and an API that is down.
 
 ``test_pages.py`` tests the pages of the live service.
 """
@@ -14,10 +14,21 @@ import pytest
 from playwright.sync_api import expect
 
 from backend.domain.advice import AdviceState
-from tests.support.browsing import chromium, go, launched, opened, overflowing
+from tests.support.browsing import (
+    LAPTOP,
+    Weight,
+    chromium,
+    cut_off,
+    go,
+    launched,
+    opened,
+    overflowing,
+    small_targets,
+    until_charts_fit,
+)
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import HOSTILE, FakeApi
-from tests.support.made_up_alerts import ADVISED, JOB, MadeUpAlerts
+from tests.support.made_up_alerts import ADVISED, MadeUpAlerts
 from tests.support.waiting import until
 
 pytestmark = [
@@ -33,16 +44,30 @@ PAGES = {
     "expired": "/ui/jobs/jE/runs/rE/checkpoints/14",
     "wide": "/ui/jobs/jwide/runs/rwide/checkpoints/22?open=w1",
     "open": "/ui/jobs/jruntime/runs/rruntime/checkpoints/24",
+    "comparison": "/ui/jobs/jruntime/compare?a=rruntime:23&b=rruntime:3&vertex=enrich",
+    "windows": "/ui/jobs/jE/compare-windows",
     "targets": "/ui/targets",
     "alerts": "/ui/alerts",
+    "incident": "/ui/incidents/i1",
+    "rules": "/ui/alerts/rules",
+    "receivers": "/ui/alerts/receivers",
+    "silences": "/ui/alerts/silences?match=job%3Dpayments-settlement",
     "alert": "/ui/alerts/a1",
     "advice": "/ui/jobs/jruntime/advice",
+    "pressure": "/ui/jobs/jruntime/pressure?vertex=enrich&measure=busy",
+    "wide pressure": "/ui/jobs/jwide/pressure?vertex=w1",
 }
 SHOWN = {
     "fleet": "#fleet-grid .ag-row", "job": "#job-verdict .verdict-sentence", "wide job": "#job-recent a",
     "new job": "#job-verdict .verdict-sentence", "expired": "#front-graph .scatterlayer",
     "wide": "#gantt-graph .barlayer", "open": "#cp-acks-graph .scatterlayer", "targets": "#targets-list table",
-    "alerts": "#rules-list .rule-row", "alert": "#alert-strip-graph .barlayer", "advice": "#advice-cards section",
+    "alerts": ".incident", "incident": "#incident-strip-graph .barlayer", "rules": "#rules-list .rule-row",
+    "receivers": "#alerts-receivers p", "silences": "#silence-preview b",
+    "alert": "#alert-strip-graph .barlayer", "advice": "#advice-cards section",
+    "pressure": "#pressure-history-graph .heatmaplayer image",
+    "wide pressure": "#pressure-history-graph .heatmaplayer image",
+    "comparison": "#comparison-graph .barlayer path",
+    "windows": "#windows-graph .scatterlayer path",
 }  # fmt: skip
 
 
@@ -65,7 +90,7 @@ def site(fake):
 
 @pytest.fixture
 def alerting(fake):
-    """Alerts and recommendations in their first state."""
+    """Reset the alerts and recommendations of the fake API to their first state, and return them."""
     fake.alerting = MadeUpAlerts(now=lambda: datetime.fromtimestamp(time.time(), UTC))
     return fake.alerting
 
@@ -75,7 +100,7 @@ def test_every_page_opens_without_an_error_and_fits_a_laptop_in_both_themes(brow
     with opened(browser, site, theme=themes[0]) as (page, watch):
         page.goto("/ui/")
         for name, path in PAGES.items():
-            # ``go`` changes the page without loading the scripts again. The tests below load their pages in full.
+            # ``go`` changes the page without loading the scripts again. The later tests load their pages in full.
             go(page, path)
             page.wait_for_selector(SHOWN[name])
             for theme in themes:
@@ -84,8 +109,60 @@ def test_every_page_opens_without_an_error_and_fits_a_laptop_in_both_themes(brow
                 expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", theme)
                 assert overflowing(page) == [], (name, theme)
                 assert watch.found == [], (name, theme)
-            # The next test starts in the theme that this one leaves.
+            assert small_targets(page) == [], name
+            assert cut_off(page) == [], name
+            # The next page starts in the theme in which this page ended.
             themes.reverse()
+
+
+def test_every_page_fits_a_phone(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto("/ui/")
+        for name, path in PAGES.items():
+            go(page, path)
+            page.wait_for_selector(SHOWN[name])
+            until(lambda: overflowing(page) == [], f"{name} fits a phone")
+            assert small_targets(page) == [], name
+            # Nothing is squeezed into a column of single letters.
+            narrow = "e => { const box = e.getBoundingClientRect(); return box.width && box.height > 6 * box.width; }"
+            cells = page.locator("td, .alert-line a, .fact").evaluate_all(f"found => found.filter({narrow}).length")
+            assert cells == 0, name
+        go(page, PAGES["expired"])
+        plot = page.locator("#gantt-graph .nsewdrag").first
+        until(lambda: (plot.bounding_box() or {"width": 0})["width"] >= 250, "the phases have most of the width")
+        assert watch.found == []
+        page.set_viewport_size({"width": LAPTOP[0], "height": LAPTOP[1]})
+
+
+def test_no_chart_collapses_when_the_window_is_resized(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/")
+        for name, path in PAGES.items():
+            page.set_viewport_size({"width": LAPTOP[0], "height": LAPTOP[1]})
+            go(page, path)
+            page.wait_for_selector(SHOWN[name])
+            until_charts_fit(page, name)
+            for width, height in ((1000, 900), (1440, 500), (390, 844), LAPTOP):
+                page.set_viewport_size({"width": width, "height": height})
+                until_charts_fit(page, f"{name} at {width} px")
+        assert watch.found == []
+
+
+def test_a_chart_that_was_hidden_while_the_window_was_resized_fits_when_it_is_shown_again(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto(PAGES["job"])
+        page.wait_for_selector("#timeline-graph .points path")
+        page.click("#timeline-toggle")
+        expect(page.locator("#timeline-graph")).to_be_hidden()
+        page.set_viewport_size({"width": 900, "height": 700})
+        # Another theme draws every chart again, including the hidden one.
+        page.click("#theme-toggle")
+        page.wait_for_selector("#timeline-grid .ag-row")
+        page.click("#timeline-toggle")
+        until_charts_fit(page, "the timeline")
+        assert watch.found == []
+        page.set_viewport_size({"width": LAPTOP[0], "height": LAPTOP[1]})
 
 
 def test_no_request_leaves_this_machine_and_markup_in_names_is_escaped(browser, site):
@@ -155,6 +232,60 @@ def test_pause_stops_all_requests(browser, site, fake):
         ) == 0  # fmt: skip
 
 
+def test_the_logarithmic_axis_is_part_of_the_address(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.click("#job-log")
+        page.wait_for_url("**/ui/jobs/jE?log=1")
+        page.reload()
+        expect(page.locator("#job-log")).to_have_attribute("aria-pressed", "true")
+        page.wait_for_selector("#timeline-graph .points path")
+        page.click("#job-log")
+        page.wait_for_url("**/ui/jobs/jE")
+        assert watch.found == []
+
+
+def test_a_page_whose_subject_does_not_exist_shows_one_message_and_no_chart(browser, site):
+    with opened(browser, site) as (page, watch):
+        for path in ("/ui/jobs/jnone", "/ui/jobs/jE/runs/rE/checkpoints/999"):
+            page.goto(path)
+            expect(page.locator("#page .not-found:visible h1")).to_have_text("Nothing at this address")
+            expect(page.locator("#page .card:visible")).to_have_count(0)
+        assert watch.found == []
+
+
+def test_nothing_on_a_job_s_page_moves_when_an_alert_fires_or_ends(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        weight = Weight(page)
+        page.goto("/ui/jobs/jE")
+        page.wait_for_selector("#pressure-graph .barlayer path")
+        page.wait_for_selector("#job-acks-graph .scatterlayer")
+        strip = page.locator("#job-alerts")
+        expect(strip).to_contain_text("checkpoint 14 expired")
+        before = weight.shifts()
+        alerting.is_firing = False
+        expect(strip).to_contain_text("No alert is open.")
+        alerting.is_firing = True
+        expect(strip).to_contain_text("checkpoint 14 expired")
+        assert weight.shifts() - before <= 0.01
+        assert watch.found == []
+
+
+def test_copy_buttons_are_reached_and_pressed_with_the_keyboard(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.goto(f"/ui/jobs/{ADVISED}/advice")
+        copy = page.locator("#advice-cards button[data-copy]").first
+        copy.wait_for()
+        page.locator("#advice-cards .card-body").first.evaluate("e => { e.tabIndex = -1; e.focus(); }")
+        page.keyboard.press("Tab")
+        expect(copy).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(copy).to_have_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == copy.get_attribute("data-copy")
+        assert watch.found == []
+
+
 def test_a_target_is_tested_added_and_removed(browser, site, fake):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/targets")
@@ -167,8 +298,14 @@ def test_a_target_is_tested_added_and_removed(browser, site, fake):
         page.fill("#target-name", "mine")
         page.click("#target-add")
         expect(page.locator("#targets-list")).to_contain_text("mine")
-        page.on("dialog", lambda dialog: dialog.accept())
         page.click("button[aria-label='Remove mine']")
+        expect(page.locator("[role=dialog]")).to_contain_text("Stop reading mine?")
+        assert small_targets(page) == []
+        page.keyboard.press("Escape")
+        expect(page.locator("[role=dialog]")).to_have_count(0)
+        expect(page.locator("#targets-list")).to_contain_text("mine")
+        page.click("button[aria-label='Remove mine']")
+        page.click("#target-confirm")
         expect(page.locator("#targets-list")).not_to_contain_text("mine")
         assert watch.found == []
 
@@ -183,94 +320,6 @@ def test_an_open_checkpoint_gains_acknowledgements_without_a_reload(browser, sit
             "acknowledgements change",
         )
         expect(page.locator("#cp-progress-waiting")).to_contain_text("ledger-sink")
-        assert watch.found == []
-
-
-def test_a_threshold_out_of_bounds_is_refused_and_a_valid_one_is_saved(browser, site, alerting):
-    with opened(browser, site) as (page, watch):
-        page.goto("/ui/alerts")
-        row = page.locator(".rule-row:has-text('CheckpointExpired')")
-        threshold = row.locator("label:has-text('window count') input")
-        threshold.fill("40")
-        row.locator("button:has-text('Save')").click()
-        expect(page.locator("#rules-answer")).to_contain_text("thresholds.window_count: 40 is out of bounds")
-        expect(page.locator("#rules-answer")).to_contain_text("1 to 20")
-        threshold.fill("")
-        row.locator("button:has-text('Save')").click()
-        expect(page.locator("#rules-answer")).to_contain_text("window_count must be a number")
-        assert alerting.rules["CheckpointExpired"].version == 0
-        threshold.fill("7")
-        row.locator("button:has-text('Save')").click()
-        expect(page.locator("#rules-answer")).to_contain_text("CheckpointExpired was saved as version 1")
-        expect(row).to_contain_text("version 1")
-        expect(threshold).to_have_value("7")
-        assert alerting.rules["CheckpointExpired"]["window_count"] == 7
-        assert watch.found == []
-
-
-def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(browser, site, alerting):
-    with opened(browser, site) as (page, watch):
-        page.goto("/ui/alerts")
-        page.click("button:has-text('Silence …')")
-        expect(page.locator("#silence-matchers")).to_have_value("alertname=CheckpointExpired, job=payments-settlement")
-        page.fill("#silence-author", "maria")
-        page.click("#silence-add")
-        expect(page.locator("#silence-answer")).to_contain_text("Enter a reason")
-        page.fill("#silence-reason", "scaled up at noon")
-        page.click("#silence-minutes")
-        page.click("[role=option]:has-text('8 hours')")
-        page.click("#silence-add")
-        expect(page.locator("#silence-answer")).to_contain_text("It hides 1 alert now")
-        expect(page.locator("#alerts-silences tbody")).to_contain_text("scaled up at noon")
-        expect(page.locator("#alerts-silences thead")).to_contain_text("By (as typed)")
-        expect(page.locator("#alerts-open")).to_contain_text("silenced")
-        (silence,) = alerting.silences.values()
-        assert round((silence.ends_at - silence.added_at).total_seconds() / 60) == 480
-        page.click("button:has-text('End now')")
-        expect(page.locator("#alerts-silences tbody")).to_have_count(0)
-        assert alerting.silences == {}
-        assert watch.found == []
-
-
-def test_a_receiver_is_added_tested_and_removed(browser, site, alerting):
-    with opened(browser, site) as (page, watch):
-        page.on("dialog", lambda dialog: dialog.accept())
-        page.goto("/ui/alerts")
-        expect(page.locator("#alerts-receivers")).to_contain_text("No receivers yet")
-        page.click("#receiver-add")
-        expect(page.locator("#receiver-answer")).to_contain_text("Enter an address")
-        for name, address, said in (
-            ("pager", "http://down.example/hook", "Test message not accepted: cannot connect"),
-            ("on-call", "https://pager.example/hook", "Test message accepted: HTTP 200 (after 14 ms)"),
-        ):
-            page.fill("#receiver-name", name)
-            page.fill("#receiver-url", address)
-            page.click("#receiver-add")
-            expect(page.locator("#receiver-answer")).to_contain_text(f"{name} was added. {said}")
-            expect(page.locator("#alerts-receivers tbody")).to_contain_text(address)
-        assert [r.kind for r in alerting.receivers.values()] == ["webhook", "webhook"]
-        page.click("button[aria-label='Remove pager']")
-        expect(page.locator("#alerts-receivers tbody tr")).to_have_count(1)
-        expect(page.locator("#alerts-receivers tbody")).to_contain_text("on-call")
-        assert watch.found == []
-
-
-def test_a_link_that_is_replaced_while_it_is_pressed_is_followed(browser, site, alerting):
-    with opened(browser, site) as (page, watch):
-        page.goto("/ui/alerts")
-        link = page.locator("#alerts-open a.row-link").first
-        link.hover()
-        link.evaluate("node => { window.pressed = node; }")
-        page.mouse.down()
-        # A changed text replaces the element of the link.
-        alerting.summary = "payments-settlement: checkpoint 15 expired after 3.0 s"
-        until(lambda: page.evaluate("() => !window.pressed.isConnected"), "the list is drawn again")
-        page.mouse.up()
-        page.wait_for_selector("#alert-head h1")
-        assert urlsplit(page.url).path.startswith("/ui/alerts/")
-        page.click("#alert-head a:has-text('Advice')")
-        page.wait_for_selector("#advice-head h1")
-        assert urlsplit(page.url).path == f"/ui/jobs/{JOB}/advice"
         assert watch.found == []
 
 
@@ -291,17 +340,18 @@ def test_advice_is_dismissed_only_with_a_reason(browser, site, alerting):
 
 def test_advice_is_applied_only_after_confirmation_and_shows_the_measured_effect(browser, site, alerting):
     with opened(browser, site) as (page, watch):
-        asked = []
-        page.on(
-            "dialog",
-            lambda dialog: (asked.append(dialog.message), dialog.dismiss() if len(asked) == 1 else dialog.accept()),
-        )
         page.goto(f"/ui/jobs/{ADVISED}/advice")
-        page.click("button:has-text('Apply now')")
-        # Nothing was sent, so the change can still be applied.
+        page.click("#advice-cards button:has-text('Apply now')")
+        # The dialog names the job and shows the change.
+        dialog = page.locator("[role=dialog]")
+        expect(dialog).to_contain_text(f"Change these settings of {ADVISED} now?")
+        expect(dialog.locator(".diff-new").first).to_be_visible()
+        page.click("#advice-cancel")
+        expect(dialog).to_have_count(0)
+        # Nothing was sent, and the advice can still be applied.
         assert alerting.card.state is AdviceState.NEW
-        page.once("dialog", lambda dialog: dialog.accept())
-        page.click("button:has-text('Apply now')")
+        page.click("#advice-cards button:has-text('Apply now')")
+        page.click("#advice-confirm")
         expect(page.locator("#advice-message")).to_contain_text("Sent")
         expect(page.locator("#advice-cards")).to_contain_text("waiting for it to report")
         alerting.verify()
@@ -312,37 +362,19 @@ def test_advice_is_applied_only_after_confirmation_and_shows_the_measured_effect
         assert watch.found == []
 
 
-def test_a_range_chosen_by_mouse_or_keyboard_filters_the_page_below_the_timeline(browser, site):
+def test_a_link_may_name_any_time_zone(browser, site):
     with opened(browser, site) as (page, watch):
-        page.goto("/ui/jobs/jE")
-        page.wait_for_selector("#timeline-graph .points path")
-        words, rows = page.locator("#job-range-words"), page.locator("#job-recent .table-scroll tbody tr")
-        area = page.locator("#timeline-graph .nsewdrag").bounding_box()
-        assert area is not None
-        middle = area["y"] + area["height"] / 2
-        page.mouse.move(area["x"] + area["width"] * 0.3, middle)
-        page.mouse.down()
-        page.mouse.move(area["x"] + area["width"] * 0.6, middle, steps=5)
-        page.mouse.up()
-        expect(words).to_have_text(re.compile(r"^Below: \d of 17 checkpoints"))
-        expect(page.locator("#job-pressure-hint")).to_contain_text("in the chosen range")
-        expect(rows).to_have_count(int(words.inner_text().split()[1]))
-        page.wait_for_url(re.compile(r"from=\d+&to=\d+"))
-
-        # The address restores the range. Each key press moves an end by one of 200 places.
-        page.reload()
-        expect(words).to_have_text(re.compile(r"^Below: \d of 17"))
-        before = words.inner_text()
-        start = page.locator("#job-range-slider [role=slider]").first
-        expect(start).not_to_have_attribute("aria-valuenow", "0")
-        start.focus()
-        for _ in range(15):
-            page.keyboard.press("ArrowRight")
-        expect(words).not_to_have_text(before)
-        page.click("#job-range-clear")
-        expect(words).to_contain_text("everything in the chart")
-        expect(page.locator("#job-recent")).to_contain_text("Newest checkpoints")
-        expect(page).to_have_url(re.compile(r"/ui/jobs/jE$"))
+        page.goto("/ui/jobs/jE?tz=Asia/Kolkata&range=30d")
+        expect(page.locator("#timeline-graph .xtitle")).to_contain_text("Asia/Kolkata")
+        expect(page.locator("#zone-toggle-word")).to_have_text("Asia/Kolkata")
+        page.click("#nav-fleet")
+        expect(page).to_have_url(re.compile(r"tz=Asia%2FKolkata"))
+        page.click("#zone-toggle")
+        expect(page.locator("#zone-toggle-word")).to_have_text("UTC")
+        expect(page).not_to_have_url(re.compile(r"tz="))
+        page.click("#zone-toggle")
+        page.goto("/ui/jobs/jE?tz=Mars/Olympus")
+        expect(page.locator("#zone-toggle-word")).to_have_text("Local time")
         assert watch.found == []
 
 

@@ -1,4 +1,4 @@
-"""The pages of Spark jobs in a real Chromium over a fake API: no views of barriers, no overlapping elements."""
+"""The pages of Spark jobs in a real Chromium over a fake API: barrier views are hidden, and no elements overlap."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
-from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.browsing import LAPTOP, chromium, launched, opened, overflowing, small_targets, until_charts_fit
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, add_spark
@@ -37,12 +37,14 @@ def test_the_pages_of_a_spark_job_show_its_batches_and_its_week_without_overlaps
             expect(page.locator(hidden)).to_be_hidden()
         legend = page.locator("#job-batches-graph .legendtext").all_text_contents()
         assert (legend[0], legend[-1]) == ("ask sources", "other")
-        # The week has one point for each hour. The page names hours without a rollup, and the missing Spark.
-        page.wait_for_selector("#trend-graph .scatterlayer .point")
+        # The card of the week reports that the API computed its hours without rollups, because the last run of the
+        # pipeline failed.
         expect(page.locator("#trend-source")).to_contain_text("computed from the checkpoints")
-        expect(page.locator("#pipeline-state")).to_have_text("rollups off: no Spark")
-        assert "no java on the path" in (page.get_attribute("#pipeline-state", "title") or "")
+        expect(page.locator("#pipeline-state")).to_have_text("the last rollup failed")
+        assert "no space left on device" in (page.get_attribute("#pipeline-state", "title") or "")
         assert overflowing(page) == []
+        assert small_targets(page) == []
+        _resize(page, "job")
 
         page.locator("#job-recent a", has_text="batch 3").first.click()
         page.wait_for_selector("#cp-batch-graph .barlayer path")
@@ -52,4 +54,11 @@ def test_the_pages_of_a_spark_job_show_its_batches_and_its_week_without_overlaps
         sources = page.locator("#cp-batch-facts").bounding_box()
         assert bars["y"] + bars["height"] <= sources["y"]
         assert overflowing(page) == []
+        _resize(page, "batch")
         assert watch.found == []
+
+
+def _resize(page: Page, name: str) -> None:
+    for width, height in ((1000, 900), (390, 844), LAPTOP):
+        page.set_viewport_size({"width": width, "height": height})
+        until_charts_fit(page, f"{name} at {width} px")

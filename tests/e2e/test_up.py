@@ -1,6 +1,7 @@
-"""``barrierscope up`` as a process: first start, live pages, kill, start with the old history, stop.
+"""``barrierscope up`` as a process: the first start, live pages, a kill, a start with the old history, and the stop.
 
-``test_up_killed.py`` kills it during the start, and ``test_up_running.py`` disturbs a running instance.
+``test_up_killed.py`` kills the process during its start, and ``test_up_running.py`` disturbs a running
+instance.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def test_up_shows_live_pages_and_after_a_kill_has_its_whole_history(start, folde
         assert all(before.values()), before
         first.kill()
 
-        # The killed instance must not hold its port.
+        # The new instance uses the port of the killed one, which must be free again.
         second = start(port=first.port)
         second.wait_until_says("ready: open")
         after = {name: checkpoints_of(second, id_) for name, id_ in jobs_of(second).items()}

@@ -1,4 +1,4 @@
-"""``barrierscope up`` killed at several moments of its start: the next start works, and no process is left."""
+"""``barrierscope up`` is killed at several moments of its start. The next start works, and no process is left."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOMENTS = [
     ("PostgreSQL is ready", ["--no-demo"]),
     ("api is ready", []),
 ]
-# ``up`` itself, the runtime, PostgreSQL, the API and the collector.
-_ROLES = 5
-# These tests need no history of the demo jobs.
+# The processes: ``up`` itself, the sweeper, the runtime, PostgreSQL, the API and the collector.
+_ROLES = 6
+# These tests need no history of the demo jobs, so a short warm-up is enough.
 _SHORT = {"BARRIERSCOPE_RUNTIME_WARM_UP_S": "1"}
 
 
@@ -28,7 +28,7 @@ _SHORT = {"BARRIERSCOPE_RUNTIME_WARM_UP_S": "1"}
 def test_after_repeated_kills_during_the_start_the_next_start_works(start, folder):
     port = free_port()
     for moment, options in _MOMENTS:
-        # The killed instance must hold neither the port nor the folder.
+        # Each start uses the port and the folder of the instance killed before it, so both must be free again.
         up = start(*options, port=port, **_SHORT)
         up.wait_until_says(moment)
         tree = len(up.tree())
@@ -42,6 +42,18 @@ def test_after_repeated_kills_during_the_start_the_next_start_works(start, folde
     assert again.get("/api/v1/status")["store"] == "ok"
     again.interrupt()
     assert again.process.returncode == 0
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_killed_up_even_if_all_of_it_is_suspended(start, folder):
+    up = start("--no-demo")
+    up.wait_until_says("ready: open")
+    for process in up.tree()[1:]:
+        process.suspend()
+
+    up.kill()
+
+    until(lambda: processes_of(folder) == [], "the suspended processes are resumed or killed")
 
 
 def test_processes_left_by_a_killed_instance_are_ended_by_the_next_one(start, folder):

@@ -1,7 +1,7 @@
-"""A running ``barrierscope up``: a second instance on its folder, killed child processes, a repeated interrupt.
+"""A running ``barrierscope up``: a second instance on its folder, killed child processes, and a repeated interrupt.
 
-These tests share the instance of ``test_pages.py``, because its start is slow. After a test that ends it, the next
-test starts a new one.
+These tests use the same instance as ``test_pages.py``, because a start is slow. If a test ends the instance,
+the next test starts a new one.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ def test_a_killed_role_and_a_killed_server_are_started_again(live_up):
     up.child("api").kill()
     up.wait_until_says("api ended by signal SIGKILL; it restarts")
     until(lambda: jobs_of(up) == known, "the API is back")
+    roles = {name: up.child(name).pid for name in ("api", "collect", "runtime")}
     up.child("postgres").kill()
     up.wait_until_says("PostgreSQL ended unexpectedly; starting it again")
-    # The first answers may still come from the former server.
+    # Wait for the message of the new server. Until then, the API may still return data that it read from the old
+    # server.
     until(lambda: sum("PostgreSQL is ready" in line for line in up.lines) == 2, "the server is back")
     aligned = known["orders-aligned"]
     until(lambda: checkpoints_of(up, aligned), "the API is back on the new server")
@@ -43,11 +45,14 @@ def test_a_killed_role_and_a_killed_server_are_started_again(live_up):
         return any(c["triggered_at"] > newest for c in checkpoints_of(up, aligned).values())
 
     until(has_newer, "checkpoints come in again")
+    # The server came back at the same address, so the roles reconnected. They still had the data that was not yet
+    # stored.
+    assert {name: up.child(name).pid for name in roles} == roles, up.output
 
 
 def test_a_second_interrupt_ends_every_process_at_once(live_up):
     up = live_up()
-    # The orderly stop waits for a role that does not react.
+    # The orderly stop waits for the collector, which is suspended and does not react.
     up.child("collect").suspend()
 
     up.process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests that need one: one server for the session, one database for each test."""
+"""Fixtures with a real PostgreSQL: one server for the session, and one database for each test."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ __all__ = ["spark_runtime", "spark_session"]
 
 @pytest.fixture(scope="session")
 def made_cluster() -> Iterator[Path]:
-    """The folder of a stopped server with one table, at an unusually long path with unusual characters."""
+    """Yield the folder of a stopped server with one table.
+
+    The path of the folder is unusually long and has unusual characters.
+    """
     above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
     folder = above / "a b'c%d \"é" / ("long-" * 40) / "postgres"
-    # An instance that was killed during initdb leaves this.
+    # An instance that was killed during initdb leaves such a folder.
     (folder / "data.new").mkdir(parents=True)
     (folder / "data.new" / "PG_VERSION").write_text("18\n")
     server = EmbeddedPostgres(folder)

@@ -1,4 +1,4 @@
-"""The states of a recommendation over a real store: given once, accepted, applied, verified, rolled back."""
+"""The states of a recommendation in a real store: new, accepted, applied, verified, dismissed and rolled back."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import pytest
 
 from backend.contracts import advice
 from backend.contracts.api import JobOut, Page, Problem
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.advice import AdviceState, Metric
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.errors import InvalidInputError
+from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin
+from backend.services.advice.cards import AdviceService
 from backend.services.jobs.evidence import EvidenceReader
-from backend.services.targets.targets import TargetRules
+from backend.store.advice import cards as store
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.advised_jobs import EXACTLY_ONCE, persisting, readings, slow_run
 from tests.support.handwritten_jobs import START, chain, quick
@@ -28,18 +31,18 @@ TIMED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=200)
 
 
 class Target:
-    """A target of the runtime: records the settings sent to it, and writes its checkpoints to the store."""
+    """A target of the runtime that records the settings sent to it, and writes its checkpoints to the store."""
 
     def __init__(self, writer, target_id, clock):
         self.writer, self.id, self.clock = writer, target_id, clock
         self.engine = RUNTIME
         self.sent = []
 
-    async def change(self, url, run, settings, timeout_s, token, *, kind):
+    async def change(self, url, run, settings, timeout_s, token, *, kind, rules):
         self.sent.append((url, run, dict(settings)))
 
-    async def report(self, config, checkpoints=(), pressure=(), at=None):
-        """Write the observation of one poll at ``at``."""
+    async def report(self, config, checkpoints=(), pressure=(), at=None, state=JobState.RUNNING):
+        """Write the observation of one poll at time ``at``."""
         self.clock.at = at or self.clock.at
         seen = replace(
             observed_job(checkpoints),
@@ -49,6 +52,7 @@ class Target:
             counts=None,
             pressure=tuple(pressure),
             started_at=START - timedelta(hours=1),
+            state=state,
         )
         told = replace(observation(self.id, seen, at=self.clock.at), engine=self.engine, engine_version="0.1.0")
         await self.writer.write(told)
@@ -57,9 +61,9 @@ class Target:
         await self.report(EXACTLY_ONCE, slow_run(8), readings(), at=START + timedelta(seconds=62))
 
     async def report_timed(self, count, duration_ms=230, persisted=270_000):
-        """Write one poll with the advised settings, and one with checkpoints under these settings."""
+        """Write one poll that reports the advised settings, and one poll with checkpoints under these settings."""
         await self.report(TIMED, at=START + timedelta(seconds=90))
-        # The first may have begun before the change, so it does not count.
+        # The first checkpoint may have begun before the change, so the verification does not count it.
         run = [persisting(quick(n, duration_ms), persisted) for n in range(18, 19 + count)]
         await self.report(TIMED, run, at=START + timedelta(seconds=90 + 10 * count))
 
@@ -112,11 +116,43 @@ async def test_computing_the_same_advice_again_keeps_the_card(client, target):
     assert row.open_advice_count == 1
 
 
-async def test_processes_that_compute_advice_at_the_same_time_write_one_card(engine, clock, target):
-    from backend.services.advice.cards import AdviceService
-
+async def test_a_new_card_shows_the_newest_numbers_and_an_accepted_one_those_that_were_accepted(client, target):
     await target.report_slow()
-    rules = TargetRules(is_everything_allowed=True)
+    root = await root_of(client)
+    (first,) = (await get(client, f"{root}/advice")).cards
+    for seconds in (50, 100):
+        run = slow_run(8 + seconds // 10)
+        await target.report(EXACTLY_ONCE, run, readings(), at=START + timedelta(seconds=62 + seconds))
+        (card,) = (await get(client, f"{root}/advice")).cards
+    accepted = await post(client, f"{root}/recommendations/{card.id}/accept")
+    await target.report(EXACTLY_ONCE, slow_run(26), readings(), at=START + timedelta(seconds=262))
+    (later,) = (await get(client, f"{root}/advice")).cards
+
+    assert first.id == card.id == later.id
+    assert max(card.recommendation.checkpoint_ids) > max(first.recommendation.checkpoint_ids)
+    assert later.recommendation == accepted.recommendation == card.recommendation
+    # Each card states when its own numbers were computed.
+    assert first.computed_at == START + timedelta(seconds=62)
+    assert later.computed_at == accepted.computed_at == card.computed_at == START + timedelta(seconds=162)
+
+
+async def test_a_new_card_of_a_job_that_ended_expires_instead_of_showing_old_numbers(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=70), state=JobState.ENDED)
+    for minutes in (9, 11):
+        target.clock.at = START + timedelta(seconds=62, minutes=minutes)
+        shown = [c.id for c in (await get(client, f"{root}/advice")).cards]
+        assert shown == ([card.id] if minutes < 10 else [])
+    past = await get(client, f"{root}/recommendations/{card.id}", advice.CardOut)
+
+    assert (past.state, past.state_reason) == (AdviceState.EXPIRED, "the rules no longer give it: the job ended")
+
+
+async def test_processes_that_compute_advice_at_the_same_time_write_one_card(engine, clock, target):
+    await target.report_slow()
+    rules = EVERYWHERE
     services = [AdviceService(engine, clock, EvidenceReader(clock), rules, target.change) for _ in range(4)]
     await asyncio.gather(*(s.keep_all() for s in services))
 
@@ -136,7 +172,7 @@ async def test_a_card_is_applied_once_the_engine_reports_it_and_verified_after_f
     ((url, run, patch),) = target.sent
     assert (url, run) == ("http://127.0.0.1:18050/runtime/v1", "a" * 32)
     assert patch == card.recommendation.how_to.patch
-    # The engine has not reported the new settings yet.
+    # The recommendation stays accepted until the engine reports the new settings.
     assert (await get(client, f"{root}/advice")).cards[0].state is AdviceState.ACCEPTED
 
     await target.report_timed(4)
@@ -209,7 +245,7 @@ async def test_on_flink_advice_cannot_be_applied_because_it_needs_a_restart(clie
 
 async def test_a_forbidden_target_gets_no_request_and_a_refusal_by_the_target_is_reported(engine, clock, target):
     await target.report_slow()
-    rules = TargetRules(is_everything_allowed=False, allowed=("flink.example",))
+    rules = AddressRules(is_everything_allowed=False, allowed=("flink.example",))
     async with asking(api_over(engine, clock, rules=rules, change_settings=target.change)) as client:
         root = await root_of(client)
         (card,) = (await get(client, f"{root}/advice")).cards
@@ -217,7 +253,7 @@ async def test_a_forbidden_target_gets_no_request_and_a_refusal_by_the_target_is
         assert "not allowed here" in problem.errors[0].detail
         assert target.sent == []
 
-    async def refuse(url, run, settings, timeout_s, token, *, kind):
+    async def refuse(url, run, settings, timeout_s, token, *, kind, rules):
         raise InvalidInputError([], what="change")
 
     async with asking(api_over(engine, clock, change_settings=refuse)) as client:
@@ -253,7 +289,10 @@ async def test_unknown_ids_are_answered_with_problem_json(client, target):
 
 
 async def test_advice_is_verified_on_a_target_whose_clock_falls_behind(client, target):
-    """The checkpoints have trigger times minutes before the change was seen, and count because they came after it."""
+    """The verification uses checkpoints that were observed after the change of settings.
+
+    The target's clock is minutes behind, so the trigger times of these checkpoints lie before the change.
+    """
     await target.report_slow()
     root = await root_of(client)
     await get(client, f"{root}/advice")
@@ -265,3 +304,29 @@ async def test_advice_is_verified_on_a_target_whose_clock_falls_behind(client, t
 
     assert card.state is AdviceState.VERIFIED
     assert card.measured_ids == (19, 20, 21, 22, 23)
+
+
+async def test_cards_are_updated_if_their_job_changed_and_otherwise_every_minute(engine, clock, target, monkeypatch):
+    looked = []
+    lock = store.lock_job
+
+    async def noting(connection, job_id):
+        looked.append(job_id)
+        await lock(connection, job_id)
+
+    monkeypatch.setattr(store, "lock_job", noting)
+    service = AdviceService(engine, clock, EvidenceReader(clock), EVERYWHERE, target.change)
+
+    async def looks_after(seconds) -> int:
+        clock.at += timedelta(seconds=seconds)
+        before = len(looked)
+        assert not await service.keep_all()
+        return len(looked) - before
+
+    await target.report_slow()
+    assert await looks_after(0) == 1
+    assert await looks_after(5) == 0
+    assert await looks_after(56) == 1
+    assert await looks_after(5) == 0
+    await target.report(EXACTLY_ONCE, slow_run(9), readings(), at=clock.at)
+    assert await looks_after(5) == 1

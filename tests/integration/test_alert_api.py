@@ -1,4 +1,4 @@
-"""Rules, silences, receivers and alerts over the API: valid and invalid requests, concurrent changes and paging."""
+"""Alert rules, silences, receivers and alerts over the API: valid and invalid requests, concurrent changes, paging."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from backend.api.server import AlertingOptions
-from backend.services.targets.targets import TargetRules
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from tests.support.alerting import Alerting, rows, switch_off_rules_but
 from tests.support.observations import NOW, completed, failed, job, observation
 from tests.support.receiving import receiving
@@ -37,7 +37,10 @@ async def _answer(client, method, path, body=None, *, status=200, headers=None):
 
 
 def _named(problem):
-    """Return the fields that a problem names, as dotted paths, from both ways of writing a pointer."""
+    """Return the fields with errors in a problem document, as dotted paths.
+
+    A pointer to a field may be written with slashes or with brackets.
+    """
     return [
         e["pointer"].removeprefix("#/").replace("[", "/").replace("]", "").replace("/", ".") for e in problem["errors"]
     ]
@@ -60,7 +63,7 @@ async def test_a_changed_rule_is_returned_and_its_version_grows(client):
     values = {t["name"]: t["value"] for t in found["thresholds"]}
     assert values == {"expired_min_count": 2.0, "window_count": 3.0}
     listed = (await _answer(client, "GET", "/alert-rules"))["items"]
-    assert [r["version"] for r in listed if r["name"] != "CheckpointExpired"] == [0] * 7
+    assert [r["version"] for r in listed if r["name"] != "CheckpointExpired"] == [0] * 8
     assert found in listed
 
 
@@ -183,11 +186,9 @@ async def test_a_silence_that_matches_every_alert_is_refused(client):
 
 
 def _options(rules=None, **secrets):
-    """Return options with ``secrets``: the key is the variable's name after ``BARRIERSCOPE_SECRET_``."""
+    """Return options with the given secrets. A keyword ``name`` defines the variable ``BARRIERSCOPE_SECRET_NAME``."""
     known = {f"env:BARRIERSCOPE_SECRET_{name.upper()}": value for name, value in secrets.items()}
-    return AlertingOptions(
-        receiver_rules=rules or TargetRules(is_everything_allowed=True), secrets=lambda reference: known.get(reference)
-    )
+    return AlertingOptions(receiver_rules=rules or EVERYWHERE, secrets=lambda reference: known.get(reference))
 
 
 @asynccontextmanager
@@ -270,14 +271,14 @@ _HOSTS = [
 
 
 async def test_with_an_allow_list_only_listed_hosts_may_be_receivers(engine, clock):
-    rules = TargetRules(is_everything_allowed=False, allowed=("pager.example", "10.0.0.0/8"))
+    rules = AddressRules(is_everything_allowed=False, allowed=("pager.example", "10.0.0.0/8"))
     options = _options(rules, hook="https://elsewhere.example/x?key=hunter22")
     async with _asking_with(engine, clock, options) as client:
         for number, (url, is_allowed) in enumerate(_HOSTS):
             answer = await client.post("/api/v1/receivers", json=_receiver(url, name=f"n{number}"))
 
             assert answer.status_code == (201 if is_allowed else 422), answer.text
-            assert is_allowed or "not allowed here" in answer.json()["errors"][0]["detail"], url
+            assert is_allowed or answer.json()["errors"][0]["pointer"] == "url", url
             assert "hunter22" not in answer.text
 
 
@@ -290,7 +291,7 @@ async def test_the_secret_in_a_webhook_address_is_used_and_never_shown(
     with receiving() as hook:
         root = hook.url.removesuffix("/hook")
         address, token = f"{root}{_SECRET_PATH}?key=hunter22hunter22", "a-bearer-token"
-        # The receiver repeats in its answer what it was sent.
+        # The receiver's response repeats the path and the token that it received.
         hook.status, hook.answer = 500, f"no: {_SECRET_PATH}?key=hunter22hunter22 with Bearer {token}".encode()
         options = _options(hook=address, token=token)
         async with _asking_with(engine, clock, options) as client:
@@ -343,7 +344,7 @@ async def test_alerts_are_paged_without_gaps_or_repeats(client, engine, clock, w
     await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
     alerting = Alerting(engine, clock)
     for number in range(3):
-        # Two jobs fail at the same time, and recover.
+        # In each round, two jobs fail at the same time and then recover.
         ill = [job([failed(1 + 5 * number)], name=n, run=r * 32) for n, r in (("orders", "a"), ("ledger", "b"))]
         await writer.write(observation(target, *ill, at=clock.at))
         await alerting.round()
@@ -395,3 +396,52 @@ async def test_an_invalid_query_is_refused_by_parameter(client):
         for path in ("/alerts", *(("/silences", "/receivers") if field in ("cursor", "limit") else ())):
             problem = await _answer(client, "GET", f"{path}?{query}", status=422)
             assert field in str(problem["errors"][0]), problem
+
+
+_LOOSE = [
+    ("PATCH", "/alert-rules/CheckpointExpired", {"is_enabled": "yes"}, "#/is_enabled"),
+    ("PATCH", "/alert-rules/CheckpointExpired", {"is_enabled": 1}, "#/is_enabled"),
+    ("PATCH", "/alert-rules/CheckpointExpired", {"for_s": "5"}, "#/for_s"),
+    ("PATCH", "/alert-rules/CheckpointExpired", {"for_s": True}, "#/for_s"),
+    ("PATCH", "/alert-rules/CheckpointExpired", {"thresholds": {"x": "7"}}, "#/thresholds/x"),
+    ("PATCH", "/targets/t1", {"is_enabled": "true"}, "#/is_enabled"),
+    ("PATCH", "/targets/t1", {"labels": {"a": 1}}, "#/labels/a"),
+    ("POST", "/targets", {"url": 5}, "#/url"),
+    ("POST", "/receivers", {"name": 1, "kind": "webhook", "url": "http://a"}, "#/name"),
+    *[
+        ("POST", "/silences", {"matchers": [], "ends_at": at, "reason": "x", "author": "y"}, "#/ends_at")
+        for at in (1900000000, 1.9e9, "1900000000", True, "2030-01-01", "2030-01-01T00:00:00")
+    ],
+    (
+        "POST",
+        "/silences",
+        {
+            "matchers": [{"name": "a", "value": "b", "is_equal": "no"}],
+            "ends_at": "2030-01-01T00:00:00Z",
+            "reason": "x",
+            "author": "y",
+        },
+        "#/matchers/0/is_equal",
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "pointer"), _LOOSE)
+async def test_a_value_of_another_type_is_refused_and_not_converted(client, method, path, body, pointer):
+    answer = await client.request(method, f"/api/v1{path}", json=body)
+
+    assert (answer.status_code, [e["pointer"] for e in answer.json()["errors"]]) == (422, [pointer]), answer.text
+
+
+async def test_a_number_that_is_not_finite_is_refused(client):
+    headers = {"Content-Type": "application/json"}
+    for number in ("NaN", "Infinity", "1e999"):
+        content = f'{{"for_s": {number}}}'
+        answer = await client.patch("/api/v1/alert-rules/CheckpointExpired", content=content, headers=headers)
+        assert answer.status_code == 422, number
+
+
+async def test_an_instant_in_the_query_is_not_read_from_a_number(client):
+    answer = await client.get("/api/v1/jobs/j/backpressure", params={"from": "1900000000"})
+
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "from")

@@ -1,4 +1,4 @@
-"""From a checkpoint in the store to a page at a receiver: one page for an episode, despite crashes and outages."""
+"""From a checkpoint in the store to a page at a receiver: one page for each episode, despite crashes and outages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.alerting.lifecycle import AlertState
 from backend.domain.errors import LeadershipLostError, StoreUnavailableError
 from backend.domain.target import TargetState
 from backend.services.alerts.deliveries import DeliveryOptions
-from backend.store.alerts.lease import Term, take_term
+from backend.store.alerts.lease import Term, evaluator_record, release_term, take_term
 from backend.store.alerts.silences import Silence, add_silence, end_silence
 from backend.store.postgres.connections import writing
 from backend.store.retention import apply_retention
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 class _Killed(BaseException):
-    """Stands for a kill of the process: no ``except Exception`` catches it."""
+    """Simulates a kill of the process. ``except Exception`` does not catch it."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def webhook():
 
 @pytest.fixture
 def watching(writer, target, clock):
-    """Return a function that writes a poll at the clock's time, with checkpoints of the given outcomes."""
+    """Return a function that writes a poll at the clock's time, with one checkpoint for each given outcome."""
 
     async def write(*outcomes):
         listed = [failed(i) if o == "expired" else completed(i) for i, o in enumerate(outcomes, start=1)]
@@ -66,7 +66,7 @@ async def test_an_expired_checkpoint_pages_once_and_its_resolution_pages_once(en
         await watching(*outcomes)
         for _ in range(3):
             await alerting.round(seconds=2)
-        # A restart loses no page and repeats none.
+        # A restart must neither lose a page nor repeat one.
         alerting = Alerting(engine, clock)
     await watching("completed", "expired", "expired", *["completed"] * 3)
     for _ in range(3):
@@ -114,7 +114,7 @@ async def test_after_kills_at_any_moment_each_page_arrives_and_no_page_gets_a_se
         for _ in range(5):
             try:
                 if rnd.random() < 0.2 and len(deaths) < 3:
-                    # Between the decision and its delivery.
+                    # Kill the process after it has decided the alert, and before it delivers the page.
                     clock.at += timedelta(seconds=2)
                     await alerting.runner.evaluate_once()
                     deaths.append("decided")
@@ -122,7 +122,7 @@ async def test_after_kills_at_any_moment_each_page_arrives_and_no_page_gets_a_se
                 await alerting.round(seconds=2)
             except* _Killed:
                 alerting = reborn()
-                # The lease of the killed process runs out, and so do its claims.
+                # The lease of the killed process expires, and so do the deliveries that it claimed.
                 async with engine.begin() as connection:
                     await connection.execute(text("UPDATE alert_evaluator SET expires_at = now() - interval '1 s'"))
                 clock.at += timedelta(seconds=61)
@@ -133,7 +133,8 @@ async def test_after_kills_at_any_moment_each_page_arrives_and_no_page_gets_a_se
     assert state == AlertState.RESOLVED, told
     keys = [key for key, _ in webhook.pages()]
     assert list(dict.fromkeys(keys)) == [f"{episode}-firing", f"{episode}-resolved"], told
-    # Only a kill between the receiver's answer and its record repeats a page, with the same key.
+    # A page may be repeated only if a kill comes after the receiver's response and before the delivery is recorded.
+    # The repeated page has the same key.
     assert len(keys) <= 2 + deaths.count("sent"), told
     assert {row[0] for row in await rows(engine, "SELECT state FROM deliveries")} == {"delivered"}, told
 
@@ -198,6 +199,19 @@ async def test_the_pause_between_failed_attempts_doubles_up_to_300_s(engine, clo
 
     assert len(webhook.posts) == 11
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+async def test_a_released_lease_is_free_at_once_and_its_record_can_be_read(engine):
+    term = await take_term(engine, holder="one", ttl_s=60)
+    assert term is not None
+    await release_term(engine, term)
+
+    record = await evaluator_record(engine)
+    other = await take_term(engine, holder="other", ttl_s=60)
+
+    assert record is not None
+    assert (record.holder, record.is_held) == ("one", False)
+    assert other == Term("other", term.number + 1)
 
 
 async def test_an_evaluator_that_lost_its_lease_writes_nothing(engine, clock, watching, webhook):
@@ -294,14 +308,14 @@ async def test_an_outage_of_postgres_causes_neither_a_resolution_nor_a_second_pa
             databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
     await outage(3)
-    # The stored data is old because of the outage: this must neither resolve the alert nor page again.
+    # The outage made the stored data old. This must neither resolve the alert nor send another page.
     for _ in range(3):
         await alerting.round()
     assert [s for _, s in webhook.pages()] == ["firing"]
     assert await rows(engine, "SELECT state, reading FROM alerts WHERE rule = 'CheckpointExpired'") == [
         ("firing", "unknown")
     ]
-    # Collectors write again, and checkpoints still expire; then PostgreSQL is away once more.
+    # Collectors write again, and checkpoints still expire. Then PostgreSQL is unreachable once more.
     await watching("expired", "expired")
     await alerting.round()
     await outage(1)
@@ -328,7 +342,7 @@ async def test_an_outage_of_postgres_between_a_delivery_and_its_record_does_not_
 
     alerting = Alerting(engine, clock, failpoint=cut)
     try:
-        # The task group of the deliveries wraps the error of one delivery.
+        # The error may be wrapped in a group, because a task group runs the deliveries.
         with pytest.raises((StoreUnavailableError, BaseExceptionGroup)):
             await alerting.round()
     finally:

@@ -1,4 +1,4 @@
-"""Alerts from stored observations: ages by the job's own clock, and one alert over several runs of a job."""
+"""Alerts from stored observations: ages follow the job's own clock, and one alert may span several runs of a job."""
 
 from __future__ import annotations
 
@@ -8,14 +8,32 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
+from backend.alerting.rules import RuleChange, changed
+from backend.alerting.signals import JobSignal
 from backend.domain.engines import RUNTIME
 from backend.domain.observation import JobState
+from backend.services.alerts import signals
+from backend.services.alerts.signals import SignalReader
+from backend.services.jobs import evidence
+from backend.store.alerts.rules import rules_in_force, save_rule
+from backend.store.postgres.connections import writing
+from backend.store.schema.partitions import Retention
 from tests.support.alerting import Alerting, rows, switch_off_rules_but
-from tests.support.observations import CONFIG, completed, failed, in_progress, job, observation, progress
+from tests.support.observations import (
+    CONFIG,
+    NOW,
+    SteppingClock,
+    completed,
+    failed,
+    in_progress,
+    job,
+    observation,
+    progress,
+)
 
 pytestmark = pytest.mark.anyio
 
-# A health window of 40 s.
+# These settings give a health window of 40 s.
 _CONFIG = replace(CONFIG, interval_ms=5000, timeout_ms=8000)
 
 
@@ -31,14 +49,14 @@ async def _states(engine):
 async def test_a_job_whose_clock_falls_behind_is_judged_by_that_clock(engine, clock, writer, target):
     alerting, lag_s = Alerting(engine, clock), 0.0
     for number in range(1, 18):
-        # The machine is overloaded: the job's clock falls behind by 5 s in every 5 s.
+        # The machine is overloaded: with each step of 5 s, the job's clock falls behind by another 5 s.
         lag_s += 5
         own_now = clock.at - timedelta(seconds=lag_s)
         done = completed(number, triggered_at=own_now - timedelta(seconds=2))
         opened = in_progress(number + 1)
         opened = replace(opened, header=replace(opened.header, triggered_at=own_now - timedelta(seconds=1)))
         seen = replace(job([done, opened]), config=_CONFIG, clock_offset_ms=round(-lag_s * 1000))
-        # Another job of this target keeps up.
+        # The clock of another job on the same target is correct.
         other = replace(job(name="other", run="b" * 32), config=None, clock_offset_ms=0)
         wanted = observation(target, seen, other, at=clock.at)
         await writer.write(replace(wanted, engine=RUNTIME, clock_offset_ms=0))
@@ -53,7 +71,7 @@ async def test_ages_are_measured_up_to_the_last_reading(engine, clock, writer, t
     await writer.write(observation(target, seen, at=clock.at))
     alerting = Alerting(engine, clock)
 
-    # No alert yet: the reading is not stale, and the job may have completed a checkpoint after it.
+    # There is no alert yet. The last reading is not stale, and the job may have completed a checkpoint since then.
     await alerting.round(seconds=29)
     assert await _states(engine) == []
 
@@ -72,7 +90,7 @@ async def test_a_job_that_is_redeployed_before_it_completes_a_checkpoint_pages_o
     clock.at += timedelta(seconds=5)
     seen_states = []
     for number in range(9):
-        # Each run lives for ten seconds, and the next one follows five seconds later.
+        # Each run lasts ten seconds, and the next run starts five seconds later.
         run = replace(job([failed(number + 2)], run=f"{number:032x}"), started_at=clock.at, config=_CONFIG)
         header = replace(run.checkpoints[0].header, triggered_at=clock.at)
         run = replace(run, checkpoints=(replace(run.checkpoints[0], header=header),))
@@ -89,13 +107,17 @@ async def test_a_job_that_is_redeployed_before_it_completes_a_checkpoint_pages_o
     assert all(s in ([], ["pending"], ["firing"]) for s in seen_states), seen_states
     assert await rows(engine, "SELECT reading FROM alerts WHERE job_id IS NOT NULL") == [("unknown",)]
 
-    # No run follows, so the job is gone.
+    # No further run follows, so the job counts as gone.
     await writer.write(observation(target, at=clock.at + timedelta(seconds=361)))
     await alerting.round(seconds=361)
     assert [s for _, s, _ in await _states(engine)] == ["resolved"]
 
 
-async def test_the_number_of_statements_in_a_round_does_not_grow_with_jobs_or_alerts(engine, clock, writer, target):
+async def test_the_number_of_statements_in_a_round_does_not_grow_with_jobs_or_alerts(
+    engine, clock, writer, target, monkeypatch
+):
+    # In this test, time alone never causes a finding to be computed again.
+    monkeypatch.setattr(evidence, "_STEP_S", 10**9)
     alerting, counts = Alerting(engine, clock), []
 
     @event.listens_for(engine.sync_engine, "before_cursor_execute")
@@ -122,6 +144,60 @@ async def test_the_number_of_statements_in_a_round_does_not_grow_with_jobs_or_al
         assert counts[-1] <= 1, "one statement at most if no delivery is due"
         del counts[-1]
 
-    # The third round for each job count: the first two stored all that was new.
+    # For each number of jobs, compare the third round, because the first two rounds stored everything that was new.
     few, many = counts[5], counts[11]
-    assert few == many <= 30, counts
+    assert few == many <= 31, counts
+
+
+class _SlowClock(SteppingClock):
+    """Each look at the monotonic time takes a second."""
+
+    looked_count = 0
+
+    def monotonic_s(self) -> float:
+        self.looked_count += 1
+        return float(self.looked_count)
+
+
+async def test_past_checkpoints_are_read_in_parts_and_those_of_the_longest_open_checkpoint_first(
+    engine, writer, target, monkeypatch
+):
+    clock = _SlowClock(NOW)
+    monkeypatch.setattr(signals, "_PAST_BATCH", 1)
+    monkeypatch.setattr(signals, "_PAST_BUDGET_S", 1.5)
+    for n, run in enumerate("abc"):
+        done = [completed(i, triggered_at=clock.at - timedelta(minutes=5 - i)) for i in (1, 2)]
+        opened = in_progress(3)
+        header = replace(opened.header, triggered_at=clock.at - timedelta(seconds=10 * (n + 1)))
+        seen = replace(job([*done, replace(opened, header=header)], name=run, run=run * 32), config=_CONFIG)
+        await writer.write(observation(target, seen, at=clock.at))
+    reader = SignalReader(engine, clock, evidence.EvidenceReader(clock))
+
+    async def past_counts():
+        async with engine.connect() as connection:
+            found = await reader.read(connection)
+        opens = {s.name: s.opened for s in found.signals if isinstance(s, JobSignal)}
+        return {name: len(o.past) if o.is_past_read else None for name, o in opens.items()}
+
+    assert await past_counts() == {"a": None, "b": None, "c": 2}
+    assert await past_counts() == {"a": None, "b": 2, "c": 2}
+    assert await past_counts() == {"a": 2, "b": 2, "c": 2}
+
+
+async def test_a_history_that_does_not_fit_into_its_size_limit_fires_and_resolves(engine, clock, writer, target):
+    async with writing(engine) as connection:
+        [rule] = [r for r in await rules_in_force(connection) if r.rule.name == "HistoryTooShort"]
+        await save_rule(connection, changed(rule, RuleChange(is_enabled=True)), at=clock.at)
+    await writer.write(observation(target, job([completed(1)]), at=clock.at))
+    states = "SELECT state, labels ->> 'severity' FROM alerts WHERE rule = 'HistoryTooShort'"
+    small = Alerting(engine, clock, retention=Retention(max_size_bytes=1))
+
+    await small.round()
+    assert await rows(engine, states) == [("pending", "warning")]
+    await small.round(seconds=600)
+    assert await rows(engine, states) == [("firing", "warning")]
+    [(text,)] = await rows(engine, "SELECT annotations ->> 'description' FROM alerts WHERE rule = 'HistoryTooShort'")
+    assert text.startswith("The history will hold 0.0 days instead of 7.")
+
+    await Alerting(engine, clock, retention=Retention(max_size_bytes=2**40)).round()
+    assert await rows(engine, states) == [("resolved", "warning")]

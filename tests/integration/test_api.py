@@ -1,9 +1,11 @@
-"""The API over a real store: it answers with the ingested values, and a missing value stays missing."""
+"""The API over a real store: responses equal the ingested values, and a missing value stays missing."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -12,9 +14,12 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.progress import ProgressOut
-from backend.services.targets.targets import TargetRules
+from backend.contracts.status import StatusOut
+from backend.domain.address_rules import AddressRules
+from backend.domain.observation import JobState
 from backend.store.postgres.connections import create_store_engine
 from tests.support.observations import (
+    CONFIG,
     NOW,
     SINK,
     SOURCE,
@@ -28,6 +33,7 @@ from tests.support.observations import (
     progress,
 )
 from tests.support.serving import api_over, asking
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +46,7 @@ async def client(engine, clock):
 
 @pytest.fixture
 async def written(writer, target):
-    """A stored job with three ended checkpoints, one in progress, and readings of its vertices."""
+    """Store and return a job with three terminal checkpoints, one open checkpoint, and readings of its vertices."""
     seen = replace(
         job([completed(1), failed(2), completed(3), in_progress(4, acknowledged_count=4, with_details=True)]),
         pressure=(pressure(SOURCE, NOW), pressure(SINK, NOW, busy=1.0)),
@@ -169,7 +175,68 @@ async def test_the_elapsed_time_of_a_checkpoint_is_measured_on_the_engines_clock
     clock.at = NOW - timedelta(hours=1) + timedelta(seconds=40 + 25)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4/progress"
 
-    assert (await _get(client, path, ProgressOut)).elapsed_ms == 5_000
+    found = await _get(client, path, ProgressOut)
+    assert (found.elapsed_ms, found.remaining_ms, found.clock_offset_ms) == (5_000, 55_000, -20_000)
+    # The browser counts down to a time on our clock.
+    assert found.times_out_at == clock.at + timedelta(seconds=55)
+
+
+async def test_the_elapsed_time_of_a_checkpoint_stops_at_the_last_reading(client, writer, target, clock):
+    opened = in_progress(4, acknowledged_count=4)
+    read_at = opened.header.triggered_at + timedelta(seconds=7)
+    seen = replace(job([opened]), progress=(progress(4, 4, read_at),))
+    await writer.write(observation(target, seen, at=read_at))
+    row = await _the_job(client)
+    clock.at = read_at + timedelta(seconds=40)
+
+    found = await _get(client, f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4/progress", ProgressOut)
+    assert found.elapsed_ms == 7_000
+
+
+async def test_a_checkpoint_of_a_run_that_is_no_longer_listed_is_lost(client, writer, target, clock):
+    await writer.write(observation(target, job([in_progress(4, acknowledged_count=4)])))
+    gone = replace(job(), state=JobState.ENDED, engine_state="NOT LISTED", ended_at=None)
+    await writer.write(observation(target, gone, at=NOW + timedelta(seconds=5)))
+    row = await _the_job(client)
+
+    page = await _get(client, f"/api/v1/jobs/{row.id}/checkpoints", api.Page[api.CheckpointOut])
+    assert [(c.checkpoint_id, c.is_lost) for c in page.items] == [(4, True)]
+
+
+async def test_events_and_backpressure_of_a_job_are_on_the_clock_of_its_checkpoints(client, writer, target, clock):
+    """The engine's clock is 22 minutes behind. A change of settings and a reading come while a checkpoint runs."""
+    behind = timedelta(minutes=22)
+    offset_ms = round(-behind / timedelta(milliseconds=1))
+
+    async def report(at, *checkpoints, **more):
+        clock.at = at
+        seen = replace(job(checkpoints), **more)
+        await writer.write(replace(observation(target, seen, at=at), clock_offset_ms=offset_ms))
+
+    opened = in_progress(4, acknowledged_count=4)
+    triggered_at = opened.header.triggered_at
+    started_at = triggered_at - timedelta(minutes=30)
+    await report(triggered_at + behind - timedelta(seconds=5), started_at=started_at, restart_count=0)
+    for seconds in (3, 6):
+        at = triggered_at + behind + timedelta(seconds=seconds)
+        config = replace(CONFIG, timeout_ms=90_000)
+        await report(at, opened, started_at=started_at, config=config, pressure=(pressure(SINK, at),), restart_count=1)
+    row = await _the_job(client)
+    root = f"/api/v1/jobs/{row.id}"
+
+    detail = await _get(client, root, api.JobDetailOut)
+    assert (detail.clock_offset_ms, detail.observed_at) == (offset_ms, clock.at)
+    assert detail.read_at_engine == triggered_at + timedelta(seconds=6)
+    events = {e.kind: e.at for e in (await _get(client, f"{root}/events", api.Page[api.JobEventOut])).items}
+    assert events["configuration-changed"] == events["restarted"] == triggered_at + timedelta(seconds=3)
+    checkpoint = await _get(client, f"{root}/runs/{row.run_id}/checkpoints/4", api.CheckpointDetailOut)
+    assert checkpoint.clock_offset_ms == offset_ms
+    # The settings are those that applied at the trigger.
+    assert checkpoint.timeout_ms == CONFIG.timeout_ms
+    ends = [triggered_at.isoformat(), (triggered_at + timedelta(seconds=4)).isoformat()]
+    query = "&".join(f"{name}={quote(at)}" for name, at in zip(("from", "to"), ends, strict=True))
+    series = (await _get(client, f"{root}/backpressure?{query}", BackpressureOut)).series
+    assert {p.at for p in series} == {triggered_at + timedelta(seconds=3)}
 
 
 async def test_the_progress_of_a_completed_checkpoint_has_the_whole_curve_and_no_pending_subtask(client, written):
@@ -297,12 +364,22 @@ async def test_targets_are_added_once_changed_paused_and_removed(client):
     assert (await client.get(path)).status_code == 404
 
 
-async def test_a_target_keeps_its_kind_and_any_well_formed_kind_is_accepted(client):
+async def test_a_target_is_of_an_installed_kind_and_a_flink_by_default(client):
     default = await client.post("/api/v1/targets", json={"url": "http://my-flink:8081"})
-    other = await client.post("/api/v1/targets", json={"url": "http://my-toy:1", "kind": "toy"})
+    unknown = await client.post("/api/v1/targets", json={"url": "http://my-toy:1", "kind": "flnk"})
     malformed = await client.post("/api/v1/targets", json={"url": "http://my-toy:2", "kind": "No kind!"})
 
-    assert [default.json()["kind"], other.json()["kind"]] == ["flink", "toy"]
+    assert default.json()["kind"] == "flink"
+    assert (unknown.status_code, unknown.json()["errors"]) == (
+        422,
+        [
+            {
+                "pointer": "kind",
+                "detail": "no collector for targets of kind 'flnk' is installed",
+                "allowed": "flink, spark",
+            }
+        ],
+    )
     assert (malformed.status_code, malformed.json()["errors"][0]["pointer"]) == (422, "#/kind")
 
 
@@ -317,7 +394,7 @@ async def test_testing_a_connection_stores_nothing(client):
 
 
 async def test_with_an_allow_list_only_listed_targets_are_tested_or_added(engine, clock):
-    rules = TargetRules(is_everything_allowed=False, allowed=("my-flink",))
+    rules = AddressRules(is_everything_allowed=False, allowed=("my-flink",))
     async with asking(api_over(engine, clock, rules=rules)) as client:
         for path in ("targets", "targets/test"):
             refused = await client.post(f"/api/v1/{path}", json={"url": "http://169.254.169.254/latest"})
@@ -347,7 +424,7 @@ WRONG = [
 
 
 async def test_an_invalid_request_is_answered_with_a_problem(client):
-    # One store serves all paths, because none of these requests writes.
+    # One store is enough for all paths, because none of these requests writes.
     for path, status, slug in WRONG:
         found = await _get(client, f"/api/v1/{path}", api.Problem, status=status)
         assert (found.status, found.type) == (status, f"urn:barrierscope:problem:{slug}"), path
@@ -366,17 +443,32 @@ async def test_a_range_that_ends_before_it_begins_is_refused(client, written):
 async def test_while_the_store_is_away_the_status_reports_it_and_other_paths_answer_503_with_retry_after(clock):
     away = create_store_engine("postgresql://nobody@127.0.0.1:1/nothing")
     async with asking(api_over(away, clock)) as client:
-        status = await _get(client, "/api/v1/status", api.StatusOut)
+        status = await _get(client, "/api/v1/status", StatusOut)
         assert (status.store, status.targets_total) == ("unreachable", None)
         answer = await client.get("/api/v1/jobs")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     await away.dispose()
 
 
-async def test_the_status_shows_whether_a_collector_holds_a_lease(client, engine, target):
-    from backend.store.targets.targets import TargetRepository
+async def test_the_status_has_the_size_of_the_history_and_the_days_that_fit(client, written):
+    history = (await client.get("/api/v1/status")).json()["history"]
+
+    assert history["size_limit_bytes"] == 2 * 2**30
+    assert 0 < history["size_bytes"] < history["size_limit_bytes"]
+    assert (history["promised_days"], history["held_days"]) == (7.0, 7.0)
+    assert (history["promised_whole_days"], history["held_whole_days"]) == (2.0, 2.0)
+    assert history["is_short"] is False
+    assert history["oldest_day"] is not None
+
+
+async def test_the_status_shows_whether_a_collector_runs(client, database):
+    from backend.store.targets.leases import CollectorSession
 
     silent = {"api": "ok", "collect": "silent", "alert": "silent"}
-    assert (await _get(client, "/api/v1/status", api.StatusOut)).roles == silent
-    await TargetRepository(engine).lease(target, holder="here", ttl_s=60)
-    assert (await _get(client, "/api/v1/status", api.StatusOut)).roles == silent | {"collect": "ok"}
+    assert (await _get(client, "/api/v1/status", StatusOut)).roles == silent
+    with CollectorSession(database, holder="here"):
+        async with asyncio.timeout(PATIENCE_S):
+            while (await _get(client, "/api/v1/status", StatusOut)).roles == silent:
+                pass
+        assert (await _get(client, "/api/v1/status", StatusOut)).roles == silent | {"collect": "ok"}
+    assert (await _get(client, "/api/v1/status", StatusOut)).roles == silent

@@ -1,4 +1,4 @@
-"""The target of the demo jobs: there is one at most, and a user's changes to it stay."""
+"""The target of the demo jobs: at most one exists, and changes by a user are preserved."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ async def test_only_the_target_of_the_spark_demo_is_removed_if_the_demo_does_not
         await unwatch_spark_demo(database, SteppingClock())
     assert await _urls(targets) == {"push:spark/lab": "push"}
 
-    # If the demo runs again, its first push adds the target again.
+    # If the demo runs again, its first push adds the target.
     await targets.get_or_add(NewTarget("push:spark/demo-spark", "demo-spark", TargetOrigin.PUSH, kind="spark"), at=NOW)
     assert "push:spark/demo-spark" in await _urls(targets)

@@ -1,7 +1,8 @@
-"""The PostgreSQL server that ``up`` starts: odd folders, other users, kills, and two instances in one folder."""
+"""The PostgreSQL server that ``up`` starts: unusual folders, other users, kills, and two instances in one folder."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -15,8 +16,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from backend.domain.errors import HostError
+from backend.domain.errors import DiskFullError, HostError
 from backend.store.postgres import embedded
+from backend.store.postgres.account import PRIVATE_UIDS
 from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.postgres.leftovers import end_leftovers
 from tests.support.clusters import copy_cluster, python_with_server
@@ -160,7 +162,7 @@ def test_the_server_ends_when_its_process_is_killed_and_the_folder_is_free(folde
 
 @pytest.mark.skipif(not _LINUX, reason="needs Linux")
 def test_a_server_that_outlived_its_instance_is_ended_before_the_next_start(folder, server):
-    # The process becomes another program: its lock is released, and its server keeps running.
+    # The process replaces itself with another program. This releases its lock, but its server keeps running.
     then = "import os; server.start(); os.execvp('sh', ['sh', '-c', f'echo {server.pid}; exec sleep 600'])"
     with python_with_server(folder, then) as other:
         assert other.stdout is not None
@@ -175,7 +177,8 @@ def test_a_server_that_outlived_its_instance_is_ended_before_the_next_start(fold
 
 @pytest.mark.skipif(not _LINUX, reason="needs Linux")
 def test_a_stale_pid_file_with_the_process_id_of_another_program_does_not_matter(folder, server):
-    # The program runs as the server's user, and the file holds its process id in the form that a server writes.
+    # The other program runs as the server's user, and the pid file holds its process id in the format that a server
+    # writes.
     user = (folder / "data").stat().st_uid
     with subprocess.Popen(["sleep", "600"], **({"user": user} if os.geteuid() == 0 else {})) as stranger:
         stale = f"{stranger.pid}\n/proc/self/cwd\n1700000000\n5432\n\n127.0.0.1\n  5432001         0\nready   \n"
@@ -196,13 +199,46 @@ def test_a_program_that_only_has_the_folder_as_its_working_directory_is_not_ende
             stranger.kill()
 
 
-def test_a_server_that_was_killed_is_started_again_by_the_same_object(server):
-    server.start()
+def test_a_server_that_was_killed_is_started_again_at_the_same_address(server):
+    url = server.start()
     os.killpg(server.pid, signal.SIGKILL)
     server._process.wait(PATIENCE_S)
 
     assert not server.is_running
-    assert _kept(server.start()) == [(1,)]
+    assert server.start() == url
+    assert _kept(url) == [(1,)]
+
+
+def test_a_server_whose_port_was_taken_while_it_was_down_is_started_at_another_port(server):
+    url = server.start()
+    os.killpg(server.pid, signal.SIGKILL)
+    server._process.wait(PATIENCE_S)
+    with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taker.bind(("127.0.0.1", server._port))
+        taker.listen()
+
+        other = server.start()
+
+    assert other != url
+    assert _kept(other) == [(1,)]
+
+
+@pytest.mark.skipif(not _LINUX, reason="needs Linux")
+def test_processes_of_a_killed_postmaster_are_killed_without_a_wait(server, folder, monkeypatch):
+    with psycopg.connect(server.start()) as connection:
+        backend = connection.info.backend_pid
+        # A suspended process does not react to the end of its postmaster, nor to a request to stop.
+        os.kill(backend, signal.SIGSTOP)
+        server._process.kill()
+        server._process.wait(PATIENCE_S)
+        sent, kill = set(), os.kill
+        monkeypatch.setattr(os, "kill", lambda pid, number: (sent.add(number), kill(pid, number)))
+
+        assert end_leftovers(folder / "data", grace_s=PATIENCE_S) >= 1
+
+    assert sent == {signal.SIGKILL}
+    assert not _is_alive(backend)
 
 
 def test_if_the_port_is_taken_at_the_last_moment_another_port_is_tried(server, monkeypatch):
@@ -213,6 +249,43 @@ def test_if_the_port_is_taken_at_the_last_moment_another_port_is_tried(server, m
         monkeypatch.setattr(embedded, "_free_port", lambda: ports.pop() if ports else free())
 
         assert _kept(server.start()) == [(1,)]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Yield a folder on a disk of 160 MiB. It is mounted, so only root can create it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=160m,mode=755", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user cannot mount a disk")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def _fill(file):
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as written:
+        while True:
+            written.write(b"x" * 2**16)
+
+
+def test_on_a_full_disk_the_server_is_refused_as_such_and_starts_when_there_is_room(made_cluster, small_disk):
+    folder = copy_cluster(made_cluster, small_disk / "postgres")
+    new, server = EmbeddedPostgres(small_disk / "new"), EmbeddedPostgres(folder)
+    for started in (server, new):
+        started._prepare_folder()
+        _fill(small_disk / "other files")
+
+        with pytest.raises(DiskFullError, match=r"No space left on device.*; make room on the disk") as error:
+            started.start()
+
+        _line(error)
+        (small_disk / "other files").unlink()
+    try:
+        assert _kept(server.start()) == [(1,)]
+        assert not (small_disk / "new" / "data.new").exists()
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("place", ["/proc/barrierscope/postgres", "/dev/null/postgres"])
@@ -256,13 +329,75 @@ def test_a_server_that_cannot_start_says_why_in_one_line_and_leaves_the_folder_f
     assert _kept(server.start()) == [(1,)]
 
 
+_INTRUDER = """
+import os, sys
+pid, folder = int(sys.argv[1]), sys.argv[2]
+places = [f"/proc/{pid}/{name}" for name in ("cwd/PG_VERSION", "cwd/pg_hba.conf", "cwd/../password", "environ", "mem")]
+for path in (*places, f"{folder}/password", f"{folder}/data/PG_VERSION"):
+    try:
+        open(path, "rb").close()
+        print(path)
+    except OSError:
+        pass
+try:
+    os.kill(pid, 0)
+    print("signal")
+except OSError:
+    pass
+"""
+
+
+def _reached_by(user, server, folder):
+    """Return what a process of ``user`` can read of the server and its folder, and whether it can send a signal."""
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", _INTRUDER, str(server.pid), str(folder)],
+        user=user,
+        group=user,
+        extra_groups=[],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    return done.stdout.split("\n")[:-1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not _LINUX, reason="needs root on Linux")
+def test_as_root_no_process_of_another_user_reaches_the_server_or_its_data(server, folder):
+    url = server.start()
+    user = os.stat(f"/proc/{server.pid}").st_uid
+
+    assert _kept(url) == [(1,)]
+    assert user in PRIVATE_UIDS
+    assert _reached_by(_NOBODY, server, folder) == []
+    assert len(_reached_by(user, server, folder)) > 3, "the intruder works"
+    assert (folder / "password").stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not _LINUX, reason="needs root on Linux")
+def test_as_root_the_data_of_an_earlier_version_is_taken_from_nobody_and_keeps_its_new_user(server, folder):
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
+
+    assert _kept(server.start()) == [(1,)]
+    user = os.stat(f"/proc/{server.pid}").st_uid
+    server.stop()
+
+    assert user in PRIVATE_UIDS
+    assert {path.stat().st_uid for path in (folder / "data").rglob("*")} == {user}
+    assert (folder / "password").stat().st_uid == 0
+    server.start()
+    assert os.stat(f"/proc/{server.pid}").st_uid == user
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_without_root_the_server_runs_as_the_user_that_starts_it():
     user = next(u.pw_uid for u in pwd.getpwall() if u.pw_uid not in {0, _NOBODY})
     interpreter = _interpreter_of(user)
     if interpreter is None:
         pytest.skip("no Python here that another user may run")
-    # Not in pytest's folder, which only its owner may enter.
+    # Pytest's folder cannot be used, because only its owner may enter it.
     above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
     os.chown(above, user, user)
     folder = above / "postgres"

@@ -1,4 +1,4 @@
-"""Ingest stores each observation once and unchanged, despite repeats, restarts, refusals and another order."""
+"""Ingest stores each observation once and unchanged, despite repeats, restarts, rejected writes and changed order."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from sqlalchemy import text
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
+from backend.domain.observation import NOTHING_SHED, Shed
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
-from backend.store.targets.targets import NewTarget, TargetRepository
+from backend.store.targets.targets import NewTarget, TargetRepository, TargetShed
 from tests.support.observations import (
     NOW,
     SINK,
     SOURCE,
+    SteppingClock,
     barrier_events,
     completed,
     detail,
@@ -46,6 +48,18 @@ async def test_a_write_returns_its_counts(writer, target):
     result = await writer.write(observation(target, job([completed(1), failed(2), in_progress(3)])))
 
     assert (result.new_count, result.updated_count, result.detail_count) == (3, 0, 4)
+
+
+async def test_an_engine_that_plans_once_makes_no_plan_for_single_values(database, target):
+    engine = create_store_engine(database, pool_size=1, pool_overflow=0, plans_once=True)
+    writer = IngestWriter(engine, clock=SteppingClock())
+    for number in range(8):
+        at = NOW + timedelta(seconds=number)
+        await writer.write(observation(target, job([completed(number)]), at=at))
+    plans = await _rows(engine, "SELECT generic_plans, custom_plans FROM pg_prepared_statements")
+    await engine.dispose()
+    assert sum(generic for generic, _ in plans) >= 8
+    assert {custom for _, custom in plans} == {0}
 
 
 async def test_writing_the_same_again_changes_no_row(writer, target, engine):
@@ -105,6 +119,23 @@ async def test_a_checkpoint_outside_the_retention_is_refused_and_counted_and_the
     assert "checkpoint 1 triggered at 2026-11-13" in result.rejected[0]
     assert await _rows(engine, "SELECT checkpoint_id FROM checkpoints") == [(3,)]
     assert await _rows(engine, "SELECT rejected_count FROM target_health") == [(2,)]
+
+
+async def test_what_was_shed_is_added_up_once_and_kept(writer, target, engine):
+    def read_at(at_s, of_job=NOTHING_SHED, of_target=NOTHING_SHED):
+        seen = replace(job([completed(at_s)]), shed=of_job)
+        return replace(observation(target, seen, at=NOW + timedelta(seconds=at_s)), shed=of_target)
+
+    targets = TargetRepository(engine)
+    await writer.write(read_at(1))
+    assert (await targets.get(target)).shed is None
+
+    await writer.write(late := read_at(2, Shed(checkpoint_count=1, detail_count=2), Shed(checkpoint_count=10)))
+    await writer.write(late)
+    await writer.write(read_at(3, Shed(detail_count=5)))
+    await writer.write(read_at(4))
+
+    assert (await targets.get(target)).shed == TargetShed(11, 7, NOW + timedelta(seconds=3))
 
 
 async def test_an_unknown_target_is_refused(writer):
@@ -171,7 +202,10 @@ async def test_targets_of_one_deployment_share_a_job_and_other_deployments_do_no
 
 
 def _stream():
-    """Yield the job of eight polls in a row, with checkpoints that start, progress and end, and other readings."""
+    """Yield the observed job and the time of eight consecutive polls.
+
+    During these polls, checkpoints start, progress and finish, and other readings change.
+    """
     for number in range(8):
         at = NOW + timedelta(seconds=2 * number)
         checkpoints = [c for i in range(4) for c in _life(i, number)]
@@ -221,7 +255,7 @@ async def test_repeated_and_shuffled_polls_give_the_same_store(engine, clock, da
     rnd = random.Random(seed)
     shuffled = polls + rnd.sample(polls, 4)
     rnd.shuffle(shuffled)
-    # Whichever poll comes first creates the run. Restart events follow the newest observation.
+    # Whichever poll is written first creates the run. The events of restarts are those of the newest observation.
     with databases.migrated() as other:
         second = create_store_engine(other)
         stores = []
@@ -260,12 +294,33 @@ async def test_targets_of_one_deployment_create_the_same_jobs_without_a_deadlock
         for number in range(4):
             new = NewTarget(f"http://t{number}", "t", TargetOrigin.API, labels={"deployment": "one"})
             at = (await targets.add(new, at=NOW)).id
-            # Every other engine uses the run ids in reverse order.
+            # Every second target uses the run ids in reverse order.
             runs = names if number % 2 else names[::-1]
             jobs = [job([completed(1)], name=n, run=f"{runs.index(n)}") for n in names]
             group.create_task(IngestWriter(engine, clock=clock).write(observation(at, *jobs)))
 
     assert await _rows(engine, "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM runs)") == [(6, 24)]
+
+
+async def test_observations_that_wait_together_are_stored_in_one_transaction_and_an_unknown_target_fails_alone(
+    engine, clock
+):
+    targets = TargetRepository(engine)
+    ids = [(await targets.add(NewTarget(f"http://t{n}", "t", TargetOrigin.API), at=NOW)).id for n in range(5)]
+    writer = IngestWriter(engine, clock=clock)
+    # The first write creates the partitions.
+    await writer.write(observation(ids[0], job([completed(1)]), at=NOW))
+    later = NOW + timedelta(seconds=1)
+    polls = [observation(i, job([completed(1), completed(2)], name=f"j{n}"), at=later) for n, i in enumerate(ids)]
+    polls.insert(2, observation(TargetId("gone"), job([completed(1)]), at=later))
+
+    found = await asyncio.gather(*(writer.write(poll) for poll in polls), return_exceptions=True)
+
+    assert isinstance(found.pop(2), UnknownEntityError)
+    assert [(r.new_count, r.detail_count) for r in found] == [(1, 2)] + [(2, 4)] * 4
+    assert await _rows(engine, "SELECT count(*), sum(checkpoint_count) FROM runs") == [(5, 10)]
+    # The row of the first write has its own transaction. All other rows share one.
+    assert await _rows(engine, "SELECT count(*) FROM checkpoints GROUP BY xmin ORDER BY 1") == [(1,), (9,)]
 
 
 async def test_values_that_do_not_fit_a_column_are_capped_or_stored_as_missing(writer, target, engine):
@@ -326,7 +381,7 @@ async def test_a_failed_poll_is_stored_with_its_reason_and_start_until_the_next_
             target, kind=TargetState.UNREACHABLE, reason=f"refused\0 {seconds}", at=NOW + timedelta(seconds=seconds)
         )
     away = await targets.get(target)
-    # An older failure that is reported late does not replace the newer one.
+    # An older failure that is reported late must not replace the newer one.
     await writer.report_failure(target, kind=TargetState.MALFORMED, reason="old", at=NOW - timedelta(seconds=1))
 
     assert (away.state, away.reason, away.since) == ("unreachable", "refused\ufffd 10", NOW + timedelta(seconds=5))

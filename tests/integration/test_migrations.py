@@ -1,4 +1,4 @@
-"""Migrations work upwards and downwards, give the tables of the code, and run in one process at a time."""
+"""Migrations work in both directions, produce the tables that the code declares, and run in one process at a time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 import psycopg
 import pytest
+import sqlalchemy.exc
 from alembic.script import ScriptDirectory
 
 from backend.domain.errors import HostError, StoreUnavailableError
@@ -72,6 +73,17 @@ def test_concurrent_processes_can_upgrade_one_database(empty_database):
     migrate.check(empty_database)
 
 
+def test_a_migration_that_gets_no_response_ends_with_one_line(empty_database, monkeypatch):
+    monkeypatch.setattr(migrate, "_ANSWER_TIMEOUT_S", 0.05)
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [migrate.LOCK_KEY])
+
+        with pytest.raises(StoreUnavailableError) as error:
+            migrate.upgrade(empty_database)
+
+    assert str(error.value) == "the store does not answer: the server did not respond within 0.05 s"
+
+
 def test_a_database_of_a_newer_version_is_refused_in_one_line_and_left_unchanged(database):
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -125,6 +137,21 @@ def test_rows_of_the_first_version_survive_every_later_migration(empty_database)
     )
     migrate.downgrade(empty_database, "0001")
     assert _value(empty_database, "SELECT state FROM target_health") == "ok"
+
+
+def test_going_back_is_refused_while_there_are_targets_of_kinds_that_the_older_revision_does_not_know(empty_database):
+    migrate.upgrade(empty_database)
+    with psycopg.connect(empty_database) as connection:
+        for name, kind in (("a", "flink"), ("b", "toy"), ("c", "beam"), ("d", "toy")):
+            connection.execute(
+                "INSERT INTO targets (id, url, name, origin, kind, added_at) VALUES (%s, %s, %s, 'api', %s, now())",
+                (name, f"http://{name}", name, kind),
+            )
+
+    with pytest.raises(sqlalchemy.exc.DatabaseError, match="does not know targets of the kinds: beam, toy"):
+        migrate.downgrade(empty_database, "0009")
+
+    assert _value(empty_database, "SELECT count(*) FROM targets") == 4
 
 
 def test_every_change_of_a_checkpoint_sets_changed_xid_in_old_and_new_partitions(empty_database):

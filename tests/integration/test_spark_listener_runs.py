@@ -1,4 +1,4 @@
-"""The listener in a real query sends what Spark reports, and a server that does not answer never disturbs it."""
+"""The listener in a real query sends what Spark reports. A server that does not respond never disturbs the query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GOOD_BATCHES = 5
 
 @pytest.fixture
 def place():
-    """The address of a server that accepts every request, and the list of bodies it received."""
+    """Run a server that accepts every request. Yield its address, and the list of bodies that it received."""
     got: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,14 +80,14 @@ def test_the_listener_sends_each_batch_and_the_failure_and_a_dead_endpoint_distu
     said = [json.loads(p.json) if hasattr(p, "json") else p for p in query.recentProgress]
     events = [e for body in got for e in SparkPushIn.model_validate_json(body).events if e.event != "alive"]
     told = [e.progress for e in events if e.event == "progress"]
-    # No endpoint cost a batch: every batch before the failing one ran.
+    # The query lost no batch because of the two servers: every batch before the failing batch ran.
     assert [p.batch_id for p in told] == [p["batchId"] for p in said] == list(range(_GOOD_BATCHES))
     assert [p.batch_duration for p in told] == [p["batchDuration"] for p in said]
     assert all({"addBatch", "walCommit", "commitOffsets"} <= p.duration_ms.keys() for p in told)
     assert all(p.state_operators[0].num_state_store_instances == 4 for p in told)
     assert (events[0].event, events[-1].event) == ("started", "terminated")
     assert (events[-1].error_class, events[-1].last_batch_id) == ("USER_RAISED_EXCEPTION", _GOOD_BATCHES - 1)
-    # The start, each batch and the end were lost there, and counted as dropped.
+    # The unreachable server received nothing. Its listener counted the start, each batch and the end as dropped.
     assert (unheard.sent_count, unheard.dropped_count) == (0, _GOOD_BATCHES + 2)
     assert (heard.sent_count, heard.dropped_count) == (_GOOD_BATCHES + 2, 0)
 
@@ -96,7 +96,7 @@ def test_the_demo_query_reports_its_batches_and_continues_after_a_restart(spark_
     url, got = place
 
     @contextmanager
-    def shared(_folder):
+    def shared(_folder, _java_options):
         yield spark_session
 
     monkeypatch.setattr(demo, "_session", shared)
@@ -104,7 +104,7 @@ def test_the_demo_query_reports_its_batches_and_continues_after_a_restart(spark_
     monkeypatch.setattr(demo, "_LOOK_S", 0.1)
 
     def run():
-        """Run the demo until it has sent two batches, and return the progress of each batch that it sent."""
+        """Run the demo until it has sent two batches, and return the progress of every batch that it sent."""
         got.clear()
         stop, started = threading.Event(), []
         watcher = threading.Thread(target=_stop_after, args=(got, b'"progress"', 2, stop))
@@ -122,7 +122,7 @@ def test_the_demo_query_reports_its_batches_and_continues_after_a_restart(spark_
     first, second = run(), run()
 
     assert [p.batch_id for p in first] == list(range(len(first)))
-    # A new run of the same query repeats no batch and omits none.
+    # The second run of the same query repeats no batch and omits none.
     assert [p.batch_id for p in second] == list(range(len(first), len(first) + len(second)))
     assert {p.id for p in second} == {p.id for p in first}
     assert {p.run_id for p in second}.isdisjoint(p.run_id for p in first)
@@ -133,7 +133,7 @@ def test_the_demo_query_reports_its_batches_and_continues_after_a_restart(spark_
 
 def test_a_demo_that_fails_gives_the_reason_in_one_line(spark_session, place, tmp_path, monkeypatch):
     @contextmanager
-    def broken(_folder):
+    def broken(_folder, _java_options):
         spark_session.sql("SELECT no_such_column")
         yield spark_session
 
@@ -143,7 +143,7 @@ def test_a_demo_that_fails_gives_the_reason_in_one_line(spark_session, place, tm
     with pytest.raises(RuntimeError, match="no_such_column") as error:
         demo.run(**given, stop=threading.Event())
     assert "\n" not in str(error.value)
-    # A stop during the start is no error.
+    # A stop during the start is not an error.
     stop = threading.Event()
     stop.set()
     demo.run(**given, stop=stop)

@@ -1,4 +1,4 @@
-"""A killed Spark driver sends nothing: its target is silent, an alert fires, and all is well once it sends again."""
+"""After a kill of a Spark driver, its target becomes silent and an alert fires, until data arrives again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 _NAME = "b_windowed_hdfs"
 _STARTED = recorded(_NAME)[0]
-# The driver's clock is five minutes ahead of ours.
+# The driver's clock is five minutes ahead of the service's clock.
 _AHEAD = timedelta(minutes=5)
 
 

@@ -10,7 +10,7 @@ import pytest
 from backend.analysis.log_buckets import GAMMA
 from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, SavepointFormat
 from backend.domain.errors import UnknownEntityError
-from backend.domain.observation import JobState
+from backend.domain.observation import JobState, KnownRun
 from backend.domain.target import TargetOrigin
 from backend.domain.topology import Topology, Vertex
 from backend.store.checkpoints import reader as checkpoints
@@ -112,7 +112,7 @@ async def test_details_that_come_later_are_added_and_raise_the_maxima(writer, ta
 
 
 async def test_pages_by_cursor_have_no_gaps_or_repeats_even_with_equal_trigger_times(writer, target, connection):
-    # Two runs of one job. In each run, two checkpoints share each trigger time.
+    # The job has two runs. In each run, two checkpoints share each trigger time.
     first = job([completed(i, triggered_at=_at(-600 + i // 2)) for i in range(14)])
     second = replace(
         restarted(first, started_at=_at(-300)),
@@ -175,7 +175,7 @@ async def test_the_neighbours_of_a_checkpoint_are_of_its_run_and_in_order(writer
 
 
 async def test_the_last_healthy_checkpoint_before_another_is_completed_and_fast_enough(writer, target, connection):
-    # The duration of a checkpoint is 300 ms plus its id.
+    # Each checkpoint takes 300 ms plus its id in milliseconds.
     await writer.write(observation(target, job([completed(1), completed(20), failed(21), completed(22)])))
     run_id = (await _only_job(connection)).run.id
     record = await checkpoints.get_checkpoint(connection, run_id, 22)
@@ -231,7 +231,7 @@ async def test_the_last_completed_checkpoint_is_the_newest_one_that_completed(wr
     assert last == {found["orders"].id: LastCompleted(found["orders"].run.id, 1, ended_at)}
 
 
-# --- while they are open, and what only the runtime reports --------------------------------------------------------
+# --- checkpoints in progress, and values that only the runtime reports ---------------------------------------------
 
 
 async def test_an_open_checkpoint_has_its_last_progress_and_the_curve_up_to_it(writer, target, connection):
@@ -283,7 +283,7 @@ async def test_readings_are_read_as_written_and_values_not_requested_differ_from
     assert sorted(found[run_id], key=lambda r: r.vertex_id) == sorted(readings, key=lambda r: r.vertex_id)
     assert found[run_id][0].in_pool_usage_ratio == ()
     assert found[run_id][0].idle_ratio == (None, None, None)
-    assert await pressure.newest_reading_at(connection, [run_id, "r-none"]) == {run_id: NOW}
+    assert await pressure.newest_reading_at(connection, {run_id: NOW, "r-none": NOW}) == {run_id: NOW}
 
 
 async def test_readings_are_found_by_a_range_across_midnight_and_by_a_start_for_each_run(writer, target, connection):
@@ -323,7 +323,18 @@ async def test_a_series_has_means_over_reporting_subtasks_sums_of_queues_and_a_l
     assert [p.at for p in thinned] == sorted(p.at for p in thinned)
 
 
-# --- jobs, runs, what happened -------------------------------------------------------------------------------------
+# --- jobs, runs, events --------------------------------------------------------------------------------------------
+
+
+async def test_unended_runs_have_the_newest_terminal_checkpoint_that_is_stored(writer, target, connection):
+    started = made.job(run="b" * 32)
+    ended = replace(made.job([made.completed(3)], run="c" * 32, name="payments"), state=JobState.ENDED)
+    first = made.job([made.completed(8), made.failed(9), made.in_progress(10)], name="users")
+    await writer.write(made.observation(target, first, started, ended))
+    assert await jobs.list_unended(connection, target) == {
+        (first.engine_run_id, first.started_at): KnownRun("users", 9),
+        (started.engine_run_id, started.started_at): KnownRun("orders", None),
+    }
 
 
 async def test_a_job_has_its_current_run(writer, target, connection):
@@ -428,7 +439,7 @@ async def test_a_restart_event_names_the_exception_before_it_and_a_restart_witho
     before, lost = (_at(2), "count: OutOfMemoryError: heap\n  at Heap.java"), (_at(4), "TaskManager lost")
     polls = [
         (0, replace(job(), restart_count=0)),
-        # The collector sees the exception while the job still restarts.
+        # The collector already sees this exception while the job is restarting.
         (3, replace(job(), restart_count=0, exceptions=(before,))),
         (5, replace(job(), restart_count=1, exceptions=(before, lost))),
         (9, replace(job(), restart_count=2, exceptions=(before, lost))),
@@ -468,7 +479,6 @@ async def test_targets_are_added_changed_removed_and_added_again(engine):
 
     assert (added.state, added.labels, added.cost) == ("pending", {"team": "x"}, None)
     assert (changed.name, changed.labels, changed.state) == ("b", {}, "paused")
-    assert await targets.list_enabled() == []
 
     await targets.remove(added.id, at=NOW)
     with pytest.raises(UnknownEntityError):
@@ -480,4 +490,4 @@ async def test_targets_are_added_changed_removed_and_added_again(engine):
 
     revived = await targets.add(new, at=_at(9))
     assert (revived.id, revived.is_enabled, revived.added_at) == (added.id, True, _at(9))
-    assert [t.id for t in await targets.list_enabled()] == [added.id]
+    assert [t.id for t in await targets.list_all()] == [added.id]

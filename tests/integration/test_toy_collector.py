@@ -1,4 +1,4 @@
-"""A collector from an entry point, for an engine that no product file names: its job shows in the API."""
+"""A package adds a collector for an engine that the product does not know, and the engine's job appears in the API."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from functools import partial
 import pytest
 
 from backend.contracts import api
+from backend.domain.address_rules import EVERYWHERE
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
-from backend.store.targets.targets import TargetRepository
+from backend.store.targets.leases import TargetLeases
+from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.base import pause
 from collectors.loop import LoopOptions
@@ -34,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def installed_toy(tmp_path, monkeypatch):
-    """An installed package, as pip would leave it, whose entry point is the toy's collector."""
+    """Create an installed package, as pip would leave it. Its entry point is the toy's collector."""
     folder = tmp_path / "toy-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
@@ -45,13 +48,12 @@ def installed_toy(tmp_path, monkeypatch):
 
 @asynccontextmanager
 async def collecting(engine) -> AsyncIterator[None]:
-    """Run the manager of the role ``collect``."""
+    """Run the manager of the role ``collect`` until the block ends."""
     stop = asyncio.Event()
     manager = CollectorManager(
-        TargetRepository(engine),
+        TargetLeases(engine, holder="test"),
         IngestWriter(engine),
-        partial(open_target, engine=engine),
-        holder="test",
+        partial(open_target, engine=engine, rules=EVERYWHERE),
         clock=WallClock(),
         pause=pause,
         random=random.Random(1).random,
@@ -120,8 +122,11 @@ async def test_the_toys_job_and_checkpoints_show_in_the_api_and_on_the_page(engi
 async def test_a_kind_that_is_not_installed_is_an_error_of_its_target_only(engine, installed_toy):
     source = ToySource(began_at=WallClock().now() - timedelta(minutes=1))
     async with serving(source) as served, asking(api_over(engine, WallClock(), target_probe=probe)) as client:
-        for body in ({"url": "http://other:1", "kind": "other"}, {"url": served.url, "kind": "toy"}):
-            assert (await client.post("/api/v1/targets", json=body)).status_code == 201
+        # The collector of this target was installed when the target was added, but it is not installed now.
+        removed = NewTarget(url="http://other:1", name="other", origin=TargetOrigin.API, kind="other")
+        await TargetRepository(engine).add(removed, at=WallClock().now())
+        body = {"url": served.url, "kind": "toy"}
+        assert (await client.post("/api/v1/targets", json=body)).status_code == 201
         tested = await client.post("/api/v1/targets/test", json={"url": "http://other:1", "kind": "other"})
         async with collecting(engine):
             targets = partial(_get, client, "/api/v1/targets", api.Page[api.TargetOut])

@@ -1,4 +1,4 @@
-"""Fixtures of the packaging tests: the wheel is built and installed once."""
+"""Fixtures of the packaging tests. They build and install the wheel once."""
 
 from __future__ import annotations
 

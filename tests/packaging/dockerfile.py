@@ -1,4 +1,4 @@
-"""Readers for our Dockerfile and .dockerignore. An instruction that they do not support is an error."""
+"""Reads our Dockerfile and .dockerignore. An instruction that this reader does not support is an error."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction of a Dockerfile, with its continuation lines joined."""
+    """One instruction of a Dockerfile. Its continuation lines are joined."""
 
     name: str
     text: str
 
 
 def read_dockerfile(text: str) -> list[Instruction]:
-    """Return the instructions in order, without comments."""
+    """Return the instructions of a Dockerfile in order, without comments."""
     kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     found = []
     for line in kept.replace("\\\n", " ").splitlines():
@@ -33,12 +33,15 @@ def read_dockerfile(text: str) -> list[Instruction]:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with ``$NAME`` and ``${NAME}`` replaced by the variables' values."""
+    """Return ``text`` with every ``$NAME`` and ``${NAME}`` replaced by the value of that variable."""
     return re.sub(r"\$\{?(\w+)\}?", lambda match: variables[match[1]], text)
 
 
 def read_ignore(text: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a path is sent to the builder. The last line that matches it decides."""
+    """Return a function that decides whether a path is sent to the builder.
+
+    If several lines of .dockerignore match a path, the last one decides.
+    """
     rules = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
     def is_kept(path: str) -> bool:

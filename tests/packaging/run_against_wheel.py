@@ -1,4 +1,4 @@
-"""Run the quick kinds of tests against an installed wheel, from a folder with only the tests.
+"""Run the quick kinds of tests against an installed wheel, in a folder that does not contain the packages.
 
 Usage, from the checkout: python -m tests.packaging.run_against_wheel WHEEL_FOLDER
 """
@@ -14,21 +14,22 @@ from pathlib import Path
 
 from tests.packaging.wheel_environment import ROOT, install_wheel
 
-# Left out: tests that need the checkout (packaging), and tests that need a server or a long time.
+# The packaging tests are left out, because they need the checkout. Other kinds need a server or much time.
 _KINDS = ("unit", "conformance", "e2e/test_cli.py")
 _OF_A_CHECKOUT = "not in_a_checkout"
 
 
 def main() -> int:
-    """Install the newest wheel of the folder, run the tests, and return pytest's exit code."""
+    """Install the newest wheel in the folder, run the tests against it, and return pytest's exit code."""
     wheel = max(Path(sys.argv[1]).resolve().glob("barrierscope-*.whl"), key=lambda path: path.stat().st_mtime)
     with tempfile.TemporaryDirectory(prefix="barrierscope-wheel-") as temporary:
         folder = Path(temporary)
         environment = install_wheel(wheel, folder / "environment")
-        # Some tests compare documents with the installed package.
+        # Documents are copied as well, because some tests compare them with the installed package.
         for name in ("tests", "docs"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        # Only for pytest's settings. No package lies next to it, so none is imported by mistake.
+        # This file is copied only for pytest's settings. The folder has no package next to it that could be imported
+        # by mistake.
         shutil.copy(ROOT / "pyproject.toml", folder)
         kinds = [f"tests/{kind}" for kind in _KINDS if (folder / "tests" / kind).exists()]
         shell = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}

@@ -1,4 +1,4 @@
-"""The document on advice agrees with the rules in the code."""
+"""``docs/advice.md`` agrees with the rules of the advice in the code."""
 
 from __future__ import annotations
 

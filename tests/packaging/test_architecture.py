@@ -1,4 +1,4 @@
-"""``docs/dev/ARCHITECTURE.md`` lists the package folders, and its diagram shows the layers of the contracts."""
+"""``docs/dev/ARCHITECTURE.md`` lists all package folders, and its diagram shows the layers of the import contracts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def _layers(container: str) -> list[str]:
 
 
 def _shown(first: str, last: str) -> list[str]:
-    """Return the labels of the first diagram from one node to another, in text order."""
+    """Return the node labels of the first diagram in the order of its text, from ``first`` to ``last`` inclusive."""
     labels = re.findall(r'[LDR]\d*\["([^"]+)"\]', _TEXT.split("```mermaid")[1].split("```")[0])
     return labels[labels.index(first) : labels.index(last) + 1]
 
 
 def test_the_table_lists_the_package_folders_once_each():
     listed = re.findall(r"^\| `([\w/]+)` \|", _TEXT, re.M)
-    # Two levels of folders inside backend, and one elsewhere. Deeper folders are parts of one package.
+    # In backend, the folders of the first two levels are packages; elsewhere, only those of the first level. Deeper
+    # folders are parts of these packages.
     packages = [
         folder.relative_to(ROOT).as_posix()
         for pattern in ("backend/*", "backend/*/*", "collectors", "collectors/*", "dashboard", "dashboard/*")

@@ -1,4 +1,4 @@
-"""``make test AREA=...``: every test file is in an area, and an unknown area is refused in one line."""
+"""``make test AREA=...``: every test file belongs to an area, and an unknown area is refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every path in the lists of ``docs/dev/CONTRIBUTING.md`` exists, and every kind of addition has a list."""
+"""``docs/dev/CONTRIBUTING.md`` lists the files to change for each kind of addition, and every listed path exists."""
 
 from __future__ import annotations
 

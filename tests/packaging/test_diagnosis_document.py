@@ -1,4 +1,4 @@
-"""The document on diagnosis agrees with the rules in the code."""
+"""``docs/diagnosis.md`` agrees with the rules of the diagnosis in the code."""
 
 from __future__ import annotations
 

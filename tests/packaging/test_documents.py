@@ -1,4 +1,4 @@
-"""Commands, links, pictures and folders that the documents name exist."""
+"""All commands, links, pictures and folders that the documents mention exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The product reads an engine's capabilities, and never compares the engine with a name."""
+"""The product decides by an engine's capabilities, and never compares an engine with a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILES = [p for folder in ("backend", "collectors", "dashboard") for p in sorted
 
 
 def _compared(tree: ast.AST) -> list[int]:
-    """Return the line numbers of comparisons with an engine's name or with an engine constant."""
+    """Return the lines that compare a value with an engine's name or with an engine constant."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):

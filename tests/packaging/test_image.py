@@ -1,4 +1,4 @@
-"""Checks of the Dockerfile that need no build; ``make try-dockerfile`` executes its lines."""
+"""Checks of the Dockerfile that need no build. ``make try-dockerfile`` executes its lines."""
 
 from __future__ import annotations
 

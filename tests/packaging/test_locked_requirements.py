@@ -1,9 +1,9 @@
 """With only the packages of ``requirements.txt``, every module can be imported and a command starts.
 
-Spark is optional: the few modules that need it can be imported with ``requirements-spark.txt``.
+The few modules that need Spark, which is optional, can be imported with ``requirements-spark.txt``.
 
-The environment of the tests also has the packages that tests need. A runtime dependency that is present only because
-of them would be missing on a fresh machine, and no other test would notice.
+The environment of the tests also contains packages that only the tests need. A runtime dependency that is installed
+only because those packages need it would be missing on a fresh machine, and no other test would notice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from tests.packaging.wheel_environment import ROOT
 from tests.support.waiting import PATIENCE_S
 
-# Refuses to import a top-level module if none of its distributions is locked.
+# Refuses to import a top-level module that no locked distribution contains.
 _ONLY_WHAT_IS_LOCKED = """
 import importlib.abc, importlib.metadata, re, sys
 locked = set(sys.argv.pop(1).split(","))
@@ -30,8 +30,9 @@ sys.meta_path.insert(0, Absent())
 assert {"pytest", "hypothesis"} <= absent
 """
 
-# All other modules must work without Spark.
+# All modules outside this list must work without Spark.
 _OF_SPARK = (
+    "backend.pipeline.jvm",
     "backend.pipeline.session",
     "backend.pipeline.source",
     "backend.pipeline.transforms",

@@ -1,4 +1,4 @@
-"""The hooks of pre-commit run the commands of ``make check``, so both pass or fail together."""
+"""The hooks of pre-commit run the commands of ``make check``, so both succeed or fail together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def test_every_repository_of_hooks_is_local():
 
 
 def test_the_hooks_run_the_commands_of_make_check():
-    # A hook that takes the changed files has them instead of the folder.
+    # A hook receives the changed files as arguments. Its command therefore omits the folder ``.`` at the end of the
+    # line in the Makefile.
     lines = [line.removesuffix(" .") for line in _check_lines()]
 
     assert [hook["entry"] for hook in _hooks()] == lines

@@ -1,4 +1,4 @@
-"""Each prose rule finds its bad example and accepts the good one. Code, SQL and docstrings are not checked."""
+"""Each prose rule reports its bad example and accepts its good one. Code, SQL and docstrings are not checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prose.__main__ import documents, findings, modules
+from tests.prose.__main__ import documents, findings, main, modules
 from tests.prose.style import RULES, WORDS_MAX
 from tests.prose.text import Passage, comment_passages, docstring_passages, markdown_passages, string_passages
 
@@ -99,3 +99,10 @@ def test_strings_of_a_module_are_checked_and_neither_sql_nor_docstrings(tmp_path
     assert [passage.line for passage in string_passages(module)] == [5]
     assert [(passage.line, passage.text) for passage in comment_passages(module)] == [(5, "first\nsecond")]
     assert [passage.text for passage in docstring_passages(module)] == ["What the user is told is not here."]
+
+
+def test_a_folder_instead_of_a_file_is_refused_with_its_name(capsys):
+    with pytest.raises(SystemExit):
+        main(["--comments", "tests/prose"])
+
+    assert "'tests/prose' is not a file" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Modules of the runtime import only lower wings and form no cycle. Imports for type checking count as well."""
+"""Modules of the runtime import only lower packages and form no cycle. Imports for type checking count as well."""
 
 from __future__ import annotations
 

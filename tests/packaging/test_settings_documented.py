@@ -1,4 +1,4 @@
-"""``docs/settings.md`` has every setting with its default, and no other setting."""
+"""``docs/settings.md`` lists every setting with its default, and no other setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule and section of the specification cited in code, tests and documents is in ``docs/dev/spec``."""
+"""Every rule and section that code, tests and documents cite exists in the specification in ``docs/dev/spec``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DECISIONS = ROOT / "docs" / "dev" / "decisions"
 _DEFINED = re.compile(r"^- ((?:R-)?[A-Z]+-\d+) ", re.M)
 _CITED = re.compile(r"(?<![\w-])(?:R-)?[A-Z]+-\d+\b")
 _DOCUMENT = re.compile(r"(?<![\w*])(?:[\w.-]+/)*[\w-]+\.md\b")
-# After a document's name: a quoted heading, a view, an appendix, or the numbers of sections or list items.
+# A citation after a document's name: a quoted heading, a view, an appendix, or the numbers of sections or list items.
 _SECTION = re.compile(r'(runtime|flink-baseline|spark-telemetry|views)\.md,? ("[^"]+"|V\d+|Appendix [A-Z]|\d[\d., ]*)')
 
 
@@ -54,7 +54,7 @@ def test_every_cited_rule_is_defined():
     rules = set(_defined())
     families = {rule.rpartition("-")[0] for rule in rules}
     cited = {(rule, path) for path, text in _texts().items() for rule in _CITED.findall(text)}
-    # Names such as UTF-8 and FLIP-76 do not have the prefix of a rule.
+    # Names such as UTF-8 and FLIP-76 are no citations: no rule has their prefix.
     of_families = {(rule, path) for rule, path in cited if rule.rpartition("-")[0] in families}
 
     assert len({rule for rule, _ in of_families}) > 300

@@ -15,13 +15,13 @@ from tests.packaging.wheel_environment import ROOT
 from tests.support.waiting import PATIENCE_S
 
 _FILE_LINES_ASK = 600
-# The allowed count of longer files. It must not grow.
+# Number of files that may exceed ``_FILE_LINES_ASK`` lines. It must not grow.
 _LONG_FILES_MAX = 0
 _FUNCTION_LINES_ASK = 70
-# The allowed count of longer functions. It must not grow.
+# Number of functions that may exceed ``_FUNCTION_LINES_ASK`` lines. It must not grow.
 _LONG_FUNCTIONS_MAX = 12
 
-# Written in parts, so that this file does not name what it forbids.
+# The forbidden words are split, so that this file does not contain them.
 _INDEX_ADDRESS = re.compile(
     r"https?://[\w.-]*(?:" + "|".join(["py" + "pi", "python" + "hosted"]) + r")[\w.-]*|/sim" + "ple/"
 )

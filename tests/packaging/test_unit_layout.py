@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.packaging.wheel_environment import ROOT
 
 _UNIT = ROOT / "tests" / "unit"
-# The folders of tests/unit, and the folders whose modules they test.
+# Each folder of tests/unit, and the folder with the modules that it tests.
 _PACKAGES = {
     **{f"backend_{folder.name}": folder for folder in (ROOT / "backend").iterdir() if folder.is_dir()},
     **{f"collectors_{folder.name}": folder for folder in (ROOT / "collectors").iterdir() if folder.is_dir()},
@@ -20,7 +20,7 @@ _PACKAGES = {
 
 
 def _tested(test: Path) -> Path:
-    """Return the path of the module or package that ``test`` must belong to, without its suffix."""
+    """Return the path of the module or package that ``test`` should test, without its suffix."""
     package, *folders, name = test.relative_to(_UNIT).parts
     return _PACKAGES.get(package, ROOT / package).joinpath(*folders, name.removeprefix("test_").removesuffix(".py"))
 

@@ -1,4 +1,4 @@
-"""The contents of the wheel, and its use from a folder outside the checkout."""
+"""The wheel contains what it should, and works in a folder outside the checkout."""
 
 from __future__ import annotations
 

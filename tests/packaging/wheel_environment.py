@@ -1,7 +1,8 @@
-"""Builds the wheel and installs it into an environment that imports nothing from the checkout.
+"""Builds the wheel, and installs it into an environment that imports nothing from the checkout.
 
-The environment uses the dependencies of the environment that runs the tests: a line in a ``.pth`` file adds its
-site-packages, but not the paths in the ``.pth`` files there, so the editable install is not importable.
+The new environment uses the dependencies of the tests' environment. A line in a ``.pth`` file adds the
+site-packages of that environment, but not the paths in its ``.pth`` files. The editable install is therefore
+not importable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The environment in which the wheel is installed."""
+    """The paths of the environment in which the wheel is installed."""
 
     python: Path
     command: Path
@@ -30,14 +31,14 @@ class Environment:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel from the checkout into ``folder``, without network access."""
+    """Build the wheel from the checkout into ``folder``, without network access, and return its path."""
     _run(*_PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(ROOT))
     (wheel,) = folder.glob("barrierscope-*.whl")
     return wheel
 
 
 def install_wheel(wheel: Path, folder: Path) -> Environment:
-    """Make an environment in ``folder`` with the wheel, which uses the dependencies of this one."""
+    """Create an environment in ``folder`` and install the wheel. Its dependencies come from the current environment."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     _run(*_PIP, "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel))

@@ -1,4 +1,4 @@
-"""For all numbers: advice is complete, its intervals are in order, and its settings are valid."""
+"""For any measured numbers, advice is complete, its intervals are in order, and its settings are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For all numbers: the verdict does not depend on the order of subtasks, a common delay or missing values."""
+"""For any measured numbers, the verdict does not depend on the order of subtasks, a common delay or missing values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def evidences(draw):
 
 
 def permuted(evidence, order):
-    """The same job with the subtasks of every vertex renumbered: new index ``n`` is the old ``order[n]``."""
+    """Return the same job with the subtasks of every vertex renumbered. Subtask ``order[n]`` becomes subtask ``n``."""
 
     def moved(values):
         return tuple(values[i] for i in order) if len(values) == len(order) else values
@@ -137,7 +137,7 @@ def test_renumbering_the_subtasks_renumbers_the_verdict(evidence, order):
 
 @given(evidences(), st.integers(0, 600_000))
 def test_a_delay_of_all_subtasks_does_not_change_a_culprit_that_readings_show(evidence, shared_ms):
-    """If every barrier is later by the same time, readings show the same culprit."""
+    """If every barrier arrives later by the same amount, the readings still show the same culprit."""
     named = {VerdictKind.CAPACITY, VerdictKind.SKEW, VerdictKind.STRAGGLER}
     before = diagnose(evidence).verdict
     later = replace(
@@ -156,7 +156,8 @@ def test_a_delay_of_all_subtasks_does_not_change_a_culprit_that_readings_show(ev
                         start_delay_ms=tuple(None if v is None else v + shared_ms for v in d.start_delay_ms),
                         ack_delay_ms=tuple(None if v is None else v + shared_ms for v in d.ack_delay_ms),
                     )
-                    # A source that emits its barrier late is another culprit: sources stay unchanged.
+                    # A source that emits its barrier late would be a different culprit, so the values of sources do
+                    # not change.
                     if TOPOLOGY.upstream(d.vertex_id)
                     else d
                     for d in c.details

@@ -1,4 +1,4 @@
-"""Log buckets: exact bounds, merging in any order, and a bounded error for every quantile."""
+"""Log buckets have exact bounds, can be merged in any order, and give every quantile with a bounded error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_quantile_of_buckets_is_within_the_promised_error_of_that_of_the_value
 
     told = quantile(count(values), share)
 
-    # The last few digits are those of floating point.
+    # The small tolerance allows for rounding errors of floating point.
     assert told is not None
     assert abs(Fraction(told) - exact) <= exact * Fraction(_RELATIVE_ERROR_MAX) * (1 + Fraction(1, 10**9))
 

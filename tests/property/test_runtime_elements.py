@@ -1,4 +1,4 @@
-"""Properties of the wire format, key groups and routing: for any records, cuts and parallelisms."""
+"""The wire format, key groups and routing of the runtime work for any records, buffer boundaries and parallelisms."""
 
 from __future__ import annotations
 

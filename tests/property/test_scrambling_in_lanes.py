@@ -1,4 +1,4 @@
-"""Goal: scrambling many numbers at once equals scrambling them one by one (DET-3)."""
+"""Goal: scrambling many numbers at once gives the same result as scrambling each number alone (DET-3)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The project's rules of prose, as checks of proselint.
+"""The project's prose rules, as checks of proselint.
 
-A rule finds words that make a reader go back: passives of telling, persons where components act, "where" for a
-condition, chains, and sentences that are too long. ``tests/packaging/test_prose.py`` has an example for each rule.
+A rule finds words that make a reader go back, for example "who" for a component, "where" for a condition, verbs of
+speech for what a component reports, chains of "of", and long sentences. ``tests/packaging/test_prose.py`` has an
+example for each rule.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from proselint.registry.checks import Check, CheckResult
 
 WORDS_MAX = 36
-"""Words in a sentence. A longer one has more than one idea."""
+"""Largest number of words in a sentence. A longer sentence usually contains more than one idea."""
 
 _PERSONS = (
     r"anyone|authors?|everyone|one|operators?|people|persons?|readers?|reviewers?|someone|those|users?|visitors?|you"
@@ -20,7 +21,7 @@ _PERSONS = (
 
 
 def _words(pattern: str) -> Callable[[str, Check], Iterator[CheckResult]]:
-    """Report each match of a regular expression, unless its group ``fine`` took part."""
+    """Return a check that reports each match of a regular expression, unless its group ``fine`` matched some text."""
     compiled = re.compile(pattern, re.MULTILINE)
 
     def check(text: str, rule: Check) -> Iterator[CheckResult]:
@@ -83,4 +84,4 @@ RULES = (
         "'{}': say it plainly",
     ),
 )
-"""Every rule, by the name that the report shows."""
+"""All rules of the project. A finding is reported with the path of its rule, such as ``barrierscope.long``."""

@@ -1,4 +1,4 @@
-"""Prose with the line it stands on: from Markdown, and from the strings of Python modules."""
+"""Reads the prose of Markdown documents and Python modules, with the line number of each passage."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 _CODE = "Code"
-"""Stands for inline code, an address or a placeholder: a word that no rule knows."""
+"""Replaces inline code, addresses and placeholders before the check. No rule reports this word."""
 _NOT_PROSE = re.compile(
     r"^\s*(?:(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|LOCK|SET|COPY)\b|<)|.*sans-serif"
 )
-"""SQL, HTML and lists of fonts."""
+"""Matches text that is no prose: SQL, HTML and lists of fonts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One paragraph, heading, table cell or string."""
+    """One paragraph, heading, table cell, string, docstring or comment."""
 
     path: Path
     line: int
@@ -30,7 +30,7 @@ class Passage:
 
 
 def markdown_passages(path: Path) -> Iterator[Passage]:
-    """Every paragraph, heading, list item and table cell of a document; code is left out."""
+    """Yield every paragraph, heading, list item and table cell of a document. Blocks of code are left out."""
     line = 1
     for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8")):
         if token.map:
@@ -52,7 +52,7 @@ def _plain(token: Token) -> str:
 
 
 def string_passages(path: Path) -> Iterator[Passage]:
-    """The strings of a Python module that read as a sentence: three words or more."""
+    """Yield the strings of a Python module that are sentences, that is, strings with at least three words."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     documentation = {id(node) for node in _docstrings(tree)}
     parts = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
@@ -65,7 +65,7 @@ def string_passages(path: Path) -> Iterator[Passage]:
 
 
 def docstring_passages(path: Path) -> Iterator[Passage]:
-    """The docstrings of a Python module, paragraph by paragraph."""
+    """Yield each paragraph of the docstrings in a Python module."""
     for node in _docstrings(ast.parse(path.read_text(encoding="utf-8"))):
         line = node.lineno
         for paragraph in re.split(r"(\n\s*\n)", str(node.value)):
@@ -75,7 +75,7 @@ def docstring_passages(path: Path) -> Iterator[Passage]:
 
 
 def comment_passages(path: Path) -> Iterator[Passage]:
-    """The comments of a Python module; comments on lines that follow each other are one passage."""
+    """Yield the comments of a Python module. Comments on consecutive lines form one passage."""
     begin, end, text = 0, -1, ""
     with path.open("rb") as source:
         comments = [token for token in tokenize.tokenize(source.readline) if token.type == tokenize.COMMENT]
@@ -93,7 +93,7 @@ def comment_passages(path: Path) -> Iterator[Passage]:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
-    """A string that is a statement of its own documents what stands before it or around it."""
+    """Yield every string that is a statement of its own. It documents a module, class, function or attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value

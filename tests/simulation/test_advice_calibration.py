@@ -1,8 +1,8 @@
-"""Goal: advised settings have the predicted effects, and settings advised against would not help (AD-2).
+"""Goal: advised settings have the predicted effects, and settings that are advised against would not help (AD-2).
 
-Method: jobs of the reference runtime run until there are checkpoints to judge. The same job runs again with the same
-seed and the advised settings, and its medians are compared with the predicted intervals.
-``benchmarks/advice_calibration.py`` does this for many more jobs. To replay one: pytest
+Method: a job of the reference runtime runs until it has enough checkpoints for advice. The same job then runs
+with the same seed and the advised settings. Its medians must lie in the predicted intervals.
+``benchmarks/advice_calibration.py`` does this for many more jobs. To replay one run: pytest
 tests/simulation/test_advice_calibration.py -k "skew-seed-0"
 """
 

@@ -1,8 +1,8 @@
-"""Goal: whatever the readings, no alert pages twice for one episode, is forgotten, or resolves for lack of data.
+"""Goal: whatever the readings, no alert pages twice for one episode, is forgotten, or resolves because data is missing.
 
-Method: a seed draws the rule's times, a sequence of readings with gaps, and restarts, which lose all state that was
-not stored. A checker follows every step and the whole sequence. To replay one run: pytest
-tests/simulation/test_alert_lifecycle.py -k "seed-17"
+Method: each seed chooses the times of a rule, a sequence of readings with gaps, and restarts. A restart loses
+all state that is not stored. The test checks every step, and then the whole sequence. To replay one run:
+pytest tests/simulation/test_alert_lifecycle.py -k "seed-17"
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ KINDS = (ReadingKind.ACTIVE, ReadingKind.CLEAR, ReadingKind.UNKNOWN, ReadingKind
 
 
 def _readings(rnd):
-    """Readings of one kind come in runs, as in practice; *gone* is rare."""
+    """Yield random readings, each with the pause before it in seconds.
+
+    As in practice, several readings of one kind follow each other, and *gone* is rare.
+    """
     kind = ReadingKind.CLEAR
     for number in range(rnd.randrange(5, 80)):
         if rnd.random() < 0.4:
@@ -74,7 +77,7 @@ def test_every_sequence_of_readings_obeys_the_alert_rules(seed):
         if after is None and reading.kind is not ReadingKind.ACTIVE:
             active_since = None
         assert after is None or after.id not in seen, f"an ended episode came back: {where}"
-        # A restart keeps only the stored state.
+        # After a restart, the alert has only the fields that the store keeps.
         alert = after if after is None or rnd.random() < 0.7 else replace(after)
 
     assert len(pages) == len(set(pages)), f"paged twice for one episode: seed={seed} {pages}"

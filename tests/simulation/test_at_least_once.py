@@ -1,9 +1,11 @@
-"""Goal: at-least-once loses no record and repeats exactly the predicted ones (INV-6, ALO-5, INV-15).
+"""Goal: at-least-once mode loses no record and repeats exactly the predicted ones (INV-6, ALO-5, INV-15).
 
-Method: an oracle sees every element that a task reads during a checkpoint. A record that arrives after barrier k of
-its channel and before the task's snapshot k is in that state, and is repeated by a restore from k. The committed
-ledger must hold each record once, plus once for every restored checkpoint whose state held it early. The runtime's
-own counts must equal the oracle's. Seeds draw crashes, lost and late messages, records and task managers.
+Method: an oracle observes every element that a task reads during a checkpoint. If a record arrives after
+barrier k of its channel and before the task's snapshot k, this snapshot already includes the record. After a
+restore from checkpoint k, the source emits the record again, so it is repeated. The committed ledger must
+contain each record once, and once more for each restored checkpoint that includes it early. The runtime's own
+counts must equal those of the oracle. Each seed chooses crashes, lost and late messages, records and task
+managers.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _SEEDS = 12
 
 
 class _Oracle:
-    """For each checkpoint, the records that tasks processed after its barriers and before their snapshots."""
+    """Counts, for each checkpoint, the records that tasks processed after its barriers and before their snapshots."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.repeatable: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -50,7 +52,7 @@ class _Oracle:
         monkeypatch.setattr(Task, "_take", taken)
 
     def attach(self, engine: JobEngine) -> None:
-        """Listen to the engine's snapshots."""
+        """Observe the snapshots of the engine's tasks."""
 
         def on_event(checkpoint_id: int, event: BarrierEvent) -> None:
             if event.kind is BarrierEventKind.SNAPSHOT_SYNC_START:
@@ -140,7 +142,7 @@ def test_the_alignment_is_measured_although_no_channel_is_blocked() -> None:
     engine.run_until(900_000)
     acks = [ack.measured for record in engine.coordinator.all_completed for ack in record.acks.values()]
     aligning = [m for m in acks if m.alignment_us]
-    # Every second trigger is 45 ms late: a map waits about that long for its second barrier, and reads records
+    # Every second trigger is 45 ms late. A map subtask waits about as long for its second barrier, and reads records
     # meanwhile.
     assert max(m.alignment_us or 0 for m in aligning) > 40_000
     assert sum(m.processed_bytes or 0 for m in aligning) > 0
@@ -179,7 +181,8 @@ def test_checkpoints_whose_aborts_are_lost_do_not_pile_up_at_a_task() -> None:
     engine.run_until(3_000_000)
     assert engine.coordinator.failed_count > 5
     assert engine.coordinator.completed_count > 5
-    # All aborts were lost: a task keeps a checkpoint only until a newer one completes there (ALO-2).
+    # Although all aborts were lost, a task drops an aborted checkpoint as soon as a newer one completes at this task
+    # (ALO-2).
     assert max(len(pending_ids(task)) for task in engine.tasks) <= 4
 
 

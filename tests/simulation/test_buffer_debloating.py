@@ -1,7 +1,10 @@
-"""Goal: debloating queues throughput x target before a saturated receiver, loses nothing, and can be switched off.
+"""Goal: with debloating, the data before a saturated receiver is throughput x target time, and no data is lost.
 
-Method: an unlimited source feeds a sink of known cost; the bytes queued on both sides are read at many moments. The
-size may lag by the announcement threshold, so gates with more channels get a finer threshold.
+Debloating can also be switched off.
+
+Method: an unlimited source feeds a sink of known cost. The bytes queued on both sides of the network are read at many
+moments. The size that a sender uses may differ from the computed size by the announcement threshold, so the test sets
+a smaller threshold for gates with more channels.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ def test_bytes_queued_before_a_saturated_receiver_are_throughput_times_target(
     assert gate.throughput_bytes_per_s == pytest.approx(_THROUGHPUT_BYTES_PER_S, rel=0.1)
     assert gate.estimator.time_to_consume_ms == pytest.approx(target_ms, rel=0.25)
     if sources > 1:
-        # Bytes are capped, buffers are not (DB-9).
+        # Debloating limits the bytes, not the number of buffers (DB-9).
         assert gate.buffers_in_use > 20
 
 

@@ -1,8 +1,8 @@
-"""Goal: records that an operator holds back leave before the barrier (TE-2); sources report their end (SRC-4, Q-2).
+"""Goal: bundled records leave their operator before the barrier (TE-2), and sources report their end (SRC-4, Q-2).
 
-Method: maps that bundle records keep them in no state, so that the next crash loses a record that leaves after the
-barrier; the committed ledger shows the loss. There are few buffers: the last records before a barrier often find
-none, and the barrier must wait for them.
+Method: maps bundle records without storing them in state. A record that leaves after the barrier is therefore lost in
+the next crash, and missing in the committed ledger. There are few buffers. The last records before a barrier often
+find no free buffer, and the barrier must wait for these records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def test_a_barrier_waits_for_the_records_before_it_if_they_find_no_buffer() -> N
         engine.run_until(engine.now_us + 500)
         for task in engine.tasks:
             last_id, was_blocked = before.get(id(task), (0, False))
-            # The checkpoint has begun and its barrier was not sent: the records before it still wait for buffers.
+            # The checkpoint has begun, but its barrier was not sent, because the records before it still wait for
+            # buffers.
             begun = task.checkpointing.last_id > last_id
             log = engine.barriers(task.checkpointing.last_id) or ()
             sent = any(
@@ -106,11 +107,12 @@ def test_a_map_passes_its_records_on_in_bundles() -> None:
         now = sum(t.records_out for t in engine.tasks if t.spec.id == "map")
         sizes[now - out] += 1
         out = now
-    # Two subtasks may fill their bundles between two samples; the first watermark of each source does not wait.
+    # Both subtasks may fill a bundle between two samples. A few other sizes appear because the first watermark of
+    # each source sends a bundle early.
     del sizes[0]
     assert sizes[25] + sizes[50] >= 10
     assert sum(sizes.values()) - sizes[25] - sizes[50] <= 4, sizes
-    # The end of the sources flushes the last bundles.
+    # When the sources end, the last bundles are sent.
     engine.run_until(3_000_000)
     assert sum(t.records_out for t in engine.tasks if t.spec.id == "map") == 400
 

@@ -1,7 +1,7 @@
 """Goal: whatever a target or the store does, a loop polls on time, backs off, and writes each reading exactly once.
 
-Method: the real loop runs in virtual time; a seeded script makes targets and store fail. No test sleeps. To replay
-one run: pytest tests/simulation -k "seed-17"
+Method: the real loop runs in virtual time, and a seeded script makes targets and the store fail. No test
+sleeps. To replay one run: pytest tests/simulation -k "seed-17"
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
 from backend.domain.engines import FLINK
 from backend.domain.errors import StoreUnavailableError, TargetProtocolError, TargetUnavailableError, UnknownEntityError
 from backend.domain.ids import TargetId
-from backend.domain.observation import Observation, PollCost
+from backend.domain.observation import Observation, PollCost, Shed
 from collectors.loop import LoopOptions, TargetLoop
+from tests.support.observations import NOW, completed, job, observation
 from tests.support.seeds import over_seeds
 from tests.support.virtual_time import VirtualTime
 
@@ -30,7 +32,7 @@ MALFORMED = TargetProtocolError(url="http://flink", reason="answers HTML")
 
 
 class ScriptedCollector:
-    """Follows a script: each poll raises an error or takes a number of seconds."""
+    """A collector that follows a script: each poll raises an error or takes a number of seconds."""
 
     def __init__(self, time: VirtualTime, script: Callable[[int], Exception | float] = lambda _: 0.0) -> None:
         self._time = time
@@ -39,7 +41,7 @@ class ScriptedCollector:
         self.forgotten_count = 0
         self.poll_within_s: float | None = None
 
-    async def collect(self, now: datetime) -> Observation:
+    async def collect(self, now: datetime, **_: object) -> Observation:
         n = len(self.polled_at_s)
         self.polled_at_s.append(self._time.monotonic_s())
         answer = self._script(n)
@@ -53,7 +55,7 @@ class ScriptedCollector:
 
 
 class ScriptedStore:
-    """Keeps what is written; unavailable while ``is_away``."""
+    """A store that records what is written. While ``is_away`` is true, it is unavailable."""
 
     def __init__(self) -> None:
         self.is_away = False
@@ -153,7 +155,7 @@ async def test_a_poll_that_never_ends_times_out() -> None:
     run = Run(interval_s=2.0, poll_timeout_s=0.05)
     never = asyncio.Event()
 
-    async def hang(_: datetime) -> Observation:
+    async def hang(_: datetime, **__: object) -> Observation:
         await never.wait()
         raise AssertionError
 
@@ -189,7 +191,41 @@ async def test_a_full_buffer_drops_its_oldest_reading_and_everything_is_read_aga
         await run.time.run_for(0)
     polls = len(run.collector.polled_at_s)
     assert run.store.numbers == list(range(polls - len(run.store.written), polls))
-    assert run.collector.forgotten_count == run.loop.state.dropped_count == polls - len(run.store.written) > 0
+    assert run.loop.state.dropped_count == polls - len(run.store.written) > 0
+    assert run.collector.forgotten_count == 1
+
+
+async def test_a_long_outage_takes_bounded_memory_and_every_dropped_checkpoint_is_counted() -> None:
+    run = Run(interval_s=2.0, buffer_max=4)
+
+    async def collect(now: datetime, **_: object) -> Observation:
+        number = len(run.collector.polled_at_s)
+        run.collector.polled_at_s.append(run.time.monotonic_s())
+        shown = [completed(n, triggered_at=made_at(n)) for n in range(max(0, number - 9), number + 1)]
+        new = shown if run.collector.forgotten_count else shown[-1:]
+        return replace(observation(TARGET, job(new)), observed_at=now)
+
+    run.collector.collect = collect  # type: ignore[method-assign]
+    run.store.is_away = True
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.loop.run(run.stop))
+        await run.time.run_for(2_000)
+        assert sum(map(len, run.loop._dropped.values())) <= 250
+        run.store.is_away = False
+        await run.time.run_for(10)
+        run.stop.set()
+        await run.time.run_for(0)
+    stored = {c.header.checkpoint_id for o in run.store.written for j in o.jobs for c in j.checkpoints}
+    lost = set(range(len(run.collector.polled_at_s))) - stored
+    assert len(lost) > 900
+    assert sum((o.shed for o in run.store.written), Shed()) == Shed(checkpoint_count=len(lost))
+    # From the first write on, the count is never too low, even if the process were killed.
+    assert run.store.written[0].shed.checkpoint_count >= len(lost)
+    assert run.loop._dropped == {}
+
+
+def made_at(number: int) -> datetime:
+    return NOW + timedelta(seconds=2 * number)
 
 
 async def test_at_a_stop_unwritten_readings_are_tried_once_more() -> None:

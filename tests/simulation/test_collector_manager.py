@@ -1,13 +1,14 @@
-"""Goal: the manager watches exactly the enabled targets that it leases, and a failing target never stops others.
+"""Goal: the manager polls exactly the enabled targets that it leases, and a failing target never stops the others.
 
-Method: the real manager and loops run in virtual time; a script controls the target list, leases and faults.
+Method: the real manager and loops run in virtual time. A script controls the list of targets, their leases and
+their faults.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -42,31 +43,31 @@ class Row:
 
 
 class Targets:
-    """The list of targets and their leases."""
+    """A list of targets, and the collector that holds the lease of each. A test can change both."""
 
-    def __init__(self, time: VirtualTime, *names: str) -> None:
-        self._time = time
+    def __init__(self, *names: str) -> None:
         self.rows = {TargetId(n): Row(TargetId(n)) for n in names}
         self.is_away = False
-        self.leases: dict[TargetId, tuple[str, float]] = {}
+        self.holders: dict[TargetId, str] = {}
 
-    async def list_enabled(self) -> Sequence[TargetRow]:
-        if self.is_away:
+
+class Leases:
+    """The leases of one collector on the targets of a test."""
+
+    def __init__(self, targets: Targets, holder: str) -> None:
+        self._targets = targets
+        self._holder = holder
+
+    async def take(self) -> Sequence[TargetRow]:
+        if self._targets.is_away:
             raise StoreUnavailableError("connection refused")
-        return list(self.rows.values())
+        holders = self._targets.holders
+        return [row for i, row in self._targets.rows.items() if holders.setdefault(i, self._holder) == self._holder]
 
-    async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
-        if self.is_away:
-            raise StoreUnavailableError("connection refused")
-        owner, until_s = self.leases.get(target_id, (holder, 0.0))
-        if owner != holder and until_s > self._time.monotonic_s():
-            return False
-        self.leases[target_id] = (holder, self._time.monotonic_s() + ttl_s)
-        return True
-
-    async def release(self, target_id: TargetId, *, holder: str) -> None:
-        if self.leases.get(target_id, ("", 0.0))[0] == holder:
-            del self.leases[target_id]
+    async def release(self, target_ids: Collection[TargetId]) -> None:
+        for target_id in target_ids:
+            if self._targets.holders.get(target_id) == self._holder:
+                del self._targets.holders[target_id]
 
 
 class Sink:
@@ -85,7 +86,7 @@ class Sink:
 class World:
     def __init__(self, *names: str) -> None:
         self.time = VirtualTime()
-        self.targets = Targets(self.time, *names)
+        self.targets = Targets(*names)
         self.sink = Sink()
         self.faults: dict[TargetId, Exception] = {}
         self.open_faults: dict[TargetId, Exception] = {}
@@ -96,10 +97,9 @@ class World:
 
     def manager(self, holder: str = "one") -> CollectorManager:
         return CollectorManager(
-            self.targets,
+            Leases(self.targets, holder),
             self.sink,
             self.open,
-            holder=holder,
             clock=self.time,
             pause=self.time.pause,
             random=random.Random(holder).random,
@@ -124,7 +124,7 @@ class Reader:
         self._world = world
         self._id = target_id
 
-    async def collect(self, now: datetime) -> Observation:
+    async def collect(self, now: datetime, **_: object) -> Observation:
         world = self._world
         assert world.reading.get(self._id, 0) == 0, "two collectors read one target at the same time"
         world.reading[self._id] = 1
@@ -160,7 +160,7 @@ async def test_every_enabled_target_is_read_and_at_the_end_all_leases_are_releas
     for name in ("a", "b", "c"):
         assert 28 <= world.sink.written.count(TargetId(name)) <= 31
     assert sorted(world.closed) == sorted(world.opened) == ["a", "b", "c"]
-    assert world.targets.leases == {}
+    assert world.targets.holders == {}
 
 
 async def test_targets_can_be_added_and_removed_during_the_run() -> None:
@@ -243,10 +243,12 @@ async def test_two_collectors_share_the_targets_and_one_takes_over_if_the_other_
     world = World("a", "b", "c")
     first, second = world.manager("first"), world.manager("second")
     for target_id in world.targets.rows:
-        world.targets.leases[target_id] = ("vanished", 15.0)
+        world.targets.holders[target_id] = "vanished"
     async with running(world, first, second):
         await world.time.run_for(12)
         assert world.sink.written == []
+        # The session of the vanished collector has ended.
+        world.targets.holders.clear()
         await world.time.run_for(30)
         assert first.watched | second.watched == set(world.targets.rows)
         assert not first.watched & second.watched
@@ -276,4 +278,4 @@ async def test_a_poll_that_hangs_at_shutdown_is_cancelled() -> None:
         stop.set()
         await world.time.run_for(0)
     assert world.closed == ["a"]
-    assert world.targets.leases == {}
+    assert world.targets.holders == {}

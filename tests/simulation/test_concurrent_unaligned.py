@@ -1,4 +1,4 @@
-"""CC-4: each of several concurrent unaligned checkpoints persists exactly the bytes between its own two snapshots."""
+"""Each of several concurrent unaligned checkpoints persists exactly the bytes between its own two snapshots (CC-4)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _engine(seed: int, *plan: FaultSpec, records: int | None = RECORDS) -> JobEn
 
 
 def _side_by_side(engine: JobEngine) -> int:
-    """The largest number of checkpoints for which one subtask persists input at this moment."""
+    """Return the largest number of checkpoints for which one subtask is persisting input at this moment."""
     runs = (task.checkpointing._snapshots.runs.values() for task in engine.tasks if task.source is None)
     return max(sum(run.is_input_open for run in each) for each in runs)
 

@@ -1,8 +1,8 @@
 """Goal: no sender ever exceeds its credit, and no buffer is lost or duplicated (INV-8; CR-1, CR-5, BUF-3, BUF-4).
 
-Method: after every third event of a run, the accounts of each channel, gate and pool must balance
-(``tests/support/buffer_books.py``). Seeds draw schedules, record sizes and late triggers; in every run the job fails
-and restarts once.
+Method: after every third event of a run, ``tests/support/buffer_books.py`` checks that the credits and buffers
+of each channel, gate and pool add up. Each seed chooses a schedule, a record size and late triggers. In every
+run, the job fails and restarts once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _after_every_event(engine: JobEngine, what: str, *, until_us: int) -> None:
     while engine.now_us < until_us:
         engine.run_until(heap[0][0] if heap else until_us)
         checked += 1
-        # Check every third event: an imbalance lasts for several events, and the check costs more than the run.
+        # Check only every third event. An imbalance lasts for several events, and a check costs more than an event.
         if checked % 3 or engine.status != "RUNNING":
             continue
         where = f"{what}, {engine.now_us} us"

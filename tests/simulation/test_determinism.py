@@ -1,4 +1,7 @@
-"""Goal: the same job, settings and seed give the same trace (DET-4), however the run is sliced and observed."""
+"""Goal: the same job, settings and seed always give the same trace (DET-4).
+
+The trace depends neither on the steps in which the run advances, nor on whether it is observed.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,11 @@ def test_the_trace_is_the_same_byte_by_byte_whatever_the_hash_seed_is() -> None:
 
 
 def _another_python() -> str | None:
-    """Another Python version that starts (a shim may not), on the path or among those of pyenv."""
+    """Return the path of another version of Python, or None if there is none.
+
+    The search covers the executable path and the versions of pyenv. It skips a Python that does not start, because
+    it may be a shim.
+    """
     own = f"{sys.version_info.major}.{sys.version_info.minor}."
     named = (shutil.which(f"python3.{minor}") for minor in range(11, 16))
     kept = sorted(Path.home().glob(".pyenv/versions/3.1[1-5].*/bin/python"))

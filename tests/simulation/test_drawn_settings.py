@@ -1,9 +1,9 @@
 """Goal: no combination of buffers, costs, timeouts, caps, parallelism, faults and lost messages breaks the guarantees.
 
-Method: one seed draws everything, including timeouts that no checkpoint can meet. After some time the settings that
-prevent success are relaxed. Then the job must commit every record once, whatever was lost before, and complete
-checkpoints. Invariants are checked throughout (``tests/support/invariants.py``). To replay one run:
-``drawn_job(17)``.
+Method: one seed chooses all settings, including timeouts that no checkpoint can meet. After some time, the
+settings that prevent success are relaxed. The job must then commit every record once, whatever was lost
+before, and complete checkpoints. Invariants are checked throughout (``tests/support/invariants.py``). To
+replay one run: ``drawn_job(17)``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RECORDS = 150
 
 
 def drawn_job(seed: int) -> JobSpec:
-    """The job of one seed."""
+    """Return the job that the seed determines."""
     draws = Stream(seed, "drawn settings")
 
     def one_of(*values: object) -> Any:
@@ -83,7 +83,7 @@ def drawn_job(seed: int) -> JobSpec:
     ]
     store = {"latency": one_of("1 ms", "5 ms", "80 ms"), "bytes_per_s": "10 mb"}
     savepoints = _drawn_savepoints(seed)
-    # These have a stream of their own, so that other draws stay the same.
+    # These choices have a random stream of their own, so that they do not change the other choices of the seed.
     more = Stream(seed, "drawn operators")
     vertices[0] |= (
         {},
@@ -92,7 +92,8 @@ def drawn_job(seed: int) -> JobSpec:
         {"legacy": True, "nonblocking_hook": more.below(2) == 1},
     )[more.below(4)]
     if more.below(3) == 0:
-        # Timers number records when they leave. The oracle is the same; the state grows and shrinks.
+        # A vertex with timers counts a record when it leaves, not when it arrives. The expected result is the same,
+        # but the state grows and shrinks.
         hold = ("0 ms", "10 ms", "1 h")[more.below(3)]
         vertices[2] |= {"kind": "timer+sink", "hold": hold, "timer_cost_us": (0, 300)[more.below(2)]}
         settings["execution.checkpointing.unaligned.interruptible-timers.enabled"] = more.below(2) == 1
@@ -114,7 +115,10 @@ def drawn_job(seed: int) -> JobSpec:
 
 
 def _drawn_options(seed: int) -> dict[str, object]:
-    """Options that are off by default, from a stream of their own, so that other draws stay the same."""
+    """Return options that are off by default.
+
+    They have a random stream of their own, so that they do not change the other choices of the seed.
+    """
     draws = Stream(seed, "drawn options")
 
     def one_of(*values: object) -> Any:

@@ -1,10 +1,12 @@
 """Goal: an aligned and an unaligned checkpoint that cut the sources at the same place lead to the same output (T-12).
 
-Method: until its first checkpoint, a job runs the same under every protocol. So the first aligned, unaligned,
-switched and capped checkpoints hold the same offsets; the records that unaligned ones hold in flight are in the
-state of the aligned one. A new job starts from each checkpoint and continues its ledger. If there is one source and
-every edge is hashed by key, the order of a key's records is fixed, and the ledgers must be equal row by row.
-Otherwise they must agree in each record and in each key's counts.
+Method: until its first checkpoint, a job runs the same under every protocol. The first aligned, unaligned,
+switched and capped checkpoints therefore contain the same offsets. The aligned checkpoint has in its state the
+records that the unaligned ones contain as in-flight data. A new job starts from each checkpoint and continues
+its ledger.
+
+With one source and every edge hashed by key, the order of a key's records is fixed, so the ledgers must be
+equal row by row. Otherwise, they must agree in each record and in each key's counts.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _AT = "execution.checkpointing.aligned-checkpoint-timeout"
 def _job(protocol: str, *, seed: int, parallelism: int, sources: int) -> JobSpec:
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "150 ms",
-        # The first trigger comes between the pause and the interval.
+        # The first trigger comes at a random time between the pause and the interval. With equal values, that time is
+        # fixed.
         "execution.checkpointing.min-pause": "150 ms",
         "execution.checkpointing.timeout": "20 s",
         "taskmanager.memory.segment-size": 512,
@@ -59,12 +62,15 @@ def _offsets(completed: Completed) -> list[OperatorSnapshot]:
 
 
 def _continued(spec: JobSpec) -> tuple[list[Row], Completed]:
-    """(the final ledger, the checkpoint that the second run began from)"""
+    """Run the job until its first checkpoint completes, and finish it in a new run from that checkpoint.
+
+    Return the final ledger, and the checkpoint.
+    """
     first = JobEngine(spec, keeps_rows=True)
     while first.coordinator.newest is None:
         first.run_until(first.now_us + 1_000)
     newest = first.coordinator.newest
-    # The run that took the checkpoint commits nothing after it.
+    # The first run does not advance any more, so it commits nothing after the checkpoint.
     second = JobEngine(spec, keeps_rows=True, restore=newest.stored(newest.record.graph))
     take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 30_000_000:
@@ -82,7 +88,8 @@ def test_aligned_and_unaligned_cuts_at_the_same_place_lead_to_the_same_ledger(
     for protocol, (other_rows, other) in runs.items():
         where = f"seed {seed}: {protocol} against aligned"
         assert _offsets(other) == _offsets(cut), f"{where}: the offsets differ, so that nothing can be compared"
-        # With several sources, the records of a key arrive in any order: compare records and counts separately.
+        # With several sources, the records of a key arrive in any order, so records and counts are compared
+        # separately.
         views = (lambda r: (r.origin, r.key), lambda r: (r.key, r.value), lambda r: (r.origin, r.key, r.value))
         for view in views[: 3 if sources == 1 else 2]:
             assert sorted(map(view, other_rows)) == sorted(map(view, rows)), where

@@ -1,8 +1,9 @@
-"""Goal: event time gives the results that the source records require, whatever crashes.
+"""Goal: event time gives the results that the source records require, whatever crashes occur.
 
-Method: windows are compared with those computed directly from the same sources, by result and by the source records
-of each result (DET-10). Timers must emit every record once and in order. Idle sources must not hold back watermarks
-(WM-1), the end of the sources must fire all timers (WM-2), and restored in-flight data sees no watermark (RC-9).
+Method: the test computes windows directly from the same sources, and compares both the results and the source
+records of each result (DET-10). Timers must emit every record once and in order. Idle sources must not hold
+back watermarks (WM-1). The end of the sources must fire all timers (WM-2). Restored in-flight data sees no
+watermark (RC-9).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _job(
 
 
 def _sources(spec: JobSpec) -> list[tuple[int, int, int]]:
-    """(origin, key, event time) of every record of the job's source."""
+    """Return the origin, key and event time in microseconds of every record from the job's source."""
     vertex = spec.graph.vertices[0]
     found = []
     for subtask in range(vertex.parallelism):
@@ -76,7 +77,7 @@ def _sources(spec: JobSpec) -> list[tuple[int, int, int]]:
 
 
 def _windows(spec: JobSpec) -> dict[tuple[int, int], Counter[int]]:
-    """(key, window) -> origins, by the definition of windows."""
+    """Return the origins of the records in each window, by key and window, as the definition of windows requires."""
     windows: defaultdict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     for origin, key, at_us in _sources(spec):
         windows[key, at_us // _WINDOW_US][origin] += 1
@@ -148,7 +149,7 @@ def test_timers_emit_each_record_once_and_in_the_order_of_event_time(protocol: s
 
 
 def test_the_end_of_the_sources_fires_every_timer_and_is_forwarded() -> None:
-    # The hold exceeds the run of the sources by far: only the last watermark can release the records (WM-2).
+    # The hold of 1 h is far longer than the sources run, so only the last watermark can release the records (WM-2).
     engine = JobEngine(_job("unaligned", kind="timer+sink", timed={"hold": "1 h"}), keeps_rows=True)
     engine.run_until(100_000)
     assert engine.ledger.committed_count == 0
@@ -158,7 +159,10 @@ def test_the_end_of_the_sources_fires_every_timer_and_is_forwarded() -> None:
 
 
 def _two_sources(idle_timeout: str, *, rate: int) -> JobEngine:
-    """A source of one record per second and one of ``rate``, both through a map into windows of 50 ms."""
+    """Return a job with a source of one record per second and a source of ``rate`` records per second.
+
+    Both sources feed a map, and the map feeds windows of 50 ms.
+    """
     common = {"kind": "source", "keys": 5, "watermark_interval_ms": 10, "idle_timeout": idle_timeout}
     vertices = [
         {"id": "steady", "rate": rate} | common,
@@ -181,7 +185,8 @@ def test_a_source_without_records_does_not_hold_back_watermarks_once_it_is_idle(
     waiting, excluded = _two_sources("0 ms", rate=200), _two_sources("30 ms", rate=200)
     for engine in (waiting, excluded):
         engine.run_until(950_000)
-    # The slow source's one record is dated 0: without idleness nothing can have fired.
+    # The slow source has emitted one record, with event time 0. Unless the source is idle, it holds the watermark
+    # back, and no window can fire.
     assert waiting.tasks[-1].watermark_us == -1
     assert not waiting.ledger.rows
     assert excluded.tasks[-1].watermark_us > 800_000
@@ -189,7 +194,7 @@ def test_a_source_without_records_does_not_hold_back_watermarks_once_it_is_idle(
     assert [channel.is_idle for channel in excluded.tasks[2].gate.channels] == [False, True]
     for engine in (waiting, excluded):
         engine.run_until(1_020_000)
-    # The second record ends the idleness, and the watermark does not go back.
+    # The slow source's second record ends its idleness. The watermark must not go back.
     assert [channel.is_idle for channel in excluded.tasks[2].gate.channels] == [False, False]
     assert waiting.tasks[-1].watermark_us > 900_000
     for engine in (waiting, excluded):
@@ -210,11 +215,11 @@ def test_idleness_of_all_inputs_is_forwarded_and_ends_with_the_next_record() -> 
     assert middle.watermark_us > 400_000
 
 
-# --- firing yields to barriers ----------------------------------------------------------------------------------------
+# --- interruptible timers let barriers pass ---------------------------------------------------------------------------
 
 
 def _sync_starts(*, is_interruptible: bool) -> list[int]:
-    """Start delays at the timed vertex while thousands of timers fire into a slow sink, in microseconds."""
+    """Return the start delays in microseconds at the timed vertex, while 1200 timers fire into a slow sink."""
     key = "execution.checkpointing.unaligned.interruptible-timers.enabled"
     config = {key: is_interruptible, "execution.checkpointing.interval": "100 ms", "runtime.task-managers": 1}
     settings = PROTOCOLS["unaligned"] | config
@@ -244,11 +249,15 @@ def _sync_starts(*, is_interruptible: bool) -> list[int]:
 
 
 def test_interruptible_timers_yield_to_a_waiting_unaligned_barrier() -> None:
-    """One watermark fires 1200 timers into a slow sink; if not interruptible, the task blocks in this step (BP-4)."""
+    """One watermark fires 1200 timers into a slow sink.
+
+    If timers are not interruptible, the task cannot handle a barrier before all of them have fired (BP-4).
+    """
     blocked, yielding = _sync_starts(is_interruptible=False), _sync_starts(is_interruptible=True)
     assert max(blocked) > 2_000_000, max(blocked)
     assert max(yielding) < 50_000, max(yielding)
-    # One checkpoint waited for all timers. The requests made during the wait were queued and followed it (CO-3).
+    # One checkpoint waited until all timers had fired. The requests during this wait were queued, and ran afterwards
+    # (CO-3).
     assert sum(delay > 50_000 for delay in blocked) == 1
     assert len(blocked) == len(yielding)
 
@@ -262,15 +271,19 @@ def test_timers_cost_time_but_change_no_result() -> None:
         rows.append(sorted((row.origin, row.key) for row in engine.ledger.rows))
         busy.append(sum(t.account.settle(engine.now_us)[0] for t in engine.tasks if t.spec.id == "timed"))
     assert rows[0] == rows[1]
-    # Each record has its own timer, except two records of one key with the same time.
+    # Each record has its own timer, except that two records with the same key and time share a timer.
     assert 0.9 * _RECORDS * 1_000 < busy[1] - busy[0] <= _RECORDS * 1_000
 
 
-# --- the watermark in a recovery --------------------------------------------------------------------------------------
+# --- the watermark after a recovery -----------------------------------------------------------------------------------
 
 
 def _untagged_after_restore(protocol: str, *, stores_watermark: bool) -> tuple[int, int, list[str]]:
-    """(records without a watermark after the restore, restored in-flight records, problems)."""
+    """Crash a job once, and return three results.
+
+    These are the number of records without a watermark after the restore, the number of restored in-flight
+    records, and the problems found.
+    """
     spec = small_job(
         protocol,
         seed=2,
@@ -299,15 +312,15 @@ def _untagged_after_restore(protocol: str, *, stores_watermark: bool) -> tuple[i
 
 
 def test_restored_in_flight_data_sees_no_watermark_unless_it_is_stored() -> None:
-    """RC-9: the same job tags records differently after an unaligned recovery than after an aligned one."""
+    """The same job tags its records differently after an unaligned recovery than after an aligned one (RC-9)."""
     aligned, nothing, wrong = _untagged_after_restore("aligned", stores_watermark=False)
     assert not wrong
     assert nothing == 0
     unaligned, in_flight, wrong = _untagged_after_restore("unaligned", stores_watermark=False)
     assert not wrong
     assert in_flight > 10
-    # These records have no watermark: the source's first record, which precedes its first watermark, and the in-flight
-    # records before the first in-flight watermark.
+    # Two kinds of records have no watermark: the source's first record, which precedes its first watermark, and the
+    # restored in-flight records before the first in-flight watermark.
     assert aligned <= 1
     assert unaligned >= aligned + 10, (aligned, unaligned, in_flight)
     stored, in_flight, wrong = _untagged_after_restore("unaligned", stores_watermark=True)

@@ -1,10 +1,11 @@
-"""Goal: no crash at any failpoint loses or repeats a record (INV-4, INV-5, INV-14), whatever the protocol.
+"""Goal: no crash at any failpoint loses or repeats a record, whatever the protocol (INV-4, INV-5, INV-14).
 
-Method: a seed determines the job's data, the crashes, the number of task managers, the record sizes and the
-schedule. After the faults, the job must commit every record once, with each key's counts 1..n, and no invariant may
-be broken in the run (``tests/support/invariants.py``). Over 200 seeds (``make test-long``), each failpoint of a
-protocol must have struck at least five times; over the first 45, once. ``make sim SEEDS=10000`` runs far more. To
-replay one run: ``drawn_run("unaligned", 17)`` of ``tests/support/runtime_jobs.py``.
+Method: each seed determines the job's data, the crashes, the number of task managers, the record sizes and the
+schedule. After the faults, the job must commit every record once, with counts 1..n for each key. No invariant
+may be broken during the run (``tests/support/invariants.py``). Over 200 seeds (``make test-long``), each
+failpoint of a protocol must have crashed the job at least five times, and over the first 45 seeds at least
+once. ``make sim SEEDS=10000`` runs far more. To replay one run: ``drawn_run("unaligned", 17)`` of
+``tests/support/runtime_jobs.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: the test plan of FLIP-76 has the results that its authors expected (T-3 to T-6).
 
-Method: ``make experiments`` runs ``tests/simulators/experiments.py`` over twenty seeds and prints medians and
-intervals. Here, one seed of each experiment runs, and the results must have the expected order.
+Method: ``make experiments`` runs ``tests/simulators/experiments.py`` with twenty seeds and prints medians and
+intervals. This test runs each experiment with one seed, and checks which protocol is better and roughly by how much.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_unaligned_times_do_not_depend_on_the_drain_time_and_throughput_does_not
         assert ms["unaligned", setting] < ms["aligned-timeout", setting] < ms["aligned", setting], ms
         per_s = {p: found["throughput", setting, p].value for p in ("none", *CHECKPOINTING)}
         assert min(per_s.values()) > 0.98 * max(per_s.values()), per_s
-    # The sink is four times slower.
+    # With the slow setting, the sink takes four times as long for a record.
     assert ms["aligned", slow] > 3 * ms["aligned", fast], ms
     assert ms["at-least-once", slow] > 3 * ms["at-least-once", fast], ms
     assert ms["unaligned", slow] < 1.5 * ms["unaligned", fast], ms
@@ -53,7 +53,8 @@ def test_progress_depends_on_the_time_between_failures_and_drops_with_much_in_fl
     assert useful["aligned", "below"] == 0 < useful["unaligned", "below"], useful
     assert useful["aligned", "at"] < useful["unaligned", "at"], useful
     assert min(useful["aligned", "above"], useful["unaligned", "above"]) > 800, useful
-    # A restart processes in-flight data before new records and before the next checkpoint, which delays both.
+    # After a restart, in-flight data is processed before new records and before the next checkpoint. More in-flight
+    # data delays both.
     much = "failures at, more in flight"
     assert found["progress", much, "unaligned"].value < useful["unaligned", "at"] / 4
     restart_ms = [found["restart", f"failures above{more}", "unaligned"].value for more in ("", ", more in flight")]

@@ -1,4 +1,4 @@
-"""Behaviour of links, stores and the data read back under induced faults (7.2, network and storage)."""
+"""Tests of links, stores, and data that is read back, under induced faults (runtime.md 7.2, network and storage)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def test_a_stalled_store_delays_a_checkpoint_and_an_error_fails_it() -> None:
 
 
 def _arrivals(action: str | None) -> list[int]:
-    """Arrival times of a slow source's records at the other task manager."""
+    """Return the times in microseconds at which records of a slow source arrive at the other task manager.
+
+    ``action`` is the fault that one message on the link suffers, or None for a run without a fault.
+    """
     plan = () if action is None else (FaultSpec("link.send", hit=20, action=action, delay_us=200_000),)
     config = {
         "runtime.task-managers": 2,

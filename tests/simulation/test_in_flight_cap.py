@@ -1,7 +1,8 @@
 """Goal: a capped checkpoint never persists more than its cap, and never stalls the job (T-21; CAP-1 to CAP-3, CAP-6).
 
-Method: caps from zero to more than enough; seeds draw schedules and record sizes, with and without late triggers at
-every second source. Every subtask of every completed checkpoint is compared with the cap in force.
+Method: the caps range from zero to more than enough. Each seed chooses a schedule and a record size. Some
+seeds also trigger every second source late. Every subtask of every completed checkpoint is compared with the
+cap in force.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import pytest
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.failure import FailureReason
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.measure.measures import MeasuredCheckpoint
 from tests.support.runtime_jobs import late_triggers, small_job
 
 _CAPS = (0, 2_000, 6_000, 20_000)
 
 
-def _run(cap: dict[str, object], *, seed: int, until_us: int = 2_500_000) -> tuple[JobEngine, list[CheckpointRecord]]:
+def _run(cap: dict[str, object], *, seed: int, until_us: int = 2_500_000) -> tuple[JobEngine, list[MeasuredCheckpoint]]:
     spec = small_job(
         "unaligned",
         seed=seed,
@@ -31,7 +32,7 @@ def _run(cap: dict[str, object], *, seed: int, until_us: int = 2_500_000) -> tup
         config=cap,
     )
     engine = JobEngine(spec)
-    terminal: list[CheckpointRecord] = []
+    terminal: list[MeasuredCheckpoint] = []
     engine.coordinator.on_terminal = terminal.append
     engine.run_until(until_us)
     return engine, terminal
@@ -44,7 +45,8 @@ def test_no_subtask_persists_more_than_its_cap_and_none_gives_up(cap_bytes: int)
         _, terminal = _run({"runtime.inflight-cap.bytes": cap_bytes}, seed=seed)
         for record in terminal:
             where = f"cap {cap_bytes}, seed {seed}, checkpoint {record.id}"
-            # An aligned checkpoint of this job may take longer than its timeout; nothing else may fail it.
+            # A checkpoint of this job may expire, because alignment can take longer than the timeout. It must not
+            # fail for any other reason.
             assert record.failed_at_us is None or record.reason is FailureReason.EXPIRED, f"{where}: {record.reason}"
             completed += record.failed_at_us is None
             for key, ack in record.acks.items():
@@ -77,7 +79,7 @@ def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughpu
         times.append(sorted(r.end_to_end_us or 0 for r in done)[len(done) // 2])
         sizes.append(sorted(r.persisted_bytes for r in done)[len(done) // 2])
         records.append(sum(t.records_in for t in engine.tasks if t.spec.id == "keyed"))
-    # A cap that is never reached changes only the moment of the cut, by a few microseconds of 11 ms.
+    # A cap that is never reached changes only the moment of the cut, by a few microseconds in a checkpoint of 11 ms.
     assert all(later <= earlier + 100 for earlier, later in itertools.pairwise(times)), times
     assert sizes == sorted(sizes)
     assert times[0] > 20 * times[-1]
@@ -112,7 +114,7 @@ def test_channels_are_open_again_when_a_capped_checkpoint_is_over() -> None:
 
 
 def _count(engine: JobEngine, closed: dict[tuple[str, int, object], int]) -> None:
-    """From now on, count blocks minus unblocks of each channel."""
+    """From now on, count in ``closed``, for each channel, how often it was blocked minus how often it was unblocked."""
 
     def on_event(_: int, event: BarrierEvent) -> None:
         key = (event.vertex_id, event.subtask, event.channel)

@@ -1,9 +1,9 @@
-"""Goal: each checkpoint persists, per channel, exactly the bytes between the two snapshots (INV-2, INV-3).
+"""Goal: each checkpoint persists, for each channel, exactly the bytes between the two snapshots (INV-2, INV-3).
 
-Method: every byte written to a channel is recorded (``tests/support/channel_oracle.py``). *sent* is the number of
-bytes written when the sender snapshots, *done* the number read when the receiver does. Persisted input ++ persisted
-output must equal the bytes (done, sent], in order; for aligned checkpoints it must be empty. Twenty seeds per
-protocol draw schedules and record sizes.
+Method: every byte written to a channel is recorded (``tests/support/channel_oracle.py``). *sent* is the number
+of bytes written when the sender takes its snapshot. *done* is the number of bytes read when the receiver takes
+its snapshot. The persisted input followed by the persisted output must equal the bytes (done, sent], in order.
+For aligned checkpoints, both must be empty. Twenty seeds for each protocol choose schedules and record sizes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def test_persisted_bytes_are_those_between_the_snapshots(protocol: str) -> None:
         plan = tuple(late_triggers()) if seed % 3 else ()
         config: dict[str, object] = {}
         if seed % 5 == 4:
-            # Checkpoints expire while barriers are on their way; without an abort message, the next one supersedes
-            # them.
+            # Checkpoints expire while their barriers are still on the way. No abort message arrives, so the next
+            # checkpoint supersedes them.
             config["execution.checkpointing.timeout"] = "60 ms"
             plan += tuple(FaultSpec("rpc.abort", hit=1, action=FaultAction.DROP) for _ in range(400))
         spec = small_job(

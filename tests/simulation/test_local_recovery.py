@@ -1,4 +1,4 @@
-"""RC-10: the state that a subtask restores from its worker's own copy equals the store's, and needs no transfer."""
+"""A subtask that restores its state from its worker's local copy gets the stored state without a transfer (RC-10)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ _LOCAL: dict[str, object] = {
 
 
 def _restarted(protocol: str, config: dict[str, object], *plan: FaultSpec) -> tuple[JobEngine, list[tuple[bool, bool]]]:
-    """A job that crashed once; for each subtask with state: whether its local copy was used, and equals the store's."""
+    """Run a job until it has restarted after a crash.
+
+    Return its engine, and a pair for each subtask with keyed state: whether the subtask used its local copy, and
+    whether the restored state equals that of the store.
+    """
     spec = small_job(protocol, seed=4, plan=plan, config=config, keyed={"state_bytes": 100})
     engine = JobEngine(spec, keeps_rows=True)
     told: list[tuple[bool, bool]] = []
@@ -74,7 +78,7 @@ def test_a_copy_serves_one_checkpoint_and_its_key_groups_and_is_dropped_after_it
     copies, task, read = LocalCopies(), (0, 1), _snapshot({1: b"a", 2: b"b"}, entries=(b"dealt out anew",))
     for checkpoint_id in (3, 4, 5):
         copies.keep(task, checkpoint_id, _snapshot({1: b"a", 2: b"b"}, entries=(b"old",)).operators)
-    # Only keyed state is taken from the copy.
+    # The copy provides only keyed state. Other operator state always comes from the store.
     assert copies.restored(task, 4, read) == (read, True)
     assert copies.restored((0, 2), 4, read) == (read, False)
     assert copies.restored(task, 6, read) == (read, False)

@@ -1,4 +1,4 @@
-"""Lost messages between coordinator and tasks, kind by kind: nothing waits forever (CO-11, SNK-2, AL-6)."""
+"""Each kind of message between coordinator and tasks is lost, and nothing waits forever (CO-11, SNK-2, AL-6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.support.runtime_jobs import small_job, two_subtasks_job
 
 
 def _lost(point: str, *hits: int) -> tuple[FaultSpec, ...]:
-    """Drop messages; each of ``hits`` is counted from the previous one."""
+    """Return faults that drop messages at ``point``.
+
+    Each of ``hits`` is the number of the message to drop, counted from the previously dropped message.
+    """
     return tuple(FaultSpec(point, hit=hit, action=FaultAction.DROP) for hit in hits)
 
 
@@ -37,14 +40,16 @@ def test_a_job_that_stops_ends_although_notifications_of_its_savepoint_are_lost(
     assert engine.restart_count == 0
     ended = [task.ended_us for task in engine.tasks]
     assert len(ended) == 2
-    # The message is repeated after one interval, when the next checkpoint would have brought it.
+    # A lost notification is repeated after one checkpoint interval. In a job that is not stopped, the next checkpoint
+    # would contain the notification at that time.
     rounds = {(1, 1): 1, (1,): 1, (2,): 1, (1, 1, 1, 1, 1): 3}[hits]
     assert stop.ended_at_us is not None
     assert (stop.ended_at_us - stop.completed_at_us + 500_000) // 1_000_000 == rounds
 
 
 def test_an_abort_also_reports_a_completion_whose_notification_was_lost() -> None:
-    # The first completion message to the sink is lost. The second checkpoint expires, and its abort names the first.
+    # The sink never receives the first completion message. The second checkpoint expires, and its abort message
+    # reports the first checkpoint as completed.
     late = FaultSpec("rpc.ack", hit=4, action=FaultAction.DELAY, delay_us=500_000)
     engine = JobEngine(two_subtasks_job(interval="10 s", timeout="100 ms", plan=(*_lost("rpc.notify", 2), late)))
     for at_us in (50_000, 100_000):
@@ -59,7 +64,7 @@ def test_an_abort_also_reports_a_completion_whose_notification_was_lost() -> Non
 
 
 def _joining_job(plan: tuple[FaultSpec, ...]) -> Any:
-    """Two sources, a map that joins them, and a sink that reads the map and a third source."""
+    """Return a job with three sources. A map joins the first two, and a sink reads the map and the third source."""
     document: dict[str, Any] = {
         "name": "joining",
         "config": {
@@ -83,7 +88,8 @@ def _joining_job(plan: tuple[FaultSpec, ...]) -> Any:
 
 
 def test_a_task_whose_abort_is_lost_gets_a_cancel_marker() -> None:
-    # The second source is never triggered: the map waits for its barrier, and the sink waits for the map's.
+    # The second source never receives its trigger. The map waits for the barrier of this source, and the sink waits
+    # for the barrier of the map.
     plan = (*_lost("rpc.trigger", 2), *_lost("rpc.abort", 5))
     engine = JobEngine(_joining_job(plan))
     engine.run_until(50_000)
@@ -100,7 +106,8 @@ def test_a_task_whose_abort_is_lost_gets_a_cancel_marker() -> None:
 
 
 def test_a_barrier_that_waits_in_the_output_is_dropped_at_the_next_one_if_the_abort_is_lost() -> None:
-    # AT-7, UC-12: the first checkpoint's barriers wait in full output queues until it expires; all aborts are lost.
+    # The first checkpoint's barriers wait in full output queues until it expires, and all aborts are lost (AT-7,
+    # UC-12).
     config: dict[str, object] = {
         "execution.checkpointing.interval": "10 s",
         "execution.checkpointing.timeout": "50 ms",

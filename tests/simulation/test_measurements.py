@@ -1,7 +1,7 @@
 """Goal: every measurement equals the value that an oracle computes from the trace (T-13; ME-1 to ME-9, ME-11, ME-19).
 
-Method: the oracle of ``tests/support/measurement_oracle.py`` checks every completed checkpoint. Ten seeds per
-protocol draw schedules.
+Method: the oracle of ``tests/support/measurement_oracle.py`` checks every completed checkpoint. Ten seeds for
+each protocol choose schedules.
 """
 
 from __future__ import annotations

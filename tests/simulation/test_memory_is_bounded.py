@@ -1,7 +1,8 @@
 """Goal: the memory of a run does not grow with its length (T-23).
 
-Method: the soak's job (``tests/simulators/soak.py``) with its crashes. Live objects are counted instead of allocated
-bytes, so that the machine does not matter. ``make soak`` runs a million records and a thousand checkpoints.
+Method: the job of the soak test (``tests/simulators/soak.py``) runs with its crashes. The test counts live
+objects instead of allocated bytes, so that the result does not depend on the machine. ``make soak`` runs a
+million records and a thousand checkpoints.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def test_the_live_objects_of_a_run_do_not_grow_with_its_length() -> None:
         gc.collect()
         counts.append(len(gc.get_objects()))
     first, second, third = counts
-    # The history keeps an entry for each of up to a thousand checkpoints.
+    # The history may grow by one entry for each checkpoint, because it holds up to a thousand entries.
     assert engine.coordinator.completed_count > 20
     a_checkpoint = 200
     assert third - second < a_checkpoint * engine.coordinator.completed_count, counts

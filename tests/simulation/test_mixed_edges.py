@@ -1,9 +1,9 @@
-"""Goal: every kind of edge and join keeps the guarantees; only edges that allow it are overtaken (OPT-5 to OPT-7).
+"""Goal: every kind of edge and join preserves the guarantees; only edges that allow it are overtaken (OPT-5 to OPT-7).
 
-Method: one job has two sources of unequal parallelism, a forward and a rescale edge, a join of a shuffled and a
-broadcast input, a keyed stage after a fan-out, and a sink after another shuffle. Seeds draw crashes, schedules and
-task managers. The job must commit each record as often as an undisturbed run does, with each key counted in order,
-and no invariant may be broken in the run (``tests/support/invariants.py``).
+Method: one job has two sources of unequal parallelism, a forward edge and a rescale edge. It joins a shuffled
+and a broadcast input, has a keyed stage after a fan-out, and a sink after another shuffle. Seeds choose
+crashes, schedules and task managers. The job must commit each record as often as a run without faults, and
+count each key in order. No invariant may be broken in the run (``tests/support/invariants.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, points_of
 
 _LIMITS = {"clicks": 120, "rules": 12}
-# Two of three join subtasks' copies of each rule; every element doubled by the fan-out of the join.
+# Broadcast sends each rule to all three join subtasks, and the fan-out of the join doubles every record.
 _COPIES = {"clicks": 2, "rules": 6}
 _EXPECTED = sum(_LIMITS[source] * count for source, count in _COPIES.items())
 _POINTWISE, _BROADCAST = (0, 1), 3
@@ -99,7 +99,7 @@ def test_pointwise_edges_are_overtaken_only_if_forced_and_broadcast_edges_never(
     join_inputs = (2, _BROADCAST)
     assert not any(persisted[edge] for edge in join_inputs), persisted
     assert any(persisted[edge] for edge in _POINTWISE) == is_forced, persisted
-    # After the forced alignment, the barrier is unaligned again (OPT-6).
+    # Once the join has aligned the barrier, the barrier continues unaligned (OPT-6).
     assert persisted[4] > 0, persisted
 
 

@@ -1,7 +1,8 @@
 """Goal: no interleaving of a small job breaks INV-1 to INV-3 or INV-6, or leaves anything behind (T-8).
 
-Method: explore the whole state space of ``tests/simulators/model_job.py`` over the real input handlers. Here, only
-the smallest spaces are explored, and broken handlers must be found; ``make model-check`` explores the larger ones.
+Method: explore the whole state space of ``tests/simulators/model_job.py``, which uses the real input handlers.
+This test explores only the smallest state spaces, and checks that broken handlers are found. ``make
+model-check`` explores the larger state spaces.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import Close, Persist, Resume, Snapshot
 from backend.runtime.protocols.capped import Capped
+from backend.runtime.protocols.chandy_lamport import ChandyLamport
+from backend.runtime.protocols.last_barrier import LastBarrier
 from backend.runtime.protocols.unaligned import Unaligned
 from tests.simulators.model_check import explore
 from tests.simulators.model_handlers import ModelError
@@ -30,6 +33,24 @@ def test_two_aligned_checkpoints_hold_in_every_interleaving() -> None:
 def test_an_unaligned_checkpoint_holds_in_every_interleaving() -> None:
     states, _, endings = explore(World(Alignment.UNALIGNED, None, 1, checkpoints=1, expires=False))
     assert states > 1_000
+    assert endings == {"1 completed"}
+
+
+@pytest.mark.parametrize(
+    ("alignment", "triggers_all"),
+    [
+        (Alignment.MARKER, False),
+        pytest.param(Alignment.MARKER, True, marks=pytest.mark.slow),
+        (Alignment.OVERTAKING_MARKER, False),
+        (Alignment.UNALIGNED_LAST, False),
+    ],
+)
+def test_a_chandy_lamport_checkpoint_or_one_on_the_last_barrier_holds_in_every_interleaving(
+    alignment: Alignment, triggers_all: bool
+) -> None:
+    world = World(alignment, None, 1, checkpoints=1, expires=False, triggers_all=triggers_all)
+    states, _, endings = explore(world)
+    assert states > 400
     assert endings == {"1 completed"}
 
 
@@ -72,13 +93,26 @@ def _world(alignment: Alignment, *, records: int = 1, cap: int | None = None) ->
     ("handler", "method", "drop", "world", "rule"),
     [
         (Unaligned, "start", Persist, _world(Alignment.UNALIGNED), "INV-2"),
+        (ChandyLamport, "start", Persist, _world(Alignment.MARKER), "INV-2"),
+        (LastBarrier, "_advance", Persist, _world(Alignment.UNALIGNED_LAST), "INV-2"),
+        (LastBarrier, "barrier", Close, _world(Alignment.UNALIGNED_LAST), "INV-2|INV-3"),
         (Aligned, "_complete", Resume, _world(Alignment.ALIGNED), "INV-9"),
         (Capped, "_advance", Persist, _world(Alignment.UNALIGNED, cap=2), "INV-2"),
         (Capped, "barrier", Close, _world(Alignment.UNALIGNED, cap=2), r"INV-2|INV-3"),
         (Capped, "recheck", Snapshot, _world(Alignment.UNALIGNED, cap=1), "INV-9"),
         (AtLeastOnce, "_snapshot", Snapshot, _world(Alignment.AT_LEAST_ONCE), "INV-9"),
     ],
-    ids=["no copies", "no channel resumed", "no copies, capped", "none closed", "no room seen", "no snapshot"],
+    ids=[
+        "no copies",
+        "no log",
+        "no copies, last barrier",
+        "none closed, last barrier",
+        "no channel resumed",
+        "no copies, capped",
+        "none closed",
+        "no room seen",
+        "no snapshot",
+    ],
 )
 def test_a_handler_that_leaves_a_command_out_is_found(
     handler: Any, method: str, drop: type, world: World, rule: str, monkeypatch: pytest.MonkeyPatch

@@ -1,9 +1,9 @@
-"""Goal: the invariants catch broken protocols: each broken variant is found within a few seeds (T-9).
+"""Goal: the invariants catch broken protocols; each broken variant is found within a few seeds (T-9).
 
-Method: each variant patches one thing in the runtime (``tests/simulators/broken_protocols.py``), and small jobs run
-under all invariants until one is broken. The table there names the invariant that must find it. The same jobs
-without a patch break none. Variants of Chandy-Lamport and of finished tasks are missing, because this runtime does
-not implement them.
+Method: each variant patches one thing in the runtime (``tests/simulators/broken_protocols.py``). Small jobs
+run under all invariants until one invariant is broken. It must be the invariant that the table of variants
+names. Without a patch, the same jobs break none. There are no variants of finished tasks, because this runtime
+does not implement them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pytest
 
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
-from tests.simulators import broken_protocols, broken_restarts
+from tests.simulators import broken_markers, broken_protocols, broken_restarts
 from tests.simulators.broken_protocols import Variant
 from tests.simulators.fault_plans import OF_AT_LEAST_ONCE
 from tests.support.invariants import InvariantError, Watch
 from tests.support.rescaled_jobs import rescaled_job
 from tests.support.runtime_jobs import late_triggers, small_job
 
-VARIANTS = broken_protocols.VARIANTS | broken_restarts.VARIANTS
+VARIANTS = broken_protocols.VARIANTS | broken_markers.VARIANTS | broken_restarts.VARIANTS
 _SEEDS = 4
 _RECORDS = 300
 
@@ -71,7 +71,7 @@ def _run(variant: Variant, seed: int, records: int = _RECORDS) -> None:
 
 
 def _caught_by(variant: Variant) -> tuple[str, int] | None:
-    """The rule that finds the variant, and the number of seeds until then."""
+    """Return the rule that catches the variant and the number of seeds needed, or None if no rule catches it."""
     for seed in range(_SEEDS):
         try:
             _run(variant, seed)

@@ -1,4 +1,7 @@
-"""CAP-5: if the output exceeds the cap, a barrier overtakes as much of its end as fits, and the rest flows first."""
+"""If the output exceeds the cap, a barrier overtakes only as much of the queue's end as fits the cap (CAP-5).
+
+The rest of the output is sent before the barrier.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def test_a_partly_overtaken_output_is_a_consistent_cut_within_the_cap(seed: int)
         (300, 701, CapAction.PARTIAL, 700),
         (1_000, 1, CapAction.PARTIAL, 0),
         (0, 5_000, CapAction.PARTIAL, 1_000),
-        # The input before the cut cannot be overtaken in part: the checkpoint waits for it.
+        # The input before the cut cannot be overtaken in part, so the checkpoint waits until this input fits the cap.
         (1_001, 0, None, None),
     ],
 )

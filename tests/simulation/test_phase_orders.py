@@ -1,4 +1,7 @@
-"""PH-1, PH-2, T-16: the cost of each order of phases on a chain of five; no order loses records; invalid ones fail."""
+"""Each order of phases has its expected cost and loses no record, and invalid orders fail (PH-1, PH-2, T-16).
+
+The cost is measured on a chain of five tasks.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _CHAIN = ("source", "first", "second", "third", "sink")
 
 
 def _chain(order: str) -> JobSpec:
-    """Five tasks with the same sync cost. The second also reads a source that is triggered late."""
+    """Return a chain of five tasks with the same cost of the sync phase.
+
+    The vertex named "second" also reads a source that is triggered late.
+    """
     document: dict[str, Any] = {
         "name": "chain",
         "config": {

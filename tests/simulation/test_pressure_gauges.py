@@ -1,4 +1,4 @@
-"""Shown backpressure and buffer usage equal what an observer of the subtasks counts (ME-19, ME-20, ME-21)."""
+"""The reported backpressure and buffer usage equal what an observer of the subtasks counts (ME-19, ME-20, ME-21)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_backpressure_levels_are_flinks_and_a_vertex_has_that_of_its_worst_subta
 
 
 def test_output_usage_is_the_share_of_used_buffers_and_exceeds_one_with_overdraft() -> None:
-    # Records span several segments: a step that has begun may take more than the pool has (BUF-4).
+    # A record spans several segments. A step that has begun may therefore use more buffers than the pool has (BUF-4).
     live = build_live_engine(small_job("aligned", records=None, record_bytes=3_000, task_managers=2))
     most = 0.0
     for at_us in range(0, 1_500_000, 10_000):

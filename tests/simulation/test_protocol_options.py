@@ -1,7 +1,8 @@
 """Goal: options that are off by default do what they promise and break nothing (UC-13, AT-13, AT-14, CAP-7).
 
-Method: the small job runs with and without an option, and its checkpoints are compared. With all options on, crashes
-strike at drawn failpoints, and the committed ledger is compared with the sources.
+Method: a small job runs with an option and without it, and the checkpoints of both runs are compared. Another
+job runs with all options and with crashes at random failpoints, and its committed ledger is compared with the
+sources.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.cap_decisions import CapAction
-from backend.runtime.measure.measures import CheckpointRecord, PhaseOrder
+from backend.runtime.measure.measures import MeasuredCheckpoint, PhaseOrder
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import RECORDS, drawn_run, late_triggers, small_job
 
@@ -21,12 +22,12 @@ _MISSING, _UNFLUSHED = "runtime.prioritize-missing", "runtime.overtake-unflushed
 _OWN_CLOCK = "runtime.align-after-first-barrier"
 
 
-def _completed(engine: JobEngine, until_us: int) -> list[CheckpointRecord]:
+def _completed(engine: JobEngine, until_us: int) -> list[MeasuredCheckpoint]:
     engine.run_until(until_us)
     return list(engine.coordinator.all_completed)
 
 
-def _median_us(records: list[CheckpointRecord]) -> int:
+def _median_us(records: list[MeasuredCheckpoint]) -> int:
     return sorted(r.end_to_end_us or 0 for r in records)[len(records) // 2]
 
 
@@ -44,13 +45,13 @@ def test_channels_without_barrier_are_read_first_but_the_checkpoint_is_no_shorte
         medians.append(_median_us(records))
         behind.append(counter.bytes)
         assert all(task.gate.prefers is None or engine.coordinator.in_progress_count for task in engine.tasks)
-    # Input from channels whose barrier arrived waits while other channels have input.
+    # With the option, channels whose barrier has arrived are read only while no other channel has input.
     assert behind[1] < 0.8 * behind[0]
     assert medians[1] == pytest.approx(medians[0], rel=0.1)
 
 
 class _BehindBarriers:
-    """Bytes that a task read from channels whose barrier had arrived while it waited for other barriers."""
+    """Counts the bytes that a task reads from channels whose barrier has arrived, while it waits for other barriers."""
 
     def __init__(self, engine: JobEngine) -> None:
         self.bytes = 0
@@ -70,7 +71,7 @@ class _BehindBarriers:
 
 
 def test_a_barrier_overtakes_after_its_wait_in_an_output_queue_long_before_the_timeout() -> None:
-    # The global timeout never expires: only the wait in an output queue can make a barrier overtake.
+    # The global timeout never expires, so a barrier can overtake only because it waited in an output queue.
     never = {_AT: "1 h"}
     aligned = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config=dict(never))), 4_000_000)
     config: dict[str, object] = {**never, _UNFLUSHED: "10 ms"}

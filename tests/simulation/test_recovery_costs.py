@@ -1,7 +1,8 @@
 """Goal: the cost of a restart is reported in parts, and each part equals what an oracle sees (ME-17, RC-8, RC-11).
 
-Method: small jobs crash once. The oracle steps through virtual time and watches states and offsets of the subtasks,
-without the runtime's measurements. Then restarts leave out in-flight data on request.
+Method: small jobs crash once. The oracle advances virtual time in small steps. At each step, it reads the
+states and offsets of the subtasks, without the runtime's measurements. Other jobs drop in-flight data in a
+restart on request.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ def _crashing(protocol: str, seed: int) -> JobSpec:
 
 
 class _Watched:
-    """Step through a run and note when each subtask ran, when its gate was restored and when each source was back."""
+    """Advances a run in small steps, and records instants of its restart.
+
+    For each subtask, these are the instants at which it ran and at which its gate was restored. For each source,
+    it is the instant at which the source had reached its offset before the crash.
+    """
 
     def __init__(self, engine: JobEngine) -> None:
         self.failed_us = self.deployed_us = 0
@@ -43,7 +48,7 @@ class _Watched:
             engine.run_until(engine.now_us + _STEP_US)
         self.failed_us = engine.exceptions[0].at_us
         dead = engine.tasks
-        # The event of the crash itself emits the last record before it.
+        # The event of the crash itself still emitted a record, so the offsets are read again.
         offsets = {t.key: t.source.offset for t in dead if t.source}
         while engine.tasks is dead:
             engine.run_until(engine.now_us + _STEP_US)
@@ -129,7 +134,7 @@ def test_the_time_until_a_source_with_a_rate_has_caught_up_is_reported() -> None
         behind = (source.due_us() or 0) <= engine.now_us
     seen_us = engine.now_us
     engine.run_until(seen_us + 2_000)
-    # At its next step, the source finds that no record is due.
+    # The source notices only at its next step that no record is due.
     assert seen_us - _STEP_US <= (restart.deployed_at_us or 0) + (restart.catch_up_us or 0) <= seen_us + _STEP_US
     assert (restart.source_replay_us or 0) < (restart.catch_up_us or 0)
 
@@ -161,7 +166,8 @@ def test_in_flight_data_is_left_out_only_on_request_and_the_loss_is_reported(pro
         engine.run_until(8_000_000)
         (restart,) = engine.restarts
         assert restart.lost_channel_bytes == (in_flight_bytes if drops else 0)
-        # Records have 120 bytes, and one of them may be cut by a snapshot; the rest are watermarks.
+        # Each missing record has 120 bytes. A snapshot may have cut one record in two. All other lost bytes are
+        # watermarks.
         missing = records - engine.ledger.committed_count
         assert (missing > 0) == drops
         if drops:

@@ -1,7 +1,7 @@
-"""Goal: recovery never holds more segments than the pool has, and one read buffer per channel (RC-6).
+"""Goal: recovery uses at most the segments of the pool and one read buffer for each channel (RC-6).
 
-Method: checkpoints full of overtaken output are restored by jobs with much smaller pools. The accounts are checked
-after every event of the restore. Output that does not fit must wait, in order, and the ledger must be correct.
+Method: jobs with much smaller pools restore checkpoints with much overtaken output. After every event of the restore,
+the segments in use are counted. Output that does not fit must wait, in order, and the ledger must be correct.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _FEW: dict[str, object] = {
 
 
 class _Watch:
-    """Checks every subtask that restores, after each event of the run."""
+    """Checks at each event of the run that no restoring subtask uses more segments than its pools have."""
 
     def __init__(self, engine: JobEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self._engine = engine
         self.waited: dict[TaskKey, int] = {}
-        """The last instant at which each subtask waited for a segment."""
+        """The last instant at which each subtask waited for a segment, in microseconds."""
         self.freed: dict[TaskKey, int] = {}
-        """The first instant at which it no longer waited."""
+        """The first instant after that wait at which the subtask no longer waited, in microseconds."""
         self.problems: list[str] = []
         at = Scheduler.at
 
@@ -76,7 +76,7 @@ def test_output_is_recovered_through_a_pool_smaller_than_itself(seed: int, monke
     assert not watch.problems, f"seed {seed}: {watch.problems[:3]}"
     assert watch.waited, f"seed {seed}: everything fitted at once"
     for task in second.tasks:
-        # The wait is part of reading the output: the mailbox starts after it (ME-17).
+        # The wait for segments is part of reading the output. The mailbox starts after this wait (ME-17).
         began_us = task.initialization.deployed_at_us + task.initialization.mailbox_start_us
         if task.key in watch.waited:
             assert watch.waited[task.key] <= began_us <= watch.freed[task.key], f"seed {seed}: {task.name}"

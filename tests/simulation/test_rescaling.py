@@ -1,9 +1,9 @@
 """Goal: a job restarted at another parallelism loses and repeats nothing, whatever it restarts from (RS-1 to RS-14).
 
-Method: the jobs of ``tests/support/rescaled_jobs.py`` fill both edges, stop, and start again with other
-parallelisms. The ledger must hold each record once, with each key's counts 1..n. Every partitioner is combined with
-every kind of checkpoint, each with one or two changes of RS-13 in turn; ``RESCALE_SEEDS=n`` runs all changes for n
-seeds.
+Method: the jobs of ``tests/support/rescaled_jobs.py`` fill the channels of both edges, stop, and start again
+with other parallelisms. The ledger must contain each record once, with counts 1..n for each key. The tests
+combine every partitioner with every kind of checkpoint. Each combination runs one or two of the changes of
+RS-13, so that the changes take turns. ``RESCALE_SEEDS=n`` runs all changes for n seeds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TURN = [(mode, partitioner) for mode in MODES for partitioner in PARTITIONERS]
 
 
 def _changes(mode: str, partitioner: str) -> list[tuple[tuple[int, int], int]]:
-    """(change of parallelism, seed)"""
+    """Return the changes to run: pairs of parallelisms (before, after), each with a seed."""
     if _SEEDS:
         return [(pair, seed) for pair in TARGETS for seed in range(_SEEDS)]
     turn = _TURN.index((mode, partitioner))
@@ -51,7 +51,11 @@ def _changes(mode: str, partitioner: str) -> list[tuple[tuple[int, int], int]]:
 
 
 def _run(mode: str, partitioner: str, pair: tuple[int, int], seed: int) -> JobEngine:
-    """Change the map's parallelism. Its neighbours change equally, or differently for even seeds (RS-13)."""
+    """Run a job that changes the parallelism of its map from ``pair[0]`` to ``pair[1]``, and return the engine.
+
+    For odd seeds, the source and the keyed vertex change in the same way. For even seeds, they change differently
+    (RS-13).
+    """
     before, after = pair
     first = (before, before, before), {"source": after, "map": after, "keyed": after}
     other = (2, before, 3), {"source": 3, "map": after, "keyed": 2}
@@ -84,7 +88,10 @@ def test_a_job_continues_exactly_once_at_another_parallelism(mode: str, partitio
 
 
 def test_ambiguous_records_are_kept_by_one_subtask_and_their_copies_are_counted() -> None:
-    """RS-9, ME-17: one subtask keeps each in-flight record of a hashed edge; the other copies count as filtered."""
+    """Each in-flight record of a hashed edge is processed by only one subtask (RS-9).
+
+    Its copies at other subtasks count as filtered (ME-17).
+    """
     for seed, (before, after) in enumerate(((2, 3), (3, 2), (1, 2))):
         spec = rescaled_job("unaligned", "hash", (2, before, before), seed=seed)
         engine = run_rescaled(spec, {"map": after, "keyed": after}, from_savepoint=False)
@@ -94,7 +101,8 @@ def test_ambiguous_records_are_kept_by_one_subtask_and_their_copies_are_counted(
         for key, one in engine.restarts[-1].subtasks.items():
             by_vertex[key[0]] += one.records_filtered
         assert by_vertex[0] == 0, "a source reads no channel"
-    # Nothing is ambiguous from several subtasks to one (RS-4), nor under round robin (RS-5).
+    # No record is ambiguous if only one subtask remains (RS-4), or on edges that distribute records round robin
+    # (RS-5).
     for partitioner, wanted in (("hash", {"map": 1, "keyed": 1}), ("rebalance", {"map": 3}), ("shuffle", {"map": 5})):
         engine = run_rescaled(rescaled_job("unaligned", partitioner, (2, 2, 2), seed=4), wanted, from_savepoint=False)
         assert engine.rescales[0].persisted_bytes > 0
@@ -103,7 +111,10 @@ def test_ambiguous_records_are_kept_by_one_subtask_and_their_copies_are_counted(
 
 @pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout", "savepoint"])
 def test_records_of_one_key_and_split_stay_in_order_through_a_rescale(mode: str) -> None:
-    """INV-1 through virtual channels: the keyed stage reads the sources, and splits and keys change subtasks."""
+    """Records of one key and split stay in order through virtual channels (INV-1).
+
+    The keyed vertex reads the sources directly, and the rescale gives splits and keys to other subtasks.
+    """
     for seed, (before, after) in enumerate(((2, 3), (3, 2), (4, 2))):
         document = {
             "name": "ordered",
@@ -170,7 +181,7 @@ def test_a_job_can_be_rescaled_several_times() -> None:
 def test_another_job_starts_from_a_savepoint_at_another_parallelism() -> None:
     first = JobEngine(rescaled_job("unaligned", "hash", (3, 2, 2), seed=3), keeps_rows=True)
     first.run_until(200_000)
-    # No later checkpoint commits the records after the savepoint.
+    # No later checkpoint may commit the records that follow the savepoint.
     first.set_config({"execution.checkpointing.interval": "1 h"})
     first.run_until(260_000)
     asked = first.request_savepoint()
@@ -187,7 +198,7 @@ def test_another_job_starts_from_a_savepoint_at_another_parallelism() -> None:
 
 
 def test_a_job_that_lost_a_worker_continues_with_fewer_subtasks_if_checkpoints_fail() -> None:
-    """RS-14: under overload the store rejects writes, and only the last unaligned checkpoint is left."""
+    """Under overload, the store rejects writes, so only the last unaligned checkpoint is available (RS-14)."""
     refusing = tuple(FaultSpec("store.write", at_us=260_000, action=FaultAction.ERROR) for _ in range(400))
     engine = JobEngine(rescaled_job("unaligned", "rebalance", (2, 4, 4), seed=2, plan=refusing), keeps_rows=True)
     engine.run_until(600_000)
@@ -207,7 +218,7 @@ def test_a_job_that_lost_a_worker_continues_with_fewer_subtasks_if_checkpoints_f
 
 @pytest.mark.parametrize("wanted", [{"source": 2}, {"source": 3, "keyed": 3}, {"source": 1, "keyed": 1}])
 def test_no_window_fires_early_if_splits_and_channels_change_subtasks(wanted: dict[str, int]) -> None:
-    """RS-10: splits differ much in progress; no record is late, and each window has its records."""
+    """Although the splits differ much in progress, no record is late, and each window has all its records (RS-10)."""
     for seed in (1, 2):
         document = {
             "name": "windows",
@@ -251,7 +262,7 @@ def test_no_window_fires_early_if_splits_and_channels_change_subtasks(wanted: di
 
 
 def _untagged(*, is_unaligned: bool, stores_watermark: bool) -> int:
-    """In-flight records that saw no watermark after a rescale."""
+    """Return the number of in-flight records that saw no watermark after a rescale."""
     keyed: dict[str, object] = {"kind": "tag+sink", "store_watermark": stores_watermark}
     config: dict[str, object] = {"execution.checkpointing.unaligned.enabled": is_unaligned}
     spec = rescaled_job("aligned", "rebalance", (1, 1, 2), seed=1, keyed=keyed, config=config, watermark_interval_ms=2)
@@ -266,17 +277,17 @@ def _untagged(*, is_unaligned: bool, stores_watermark: bool) -> int:
 
 
 def test_the_watermark_problem_of_in_flight_data_and_its_cure_hold_through_a_rescale() -> None:
-    """RC-9: stored per key group in union state, the watermark reaches the records at the new owner of the group."""
+    """The watermark is stored for each key group in union state, so the group's new owner knows it (RC-9)."""
     plain = _untagged(is_unaligned=True, stores_watermark=False)
     assert plain > 20, plain
     assert _untagged(is_unaligned=True, stores_watermark=True) == 0
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- rescales that are refused ----------------------------------------------------------------------------------------
 
 
 def test_a_pointwise_edge_with_in_flight_data_is_not_rescaled_and_the_job_continues() -> None:
-    """RS-11: such an edge has in-flight data only if ``unaligned.forced`` is set (OPT-7)."""
+    """A pointwise edge has in-flight data only if ``unaligned.forced`` is set (RS-11, OPT-7)."""
     config: dict[str, object] = {"execution.checkpointing.unaligned.forced": True}
     spec = rescaled_job("unaligned", "rebalance", (2, 2, 2), seed=2, config=config)
     for partitioner in ("forward", "rescale"):
@@ -294,7 +305,8 @@ def test_a_pointwise_edge_with_in_flight_data_is_not_rescaled_and_the_job_contin
             engine.rescale({"source": 3, "map": 3})
         assert (refused.value.rule, refused.value.vertex) == ("RS-11", "source -> map")
         assert (engine.tasks is tasks, engine.trace_hash, engine.rescales) == (True, hashed, []), "it changed the job"
-        # Vertices after that edge can be rescaled; from a savepoint, all can.
+        # The vertices after that edge can still be rescaled. If the job restarts from a savepoint, all vertices can
+        # be rescaled.
         engine.rescale({"keyed": 3})
         engine.run_until(engine.now_us + 60_000)
         engine.rescale({"source": 3, "map": 3}, from_savepoint=True)
@@ -383,7 +395,7 @@ def test_a_savepoint_that_fails_rescales_nothing() -> None:
 
 
 def test_a_rescale_restores_a_checkpoint_that_is_newer_than_its_savepoint() -> None:
-    """CO-8: a start from the savepoint would commit again what the newer checkpoint committed."""
+    """A start from the savepoint would repeat what the newer checkpoint has already committed (CO-8)."""
     late = (FaultSpec("rpc.ack", hit=1, at_us=200_000, action=FaultAction.DELAY, delay_us=300_000),)
     config: dict[str, object] = {"execution.checkpointing.max-concurrent-checkpoints": 2}
     spec = rescaled_job("aligned", "hash", (2, 2, 2), seed=1, plan=late, config=config)
@@ -400,11 +412,11 @@ def test_a_rescale_restores_a_checkpoint_that_is_newer_than_its_savepoint() -> N
 
 
 def test_missing_filters_of_ambiguous_records_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A negative control (T-9): ambiguous channels without a filter."""
+    """A negative control (T-9): without the filter of ambiguous channels, an invariant must be broken."""
     monkeypatch.setattr(Recovery, "_keeps", lambda self, edge: lambda record: True)
     spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=1)
     with pytest.raises(InvariantError, match="PT-2"):
-        # The copies reach a subtask that does not own their keys.
+        # Copies of records arrive at a subtask that does not own their keys.
         run_rescaled(spec, {"keyed": 3}, from_savepoint=False)
     with pytest.raises(InvariantError, match="INV-4"):
         run_rescaled(spec, {"map": 3}, from_savepoint=False)

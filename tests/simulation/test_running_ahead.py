@@ -1,8 +1,8 @@
-"""Goal: planning steps ahead gives the same results as running each step as an event (DET-4, INV-12).
+"""Goal: steps that are planned ahead give the same results as steps that each run as an event (DET-4, INV-12).
 
-Method: seeds draw jobs: protocols, partitioners, segments, costs that put many steps at one instant, sources with
-and without a rate, and crashes. Each job runs with every step as an event, and with steps planned ahead, and is
-observed in the middle of plans. To replay one run: ``drawn_ahead(17)``.
+Method: each seed chooses a job with a protocol, partitioners, segments and crashes. Its sources may have a
+rate, and its costs put many steps at one instant. Each job runs once with every step as an event, and once
+with steps planned ahead, and is observed in the middle of plans. To replay one run: ``drawn_ahead(17)``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_LEAST_ONCE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 
 
 def drawn_ahead(seed: int) -> JobSpec:
-    """The job of one seed."""
+    """Return the job that the seed determines."""
     draws = Stream(seed, "running ahead")
 
     def one_of(*values: Any) -> Any:
@@ -50,7 +50,7 @@ def drawn_ahead(seed: int) -> JobSpec:
         "runtime.inflight-cap.stall": "100 ms",
     }
     settings |= PROTOCOLS[protocol] | one_of({}, {}, {}, _AT_LEAST_ONCE if protocol == "aligned" else {})
-    # Costs are multiples of each other, so that many steps fall on one instant.
+    # The costs are multiples of each other, so that many steps take place at the same instant.
     cost_us = one_of(50, 100)
     common = {"parallelism": one_of(2, 3), "record_bytes": one_of(64, 120, 700)}
     source = {"id": "source", "kind": "source", "cost_us": cost_us, "keys": 20, **common}
@@ -142,7 +142,7 @@ def test_the_idle_timeout_of_a_source_counts_from_a_last_record_that_was_planned
         while not sourcing._time.is_idle and engine.now_us < 90_000:
             engine.run_until(engine.now_us + 50)
         idle_from_us.append(engine.now_us)
-    # A hundred records at once, and then none until the timeout.
+    # The source emits a hundred records at once and then none, so it becomes idle after the idle timeout.
     assert idle_from_us[0] == idle_from_us[1]
     assert 29_800 <= idle_from_us[0] <= 31_000
 
@@ -167,7 +167,7 @@ def test_recovered_in_flight_data_is_planned_ahead_at_another_parallelism_too(mo
 
 
 def test_no_step_begins_before_the_one_before_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A subtask that gets a notification within its own step must not be woken for it again (DET-6).
+    # A notification during a subtask's own step must not start another step before that step is over (DET-6).
     early: list[str] = []
     step = Task._step
 

@@ -1,4 +1,4 @@
-"""Savepoints of a running job: what a savepoint may do, which of its failures count, and a start from one."""
+"""Savepoints of a running job: what a savepoint may do, which of its failures count, and a start from a savepoint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_forced_savepoint_starts_although_an_aligned_checkpoint_has_the_only_s
     assert engine.coordinator.in_progress_count == 2
     engine.run_until(engine.now_us + 150_000)
     assert savepoint.reason is None
-    # The store writes one file at a time; there was no other wait.
+    # The savepoint waited only for the store, which writes one file at a time.
     assert asked_us + 80_000 <= (savepoint.ended_at_us or 0) <= asked_us + 100_000
     record = next(r for r in engine.coordinator.history if r.id == savepoint.checkpoint_id)
     assert record.triggered_at_us == asked_us
@@ -60,7 +60,7 @@ def _unaligned(*, store_ms: int) -> JobSpec:
 
 
 def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point() -> None:
-    # Acknowledgements of the checkpoint are very late, those of the savepoint are not: the savepoint completes first.
+    # The checkpoint's acknowledgements arrive so late that the savepoint, which starts later, completes first.
     late = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DELAY, delay_us=400_000) for _ in range(2))
     spec = two_subtasks_job(plan=late, max_concurrent_checkpoints=1)
     engine = JobEngine(spec, keeps_rows=True)
@@ -166,7 +166,8 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     )
     strict.run_until(500_000)
     assert strict.restart_count == 1
-    # For a savepoint, this failure is at the coordinator, and does not count against the job (FP-6).
+    # If the same failure hits a savepoint, it counts as a failure of the coordinator, and not as a failed checkpoint
+    # of the job (FP-6).
     asked = JobEngine(
         two_subtasks_job(
             plan=(FaultSpec(point, at_us=350_000, action=FaultAction.ERROR),), tolerable_failed_checkpoints=0
@@ -261,7 +262,7 @@ def test_a_job_started_from_a_savepoint_continues_where_it_was_taken(protocol: s
     spec = small_job(protocol, seed=3, task_managers=2, records=records)
     first = JobEngine(spec, keeps_rows=True)
     first.run_until(450_000)
-    # No later checkpoint commits the records after the savepoint.
+    # No later checkpoint may commit the records that follow the savepoint.
     first.set_config({f"{_CP}interval": "1 h"})
     first.run_until(700_000)
     savepoint = first.request_savepoint()

@@ -1,8 +1,8 @@
 """Goal: savepoints during checkpointing lose no record, and do not affect the diagnosed health of a job.
 
-Method: savepoints are requested all the time, under crashes at every failpoint, lost messages and drawn schedules;
-the committed ledger is compared with the sources. Then the collector reads a healthy demo job whose savepoints are
-slow because they align, and the job is diagnosed.
+Method: savepoints are requested all the time, with crashes at every failpoint, lost messages and random
+schedules. The committed ledger is compared with the sources. The collector then reads a healthy demo job whose
+savepoints are slow because they align, and this job is diagnosed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Goal: the runtime's checkpoints behave like those of real Flink (flink-baseline.md).
+"""Goal: the runtime's checkpoints behave like those of a real Flink (flink-baseline.md).
 
-The recordings B2 and C2 are one job, aligned and unaligned; ``tests/support/flink_model.py`` models it. To read the
-comparison, run ``pytest -s -k prints_both_errors``, or ``make bench``.
+The recordings B2 and C2 are the same job, once aligned and once unaligned. ``tests/support/flink_model.py``
+models this job. To print the comparison, run ``pytest -s -k prints_both_errors``, or ``make bench``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.measure.measures import MeasuredCheckpoint
 from tests.support.flink_model import (
     RUN_US,
     UNALIGNED,
@@ -22,30 +22,30 @@ from tests.support.flink_model import (
 
 
 @pytest.fixture(scope="module")
-def aligned() -> tuple[list[CheckpointRecord], JobEngine]:
+def aligned() -> tuple[list[MeasuredCheckpoint], JobEngine]:
     return completed_checkpoints(lab_job(recorded_arguments("B2")))
 
 
 @pytest.fixture(scope="module")
-def unaligned() -> tuple[list[CheckpointRecord], JobEngine]:
+def unaligned() -> tuple[list[MeasuredCheckpoint], JobEngine]:
     return completed_checkpoints(lab_job(recorded_arguments("B2")).with_config(UNALIGNED))
 
 
-def test_the_aligned_duration_is_nearly_all_start_delay(aligned: tuple[list[CheckpointRecord], JobEngine]) -> None:
+def test_the_aligned_duration_is_nearly_all_start_delay(aligned: tuple[list[MeasuredCheckpoint], JobEngine]) -> None:
     for record in aligned[0]:
         last = max(record.acks.values(), key=lambda a: a.at_us).measured
         assert last.start_delay_us > 0.85 * (record.end_to_end_us or 0), record.id
 
 
-def test_the_aligned_duration_grows_with_every_shuffle(aligned: tuple[list[CheckpointRecord], JobEngine]) -> None:
+def test_the_aligned_duration_grows_with_every_shuffle(aligned: tuple[list[MeasuredCheckpoint], JobEngine]) -> None:
     one, three = (completed_checkpoints(lab_job(recorded_arguments("B2"), shuffles=n))[0] for n in (1, 3))
-    # The recorded job has two.
+    # The recorded job, which is modelled by ``aligned``, has two shuffles.
     assert median_ms(one) * 1.3 < median_ms(aligned[0])
     assert median_ms(aligned[0]) * 1.2 < median_ms(three)
 
 
 def test_unaligned_is_fifty_times_shorter_at_the_same_throughput(
-    aligned: tuple[list[CheckpointRecord], JobEngine], unaligned: tuple[list[CheckpointRecord], JobEngine]
+    aligned: tuple[list[MeasuredCheckpoint], JobEngine], unaligned: tuple[list[MeasuredCheckpoint], JobEngine]
 ) -> None:
     assert median_ms(aligned[0]) > 50 * median_ms(unaligned[0])
     processed = [sum(t.records_in for t in e.tasks if t.spec.id == "slow") for _, e in (aligned, unaligned)]
@@ -79,12 +79,13 @@ def test_without_backpressure_the_aligned_timeout_persists_nothing() -> None:
 
 
 def test_the_model_of_the_recorded_job_is_nearer_than_the_plain_formula_and_prints_both_errors(
-    aligned: tuple[list[CheckpointRecord], JobEngine], unaligned: tuple[list[CheckpointRecord], JobEngine]
+    aligned: tuple[list[MeasuredCheckpoint], JobEngine], unaligned: tuple[list[MeasuredCheckpoint], JobEngine]
 ) -> None:
     of_b2, of_c2 = compare(aligned[0], unaligned[0])
     print(f"\n{of_b2.line()}\n{of_c2.line()}")
     assert of_b2.formula_error is not None
     assert abs(of_b2.error) < 0.25
     assert abs(of_b2.error) < abs(of_b2.formula_error)
-    # Tens of milliseconds in one recorded run on a loaded machine are noisy: compare only the order of magnitude.
+    # C2 was recorded once, on a loaded machine, and its checkpoints take only tens of milliseconds. Such noisy values
+    # allow only a comparison of the order of magnitude.
     assert 0.3 < of_c2.runtime_ms / of_c2.recorded_ms < 3

@@ -1,4 +1,7 @@
-"""Goal: a run by sizes has the same events, times, bytes and state as with payloads, on drawn jobs of all protocols."""
+"""Goal: a run that models only record sizes has the same events, times, bytes and state as a run with payloads.
+
+Random jobs of all protocols run in both ways.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def test_under_at_least_once_a_run_by_sizes_repeats_the_same_records() -> None:
 
 
 def test_in_flight_records_across_segments_are_persisted_and_restored_by_size() -> None:
-    # Records of one and a half segments span several chunks, on both sides of the channel.
+    # A record takes one and a half segments, so it is split into several chunks on both sides of the channel.
     spec = drawn_run("unaligned", 41)
     spec = replace(small_job("unaligned", seed=3, task_managers=2, record_bytes=777), faults=spec.faults)
     engine = JobEngine(spec, keeps_rows=True)
@@ -76,7 +79,7 @@ def test_a_savepoint_of_a_run_by_sizes_starts_a_run_with_payloads() -> None:
 
 
 def test_the_figures_of_a_simulation_are_the_same() -> None:
-    # Four records fill a segment to its last byte.
+    # Four records fill a segment exactly.
     spec = small_job("aligned-timeout", seed=11, task_managers=2, record_bytes=128)
     whole, sized = (simulate(spec, duration_us=1_000_000, is_size_only=flag).to_json() for flag in (False, True))
     assert sized == whole

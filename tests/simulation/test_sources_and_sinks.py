@@ -1,7 +1,7 @@
 """Goal: each kind of source and sink follows its rule, under backpressure and after a crash (SRC-2, SRC-4, SNK-6).
 
-Method: small jobs have a slow last stage. A legacy source differs in how its time is accounted and in how long a
-trigger waits for it. A sink's guarantee shows in the final content of the external system.
+Method: small jobs have a slow last vertex. A legacy source differs in the accounting of its time, and in how
+long a trigger waits for it. The guarantee of a sink is checked by the final content of the external system.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RECORDS = 300
 
 
 def _with(spec: JobSpec, vertex_id: str, **changes: Any) -> JobSpec:
-    """The job with one vertex changed."""
+    """Return the job with changed fields in one vertex."""
     vertices = tuple(replace(v, **changes) if v.id == vertex_id else v for v in spec.graph.vertices)
     return replace(spec, graph=Graph(vertices, spec.graph.edges))
 
@@ -42,8 +42,8 @@ def _with(spec: JobSpec, vertex_id: str, **changes: Any) -> JobSpec:
 
 
 def _source_figures(*, legacy: bool, hook: bool) -> tuple[int, int, int]:
-    """(soft, hard backpressured time, longest start delay) of the sources, in microseconds."""
-    # Records span several segments: an emission without room stops in the middle.
+    """Return the soft backpressured time, the hard one, and the longest start delay of the source, in microseconds."""
+    # A record spans several segments, so an emission without enough buffers stops in the middle.
     spec = small_job("unaligned", seed=3, records=None, record_bytes=3000, parallelism=1, keyed={"cost_us": 30_000})
     engine = JobEngine(_with(spec, "source", is_legacy=legacy, has_nonblocking_hook=hook))
     engine.run_until(3_000_000)
@@ -55,7 +55,8 @@ def _source_figures(*, legacy: bool, hook: bool) -> tuple[int, int, int]:
 
 def test_a_legacy_source_blocks_within_an_emission_and_its_trigger_waits() -> None:
     soft_us, hard_us, delay_us = _source_figures(legacy=True, hook=False)
-    # It does not check for room first: it waits only inside an emission, and holds the lock.
+    # A legacy source does not check first whether a buffer is free. It waits only inside an emission, and holds the
+    # lock there.
     assert soft_us == 0
     assert hard_us > 2_000_000
     assert delay_us > 15_000
@@ -92,7 +93,7 @@ def test_the_busy_time_of_a_legacy_source_is_not_a_number() -> None:
     assert all(ratio > 0 for ratio in document["vertices"][1]["busy_ratio"])
 
 
-# --- profiles ---------------------------------------------------------------------------------------------------------
+# --- rate, bursts and backlog of sources ------------------------------------------------------------------------------
 
 
 def _due_times(**fields: Any) -> list[int]:
@@ -111,7 +112,7 @@ def test_a_burst_emits_the_records_of_a_period_in_its_first_part() -> None:
     assert even == list(range(0, 1_000_000, 10_000))
     assert bursty == sorted(bursty)
     assert all(at_us % 200_000 < 20_000 for at_us in bursty)
-    # The rate is the same: each period has as many records.
+    # Bursts do not change the rate: each period has as many records as without bursts.
     assert Counter(at_us // 200_000 for at_us in bursty) == Counter(at_us // 200_000 for at_us in even)
 
 
@@ -125,7 +126,7 @@ def test_a_backlog_exists_from_the_start() -> None:
 
 
 def _triggers(during_backlog: str) -> tuple[list[int], list[int], int]:
-    """(trigger times while there is a backlog, trigger times after it, its end), in microseconds."""
+    """Return the trigger times during a backlog, those after it, and the end of the backlog, all in microseconds."""
     spec = small_job(
         "aligned",
         records=None,
@@ -151,10 +152,10 @@ def test_the_interval_during_a_backlog_lasts_until_the_last_source_has_caught_up
     same, _, done_us = _triggers("same")
     assert len(same) > 4
     rare, after, done_us = _triggers("400 ms")
-    # The first trigger was scheduled before the coordinator knew of the backlog.
+    # The first trigger was scheduled before the coordinator knew about the backlog.
     assert len(rare) <= 2 + done_us // 400_000
     assert {b - a for a, b in pairwise(rare[1:])} <= {400_000}
-    # The shorter interval takes effect as soon as the backlog ends.
+    # As soon as the backlog ends, the shorter interval takes effect.
     assert after[0] <= done_us + 105_000
     assert len(after) > 10
     none, after, done_us = _triggers("0 ms")
@@ -185,7 +186,7 @@ def test_the_plain_sink_loses_nothing_and_repeats_rows_after_the_checkpoint() ->
     origins = Counter(row.origin for row in engine.ledger.rows)
     assert len(origins) == 400
     assert 0 < sum(n > 1 for n in origins.values()) < 400
-    # Repeated rows have the same value: everything before the sink is exactly once.
+    # Rows that the sink repeats have the same value, because everything before the sink is exactly once.
     assert len({(row.origin, row.key, row.value) for row in engine.ledger.rows}) >= len(origins)
 
 
@@ -223,5 +224,6 @@ def test_an_upload_with_its_own_limit_leaves_the_remaining_bandwidth_to_others()
     for name in ("first", "second"):
         store.write(100_000, lambda _, name=name: done.update({name: scheduler.now}))  # type: ignore[misc]
     scheduler.run_until(10_000_000)
-    # Each takes 100 ms of the shared bandwidth, in turn, and 400 ms under its own limit.
+    # The files of 100 kB occupy the shared bandwidth one after the other, for 100 ms each. With the limit per file,
+    # each file takes 400 ms, so the second file is complete 100 ms after the first.
     assert done == {"first": 400_000, "second": 500_000}

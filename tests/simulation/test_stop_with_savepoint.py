@@ -1,8 +1,8 @@
-"""Goal: a job either stops with a savepoint or continues as without the request (SV-3, FN-30).
+"""Goal: a job either stops with a savepoint or continues as if there had been no request (SV-3, FN-30).
 
-Method: jobs of every protocol are stopped in the middle of their work. All records read before the end must be
-committed once; a job started from the savepoint must do the rest. Crashes strike at every step of stopping. The
-events that a task sees at the end are compared with a list (6.6).
+Method: jobs of every protocol are stopped in the middle of their work. All records read before the stop must
+be committed once. A job that starts from the savepoint must process the rest. Crashes occur at every step of
+stopping. The events that a task receives at the end are compared with a list (runtime.md 6.6).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def _read(engine: JobEngine) -> int:
 
 
 def _stopped(spec: JobSpec, *, at_us: int = 330_000, drains: bool = False) -> JobEngine:
-    """The engine after it finished or restarted because of the stop that was requested at ``at_us``."""
+    """Run the job, request a stop at ``at_us``, and return the engine.
+
+    The run ends when the job has finished, or after five seconds of virtual time.
+    """
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(at_us)
     engine.request_stop(drains=drains)
@@ -83,7 +86,7 @@ def test_with_drain_every_timer_fires_and_without_drain_none_does() -> None:
     spec = small_job("aligned", records=None, keyed=_HELD)
     drained, suspended = (_stopped(spec, drains=drains) for drains in (True, False))
     assert drained.ledger.committed_count == _read(drained)
-    # The records that timers hold back are in the savepoint instead.
+    # The records that timers still hold are stored in the savepoint.
     assert 0 < suspended.ledger.committed_count < _read(suspended)
     fired = [max(task.watermark_us for task in e.tasks) for e in (drained, suspended)]
     assert fired[0] > 1 << 60 > fired[1]
@@ -106,7 +109,7 @@ def test_each_channel_ends_in_the_specified_order(monkeypatch: pytest.MonkeyPatc
         return found
 
     monkeypatch.setattr(InputGate, "next_element", watched)
-    # Every subtask is notified twice that the savepoint is complete, and ends once.
+    # Every subtask is notified twice that the savepoint is complete, but must finish only once.
     twice = FaultSpec("rpc.notify", hit=1, action=FaultAction.DUPLICATE, times=1_000, delay_us=100)
     for drains in (False, True):
         seen.clear()
@@ -139,7 +142,7 @@ _STEPS = (
 
 
 def test_after_a_crash_at_any_step_of_stopping_the_job_runs_and_loses_and_repeats_nothing() -> None:
-    """The interval is an hour, so that every failpoint that is passed belongs to the stop."""
+    """With an interval of an hour, no other checkpoint runs, so every failpoint that is reached belongs to the stop."""
     records, recovered_from_it = 400, 0
     for number, point in enumerate(_STEPS):
         drains = number % 2 == 1
@@ -151,7 +154,8 @@ def test_after_a_crash_at_any_step_of_stopping_the_job_runs_and_loses_and_repeat
         stop = engine.request_stop(drains=drains)
         engine.run_until(1_500_000)
         assert engine.env.faults.struck[point] == 1, point
-        # A job whose last subtask was notified may have ended before the crash could strike.
+        # The crash must strike before the last subtask is notified. Otherwise, the job would have ended without a
+        # restart.
         assert engine.restart_count == 1, point
         assert (engine.status, stop.reason is None) == ("RUNNING", False), point
         is_complete = stop.completed_at_us is not None
@@ -160,7 +164,7 @@ def test_after_a_crash_at_any_step_of_stopping_the_job_runs_and_loses_and_repeat
         assert stop.reason is (FailureReason.TASK_FAILURE if is_complete else FailureReason.COORDINATOR_SUSPENDED), (
             point
         )
-        # The job is not partially stopped (FN-30): it still reads records, and its checkpoints commit them.
+        # The job has not stopped in part (FN-30): it still reads records, and its checkpoints commit them.
         engine.set_config({f"{_CP}interval": "100 ms"})
         while engine.ledger.committed_count < records and engine.now_us < 30_000_000:
             engine.coordinator.triggering.request_checkpoint()
@@ -177,7 +181,7 @@ def test_a_failure_after_the_savepoint_ends_the_job_if_the_settings_say_so() -> 
     engine.run_until(2_000_000)
     assert (engine.status, stop.reason) == ("FAILED", FailureReason.TASK_FAILURE)
     assert str(stop.checkpoint_id) in engine.exceptions[0].message
-    # Before the savepoint is complete, a restart loses nothing.
+    # If the savepoint is not complete yet, the job restarts, because a restart loses nothing.
     engine = JobEngine(small_job("aligned", plan=(FaultSpec("task.before-ack"),), config=config))
     engine.run_until(60_000)
     engine.request_stop()
@@ -253,7 +257,7 @@ def test_while_a_job_stops_nothing_else_is_triggered_and_a_second_stop_returns_t
     assert waiting.reason is FailureReason.COORDINATOR_SHUTDOWN
     assert pending == before + 1, "the savepoint is forced: it starts during the checkpoint"
     assert engine.coordinator.history[0].id == stop.checkpoint_id
-    # CO-8: the savepoint subsumes the checkpoint that was pending before it, unless that completed first.
+    # The savepoint subsumes a checkpoint that is still pending when the savepoint completes (CO-8).
     assert {r.state for r in engine.coordinator.history} <= {CheckpointState.COMPLETED, CheckpointState.FAILED}
 
 

@@ -1,8 +1,8 @@
-"""Goal: ``diagnose`` names the vertex that slows a job of the reference runtime, and no other.
+"""Goal: ``diagnose`` names the vertex that slows a job of the reference runtime, and no other vertex.
 
-Method: the jobs run in the engine in virtual time; the runtime's own REST API, the collector's parser and the
-diagnosis read them like a live target. First come the demo jobs, then jobs drawn from a seed, whose culprit is known
-by construction: the vertex, the subtasks, the parallelism and the kind of checkpoints. To replay one: pytest
+Method: the jobs run in the engine in virtual time. The runtime's own REST API, the collector's parser and the
+diagnosis read them like a live target. The demo jobs come first. Then come random jobs with a known culprit: a seed
+chooses the vertex, the subtasks, the parallelism and the kind of checkpoints. To replay one run: pytest
 tests/simulation/test_verdicts_of_the_demo_jobs.py -k "straggler-seed-1"
 """
 
@@ -51,7 +51,11 @@ async def _read(target: SimulatedTarget, run_s: float) -> tuple[Answer, list[Job
 
 @pytest.fixture(scope="module")
 def demo() -> tuple[Answer, list[JobEvidence], list[int]]:
-    """All demo jobs together, as in the live runtime; last, the records of each subtask of the job with the hot key."""
+    """Run all demo jobs together, as in the live runtime.
+
+    Return the diagnosis, the evidence of each job, and the number of records that each subtask of the job with a
+    hot key received.
+    """
 
     async def run() -> tuple[Answer, list[JobEvidence], list[int]]:
         names = demo_names()
@@ -94,7 +98,10 @@ def test_each_slow_checkpoint_of_a_demo_job_names_the_same_culprit_as_the_job(de
 
 
 def test_unaligned_checkpoints_change_the_health_but_not_the_culprit(demo):
-    """The same job twice: the culprit is named even if unaligned checkpoints hide it."""
+    """The two jobs differ only in the kind of checkpoints.
+
+    The same culprit is named, even if unaligned checkpoints hide its effect.
+    """
     found = {job.name: job.diagnosis for job in demo[0].jobs}
     aligned, unaligned = found["orders-aligned"], found["orders-unaligned"]
     one, other = aligned.verdict, unaligned.verdict
@@ -132,7 +139,7 @@ async def test_the_drawn_culprit_is_named(cause, seed):
 @pytest.mark.anyio
 @pytest.mark.parametrize("ahead_s", [-3_600, -30, 30, 3_600])
 async def test_a_clock_difference_makes_no_open_checkpoint_overdue(ahead_s):
-    """The snapshots of this job take most of its interval, so that one is in progress at most instants."""
+    """The snapshots of this job take most of its interval, so that a checkpoint is in progress at most instants."""
     async with SimulatedTarget([load_job(demo_path("slow-store"))], ahead_s=ahead_s) as target:
         await target.sleep(39.5)
         (evidence,) = await target.evidence()
@@ -145,12 +152,13 @@ async def test_a_clock_difference_makes_no_open_checkpoint_overdue(ahead_s):
 
 @pytest.mark.anyio
 async def test_after_an_expiry_gauges_show_when_barriers_reached_subtasks_that_did_not_acknowledge():
-    """Poll like a collector of a live target: every two seconds, from before the trigger until after the expiry."""
+    """Like the collector of a live target, poll every two seconds, from before a trigger until after the expiry."""
     async with SimulatedTarget([load_job(demo_path("backpressured"))]) as target:
         await target.sleep(40)
         gathered = await target.watched(polls=12, every_s=2)
     evidence = gathered.evidence()
-    # Earlier ones were not watched while in progress; the barriers of the last one may not have arrived yet.
+    # Earlier checkpoints were not polled while in progress. The barriers of the last checkpoint may not have arrived
+    # yet.
     expired = [c for c in evidence.checkpoints[:-1] if c.header.failure_reason is FailureReason.EXPIRED]
     watched = [c for c in expired if c.header.triggered_at > ORIGIN + timedelta(seconds=40)]
 

@@ -1,10 +1,10 @@
-"""Goal: the waits of barriers, triggers and commits are bounded as the documents say (rows of section 8).
+"""Goal: the waits of barriers, triggers and commits are bounded as runtime.md says (rows of section 8).
 
-The queueing time of a barrier depends on the buffers before it (CR-1 to CR-6). The wait of a source's trigger
-depends on one step (SRC-1), and the commit of a row on the checkpoint (SNK-2). The number of records that are read
-again depends on the checkpoint's age (RC-11).
+The queueing time of a barrier depends on the buffers before it (CR-1 to CR-6). The wait of a source's trigger depends
+on one step (SRC-1), and the wait of a row for its commit depends on the checkpoint (SNK-2). The number of records
+that are read again depends on the checkpoint's age (RC-11).
 
-Method: jobs so small that each figure follows from the settings.
+Method: the jobs are so small that each figure follows from the settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
-from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
+from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 
 _CP = "execution.checkpointing."
 _UNALIGNED = {f"{_CP}unaligned.enabled": True}
@@ -36,7 +36,10 @@ _RPC_US = 1_000
 def _chain(
     *, hops: int = 1, config: dict[str, object] | None = None, store_ms: int = 1, source: dict[str, Any] | None = None
 ) -> JobSpec:
-    """A source, maps and a sink on two task managers, one subtask each, with a queue between neighbours."""
+    """Return a job with a source, maps and a sink, with a queue between neighbours.
+
+    Each vertex has one subtask, and the job runs on two task managers.
+    """
     settings: dict[str, object] = {
         f"{_CP}interval": "200 ms",
         f"{_CP}tolerable-failed-checkpoints": "unlimited",
@@ -53,8 +56,8 @@ def _chain(
     return load_job_document(document | {"store": {"latency": f"{store_ms} ms", "bytes_per_s": "1 gb"}})
 
 
-def _completed(spec: JobSpec, *, until_us: int = 2_000_000) -> list[CheckpointRecord]:
-    """Completed checkpoints without the first two, which ran while buffers were filling."""
+def _completed(spec: JobSpec, *, until_us: int = 2_000_000) -> list[MeasuredCheckpoint]:
+    """Return the completed checkpoints, without the first two, because these ran while the buffers were filling."""
     engine = JobEngine(spec, is_size_only=True)
     engine.run_until(until_us)
     records = list(engine.coordinator.all_completed)[2:]
@@ -62,7 +65,7 @@ def _completed(spec: JobSpec, *, until_us: int = 2_000_000) -> list[CheckpointRe
     return records
 
 
-def _start_delay_us(record: CheckpointRecord, vertex: int) -> int:
+def _start_delay_us(record: MeasuredCheckpoint, vertex: int) -> int:
     return record.acks[vertex, 0].measured.start_delay_us
 
 
@@ -75,12 +78,13 @@ def test_an_aligned_barrier_waits_no_longer_than_the_buffers_before_it_take() ->
             "taskmanager.network.memory.max-buffers-per-channel": 2 + floating,
         }
         records = _completed(_chain(config=limits), until_us=4_000_000)
-        # Each end holds at most this number of buffers, and may have one more in work.
+        # The sender and the receiver each hold at most 2 + floating buffers, and each may be working on one more
+        # buffer.
         most_records = 2 * (2 + floating + 1) * (_SEGMENT_BYTES // _RECORD_BYTES + 1)
         longest_us = max(_start_delay_us(record, 1) for record in records)
         assert longest_us <= most_records * _SINK_US + 2 * _RPC_US, f"{floating} floating buffers"
         waits_us.append(statistics.median(_start_delay_us(record, 1) for record in records))
-    # The buffers are full: more buffers mean a longer wait.
+    # All buffers are full, so more buffers mean a longer wait.
     assert waits_us[0] * 2 < waits_us[1] < waits_us[2] / 2, waits_us
 
 
@@ -116,14 +120,14 @@ def test_rows_are_committed_when_their_checkpoint_completes_and_not_before(
     records = list(engine.coordinator.all_completed)
     assert len(records) > 5
     for record, at_us in zip(records, commits_us, strict=False):
-        # The notification has a latency, and waits for the running step.
+        # A row is committed when the notification has arrived and the running step is over.
         latency_us = at_us - record.triggered_at_us - (record.end_to_end_us or 0)
         assert _RPC_US <= latency_us <= _RPC_US + 2 * _SINK_US, record.id
     durations_us = [record.end_to_end_us or 0 for record in records]
     if not config:
         assert statistics.median(durations_us) > 60_000
     else:
-        # An unaligned barrier is fast, but the row still waits for the store.
+        # An unaligned barrier is fast, but the commit of the row still waits for the store.
         assert store_ms * 1_000 < statistics.median(durations_us) < store_ms * 1_000 + 10_000
 
 
@@ -138,8 +142,8 @@ def test_the_records_read_again_grow_with_the_age_of_the_last_checkpoint() -> No
         engine.run_until(300_000 + 3 * age_us)
         (restart,) = engine.restarts
         assert restart.restored_id == 1
-        # The source emitted 500 records per second since then, and reads each again; the sink takes a thousand per
-        # second.
+        # Since the checkpoint, the source has emitted 500 records per second. It emits all of them again after the
+        # restart, and the sink processes a thousand records per second.
         assert restart.source_replay_us is not None
         replayed.append(restart.source_replay_us)
         assert (restart.catch_up_us or 0) > 0
@@ -155,5 +159,5 @@ def test_without_backpressure_all_mechanisms_take_about_the_same_time() -> None:
     assert {record.persisted_bytes for record in timed} == {0}
     durations_us = [statistics.median(r.end_to_end_us or 0 for r in each) for each in (aligned, unaligned, timed)]
     assert durations_us[2] == durations_us[0]
-    # Records that wait for the flush precede an aligned barrier: at most twenty.
+    # An aligned barrier follows the records that wait in a buffer for the flush. There are at most twenty of them.
     assert max(durations_us) < min(durations_us) + 20 * _SINK_US, durations_us

@@ -1,8 +1,8 @@
 """Goal: a job of ten vertices with 32 subtasks and all-to-all edges runs within the time of a test (T-25).
 
-Method: over nine thousand channels carry records and checkpoints, by sizes. Every record must be committed once, and
-a checkpoint must complete at all 320 subtasks. The speed, in records per second of wall-clock time, is printed
-(``-rP``).
+Method: over nine thousand channels carry records and checkpoints, and the run models only record sizes. Every
+record must be committed once, and a checkpoint must complete at all 320 subtasks. The test prints the speed in
+records per second of wall-clock time (``-rP``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Broken variants of the protocols (T-9), each with one error that an invariant must catch.
+"""Broken variants of the protocols (T-9). Each variant has one error, which an invariant must catch.
 
-A variant consists of a patch of the runtime and a job in which the error shows. The product contains none of them.
+A variant consists of a patch of the runtime and a job in which the error has an effect. The product contains
+none of these errors.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ _CONCURRENT = {"execution.checkpointing.max-concurrent-checkpoints": 3}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """``breaks`` patches the runtime; ``rule`` is the invariant that catches the error in a job of ``protocol``."""
+    """A patch of the runtime, and the job in which an invariant must catch it.
+
+    ``breaks`` applies the patch. ``rule`` is the invariant that must catch the error in a job of ``protocol``.
+    """
 
     breaks: Callable[[pytest.MonkeyPatch], None]
     rule: str
@@ -53,17 +57,20 @@ class Variant:
     config: dict[str, object] = field(default_factory=dict)
     asks_for_savepoints: bool = False
     partitioner: str = ""
-    """If set, the job is the one for rescaling, its first edge has this partitioner, and it follows ``rescales``."""
+    """The partitioner of the first edge in the job for rescaling.
+
+    If it is set, the variant runs this job, which is rescaled as in ``rescales``.
+    """
     rescales: tuple[RescaleSpec, ...] = ()
 
     @property
     def is_exact(self) -> bool:
-        """Whether the job must be exactly once."""
+        """Whether the job must process every record exactly once."""
         return self.protocol != AT_LEAST_ONCE
 
 
 def forward_one_record_late(patch: pytest.MonkeyPatch) -> None:
-    """The barrier leaves after the next record, which the snapshot does not count."""
+    """Send the barrier after the next record, although the snapshot does not include this record."""
     forward, emit = Snapshots._forward, Emission.emit
     waiting: dict[int, Callable[[], None]] = {}
 
@@ -80,7 +87,7 @@ def forward_one_record_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_partial_record(patch: pytest.MonkeyPatch) -> None:
-    """The bytes already read of an incomplete record are not persisted."""
+    """Do not persist the bytes of an incomplete record that were already read."""
     start = InputChannel.start_persisting
 
     def without(self: InputChannel, barrier_arrived: bool, checkpoint_id: int, write: Any) -> None:
@@ -93,7 +100,7 @@ def forget_the_partial_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def persist_the_polled_buffer(patch: pytest.MonkeyPatch) -> None:
-    """The buffer in work is persisted from its beginning, with records that the state counts already."""
+    """Persist the whole buffer that is being read, including records that the state already contains."""
     start = InputChannel.start_persisting
 
     def from_the_beginning(self: InputChannel, barrier_arrived: bool, checkpoint_id: int, write: Any) -> None:
@@ -107,23 +114,26 @@ def persist_the_polled_buffer(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_queued_input(patch: pytest.MonkeyPatch) -> None:
-    """Data in the receiver's queue before the barrier is not persisted."""
+    """Do not persist the data in the receiver's queue before the barrier."""
     patch.setattr(RemoteChannel, "_persist_queued", lambda *_: None)
 
 
 def persist_behind_the_barrier(patch: pytest.MonkeyPatch) -> None:
-    """A channel is still persisted after its barrier arrived."""
+    """Continue to persist a channel after its barrier has arrived."""
     patch.setattr(InputChannel, "_barrier_came", lambda *_: None)
 
 
 def forget_the_overtaken_output(patch: pytest.MonkeyPatch) -> None:
-    """Output that the barrier overtakes is not persisted."""
+    """Do not persist the output that a barrier overtakes."""
     overtake = Subpartition.overtake
     patch.setattr(Subpartition, "overtake", lambda self, *given: overtake(self, *given) and [])
 
 
 def snapshot_at_the_last_barrier(patch: pytest.MonkeyPatch) -> None:
-    """Persisting begins at the first barrier, but the state is taken at the last: records are in both (CL-9)."""
+    """Start to persist at the first barrier, but take the state at the last barrier (CL-9).
+
+    The records between these barriers are then both persisted and in the state.
+    """
 
     def start(self: Unaligned, barrier: Barrier) -> list[Any]:
         self._is_snapshot_taken = True
@@ -141,13 +151,13 @@ def snapshot_at_the_last_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_output_behind_the_timer(patch: pytest.MonkeyPatch) -> None:
-    """Output is not persisted if a barrier overtakes it because its timer fired (AT-6)."""
+    """Do not persist the output that a barrier overtakes because its timer fired (AT-6)."""
     resolved = Snapshots._output_resolved
     patch.setattr(Snapshots, "_output_resolved", lambda self, run, key, data: resolved(self, run, key, []))
 
 
 def do_not_block(patch: pytest.MonkeyPatch) -> None:
-    """The sender continues after an aligned barrier (AL-2)."""
+    """Let the sender continue after an aligned barrier, instead of blocking the channel (AL-2)."""
     poll = Subpartition.poll
 
     def on(self: Subpartition) -> Any:
@@ -160,7 +170,7 @@ def do_not_block(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_resume_on_an_obsolete_barrier(patch: pytest.MonkeyPatch) -> None:
-    """The barrier of a finished checkpoint leaves its channel blocked (AL-5)."""
+    """Leave a channel blocked after the barrier of a finished checkpoint (AL-5)."""
     barrier = Gatekeeper.barrier
 
     def forgetful(self: Gatekeeper, channel: int, which: Barrier, now_us: int) -> list[Any]:
@@ -172,7 +182,7 @@ def forget_resume_on_an_obsolete_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def swap_the_replay_order(patch: pytest.MonkeyPatch) -> None:
-    """The receiver's part of a channel is replayed after the sender's part (RC-3)."""
+    """Replay the receiver's part of a channel after the sender's part (RC-3)."""
     assign = restore_point.assign
 
     def swapped(*given: Any) -> Any:
@@ -194,7 +204,7 @@ def swap_the_replay_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def read_new_input_first(patch: pytest.MonkeyPatch) -> None:
-    """New input is processed while recovered input waits (RC-1)."""
+    """Process new input while recovered input is still waiting (RC-1)."""
     start, following = Task.start, InputGate.next_element
 
     def attached(self: Task, *given: Any, **named: Any) -> None:
@@ -216,7 +226,7 @@ def read_new_input_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def pass_by_the_end_of_recovery(patch: pytest.MonkeyPatch) -> None:
-    """A sender continues after its recovered output while other channels still have recovered data (RC-2)."""
+    """Let a sender continue after its recovered output while other channels still have recovered data (RC-2)."""
     poll = Subpartition.poll
 
     def on(self: Subpartition) -> Any:
@@ -229,7 +239,7 @@ def pass_by_the_end_of_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_on_a_savepoint(patch: pytest.MonkeyPatch) -> None:
-    """The tasks are notified of a plain savepoint as of a checkpoint (CO-8)."""
+    """Notify the tasks of a completed savepoint as if it were a checkpoint (CO-8)."""
     complete = Coordinator._complete
 
     def and_notify(self: Coordinator, pending: Any) -> None:
@@ -242,7 +252,7 @@ def commit_on_a_savepoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_not_commit_at_restore(patch: pytest.MonkeyPatch) -> None:
-    """Transactions in the restored checkpoint are aborted like the others (SNK-3)."""
+    """Abort the transactions that the restored checkpoint contains, although they must be committed (SNK-3)."""
     restore = TransactionalSink.restore
 
     def without(self: TransactionalSink, snapshot: Any, checkpoint_id: int) -> None:
@@ -252,7 +262,7 @@ def do_not_commit_at_restore(patch: pytest.MonkeyPatch) -> None:
 
 
 def store_the_offset_before_the_last_record(patch: pytest.MonkeyPatch) -> None:
-    """A source's snapshot misses the record that the source emitted last (SRC-3)."""
+    """Take a source's snapshot without the last record that the source emitted (SRC-3)."""
     snapshot = Source.snapshot
 
     def behind(self: Source, checkpoint_id: int) -> Any:
@@ -268,13 +278,13 @@ def store_the_offset_before_the_last_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def announce_a_credit_twice(patch: pytest.MonkeyPatch) -> None:
-    """One recycled buffer is announced as two (CR-2)."""
+    """Announce one recycled buffer as two credits (CR-2)."""
     announce = RemoteChannel._announce
     patch.setattr(RemoteChannel, "_announce", lambda self, n: announce(self, n + 1))
 
 
 def complete_what_is_subsumed(patch: pytest.MonkeyPatch) -> None:
-    """An older checkpoint may complete after a newer one (CO-7)."""
+    """Let an older checkpoint complete after a newer one (CO-7)."""
     fail = Coordinator._fail
 
     def unless_subsumed(self: Coordinator, checkpoint_id: int, reason: FailureReason, **named: Any) -> None:
@@ -285,12 +295,12 @@ def complete_what_is_subsumed(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_expire(patch: pytest.MonkeyPatch) -> None:
-    """A checkpoint that lost an acknowledgement stays pending (CO-9)."""
+    """Leave a checkpoint pending forever if an acknowledgement is lost (CO-9)."""
     patch.setattr(Coordinator, "_expire", lambda *_: None)
 
 
 def measure_no_alignment(patch: pytest.MonkeyPatch) -> None:
-    """The alignment duration is reported as zero (ME-2)."""
+    """Report an alignment duration of zero (ME-2)."""
     advance = Snapshots.advance
 
     def without(self: Snapshots, run: Any) -> None:
@@ -302,7 +312,7 @@ def measure_no_alignment(patch: pytest.MonkeyPatch) -> None:
 
 
 def write_a_file_too_many(patch: pytest.MonkeyPatch) -> None:
-    """A file is written that no handle names (CK-2)."""
+    """Write a file that no handle refers to (CK-2)."""
     handle = metadata._Writer.handle
 
     def twice(self: Any, name: str, chunks: Any) -> Any:
@@ -313,7 +323,7 @@ def write_a_file_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def draw_from_outside(patch: pytest.MonkeyPatch) -> None:
-    """Latencies depend on a counter that the seed does not determine (DET-3)."""
+    """Let latencies depend on a counter that the seed does not determine (DET-3)."""
     drawn = count()
     patch.setattr(Scheduler, "jitter", lambda self, delay_us: delay_us + next(drawn) % 7)
 

@@ -1,7 +1,7 @@
-"""Broken variants of rescaling, and of the records that a restart repeats or loses (T-9). An invariant must catch each.
+"""Broken variants of rescaling, of at-least-once mode, and of reports on repeated and lost records (T-9).
 
-As in ``broken_protocols.py``, a variant consists of a patch of the runtime with one error, and a job in which it
-shows.
+An invariant must catch each variant. As in ``broken_protocols.py``, a variant consists of a patch of the runtime with
+one error, and a job in which the error has an effect.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _CP = "execution.checkpointing."
 
 
 def do_not_filter(patch: pytest.MonkeyPatch) -> None:
-    """Every new subtask keeps all records of an ambiguous channel (RS-9)."""
+    """Let every new subtask process all records of an ambiguous channel (RS-9)."""
     patch.setattr(Recovery, "_keeps", lambda self, edge: lambda record: True)
 
 
 def give_channel_state_to_the_wrong_subtask(patch: pytest.MonkeyPatch) -> None:
-    """The neighbour of the right subtask takes over an old subtask's channel state, on both sides (RS-5)."""
+    """Give an old subtask's channel state to the correct subtask's neighbour, on both ends of the channel (RS-5)."""
     mapping = rescaling.old_subtasks
 
     def shifted(mapper: Any, new: int, *, new_count: int, **named: Any) -> Any:
@@ -62,13 +62,13 @@ def give_channel_state_to_the_wrong_subtask(patch: pytest.MonkeyPatch) -> None:
 
 
 def put_channel_state_into_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
-    """The receiver's part of a channel is assigned to another sender than the sender's part (RS-6)."""
+    """Assign the receiver's part and the sender's part of a channel to two different senders (RS-6)."""
     new_sender = EdgeRescale.new_sender
     patch.setattr(EdgeRescale, "new_sender", lambda self, old: (new_sender(self, old) + 1) % len(self.senders))
 
 
 def stay_with_the_first_old_channel(patch: pytest.MonkeyPatch) -> None:
-    """A new channel decodes the data of all its old channels as data of the first one (RS-8)."""
+    """Decode the data of all old channels of a new channel as if it came from the first old channel (RS-8)."""
     turn_to = InputChannel.turn_to
 
     def turn_once(self: InputChannel, virtual: VirtualChannel) -> None:
@@ -79,7 +79,7 @@ def stay_with_the_first_old_channel(patch: pytest.MonkeyPatch) -> None:
 
 
 def restore_the_last_chunk_first(patch: pytest.MonkeyPatch) -> None:
-    """The chunks that a receiver persisted of an old channel are restored in reverse order (RS-8)."""
+    """Restore the chunks that a receiver persisted for an old channel in reverse order (RS-8)."""
     restore = Recovery._restore_input
     patch.setattr(
         Recovery, "_restore_input", lambda self, inputs: restore(self, {k: c[::-1] for k, c in inputs.items()})
@@ -87,7 +87,7 @@ def restore_the_last_chunk_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_an_old_channels_output(patch: pytest.MonkeyPatch) -> None:
-    """If a subtask takes over several senders, only the first sender's output is restored (RS-5)."""
+    """If a subtask takes over several senders, restore only the output of the first one (RS-5)."""
     restore = Recovery._restore_output
 
     def first_only(self: Recovery, outputs: Any) -> None:
@@ -102,7 +102,7 @@ def lose_an_old_channels_output(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_moved_keys_behind(patch: pytest.MonkeyPatch) -> None:
-    """A new subtask restores only the key groups that the old subtask of its index had (RS-1)."""
+    """Restore only those key groups that the old subtask with the same index had (RS-1)."""
 
     def own_only(old: Any, subtask: int, **named: Any) -> Any:
         whole = restored_operator(old, subtask, **named)
@@ -113,7 +113,7 @@ def leave_moved_keys_behind(patch: pytest.MonkeyPatch) -> None:
 
 
 def deal_splits_out_twice(patch: pytest.MonkeyPatch) -> None:
-    """Every subtask restores all splits, so that several subtasks read a split (RS-2)."""
+    """Let every subtask restore all splits, so that several subtasks read the same split (RS-2)."""
     patch.setattr(restoring, "restored_operator", lambda old, subtask, **named: _all_splits(old, subtask, **named))
 
 
@@ -129,7 +129,7 @@ def _all_splits(old: Any, subtask: int, **named: Any) -> Any:
 
 
 def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    """The requested savepoint is restored even if a newer checkpoint has completed since (CO-8)."""
+    """Restore the requested savepoint even if a newer checkpoint has completed since (CO-8)."""
     newest, saved = RestorePoint._newest_completed, Rescaler._saved
     patch.setattr(RestorePoint, "_newest_completed", lambda self: newest(self) if self.begun_from is None else None)
 
@@ -138,7 +138,7 @@ def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
         return read_checkpoint(kept.stored(kept.record.graph))
 
     def later(self: Rescaler, rescale: Rescale, savepoint: Savepoint) -> None:
-        """Report the savepoint late to the code that requested it."""
+        """Pass the savepoint late to the code that requested it, so that a newer checkpoint can complete."""
         then = partial(saved, self, rescale, savepoint)
         self._env.scheduler.after(200_000, EventClass.TIMER, lambda _: then())
 
@@ -146,11 +146,11 @@ def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rescaler, "_saved", later)
 
 
-# --- repeated and lost records ----------------------------------------------------------------------------------------
+# --- records that a restart repeats or loses --------------------------------------------------------------------------
 
 
 def take_a_snapshot_with_the_first_barrier(patch: pytest.MonkeyPatch) -> None:
-    """Under at-least-once, the state is taken at the first barrier: records of slower channels are lost (ALO-1)."""
+    """In at-least-once mode, take the state at the first barrier. Records of slower channels are then lost (ALO-1)."""
 
     barrier = AtLeastOnce.barrier
 
@@ -166,17 +166,20 @@ def take_a_snapshot_with_the_first_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_not_count_what_comes_again(patch: pytest.MonkeyPatch) -> None:
-    """Records processed after a barrier are in the state, but are not counted as repeated (ALO-5)."""
+    """Leave some records out of the count of repeated records (ALO-5).
+
+    These are the records that a task processes after a barrier, and that its state contains.
+    """
     patch.setattr(TaskCheckpointing, "processed", lambda self, channel, element: self.recheck(None))
 
 
 def do_not_tell_what_a_restart_repeats(patch: pytest.MonkeyPatch) -> None:
-    """A restart reports that it repeats no records."""
+    """Report that a restart repeats no records."""
     _constant(patch, "repeated_records")
 
 
 def do_not_tell_what_a_restart_leaves_out(patch: pytest.MonkeyPatch) -> None:
-    """A restart without channel state reports that it lost nothing (RC-8)."""
+    """Report that a restart without channel state lost nothing (RC-8)."""
     _constant(patch, "lost_channel_bytes")
 
 
@@ -185,7 +188,7 @@ def _constant(patch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def lose_transactions_and_do_not_name_them(patch: pytest.MonkeyPatch) -> None:
-    """A transaction that timed out is lost, and the ledger does not report it (SNK-4)."""
+    """Do not report that a transaction which timed out is lost (SNK-4)."""
     commit = TransactionLedger.commit
 
     def silent(self: TransactionLedger, transaction: str) -> None:
@@ -196,7 +199,7 @@ def lose_transactions_and_do_not_name_them(patch: pytest.MonkeyPatch) -> None:
 
 
 def show_what_has_timed_out(patch: pytest.MonkeyPatch) -> None:
-    """A transaction is reported as lost, but its rows are visible (SNK-4)."""
+    """Report a transaction as lost, but show its rows (SNK-4)."""
     commit = TransactionLedger.commit
 
     def shown(self: TransactionLedger, transaction: str) -> None:
@@ -224,7 +227,7 @@ VARIANTS: dict[str, Variant] = dict(
     _of(
         Variant(do_not_filter, "INV-4", partitioner="hash", rescales=_MAP_ONLY),
         Variant(give_channel_state_to_the_wrong_subtask, "INV-1", partitioner="rebalance", rescales=_MAP_ONLY),
-        # The runtime itself detects that the two sides disagree (RS-6).
+        # The runtime itself detects that sender and receiver disagree on the channel (RS-6).
         Variant(put_channel_state_into_the_wrong_channel, "INV-8", partitioner="rebalance", rescales=_MAP_ONLY),
         Variant(stay_with_the_first_old_channel, "INV-1", partitioner="rebalance", rescales=_DOWN),
         Variant(restore_the_last_chunk_first, "INV-1", partitioner="rebalance", rescales=_DOWN),

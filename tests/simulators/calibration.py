@@ -1,4 +1,4 @@
-"""AD-2: compare the predictions of advice with a run of the same job and seed that has the advised settings."""
+"""Compares the predictions of advice with a run of the same job and seed under the advised settings (AD-2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURED = (Metric.DURATION, Metric.PERSISTED, Metric.EXPIRED)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One prediction and the value that was measured."""
+    """One prediction, and the value measured in the run with the advised settings."""
 
     job: str
     headline: str
@@ -40,7 +40,7 @@ class Compared:
 
 
 async def advice_of(spec: JobSpec, run_s: float) -> Advice:
-    """Return the advice of ``diagnose`` after ``run_s`` seconds of a run."""
+    """Run the job for ``run_s`` seconds, and return the advice of ``diagnose``."""
     async with SimulatedTarget([spec]) as target:
         await target.sleep(run_s)
         (evidence,) = await target.evidence()
@@ -48,7 +48,10 @@ async def advice_of(spec: JobSpec, run_s: float) -> Advice:
 
 
 async def compared(spec: JobSpec, *, run_s: float, topic: Topic = Topic.MODE) -> list[Compared]:
-    """Compare the predictions on ``topic`` with a run that has the advised settings; empty if there is no advice."""
+    """Run the job again with the settings advised on ``topic``, and return each prediction with the measured value.
+
+    The result is empty if there is no such advice.
+    """
     advice = await advice_of(spec, run_s)
     found = [r for r in advice.recommendations if r.topic is topic]
     return [c for r in found for c in _applied(spec, r, run_s)]

@@ -1,13 +1,14 @@
-"""The test plan of FLIP-76 as experiments (T-3 to T-6): ``make experiments [SEEDS=20]``.
+"""Runs the test plan of FLIP-76 as experiments (T-3 to T-6): ``make experiments [SEEDS=20]``.
 
-All protocols process the same records in a job with two shuffles and a slow sink, so that both edges are full. Each
-seed is a run of its own. The report shows the median over seeds and its 95 % confidence interval; the file has every
-row. The runs model record sizes only: times, bytes and events are the same as with payloads.
+All protocols process the same records in a job with two shuffles. Its slow sink keeps the channels of both
+edges full. Each seed is a separate run. The report shows the median over the seeds and its 95 % confidence
+interval, and the file contains every row. The runs model only record sizes: times, bytes and events are the
+same as with payloads.
 
-*times* (T-3): end-to-end duration of checkpoints, at two speeds of the sink. *throughput* (T-4): records per second
-at the sink. *progress* (T-5): records committed per second if the mean time between failures is below, at and above
-the duration of an aligned checkpoint, and with far more in-flight data. *overhead* (T-6): throughput lost compared
-with a run without checkpoints, by interval.
+*times* (T-3): the end-to-end duration of checkpoints, at two speeds of the sink. *throughput* (T-4): the
+records per second at the sink. *progress* (T-5): the records committed per second if the mean time between
+failures is below, at and above the duration of an aligned checkpoint, and with far more in-flight data.
+*overhead* (T-6): the throughput lost compared with a run without checkpoints, by checkpoint interval.
 """
 
 from __future__ import annotations
@@ -36,19 +37,21 @@ PROTOCOLS: Mapping[str, dict[str, object]] = {
     "aligned": {},
     "at-least-once": {f"{_CP}mode": "AT_LEAST_ONCE"},
     "aligned-timeout": {f"{_CP}unaligned.enabled": True, f"{_CP}aligned-checkpoint-timeout": "100 ms"},
+    "chandy-lamport": {"runtime.chandy-lamport.enabled": True},
     "capped": {f"{_CP}unaligned.enabled": True, "runtime.inflight-cap.bytes": "32 kb"},
     "unaligned": {f"{_CP}unaligned.enabled": True},
+    "last-barrier": {f"{_CP}unaligned.enabled": True, "runtime.unaligned.starts-with": "last-barrier"},
 }
 CHECKPOINTING = tuple(name for name in PROTOCOLS if name != "none")
 _RECORD_BYTES = 1_000
 _RESTART_US = 50_000
 _OUTSIDE = 0.05
-"""Probability that an interval misses the true median, at most."""
+"""The largest allowed probability that an interval does not contain the true median."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run: ``value`` in ``unit``; ``setting`` names what varies in addition to the protocol."""
+    """The result of one run: ``value`` in ``unit``. ``setting`` names what varies in addition to the protocol."""
 
     experiment: str
     protocol: str
@@ -60,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Median:
-    """Median over the seeds of one protocol and setting, with its interval from ``low`` to ``high``."""
+    """The median over the seeds of one protocol and setting, with its confidence interval from ``low`` to ``high``."""
 
     value: float
     low: float
@@ -77,7 +80,11 @@ def slow_sink_job(
     floating: int = 8,
     plan: tuple[FaultSpec, ...] = (),
 ) -> JobSpec:
-    """Sources, a map and the slow sink, two subtasks each; ``floating`` buffers per gate set the in-flight data."""
+    """Return a job with sources, a map and a slow sink, with two subtasks each.
+
+    ``slow_us`` is the sink's time for a record. A larger number of ``floating`` buffers for each gate means more
+    in-flight data.
+    """
     common: dict[str, Any] = {"parallelism": 2, "record_bytes": _RECORD_BYTES}
     settings: dict[str, object] = {
         f"{_CP}interval": interval,
@@ -116,7 +123,7 @@ def _run(spec: JobSpec, for_us: int) -> JobEngine:
 
 
 def _durations_ms(engine: JobEngine) -> list[float]:
-    # Leave out the first checkpoint: the buffers were still filling.
+    # Leave out the first checkpoint, because the buffers were still filling.
     return [(record.end_to_end_us or 0) / 1000 for record in engine.coordinator.all_completed][1:]
 
 
@@ -125,14 +132,14 @@ def _throughput(engine: JobEngine) -> float:
     return at_sink * 1e6 / engine.now_us
 
 
-# --- the experiments --------------------------------------------------------------------------------------------------
+# --- experiments ------------------------------------------------------------------------------------------------------
 
 SLOW_US = {"2 ms a record": 2_000, "8 ms a record": 8_000}
 _TIMES_US = 12_000_000
 
 
 def times(protocol: str, seed: int) -> Iterator[Row]:
-    """T-3: the median end-to-end duration of one run, at two speeds of the sink; T-4 from the same runs."""
+    """Yield the median checkpoint duration of a run (T-3) and its throughput (T-4), at two speeds of the sink."""
     for setting, slow_us in SLOW_US.items():
         engine = _run(slow_sink_job(protocol, seed=seed, slow_us=slow_us), _TIMES_US)
         if protocol != "none":
@@ -142,15 +149,21 @@ def times(protocol: str, seed: int) -> Iterator[Row]:
 
 
 _ALIGNED_US = 420_000
-"""Approximate duration of an aligned checkpoint of the job with the smaller amount of in-flight data."""
+"""Approximate duration of an aligned checkpoint in microseconds.
+
+It is that of the job with the smaller amount of in-flight data.
+"""
 MTBF = {"below": 0.6, "at": 1.3, "above": 4.0}
-"""Time between failures, as a multiple of the duration of an aligned checkpoint."""
+"""Mean time between failures, as a multiple of the duration of an aligned checkpoint."""
 IN_FLIGHT = {"": 8, ", more in flight": 40}
 _PROGRESS_US = 8_000_000
 
 
 def failures(seed: int, mtbf_us: float) -> tuple[FaultSpec, ...]:
-    """Crashes at the mean distance ``mtbf_us``, plus or minus a fifth."""
+    """Return crashes at random times.
+
+    The time from one crash to the next is ``mtbf_us``, plus or minus a fifth, plus the time of a restart.
+    """
     draws = Stream(seed, "mtbf")
     at_us, plan = 0, []
     while at_us < _PROGRESS_US:
@@ -160,16 +173,16 @@ def failures(seed: int, mtbf_us: float) -> tuple[FaultSpec, ...]:
 
 
 def progress(protocol: str, seed: int) -> Iterator[Row]:
-    """T-5, for every time between failures and both amounts of in-flight data."""
+    """Yield the results for every time between failures and both amounts of in-flight data (T-5)."""
     for more in IN_FLIGHT if protocol != "none" else ():
         for name in MTBF:
             yield from progress_of(protocol, seed, name, more)
 
 
 def progress_of(protocol: str, seed: int, name: str, more: str = "", *, for_us: int = _PROGRESS_US) -> Iterator[Row]:
-    """Committed records per second and, if a restart finished, the median time until all tasks ran."""
+    """Yield the committed records per second. If a restart finished, also yield the median time until all tasks ran."""
     plan = failures(seed, MTBF[name] * _ALIGNED_US)
-    # The pause before the first checkpoint lets the buffers fill, so that checkpoints run under backpressure.
+    # The pause before the first checkpoint lets the buffers fill, so that all checkpoints run under backpressure.
     spec = slow_sink_job(protocol, seed=seed, interval="60 ms", min_pause="60 ms", floating=IN_FLIGHT[more], plan=plan)
     engine = _run(spec, for_us)
     setting = f"failures {name}{more}"
@@ -186,7 +199,7 @@ _OVERHEAD_US = 12_000_000
 
 
 def overhead(protocol: str, seed: int) -> Iterator[Row]:
-    """T-6: throughput lost compared with the same run without checkpoints, in percent."""
+    """Yield the lost throughput in percent, compared with the same run without checkpoints, for each interval (T-6)."""
     if protocol == "none":
         return
     without = _throughput(_run(slow_sink_job("none", seed=seed), _OVERHEAD_US))
@@ -206,7 +219,10 @@ EXPERIMENTS: Mapping[str, Callable[[str, int], Iterator[Row]]] = {
 
 
 def median_of(values: Sequence[float]) -> Median:
-    """The median, and order statistics that enclose the true one with 95 % confidence (the range of few values)."""
+    """Return the median, and the two values that enclose the true median with 95 % confidence.
+
+    With few values, these are the smallest and the largest value.
+    """
     ordered = sorted(values)
     n = len(ordered)
     outside = 0
@@ -217,7 +233,7 @@ def median_of(values: Sequence[float]) -> Median:
 
 
 def medians(rows: Sequence[Row]) -> dict[tuple[str, str, str], Median]:
-    """The median of each experiment, setting and protocol."""
+    """Return the median of each experiment, setting and protocol."""
     grouped: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in rows:
         grouped[row.experiment, row.setting, row.protocol].append(row.value)
@@ -241,7 +257,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments, print medians with intervals, and write every row to a file."""
+    """Run the experiments, print the medians with their intervals, and write every row to a file."""
     parser = argparse.ArgumentParser(prog="make experiments", description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--only", choices=[*EXPERIMENTS], action="append")

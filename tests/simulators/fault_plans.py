@@ -1,12 +1,13 @@
-"""Runs under induced faults (runtime.md 7.2); a protocol, a kind of faults and a seed determine a run.
+"""Runs under induced faults (runtime.md 7.2). A protocol, a kind of faults and a seed determine a run.
 
 ``Case("unaligned", "pair", 17)`` is one run; ``str(case)`` is its name, and ``Case.of`` parses a name. Kinds:
-*alone* and *pair* use each failpoint, and each pair of failpoints, in turn. *messages*, *links* and *store* induce
-faults in messages, on links and in storage. *storm* combines these. *corrupt* damages the data that a restart reads.
-*rescaled* restarts the job at other parallelisms, from checkpoints with in-flight data and from savepoints.
-*rescaled-pair* and the other *rescaled-...* kinds add the faults of that kind before, during and after a rescale.
+*alone* and *pair* use each failpoint, and each pair of failpoints, in turn. *messages*, *links* and *store*
+induce faults in messages, on links and in storage. *storm* combines these. *corrupt* damages the data that a
+restart reads. *rescaled* restarts the job at other parallelisms, from checkpoints with in-flight data and from
+savepoints. *rescaled-pair* and the other *rescaled-...* kinds add the faults of that kind before, during and
+after a rescale.
 
-Options that are off by default are drawn for every kind, except if the name ends in ``/plain``.
+For every kind, the seed also chooses options that are off by default, except if the name ends in ``/plain``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import faults
 from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.cap_decisions import CapAction
-from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.measure.measures import MeasuredCheckpoint
 from tests.support import rescaled_jobs
 from tests.support.invariants import InvariantError, Watch
 from tests.support.rescaled_jobs import PARTITIONERS, TARGETS, rescaled_job
@@ -30,19 +31,21 @@ from tests.support.runtime_jobs import PROTOCOLS, late_triggers, needs_of, point
 
 RECORDS = 200
 FROM_CHECKPOINT, FROM_SAVEPOINT, IN_FLIGHT = "rescale.checkpoint", "rescale.savepoint", "rescale.in-flight"
-"""Counters in addition to the failpoints: rescales by origin, and rescales with in-flight data."""
+"""The names of three counters of rescales: from a checkpoint, from a savepoint, and with in-flight data."""
 AT_LEAST_ONCE = "at-least-once"
 OF_AT_LEAST_ONCE: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 MODES = (*PROTOCOLS, AT_LEAST_ONCE)
 CONCURRENT, PARTIAL, ORDER, LOCAL = "concurrent unaligned", "partial cap", "state first", "local recovery"
-OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL)
-"""Options that are off by default. The counters show how many runs drew each."""
+EVERY_TASK, UNTIL_READ, OVERTAKING = "markers from every task", "log until read", "overtaking markers"
+DRAINED = "input drained before the snapshot"
+OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED)
+"""Options that are off by default. The result of a run counts each option that the run used."""
 SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
 EFFECTS = {CONCURRENT: SIDE_BY_SIDE, PARTIAL: OVERTOOK_PARTLY, LOCAL: FROM_COPY}
-"""Effects of some options. The counters show how many runs had each effect."""
+"""The effect that an option can have. The result of a run counts each effect that occurred."""
 _LATER_US = 250_000
 _RESCALED_US = 80_000
-"""No rescale begins earlier."""
+"""The earliest time of a rescale."""
 _MESSAGE_ACTIONS = (FaultAction.DROP, FaultAction.DUPLICATE, FaultAction.DELAY)
 
 
@@ -51,7 +54,7 @@ Kind = Callable[["_Draft", str, Stream, int], None]
 
 @dataclass(slots=True)
 class _Draft:
-    """What the faults of a run require of its job."""
+    """The faults of a run, and what they require of its job."""
 
     plan: list[FaultSpec]
     config: dict[str, object]
@@ -60,7 +63,7 @@ class _Draft:
     is_rescaled: bool = False
 
     def crash(self, point: str, protocol: str, draws: Stream, *, at_us: int = 0) -> None:
-        """Plan a crash at a failpoint, and configure the job so that it reaches the failpoint."""
+        """Plan a crash at a failpoint, and configure the job so that it reaches this failpoint."""
         needs = needs_of(point, protocol)
         self.config |= needs.config
         self.plan += needs.plan
@@ -70,7 +73,10 @@ class _Draft:
 
 
 def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
-    """The settings of each option of a run, from a random stream of their own: other draws stay the same."""
+    """Return the settings of each option that the seed chooses for a run.
+
+    The options have a random stream of their own, so that they do not change the other choices of the seed.
+    """
     draws = Stream(case.seed, f"options of {case.kind} of {case.protocol}")
     takes = {name: draws.below(5) < 2 for name in OPTIONS}
     first = "A-S-F" if case.protocol in ("aligned", AT_LEAST_ONCE) else "S-F-L"
@@ -86,8 +92,14 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
         },
         ORDER: {"runtime.phase-order": first, "runtime.cost.sync": ("1 ms", "5 ms")[draws.below(2)]},
         LOCAL: {"execution.state-recovery.from-local": True, "runtime.cost.recovery-bytes-per-s": 100_000},
+        EVERY_TASK: {"runtime.chandy-lamport.initiation": "all-tasks", "runtime.cost.trigger": "2 ms"},
+        UNTIL_READ: {"runtime.chandy-lamport.log-until": "consumption"},
+        OVERTAKING: {"runtime.chandy-lamport.markers-overtake": True},
+        DRAINED: {"runtime.unaligned.front-input": "drain"},
     }
-    of = {CONCURRENT: "unaligned", PARTIAL: "capped"}
+    of = {CONCURRENT: "unaligned", PARTIAL: "capped", DRAINED: "last-barrier"} | dict.fromkeys(
+        (EVERY_TASK, UNTIL_READ, OVERTAKING), "chandy-lamport"
+    )
     return {name: settings[name] for name in OPTIONS if takes[name] and of.get(name, case.protocol) == case.protocol}
 
 
@@ -99,7 +111,8 @@ def _alone(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 def _pair(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
     points = points_of(protocol)
     count = len(points)
-    # The distance grows with every round: in ``count`` rounds, each point follows each other point once.
+    # The distance from the first point to the second grows by one every ``count`` seeds. In ``count`` rounds of
+    # ``count`` seeds, each point follows each other point once.
     draft.crash(points[n % count], protocol, draws)
     draft.crash(points[(n + n // count) % count], protocol, draws, at_us=_LATER_US if draws.below(2) else 0)
 
@@ -115,7 +128,7 @@ def _messages(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
                 delay_us=(3_000, 50_000, 300_000)[draws.below(3)],
             )
         )
-    # A decline can only be lost if a task declines.
+    # A decline message can be lost only if a task declines its checkpoint. A failed write makes it decline.
     draft.plan.append(
         FaultSpec("store.write", hit=2 + draws.below(5), action=FaultAction.ERROR, times=1 + draws.below(3))
     )
@@ -133,8 +146,8 @@ def _links(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 
 def _store(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
     hit, at_us = 1 + draws.below(6), draws.below(2) * _LATER_US
-    # In turn: a slow write; one failed write; many failed writes (full storage); no location for a checkpoint; failed
-    # metadata; failed reads.
+    # The seed selects one of six faults: a slow write, one failed write, many failed writes (full storage), no
+    # location for a checkpoint, failed metadata, or failed reads.
     draft.plan += (
         [FaultSpec("store.write", hit, at_us, "delay", delay_us=(20_000, 700_000)[draws.below(2)])],
         [FaultSpec("store.write", hit, at_us, "error")],
@@ -161,12 +174,13 @@ def _corrupt(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 
 
 def _rescaled(faults_of: Kind) -> Kind:
-    """Add a rescale to the faults of a kind."""
+    """Return a kind that adds a rescale to the faults of another kind."""
 
     def rescaled(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
         draft.is_rescaled = True
         faults_of(draft, protocol, draws, n)
-        # Half of the crashes wait for the time of a rescale: they strike while the job starts, or later.
+        # About half of the crashes wait until the time of the first rescale. They occur while the rescaled job
+        # starts, or later.
         draft.plan = [
             replace(f, at_us=_RESCALED_US) if f.action is FaultAction.CRASH and draws.below(2) else f
             for f in draft.plan
@@ -176,7 +190,7 @@ def _rescaled(faults_of: Kind) -> Kind:
 
 
 def _recovering(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
-    """Add nothing, or a crash while the rescaled job is restored."""
+    """Depending on the seed, add a crash while the rescaled job is restored, or add no crash."""
     points = faults.RECOVERY_POINTS
     if n % (len(points) + 1):
         draft.plan.append(FaultSpec(points[n % len(points)], hit=1 + draws.below(4), at_us=_RESCALED_US))
@@ -206,17 +220,17 @@ class Case:
     kind: str
     seed: int
     is_plain: bool = False
-    """Whether to leave out the options."""
+    """Whether to leave out the options that are off by default."""
 
     def __str__(self) -> str:
         return f"{self.protocol}/{self.kind}/{self.seed}" + "/plain" * self.is_plain
 
     @classmethod
     def of(cls, name: str) -> Case:
-        """Parse a name.
+        """Parse the name of a case.
 
         Raises:
-            ValueError: if it names no case.
+            ValueError: if the name is not that of a case.
         """
         protocol, kind, seed = name.removesuffix("/plain").split("/")
         if protocol not in MODES or kind not in KINDS:
@@ -225,15 +239,15 @@ class Case:
 
     @property
     def options(self) -> dict[str, dict[str, object]]:
-        """The settings of each drawn option."""
+        """The settings of each option that the seed chose, by the option's name."""
         return {} if self.is_plain else _drawn_options(self)
 
     def spec(self) -> JobSpec:
-        """The job with its faults."""
+        """Return the job with its faults."""
         draws = Stream(self.seed, f"{self.kind} of {self.protocol}")
         is_exact = self.protocol != AT_LEAST_ONCE
         draft = _Draft([], {} if is_exact else dict(OF_AT_LEAST_ONCE))
-        # At-least-once is aligned without blocking, and has the same failpoints.
+        # At-least-once mode has the failpoints of aligned checkpoints, because it is aligned without blocking.
         protocol = self.protocol if is_exact else "aligned"
         KINDS[self.kind](draft, protocol, draws, self.seed)
         if draws.below(2):
@@ -259,7 +273,10 @@ class Case:
         )
 
     def _rescaled_spec(self, protocol: str, draft: _Draft, *, has_timers: bool) -> JobSpec:
-        """A parallelism change of RS-13 for the map and drawn changes of the other vertices, one to three times."""
+        """Return a job with one to three rescales.
+
+        The first one changes the map's parallelism as in RS-13. The seed chooses all other changes.
+        """
         draws = Stream(self.seed, f"rescales of {self.kind} of {self.protocol}")
         before, after = TARGETS[draws.below(len(TARGETS))]
         parallelism = (1 + draws.below(3), before, 1 + draws.below(4))
@@ -289,7 +306,9 @@ class Case:
         return rescaled_jobs.RECORDS if self.kind.startswith("rescaled") else RECORDS
 
     def run(self) -> Counter[str]:
-        """Run the case under all invariants, and count how often each point struck and the job was rescaled.
+        """Run the case under all invariants.
+
+        Return how often each failpoint struck, how often the job was rescaled, and which options and effects occurred.
 
         Raises:
             InvariantError: if an invariant was broken.
@@ -313,7 +332,7 @@ class Case:
         return +found
 
     def _run_again(self, watch: Watch) -> None:
-        """The same run without observation, and with every step as an event, has the same trace (INV-12, INV-13)."""
+        """Check that a run without observation and with every step as an event has the same trace (INV-12, INV-13)."""
         again = JobEngine(self.spec(), is_stepwise=True)
         again.run_until(watch.ended_at_us)
         if again.trace_hash != watch.hash_at_end:
@@ -327,8 +346,8 @@ def _rescales(engine: JobEngine) -> Counter[str]:
     return found
 
 
-def _are_side_by_side(completed: Iterable[CheckpointRecord]) -> bool:
-    """Whether a checkpoint was triggered before an older one ended."""
+def _are_side_by_side(completed: Iterable[MeasuredCheckpoint]) -> bool:
+    """Return whether a checkpoint was triggered before an older one had completed."""
     done = sorted(completed, key=lambda record: record.id)
     ends = [record.triggered_at_us + (record.end_to_end_us or 0) for record in done]
     return any(later.triggered_at_us < end_us for end_us, later in zip(ends, done[1:], strict=False))
@@ -338,7 +357,7 @@ _TIMERS: dict[str, object] = {"kind": "timer+sink", "hold": "15 ms", "cost_us": 
 
 
 def _run_corrupt(watch: Watch, *, is_exact: bool) -> None:
-    """The damage is found and ends the job; committed records are neither lost nor repeated."""
+    """Check that the damage is found and ends the job, and that committed records are neither lost nor repeated."""
     engine = watch.engine
     watch.run_until(3_000_000)
     watch.mark_end()

@@ -1,8 +1,8 @@
-"""Runs of ``benchmarks/fidelity/FidelityJob.java`` on a running Flink, and equivalent jobs (twins) on the runtime.
+"""Runs of ``benchmarks/fidelity/FidelityJob.java`` on a real Flink, and equivalent jobs (twins) for the runtime.
 
-A scenario holds the settings of the job and the cluster. The twin is built from these and from the bytes that Flink
-adds to a payload; nothing is fitted to measurements. ``recorded.json`` holds the medians of every run;
-``tests/simulators/fidelity_recordings.py`` computes them from recordings.
+A scenario contains the settings of the job and the cluster. The twin is built from these settings and from the
+number of bytes that Flink adds to a payload. Nothing is fitted to measurements. ``recorded.json`` contains the
+medians of every run, which ``tests/simulators/fidelity_recordings.py`` computes from recordings.
 """
 
 from __future__ import annotations
@@ -18,15 +18,24 @@ from typing import Any
 from backend.runtime.core.hashing import default_max_parallelism, murmur3_32, owner_of_group
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.measure.measures import MeasuredCheckpoint
 
 RECORDED = Path(__file__).parents[1] / "conformance" / "flink_running" / "recorded.json"
 WARM_UP_SHARE = 1 / 3
-"""Share of a run that is warm-up: buffers fill and debloating settles. Checkpoints triggered in it do not count."""
+"""Share of a run that is warm-up.
+
+During the warm-up, buffers fill and debloating adapts. Checkpoints triggered in it do not count.
+"""
 WIRE_BYTES = 4 + 1 + 8 + 4 + 8 + 4
-"""Added to a payload: length, tag and timestamp of a stream record; key, number and length of the payload."""
+"""Number of bytes that Flink adds to a payload.
+
+They are the length, tag and timestamp of the stream record, and the key, number and length of the payload.
+"""
 PASS_US = 20
-"""Cost of a record in a stage that does nothing. No figure depends on it: such a stage is never the narrowest."""
+"""Cost in microseconds of a record in a stage that does nothing.
+
+Such a stage is never the bottleneck, so no result depends on this value.
+"""
 Shares = tuple[float, ...]
 _NET = "taskmanager.network.memory."
 _SETTINGS = (
@@ -41,14 +50,14 @@ _SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Settings of a run: the job's arguments, and the cluster settings that differ from Flink's defaults."""
+    """The settings of a run: the arguments of the job, and the cluster settings that differ from Flink's defaults."""
 
     name: str
     arguments: Mapping[str, str]
     cluster: Mapping[str, str]
 
     def number(self, argument: str, default: float) -> float:
-        """Return an argument of the job as a number."""
+        """Return an argument of the job as a number, or ``default`` if the job does not have this argument."""
         return float(self.arguments.get(argument, default))
 
     @property
@@ -61,7 +70,7 @@ class Scenario:
 
     @property
     def record_bytes(self) -> int:
-        """Size of a record on the wire, including its length field."""
+        """The size of a record on the wire, including its length field."""
         return int(self.arguments["payload-bytes"]) + WIRE_BYTES
 
     @property
@@ -69,31 +78,33 @@ class Scenario:
         return self.arguments["unaligned"] == "true"
 
     def cost_us(self, stage: int) -> int:
-        """Cost of a record in a stage (from 1), without the straggler factor."""
+        """Return the cost of a record in a stage, without the straggler factor. Stages are numbered from 1."""
         cost = self.number("cost-us", 0) if stage == self.stages else self.number("inner-cost-us", 0)
         return int(cost) or PASS_US
 
     def straggling(self, stage: int) -> float:
-        """Factor on the cost of subtask 0 in this stage."""
+        """Return the factor by which a record costs more at subtask 0 of this stage."""
         return self.number("straggler-factor", 1) if stage == self.number("straggler-stage", 0) else 1.0
 
     @property
     def flink_shares(self) -> Shares:
-        """Each last subtask's share of the records under Flink's key distribution, the largest share first."""
+        """Each last-stage subtask's share of the records with Flink's key distribution, the largest share first."""
         keys = int(self.arguments["keys"])
         *_, shares = _shares(keys, self.parallelism, self.number("hot-key-ratio", 0), flinks_hash)
         return shares
 
     def twin_keys(self) -> int:
-        """The number of keys that the runtime's hash spreads as unevenly as Flink spreads the job's keys.
+        """Return a number of keys for the twin.
 
-        A few per cent matter: the subtask with the largest share has full channels, and all others run dry.
+        The runtime's hash spreads this number of keys as unevenly over subtasks as Flink spreads the job's keys. Even
+        small differences have an effect: the subtask with the largest share has full channels, and the channels of all
+        others run dry.
         """
         keys = int(self.arguments["keys"])
         return _as_uneven(self.flink_shares, 2 * keys, self.parallelism, self.number("hot-key-ratio", 0))
 
     def twin(self, seed: int = 1) -> JobSpec:
-        """The same job for the runtime."""
+        """Return the equivalent job for the runtime."""
         shape = {"parallelism": self.parallelism, "record_bytes": self.record_bytes}
         hot = self.number("hot-key-ratio", 0)
         source = {"keys": self.twin_keys(), "hot_key_ratio": hot, "rate": self.number("rate", 0)}
@@ -123,8 +134,8 @@ class Scenario:
 class Medians:
     """Medians over the checkpoints of one run.
 
-    Start delay and alignment are, for each checkpoint, the longest of all subtasks. None means that the source does
-    not provide the figure.
+    Start delay and alignment are the longest of all subtasks in each checkpoint. None means that the source of the
+    medians does not provide this value.
     """
 
     end_to_end_ms: float | None = None
@@ -139,19 +150,22 @@ MEASURES = tuple(field.name for field in fields(Medians))
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One recorded run of a scenario: its medians, and the facts that are needed to judge them."""
+    """One recorded run of a scenario: its medians, and the values that are needed to interpret them."""
 
     flink: str
     medians: Medians
     checkpoints: int
-    """Completed checkpoints after the warm-up."""
+    """The number of checkpoints that completed after the warm-up."""
     queued_bytes: tuple[float, ...]
-    """Bytes queued before each stage, on both sides of its channels: medians over the run."""
+    """Bytes queued before each stage, at the sender and the receiver of its channels. Each is a median over the run."""
     load_1min: float
 
 
 def flinks_hash(key: int) -> int:
-    """Flink's key group of a 32-bit integer, before the modulus: the hash of its four bytes."""
+    """Return the hash of a 32-bit integer from which Flink derives its key group.
+
+    It is computed from the four bytes.
+    """
     unsigned = murmur3_32(key.to_bytes(4, "little", signed=True))
     signed = unsigned - (1 << 32) if unsigned >> 31 else unsigned
     return 0 if signed == -(1 << 31) else abs(signed)
@@ -162,7 +176,7 @@ def _our_hash(key: int) -> int:
 
 
 def _shares(keys: int, parallelism: int, hot: float, hashed: Callable[[int], int]) -> Iterator[Shares]:
-    """For 1, 2, ... ``keys`` keys, yield each subtask's share of the records, the largest first."""
+    """For 1, 2, ... up to ``keys`` keys, yield each subtask's share of the records, the largest first."""
     groups, counts = default_max_parallelism(parallelism), [0] * parallelism
     owners = [owner_of_group(hashed(key) % groups, parallelism, groups) for key in range(keys)]
     for count, owner in enumerate(owners, start=1):
@@ -182,7 +196,7 @@ def _as_uneven(wanted: Shares, keys_max: int, parallelism: int, hot: float) -> i
 
 
 def recorded(path: Path = RECORDED) -> list[tuple[Scenario, list[Run]]]:
-    """Every recorded scenario with its runs."""
+    """Read every recorded scenario with its runs."""
     rows = json.loads(path.read_text())["scenarios"]
     return [
         (
@@ -203,16 +217,19 @@ def recorded(path: Path = RECORDED) -> list[tuple[Scenario, list[Run]]]:
 
 
 def middle(values: Iterable[Medians]) -> Medians:
-    """The median of each measure over runs; None if no run has it."""
+    """Return the median of each measure over several runs, or None if no run has this measure."""
     rows = list(values)
     known = {name: [v for row in rows if (v := getattr(row, name)) is not None] for name in MEASURES}
     return Medians(**{name: statistics.median(of) if of else None for name, of in known.items()})
 
 
 def simulated(scenario: Scenario, *, seconds: float = 70, seed: int = 1) -> Medians:
-    """The runtime's prediction for the scenario, by record sizes only."""
+    """Run the equivalent of the scenario's Flink job on the runtime, and return the predicted medians.
+
+    The run models the sizes of records, but not their bytes.
+    """
     engine = JobEngine(scenario.twin(seed), is_size_only=True)
-    completed: list[CheckpointRecord] = []
+    completed: list[MeasuredCheckpoint] = []
     engine.coordinator.on_terminal = completed.append
     warm_us, end_us = int(seconds * WARM_UP_SHARE * 1e6), int(seconds * 1e6)
     engine.run_until(warm_us)

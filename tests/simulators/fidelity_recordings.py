@@ -1,9 +1,10 @@
-"""Reduce recordings of ``FidelityJob`` on a running Flink to medians.
+"""Reduces recordings of ``FidelityJob`` on a real Flink to medians.
 
-A recording is a folder. ``run.json`` has ``scenario``, ``flink_version``, ``job_id``, ``job_args``,
-``cluster_settings`` and ``host_load_1min_mean``. ``rest.jsonl.gz`` has a line for every answer of Flink's REST API:
-``dt`` seconds from the start, ``path``, ``status``, ``body``, and ``phase`` ("run" while the job ran). About every
-two seconds it has ``/jobs/ID``, the job's checkpoints, their details by vertex, and the subtasks' metrics.
+A recording is a folder. ``run.json`` contains ``scenario``, ``flink_version``, ``job_id``, ``job_args``,
+``cluster_settings`` and ``host_load_1min_mean``. ``rest.jsonl.gz`` contains a line for every response of
+Flink's REST API: ``dt`` (seconds from the start), ``path``, ``status``, ``body``, and ``phase`` ("run" while
+the job ran). About every two seconds, it contains ``/jobs/ID``, the job's checkpoints, their details by
+vertex, and the metrics of the subtasks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _METRICS = re.compile(r"/jobs/\w+/vertices/(\w+)/subtasks/metrics\?")
 _OURS = ("name", "checkpoint-dir")
 _CLUSTER = re.compile(r"taskmanager\.(memory\.segment-size|network\..*|numberOfTaskSlots)|lab\.taskmanagers")
 _REPEAT = re.compile(r"-\d+$")
-"""The suffix of a scenario's name that numbers a repetition."""
+"""The suffix that numbers a repetition in the name of a scenario."""
 
 
 class _Recording:
@@ -63,7 +64,7 @@ class _Recording:
         return self.seconds * WARM_UP_SHARE
 
     def counted(self) -> list[dict[str, Any]]:
-        """Completed checkpoints that were triggered after the warm-up."""
+        """Return the completed checkpoints that were triggered after the warm-up."""
         since_ms = (self.run["started"] + self.warm_s) * 1000
         done = (c for c in self.checkpoints.values() if c["status"] == "COMPLETED")
         return [c for c in done if c["trigger_timestamp"] >= since_ms]
@@ -73,7 +74,7 @@ class _Recording:
         return [row for row in rows if row.get("status") == "completed" and "start_delay" in row]
 
     def queued_bytes(self) -> tuple[float, ...]:
-        """Median bytes queued before each vertex except the first."""
+        """Return the median of the bytes queued before each vertex except the first."""
         hops = zip(self.vertices, self.vertices[1:], strict=False)
         return tuple(
             _median(self.queues[sender, "output"]) + _median(self.queues[receiver, "input"])
@@ -91,7 +92,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def reduced(folder: Path) -> tuple[Scenario, Run]:
-    """Return the scenario and the medians of one recording."""
+    """Read one recording, and return its scenario and its medians."""
     recording = _Recording(folder)
     counted = recording.counted()
     subtasks = [recording.subtasks_of(c["id"]) for c in counted]
@@ -115,7 +116,11 @@ def reduced(folder: Path) -> tuple[Scenario, Run]:
 
 
 def reduced_all(folders: Iterable[Path]) -> list[tuple[Scenario, list[Run]]]:
-    """Every scenario of these recordings with its runs. Recordings of one name must have the same arguments."""
+    """Return every scenario of these recordings with its runs.
+
+    Raises:
+        ValueError: if two recordings of one scenario have different arguments or cluster settings.
+    """
     scenarios: dict[str, tuple[Scenario, list[Run]]] = {}
     for folder in folders:
         scenario, run = reduced(folder)
@@ -127,7 +132,7 @@ def reduced_all(folders: Iterable[Path]) -> list[tuple[Scenario, list[Run]]]:
 
 
 def write(scenarios: Iterable[tuple[Scenario, list[Run]]], path: Path = RECORDED) -> None:
-    """Write the medians that the tests read."""
+    """Write the medians that the tests read to a file."""
     rows = [
         {
             "name": scenario.name,

@@ -1,6 +1,6 @@
-"""Explore every interleaving of the small job of ``model_job.py`` (T-8): ``make model-check``.
+"""Explore every interleaving of events in the small job of ``model_job.py`` (T-8): ``make model-check``.
 
-Each state is explored once. The report on a state that breaks an invariant includes the path to it.
+Each state is explored once. If a state breaks an invariant, the report lists the steps that lead to this state.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from tests.simulators.model_job import TIMEOUT_US, World
 
 
 class TooManyStatesError(Exception):
-    """There are more states than the limit. No explored state breaks an invariant."""
+    """Raised if there are more states than the limit. None of the states explored so far breaks an invariant."""
 
 
 def explore(start: World, *, most: int = 10_000_000) -> tuple[int, int, set[str]]:
-    """Return (states, ends, results of the checkpoints) for everything that can follow from ``start``.
+    """Explore every state that can follow from ``start``.
+
+    Return (number of states, number of final states, results of checkpoints). A final state has no next step. A result
+    is a text such as ``1 completed`` or ``2 failed``, which begins with the id of the checkpoint.
 
     Raises:
         ModelError: if a state breaks an invariant.
@@ -69,12 +72,23 @@ STARTS: dict[str, Callable[[], World]] = {
     "at least once": lambda: World(Alignment.AT_LEAST_ONCE, None, 2, expires=False),
     "at least once, the first expires": lambda: World(Alignment.AT_LEAST_ONCE, None, 1),
     "at least once, two at once": lambda: World(Alignment.AT_LEAST_ONCE, None, 1, most_pending=2, expires=False),
+    "unaligned on the last barrier": lambda: World(Alignment.UNALIGNED_LAST, None, 2, expires=False),
+    "unaligned on the last barrier, the first expires": lambda: World(Alignment.UNALIGNED_LAST, None, 1),
+    "Chandy-Lamport": lambda: World(Alignment.MARKER, None, 1, expires=False),
+    "Chandy-Lamport, the first expires": lambda: World(Alignment.MARKER, None, 1),
+    "Chandy-Lamport, every task triggered": lambda: World(
+        Alignment.MARKER, None, 1, checkpoints=1, expires=False, triggers_all=True
+    ),
+    "Chandy-Lamport, overtaking": lambda: World(Alignment.OVERTAKING_MARKER, None, 1, expires=False),
     "aligned with timeout": lambda: World(Alignment.ALIGNED, TIMEOUT_US, 1, expires=False),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if no explored state breaks an invariant. Otherwise print the path to one that does, and return 1."""
+    """Explore the job under every protocol, or under those that ``--only`` names.
+
+    If a state breaks an invariant, print the steps to it and return 1. Otherwise, return 0.
+    """
     parser = argparse.ArgumentParser(prog="make model-check", description="every interleaving of a small job (T-8)")
     parser.add_argument("--only", choices=[*STARTS], action="append")
     parser.add_argument("--most", type=int, default=1_000_000, help="give up after this number of states")

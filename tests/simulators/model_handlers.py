@@ -1,4 +1,7 @@
-"""The real input handlers as parts of a state of the model (T-8): copy and compare them, and supply in-flight data."""
+"""Copy and compare the runtime's real input handlers, which are part of each state of the model (T-8).
+
+``Meter`` supplies the amounts of in-flight data that handlers with a cap read.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.capped import Capped
 from backend.runtime.protocols.gatekeeper import Gatekeeper
+from backend.runtime.protocols.last_barrier import LastBarrier
 from backend.runtime.protocols.mode import Cap, InFlight
 from backend.runtime.protocols.unaligned import Unaligned
 
 
 class ModelError(AssertionError):
-    """A forbidden state; ``path`` leads to it."""
+    """Raised if a state breaks an invariant. ``path`` lists the steps that lead to the state."""
 
     def __init__(self, problem: str, path: tuple[str, ...]) -> None:
         self.path = path
@@ -25,22 +29,24 @@ class ModelError(AssertionError):
 
 
 class Meter:
-    """In-flight data of the current state, for capped handlers.
+    """The amounts of in-flight data that handlers with a cap read.
 
-    All states share one meter, which is set before each call.
+    All states share one meter. Before each call of a handler, the model sets ``now`` to the amounts in the current
+    state.
     """
 
     def __init__(self) -> None:
         self.now = InFlight(0, 0)
 
 
-_OF_ONE_CHECKPOINT = Unaligned | Aligned | AlignedTimeout | Capped
-# Functions that handlers call; all states share them.
-_ASKED = ("_make", "_in_flight", "_decided")
+# ``ChandyLamport`` is a subclass of ``Unaligned``.
+_OF_ONE_CHECKPOINT = Unaligned | Aligned | AlignedTimeout | Capped | LastBarrier
+# Attributes of handlers that hold functions. All states share these functions, so they are not compared.
+_ASKED = ("_make", "_in_flight", "_decided", "_view")
 
 
 def copied(value: Any) -> Any:
-    """Copy a handler, including its sets, counts and nested handler."""
+    """Return a copy of a handler, including its sets, its counts and the handler nested in it."""
     new = copy(value)
     for name, held in vars(value).items():
         if isinstance(held, set | dict):
@@ -65,5 +71,5 @@ def key_of(value: Any) -> Any:
 
 
 def asked_of(meter: Meter, cap: int | None, on_cap: str) -> Cap:
-    """The functions through which a capped handler asks its task."""
+    """Return the functions by which a handler with a cap reads the cap and the in-flight data of its task."""
     return Cap(lambda: cap or 0, lambda: meter.now, lambda: OnCap(on_cap), lambda _: None)

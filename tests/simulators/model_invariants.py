@@ -1,4 +1,4 @@
-"""The topology of the model's job (T-8), and the invariants of a complete checkpoint and of a finished run."""
+"""The vertices and channels of the model's job (T-8), and the checks of completed checkpoints and finished runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.simulators.model_job import World
 
 _JOIN, _SINK = 2, 3
-# Channel: (sender, receiver, index among the receiver's inputs).
+# Each channel is (sender, receiver, index among the receiver's inputs).
 CHANNELS = ((0, _JOIN, 0), (1, _JOIN, 1), (_JOIN, _SINK, 0))
 INPUTS: tuple[tuple[int, ...], ...] = ((), (), (0, 1), (2,))
 OUTPUTS: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), ())
@@ -19,7 +19,10 @@ TASKS = range(4)
 
 
 def check_cut(world: World, k: int) -> None:
-    """Check a complete checkpoint: INV-2, INV-3 and its in-flight cap; under at-least-once, INV-6 instead."""
+    """Check a completed checkpoint: INV-2, INV-3 and the cap on in-flight data.
+
+    Under at-least-once, check INV-6 instead.
+    """
     if world.alignment is Alignment.AT_LEAST_ONCE:
         _check_at_least_once(world, k)
         return
@@ -40,7 +43,12 @@ def check_cut(world: World, k: int) -> None:
 
 
 def _check_at_least_once(world: World, k: int) -> None:
-    """The state has all records before a barrier, and the records after it that are in the state are known (ALO-5)."""
+    """Check INV-6 for a completed checkpoint.
+
+    On each channel, the state must contain all records that were sent before the barrier. The number of records that
+    were read before the barrier must be right, because the records after it are counted from there (ALO-5). No
+    in-flight data may be persisted.
+    """
     for c, (sender, receiver, _) in enumerate(CHANNELS):
         sent, done, passed = world.sent[sender, k, c], world.done[receiver, k, c], world.passed.get((receiver, k, c))
         if done < sent:
@@ -52,7 +60,7 @@ def _check_at_least_once(world: World, k: int) -> None:
 
 
 def check_end(world: World) -> None:
-    """In a state without a next step, all records were read, every checkpoint ended, and no channel waits."""
+    """Check a state without a next step: all records are read, every checkpoint has ended, no channel is blocked."""
     waiting = world.open_inputs or world.waiting_outputs or world.waits_for_room
     if world.pending or any(world.blocked) or any(world.copying) or any(world.closed) or waiting:
         raise ModelError(f"INV-9: left {world.pending} {world.blocked} {world.copying} {world.closed} {waiting}", ())

@@ -1,8 +1,13 @@
-"""The small job of T-8 as a state with next steps: two sources, a join, a sink, two checkpoints and real handlers.
+"""A model of a small job (T-8): one state of the job, and the steps that can follow it.
 
-Records are numbers on channels. All other parts work as in the runtime: two queues per channel, with a blocking
-sender and a priority part; announcements; conversions; copies of data before a barrier. Timers fire at any moment
-after a checkpoint is old, and aborts arrive at any moment. A cap checks again for room, and gives up after a stall.
+The job has two sources, a join and a sink, and triggers two checkpoints. Its input handlers are the runtime's own. A
+record is just a number.
+
+All other parts work as in the runtime. Each channel has a queue at the sender and a queue at the receiver, both with
+a part for priority events. A channel can be blocked. Barriers are announced and converted, and data that arrives
+before a barrier is copied. When a checkpoint is old, its timers may fire at any moment. Aborts may arrive at any
+moment. A task that waits at its cap checks again whether its in-flight data fits when data leaves, and gives up after
+a stall.
 
 The invariants are in ``model_invariants.py``.
 """
@@ -16,7 +21,7 @@ from typing import Any
 from backend.runtime.core.elements import Alignment, Barrier, CancelMarker, blocks_upstream
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols import base as commands
-from backend.runtime.protocols.base import Keeper
+from backend.runtime.protocols.base import COORDINATOR, Keeper
 from backend.runtime.protocols.mode import InFlight, TaskView
 from backend.runtime.protocols.registry import keeper_of
 from tests.simulators.model_handlers import Meter, ModelError, asked_of, copied, key_of
@@ -29,7 +34,7 @@ _TO_SINK = 2
 
 
 class World:
-    """One state of the job."""
+    """One state of the job. ``steps`` lists the steps that are possible in this state."""
 
     def __init__(
         self,
@@ -43,12 +48,19 @@ class World:
         cap: int | None = None,
         on_cap: str = "wait",
         stalls: bool = False,
+        triggers_all: bool = False,
     ) -> None:
-        """``cap``: in-flight records a task may persist; ``stalls``: a wait for room may end in giving up."""
+        """Build the initial state. ``cap`` is the number of in-flight records that a task may persist.
+
+        With ``triggers_all``, the coordinator triggers checkpoints at every task, not only at the sources (CL-7).
+
+        With ``stalls``, a task whose in-flight data does not fit the cap may give up waiting.
+        """
         self.alignment, self.timeout_us = alignment, timeout_us
         self.records, self.most_pending = records, most_pending
         self.checkpoints, self.expires = checkpoints, expires
         self.cap, self.on_cap, self.stalls = cap, on_cap, stalls
+        self.triggers_all = triggers_all
         self.meter = Meter()
         self.names: tuple[str, ...] = tuple(vars(self))
         self.emitted = [0, 0, 0]
@@ -59,26 +71,32 @@ class World:
         self.queue: list[tuple[Any, ...]] = [(), (), ()]
         self.priority: list[tuple[Any, ...]] = [(), (), ()]
         self.arrived = [0, 0, 0]
-        """The newest barrier that arrived, by channel."""
+        """For each channel: the newest checkpoint whose barrier has arrived."""
         self.front = [0, 0, 0]
-        """How many items of a channel's queue arrived before that barrier."""
+        """For each channel: the number of items in its queue that arrived before that barrier."""
         self.copying = [0, 0, 0]
-        """The checkpoint for which a channel copies arriving records; 0 if none."""
+        """For each channel: the checkpoint for which arriving records are copied, or 0."""
         self.closed = [False] * 3
-        """Channels of which only the items before the cut are read (CAP-3)."""
+        """For each channel: whether only the items before the cut are read (CAP-3)."""
         is_exact = self.alignment is not Alignment.AT_LEAST_ONCE
         view = TaskView(cap=asked_of(self.meter, cap, on_cap))
         self.keepers = [keeper_of(len(inputs), RuntimeConfig(is_exactly_once=is_exact), view) for inputs in INPUTS]
         self.waits_for_room = frozenset[tuple[int, int]]()
-        """(task, checkpoint): the task waits for the last barrier, and then for room."""
+        """(task, checkpoint) pairs: the task waits for its last barrier, and then until its in-flight data fits its
+        cap.
+        """
         self.is_recheck_due = False
-        """Whether the join has a mail that reports that some of its output has left."""
+        """Whether some output of the join has left.
+
+        The join then gets a mail to check again whether its in-flight data fits the cap.
+        """
         self.last = [0] * 4
         self.told_aborted: list[frozenset[int]] = [frozenset()] * 4
         self.open_inputs: frozenset[tuple[int, int]] = frozenset()
-        """(task, checkpoint): the task took its state, and its input is incomplete."""
+        """(task, checkpoint) pairs: the task has taken its state, but has not received all barriers."""
         self.waiting_outputs: frozenset[tuple[int, int, int]] = frozenset()
-        """(task, checkpoint, channel): a barrier in the output that may still overtake."""
+        """(task, checkpoint, channel) triples: the barrier is in the output queue, and may still overtake data there.
+        """
         self.timers: frozenset[tuple[int, int]] = frozenset()
         self.old: frozenset[int] = frozenset()
         self.triggers: frozenset[tuple[int, int]] = frozenset()
@@ -88,16 +106,21 @@ class World:
         self.sent: dict[tuple[int, int, int], int] = {}
         self.done: dict[tuple[int, int, int], int] = {}
         self.passed: dict[tuple[int, int, int], int] = {}
-        """Records read when the barrier arrived. Like ``sent`` and ``done``, by (task, checkpoint, channel), for
-        pending checkpoints."""
+        """Number of records that the task had read from the channel when it read the barrier, by (task, checkpoint,
+        channel). ``sent`` and ``done`` have the same keys. All three contain pending checkpoints only.
+        """
         self.persisted: dict[tuple[int, int, str], tuple[int, ...]] = {}
         self.next_id = 1
-        # The attributes that were set first never change.
+        # ``names`` lists the attributes that can change from state to state. The attributes set before ``names``
+        # never change.
         self.names = tuple(name for name in vars(self) if name not in (*self.names, "names", "keepers"))
         self.keys = [key_of(keeper) for keeper in self.keepers]
 
     def _asked(self, task: int, ask: Callable[[Keeper], list[commands.Command]]) -> list[commands.Command]:
-        """Call the task's handler in this state. The handler is copied, because earlier states share it."""
+        """Call the task's handler in this state, and return its commands.
+
+        The handler is copied, because earlier states share it.
+        """
         keeper = self.keepers[task] = copied(self.keepers[task])
         if self.cap is not None:
             in_front = sum(isinstance(item, int) for c in INPUTS[task] for item in self.queue[c][: self.front[c]])
@@ -110,7 +133,7 @@ class World:
         return sum(isinstance(item, int) for c in OUTPUTS[task] for item in self.sending[c])
 
     def copied(self) -> World:
-        """A copy for the next step."""
+        """Return a copy of this state, to which the next step is then applied."""
         new = copy(self)
         for name, held in vars(self).items():
             if isinstance(held, list | dict):
@@ -118,7 +141,7 @@ class World:
         return new
 
     def key(self) -> tuple[Any, ...]:
-        """Equal for equal states."""
+        """Return a hashable key. Equal states have equal keys."""
         own = vars(self)
         held = [own[name] for name in self.names]
         return (
@@ -132,7 +155,7 @@ class World:
     # --- next steps -----------------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[tuple[str, Callable[[World], None]]]:
-        """Every event that is possible now."""
+        """Yield (name, function) for each step that is possible now."""
         if self.next_id <= self.checkpoints and len(self.pending) < self.most_pending:
             yield f"begin{self.next_id}", World._begin
         for k in self.pending:
@@ -159,7 +182,7 @@ class World:
         for c in range(3):
             if self.priority_out[c] or (self.sending[c] and not self.blocked[c]):
                 yield f"deliver{c}", lambda w, c=c: w._deliver(c)
-        # A mail runs before any element (MB-1).
+        # Priority events are read first. A mail runs before any other item is read (MB-1).
         first = [c for c in INPUTS[_JOIN] if self.priority[c]]
         if self.is_recheck_due:
             yield "recheck", World._recheck_by_mail
@@ -167,7 +190,7 @@ class World:
             yield f"read{c}", lambda w, c=c, p=bool(first): w._read(c, is_priority=p)
 
     def settle(self) -> None:
-        """Apply steps whose order does not matter: the sink's reads, and the aborts of all tasks except the join."""
+        """Apply the steps whose order does not matter: the sink's reads, and the aborts at all tasks but the join."""
         for task, k in sorted(self.aborts):
             if task != _JOIN:
                 self._abort(task, k)
@@ -182,7 +205,7 @@ class World:
     def _begin(self) -> None:
         k, self.next_id = self.next_id, self.next_id + 1
         self.pending[k] = frozenset(TASKS)
-        self.triggers |= {(0, k), (1, k)}
+        self.triggers |= {(task, k) for task in (TASKS if self.triggers_all else (0, 1))}
 
     def _acknowledge(self, task: int, k: int) -> None:
         if k not in self.pending:
@@ -224,9 +247,12 @@ class World:
             self._cancel(source, k)
             return
         barrier = Barrier(k, 0, self.alignment, self.timeout_us, is_capped=self.cap is not None)
+        if INPUTS[source]:
+            self._execute(source, self._asked(source, lambda keeper: keeper.barrier(COORDINATOR, barrier, 0)), k)
+            return
         most = None
         if self.cap is not None and self._output(source) > self.cap:
-            # A source has no input to drain before the cut (CAP-3 to CAP-5).
+            # A source has no input that could be drained to make room before the cut (CAP-3 to CAP-5).
             if self.on_cap == "decline":
                 self._cancel(source, k)
                 self._give_up(k)
@@ -299,7 +325,7 @@ class World:
             if (sender, k, c) in self.waiting_outputs:
                 self.waiting_outputs -= {(sender, k, c)}
                 self._advance(sender, k)
-            if item.is_timeoutable:
+            if item.is_announced:
                 self.priority[c] += (("announced", item),)
         self.blocked[c] = self.blocked[c] or blocks_upstream(item)
         self.queue[c] += (item,)
@@ -363,7 +389,8 @@ class World:
                     self._cancel(task, lost)
                     self._give_up(lost)
         if self.keepers[task].pending_id != k and (task, k) in self.open_inputs:
-            # Aligned checkpoints end before they take their state.
+            # An aligned checkpoint receives its last barrier before the task takes its state, so its input is
+            # complete.
             self.open_inputs -= {(task, k)}
             self._advance(task, k)
 
@@ -395,7 +422,7 @@ class World:
         for c in OUTPUTS[task]:
             if is_pending:
                 self.sent[task, k, c] = self.emitted[c]
-            if barrier.alignment is Alignment.UNALIGNED:
+            if barrier.is_priority:
                 self._overtake(c, barrier, most)
                 continue
             self.sending[c] += (barrier,)
@@ -408,7 +435,7 @@ class World:
             self._persist(barrier.checkpoint_id, c, "out", data)
             self.priority_out[c] += (barrier,)
             return
-        # Put the barrier before as many records as it may overtake (CAP-5).
+        # Insert the barrier at the position from which it overtakes only as many records as the cap allows (CAP-5).
         at = len(self.sending[c])
         while at and not (isinstance(self.sending[c][at - 1], int) and most == 0):
             at -= 1

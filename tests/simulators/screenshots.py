@@ -1,7 +1,7 @@
-"""``make screenshots``: take every screenshot of the documents, from a temporary ``barrierscope up``.
+"""``make screenshots``: take every screenshot of the documentation from a temporary ``barrierscope up``.
 
-It uses free ports and a data folder that is removed at the end. Each screenshot waits until the page shows its
-subject: the demo jobs need about a minute until they are in trouble.
+This instance uses free ports and a data folder that is removed at the end. Each screenshot waits until the page shows
+its subject. The demo jobs need about a minute until their checkpoints expire.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ _MARGIN_PX = 12
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One screenshot: the page that it shows, and the element below which it ends."""
+    """One screenshot: its file name, a function that opens its page, and the element at whose lower edge it ends."""
 
     name: str
     show: Callable[[Page, str], None]
     until: str
-    """A selector; the screenshot ends below its first element."""
+    """Playwright selector. The screenshot ends below the first element that matches."""
 
 
 def _fleet(page: Page, _: str) -> None:
     page.goto("/ui/")
-    expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo'))")).to_have_count(7)
+    expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo · deployment=demo'))")).to_have_count(7)
     expect(page.locator(f"#fleet-grid .ag-row:has-text('{_TROUBLED}')").first).to_contain_text("failing")
-    # On a busy machine a checkpoint may seem open for long, because readings come late.
+    # Wait until this job is shown as healthy. On a busy machine, readings come late, and a checkpoint may seem open
+    # for long.
     expect(page.locator("#fleet-grid .ag-row:has-text('orders-healthy')")).to_contain_text("nothing wrong")
 
 
@@ -50,7 +51,7 @@ def _job(page: Page, job: str) -> None:
     page.goto(f"/ui/jobs/{job}")
     expect(page.locator("#job-verdict .verdict-sentence")).to_contain_text(_HOLDER)
     page.wait_for_selector("#timeline-graph .points path")
-    # Between two checkpoints, the panel shows the last one that ended.
+    # The panel has a title at any time: between two checkpoints, it shows the last checkpoint that ended.
     page.wait_for_selector("#job-progress-head .progress-title")
 
 
@@ -61,7 +62,7 @@ def _checkpoint(page: Page, job: str) -> None:
     expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text(_HOLDER)
     page.wait_for_selector("#gantt-graph .barlayer path")
     page.wait_for_selector("#front-graph .textpoint text")
-    # At this position, some subtasks have the barrier and others do not.
+    # At this slider position, the barrier has reached some subtasks and not yet the others.
     drag(page, "#front-slider [role=slider]", "#front-slider .mantine-Slider-track", to_ratio=0.6)
     page.evaluate("window.scrollTo(0, 0)")
 
@@ -86,7 +87,8 @@ def _has_expired(up: Up, job: str | None, *, count: int) -> bool:
 
 def _take(page: Page, picture: Picture, job: str) -> None:
     picture.show(page, job)
-    # A live page always sends requests, so the network is never idle. Wait for the fonts and two frames instead.
+    # A live page never stops sending requests, so the network is never idle. Wait for the fonts and two frames
+    # instead.
     page.evaluate(
         "document.fonts.ready.then(() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r))))"
     )
@@ -99,7 +101,7 @@ def _take(page: Page, picture: Picture, job: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Take the named screenshots, or all."""
+    """Take the screenshots that are named in ``arguments``, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulators.screenshots", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="screenshots to take; default: all")
     names = parser.parse_args(arguments).names or [picture.name for picture in PICTURES]

@@ -1,7 +1,7 @@
-"""Run the reference runtime for a long time under random failures and check its memory (T-23): ``make soak``.
+"""Run the reference runtime for a long time under random failures, and check its memory (T-23): ``make soak``.
 
-A job whose state does not grow runs until it has committed a given number of records; it crashes every few seconds
-of virtual time. After the first tenth of the records, memory may grow by a tenth plus 8 MiB.
+The state of the job does not grow. The job runs until it has committed a given number of records, and crashes every
+few seconds of virtual time. After the first tenth of the records, memory may grow by at most a tenth plus 8 MiB.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _TELL_S = 5.0
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process; Linux only."""
+    """Return the resident memory of this process in bytes. Linux only."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 
 
 def soak_job(protocol: str, *, records: int, seed: int) -> JobEngine:
-    """Cheap records, about a checkpoint per thousand records, and a crash per fifty thousand records."""
+    """Build a job with cheap records, about a checkpoint per 1000 records, and about a crash per 50000 records."""
     draws = Stream(seed, "soak")
     points = points_of(protocol)
     crashes = records // _RECORDS_A_CHECKPOINT // 50
-    # The slowest stage takes 100 us per record and has two subtasks.
+    # The slowest stage has two subtasks and takes 100 us per record, so the run takes 50 us of virtual time per
+    # record.
     lasts_us = records * 50
     plan = sorted(
         (FaultSpec(points[draws.below(len(points))], at_us=draws.below(lasts_us)) for _ in range(crashes)),
@@ -60,7 +61,10 @@ def soak_job(protocol: str, *, records: int, seed: int) -> JobEngine:
 
 
 def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -> tuple[JobEngine, int, int]:
-    """Return (the engine, most bytes held in the first tenth, most bytes held in the whole run)."""
+    """Run the job, and measure the memory of this process.
+
+    Return (the engine, most bytes during the first tenth of the records, most bytes during the whole run).
+    """
     engine = soak_job(protocol, records=records, seed=seed)
     early_bytes = most_bytes = 0
     told = time.monotonic()
@@ -78,12 +82,12 @@ def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -
 
 
 def growth_allowed_bytes(early_bytes: int) -> int:
-    """A tenth more, and what the allocator may keep."""
+    """Return the most memory that the run may use: a tenth more than at the start, plus what the allocator may keep."""
     return int(early_bytes * _GROWTH_MAX) + _GROWTH_FLOOR_BYTES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if all records were committed once and the memory is bounded, else 1."""
+    """Run the job. Return 0 if it committed the expected number of records and its memory is bounded, else 1."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--protocol", choices=[*PROTOCOLS], default="aligned-timeout")

@@ -1,8 +1,9 @@
-"""Many runs under induced faults: ``make sim SEEDS=10000`` (``python -m tests.simulators.storms --help``).
+"""Run the reference runtime many times under injected faults: ``make sim SEEDS=10000``.
 
-Each seed is one run. Protocols and kinds of faults take turns; half of the kinds also rescale the job. The rest is
-drawn, including options that are off by default (``tests/simulators/fault_plans.py``). Each run checks all
-invariants of ``tests/support/invariants.py``. A failure prints the command that repeats the run.
+``python -m tests.simulators.storms --help`` lists the options. Each seed is one run. Consecutive seeds rotate through
+the protocols and the kinds of faults; half of the kinds also rescale the job. The seed determines the rest at random,
+including options that are off by default (``tests/simulators/fault_plans.py``). Each run checks all invariants of
+``tests/support/invariants.py``. For each failed run, the command that repeats it is printed.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from tests.support.runtime_jobs import points_of
 
 _TELL_S = 2.0
 _FAILURES_SHOWN = 20
-# This number of seeds reaches every failpoint of every protocol several times.
+# With this number of seeds, every failpoint of every protocol is reached several times.
 _SEEDS_FOR_ALL_POINTS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one case; ``problem`` is None if no invariant was broken."""
+    """The result of one run. ``problem`` describes a broken invariant or another exception; None if there was none."""
 
     case: Case
     struck: Counter[str]
@@ -47,13 +48,13 @@ class Outcome:
 
 
 def case_of(seed: int, protocols: Sequence[str] = MODES, kinds: Sequence[str] = tuple(KINDS)) -> Case:
-    """The case of a seed."""
+    """Return the case for a seed. Consecutive seeds rotate through the protocols and the kinds of faults."""
     cell, n = seed % (len(protocols) * len(kinds)), seed // (len(protocols) * len(kinds))
     return Case(protocols[cell % len(protocols)], kinds[cell // len(protocols)], n)
 
 
 def outcome_of(case: Case) -> Outcome:
-    """Run a case; ``problem`` describes any exception."""
+    """Run a case and return its outcome. An exception is not raised, but described in ``problem``."""
     try:
         return Outcome(case, case.run(), None)
     except InvariantError as error:
@@ -63,7 +64,7 @@ def outcome_of(case: Case) -> Outcome:
 
 
 def replay_line(case: Case) -> str:
-    """The command that repeats a case."""
+    """Return the command that repeats a case."""
     return f"make sim SEEDS=1 ARGS='--replay {case}'"
 
 
@@ -83,7 +84,7 @@ def _case(name: str) -> Case:
 
 
 class _Tally:
-    """The results so far."""
+    """Collects the outcomes. Prints each failure at once, and the progress every few seconds."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -131,7 +132,10 @@ def _finish(tally: _Tally, *, is_whole: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if no run broke an invariant, 1 if one did, and 130 if interrupted without a failure."""
+    """Run the cases.
+
+    Return 1 if a run failed or a failpoint was never reached, 130 if interrupted without failure, else 0.
+    """
     parser = argparse.ArgumentParser(prog="make sim", description="runs of the reference runtime under induced faults")
     parser.add_argument("--seeds", type=int, default=1000, help="how many runs")
     parser.add_argument("--first", type=int, default=0, help="the first seed")

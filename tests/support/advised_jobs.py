@@ -1,4 +1,4 @@
-"""Handwritten jobs for the advisor's rules, with the queues, pressure and durations that a test needs."""
+"""Handwritten jobs for tests of the advisor's rules. A test sets their queues, pressure and durations."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ DELAYS = {SOURCE: [5] * 4, MIDDLE: [1_500] * 4, LAST: [4_800] * 4}
 
 
 def slow_run(count: int = 8, last_ms: int = 4_800, middle_ms: int = 1_500) -> list[Checkpoint]:
-    """Checkpoints whose barriers wait at both exchanges."""
+    """Build completed checkpoints whose barriers wait in the queues of both exchanges."""
     delays = {SOURCE: [5] * 4, MIDDLE: [middle_ms] * 4, LAST: [last_ms] * 4}
     return [held_back(n, delays) for n in range(1, count + 1)]
 
 
 def expired_run(count: int = 8, after_ms: int = 3_000) -> list[Checkpoint]:
-    """Checkpoints that expire before the last vertex has the barrier."""
+    """Build checkpoints that expire before the last vertex has received the barrier."""
     rows = (detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_500] * 4), detail(LAST, first=[None] * 4))
     return [failed(n, *rows, after_ms=after_ms) for n in range(1, count + 1)]
 
 
 def persisting(checkpoint: Checkpoint, subtask_bytes: int, async_ms: int = 5) -> Checkpoint:
-    """The same checkpoint with ``subtask_bytes`` of persisted in-flight data in every subtask."""
+    """Return a copy of the checkpoint in which every subtask persisted ``subtask_bytes`` of in-flight data."""
     details = tuple(
         replace(
             d,
@@ -52,7 +52,10 @@ def persisting(checkpoint: Checkpoint, subtask_bytes: int, async_ms: int = 5) ->
 def readings(
     held: float = 1.0, queued_bytes: int = 400_000, *, busy: float = 1.0, rate_bytes_per_s: int = 250_000
 ) -> list[VertexPressure]:
-    """Five readings two seconds apart: sources and the middle are backpressured, and the last vertex is busy."""
+    """Build five readings, two seconds apart.
+
+    The source and the middle are backpressured, and the last vertex is busy.
+    """
     found = []
     for n in range(5):
         at_s = 52 + 2 * n
@@ -84,42 +87,42 @@ def advised(
     version: str | None = "1.20.5",
     **more: object,
 ) -> Advice:
-    """Advise on these checkpoints. The engine is Flink in ``version`` unless ``engine`` is given."""
+    """Return the advice for these checkpoints. The engine is Flink ``version`` unless ``engine`` is passed."""
     known = readings() if pressure is None else pressure
     evidence = job(checkpoints, known, config=config, **more)  # type: ignore[arg-type]
     return advise(evidence, engine=engine or flink(version), version=version)
 
 
 def on(topic: Topic, advice: Advice) -> Recommendation | NoAdvice:
-    """The one answer on a topic."""
+    """Return the recommendation on a topic, or the reason for giving none. The advice must have exactly one of them."""
     (answer,) = [a for a in (*advice.recommendations, *advice.silences) if a.topic is topic]
     return answer
 
 
 def mode_of(advice: Advice) -> Recommendation | NoAdvice:
-    """The answer on the mode."""
+    """Return the recommendation on the checkpoint mode, or the reason for giving none."""
     return on(Topic.MODE, advice)
 
 
 def in_flight_of(advice: Advice) -> Recommendation | NoAdvice:
-    """The answer on in-flight data."""
+    """Return the recommendation on in-flight data, or the reason for giving none."""
     return on(Topic.IN_FLIGHT, advice)
 
 
 def with_timeout(ms: int) -> CheckpointConfig:
-    """Settings of an unaligned job with this aligned timeout."""
+    """Return settings with unaligned checkpoints enabled and this aligned timeout in milliseconds."""
     return replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=ms)
 
 
 def recommended(advice: Advice) -> Recommendation:
-    """The recommendation on the checkpoint mode; the test fails if there is none."""
+    """Return the recommendation on the checkpoint mode. Fail the test if the advice contains no such recommendation."""
     found = mode_of(advice)
     assert isinstance(found, Recommendation), found
     return found
 
 
 def silent(advice: Advice, rule: str) -> NoAdvice:
-    """The reason for no recommendation on the checkpoint mode; it must come from ``rule``."""
+    """Return the reason why no checkpoint mode is recommended. Fail the test unless ``rule`` gave this reason."""
     found = mode_of(advice)
     assert isinstance(found, NoAdvice), found
     assert found.rule == rule, found
@@ -127,5 +130,5 @@ def silent(advice: Advice, rule: str) -> NoAdvice:
 
 
 def expected(advice: Recommendation, metric: Metric) -> Expected:
-    """What a recommendation predicts for a metric."""
+    """Return the value that a recommendation predicts for a metric."""
     return next(e for e in advice.expected if e.metric is metric)

@@ -1,4 +1,4 @@
-"""Signals for the alert rules: one small job and target, healthy by default."""
+"""Input signals for the alert rules: one small job and one target, both healthy unless the test changes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ CONFIG = CheckpointConfig(interval_ms=10_000, timeout_ms=60_000, tolerable_faile
 
 
 def ended(number: int, outcome: str = "completed") -> EndedCheckpoint:
-    """A checkpoint triggered ten seconds after its predecessor; ``outcome`` is "completed" or a failure reason."""
+    """Build an ended checkpoint, triggered 10 s after its predecessor.
+
+    ``outcome`` is "completed" or a failure reason.
+    """
     is_failure = outcome != "completed"
     return EndedCheckpoint(
         run_id=RUN,
@@ -34,7 +37,10 @@ def ended(number: int, outcome: str = "completed") -> EndedCheckpoint:
 
 
 def job_signal(*outcomes: str, **changes: object) -> JobSignal:
-    """A watched, running job whose newest checkpoints had these outcomes."""
+    """Build the signal of a running job whose checkpoints had these outcomes, oldest first.
+
+    ``changes`` replace fields.
+    """
     rows = tuple(ended(i, o) for i, o in enumerate(outcomes, start=1))
     values: dict = {
         "job_id": JobId("j1"),
@@ -56,7 +62,7 @@ def job_signal(*outcomes: str, **changes: object) -> JobSignal:
 
 
 def target_signal(**changes: object) -> TargetSignal:
-    """A target that answered a moment ago."""
+    """Build the signal of a target that responded one second ago. ``changes`` replace fields."""
     values: dict = {
         "target_id": TargetId("t1"),
         "name": "production",
@@ -74,6 +80,9 @@ def target_signal(**changes: object) -> TargetSignal:
 
 
 def linear_past(duration_ms: int, subtasks: int = 10, *, acknowledged: int | None = None) -> Past:
-    """A past checkpoint with evenly spaced acknowledgements; those after ``acknowledged`` never arrived."""
+    """Build a past checkpoint with evenly spaced acknowledgements.
+
+    If ``acknowledged`` is passed, only this number of subtasks acknowledged.
+    """
     count = subtasks if acknowledged is None else acknowledged
     return Past(tuple(duration_ms * (i + 1) // subtasks for i in range(count)), subtasks, duration_ms)

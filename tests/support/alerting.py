@@ -1,4 +1,4 @@
-"""The parts of the alert role, over a real store and with a clock that the test moves."""
+"""The evaluator, delivery and runner of the alert role, with a real store and a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.alerting.delivery import ReceiverKind, ReceiverOrigin
 from backend.alerting.payloads import Links
 from backend.alerting.rules import RuleChange, changed
+from backend.domain.address_rules import EVERYWHERE
 from backend.notify.sender import Sender
 from backend.services.alerts.deliveries import AlertDelivery, DeliveryOptions, no_failpoint
 from backend.services.alerts.evaluation import AlertEvaluator
@@ -21,13 +22,14 @@ from backend.services.jobs.evidence import EvidenceReader
 from backend.store.alerts.receivers import Receiver, add_receiver
 from backend.store.alerts.rules import rules_in_force, save_rule
 from backend.store.postgres.connections import writing
+from backend.store.schema.partitions import Retention
 from tests.support.observations import NOW, SteppingClock
 
 BASE_URL = "https://barrierscope.example"
 
 
 class Alerting:
-    """One run of the role. Another instance over the same store is a restart."""
+    """One run of the alert role. To restart the role, create another instance over the same store."""
 
     def __init__(
         self,
@@ -39,17 +41,18 @@ class Alerting:
         failpoint: Callable[[str], None] = no_failpoint,
         options: DeliveryOptions | None = None,
         timeout_s: float = 5.0,
+        retention: Retention | None = None,
     ) -> None:
         self.engine, self.clock = engine, clock
-        self.sender = Sender(secrets, timeout_s=timeout_s)
-        self.evaluator = AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock)))
+        self.sender = Sender(secrets, EVERYWHERE, timeout_s=timeout_s)
+        self.evaluator = AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock), retention))
         self.delivery = AlertDelivery(
             engine, clock, self.sender, Links(BASE_URL), options=options, random=lambda: 1.0, failpoint=failpoint
         )
         self.runner = AlertRunner(engine, clock, self.evaluator, self.delivery, holder=holder)
 
     async def round(self, *, seconds: float = 5.0) -> None:
-        """Let time pass, evaluate the rules once, and deliver what is due."""
+        """Advance the clock by ``seconds``, evaluate the rules once, and deliver the messages that are due."""
         self.clock.at += timedelta(seconds=seconds)
         await self.runner.evaluate_once()
         await self.runner.deliver_once()
@@ -63,7 +66,7 @@ async def receiver_at(
     kind: ReceiverKind = ReceiverKind.WEBHOOK,
     name: str = "on-call",
 ) -> Receiver:
-    """Store a receiver."""
+    """Store a receiver with this URL, and return it."""
     receiver = new_receiver(name, kind, url, None, ReceiverOrigin.API, clock.now())
     async with writing(engine) as connection:
         await add_receiver(connection, receiver)
@@ -71,13 +74,13 @@ async def receiver_at(
 
 
 async def rows(engine: AsyncEngine, query: str) -> list[tuple]:
-    """The rows that a query returns."""
+    """Return the rows that a query selects."""
     async with engine.connect() as connection:
         return [tuple(row) for row in await connection.execute(text(query))]
 
 
 async def switch_off_rules_but(engine: AsyncEngine, *kept: str) -> None:
-    """Disable all rules except ``kept``; the others would fire too."""
+    """Disable all rules except ``kept``, because the other rules would fire too."""
     async with writing(engine) as connection:
         for settings in await rules_in_force(connection):
             if settings.rule.name not in kept:

@@ -1,4 +1,7 @@
-"""Run Debian's Alertmanager on free ports during a ``with`` block; ``missing`` says why it cannot run."""
+"""Run Debian's Alertmanager on a free port during a ``with`` block.
+
+``missing`` returns the reason to skip a test, if Alertmanager is not installed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,11 @@ receivers: [{{name: pager, webhook_configs: [{{url: "{pager}", send_resolved: tr
 
 
 def missing() -> str | None:
-    """The reason to skip tests that need it; None if they can or must run."""
+    """Return why tests that need Alertmanager must be skipped, or None if they can run.
+
+    If BARRIERSCOPE_REQUIRE_ALERTMANAGER is set, these tests are never skipped. They fail if Alertmanager is not
+    installed.
+    """
     if PROGRAM is not None or os.environ.get("BARRIERSCOPE_REQUIRE_ALERTMANAGER"):
         return None
     return "prometheus-alertmanager is missing; apt-get install prometheus-alertmanager"
@@ -30,7 +37,10 @@ def missing() -> str | None:
 
 @contextmanager
 def alertmanager(folder: Path, *, pager: str) -> Iterator[str]:
-    """Run Alertmanager and yield its root URL. It pages the webhook at ``pager`` and keeps its state in ``folder``."""
+    """Run Alertmanager and yield its root URL.
+
+    It sends alerts to the webhook at ``pager`` and stores its state in ``folder``.
+    """
     assert PROGRAM is not None, "BARRIERSCOPE_REQUIRE_ALERTMANAGER is set, but prometheus-alertmanager is missing"
     config, url = folder / "alertmanager.yml", f"http://127.0.0.1:{free_port()}"
     config.write_text(_CONFIG.format(pager=pager))

@@ -5,28 +5,48 @@ from __future__ import annotations
 from typing import Any, Final
 
 from backend.api import examples
-from backend.contracts import advice, alerts, api, spark
+from backend.contracts import advice, alerts, api, incidents, spark
+from backend.contracts.annotations import AnnotationIn, AnnotationOut, AnnotationsIn
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
+from backend.contracts.board import BoardOut
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.comparing import CheckpointComparisonOut
+from backend.contracts.comparing_windows import WindowsComparisonOut
+from backend.contracts.history import HistoryOut, UsualOut
+from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
+from backend.contracts.status import StatusOut
+from backend.contracts.subtask_matrix import SubtaskMatrixOut
 
 MODELS: Final[dict[str, type[api.Model]]] = {
     "alert": alerts.AlertOut,
     "alert_detail": alerts.AlertDetailOut,
+    "annotation": AnnotationOut,
+    "annotation_in": AnnotationIn,
+    "annotations_in": AnnotationsIn,
     "backpressure": BackpressureOut,
     "barriers": BarriersOut,
+    "board": BoardOut,
     "card": advice.CardOut,
     "change_point": ChangePointOut,
     "checkpoint": api.CheckpointOut,
+    "checkpoint_comparison": CheckpointComparisonOut,
     "checkpoint_detail": api.CheckpointDetailOut,
     "diagnosis": api.DiagnosisOut,
     "dismiss": advice.DismissIn,
+    "history": HistoryOut,
+    "comment_in": incidents.CommentIn,
+    "incident": incidents.IncidentOut,
+    "incident_act": incidents.IncidentActIn,
+    "incident_detail": incidents.IncidentDetailOut,
+    "incident_note": incidents.IncidentNoteOut,
     "job": api.JobOut,
     "job_advice": advice.JobAdviceOut,
     "job_detail": api.JobDetailOut,
     "job_event": api.JobEventOut,
+    "pressure_history": PressureHistoryOut,
     "problem": api.Problem,
     "progress": ProgressOut,
     "receiver": alerts.ReceiverOut,
@@ -39,13 +59,18 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "runbook": alerts.RunbookOut,
     "silence": alerts.SilenceOut,
     "silence_in": alerts.SilenceIn,
+    "silence_preview": incidents.SilencePreviewOut,
+    "silence_preview_in": incidents.SilencePreviewIn,
     "spark_push_in": spark.SparkPushIn,
     "spark_push_out": spark.SparkPushOut,
-    "status": api.StatusOut,
+    "status": StatusOut,
+    "subtask_matrix": SubtaskMatrixOut,
     "target": api.TargetOut,
     "target_in": api.TargetIn,
     "target_test": api.TargetTestOut,
+    "usual_range": UsualOut,
     "verdict": api.VerdictOut,
+    "windows_comparison": WindowsComparisonOut,
 }
 
 

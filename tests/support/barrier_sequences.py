@@ -1,8 +1,9 @@
-"""Sequences of events at a task's inputs, and what our protocols do at each event, in the harness's notation.
+"""Sequences of events at a task's inputs, and the actions of our protocols at each event, as lines of text.
 
-The notation is that of ``tests/conformance/flink_code/BarrierHandlerHarness.java``, so that our actions and those of
-Flink's own handler can be compared as text. Drawn sequences are possible ones: a channel sends its barriers in order
-and announces them first, a blocked channel sends nothing, and a converted barrier comes next.
+The text has the notation of ``tests/conformance/flink_code/BarrierHandlerHarness.java``, a Java harness that runs
+Flink's own handler, so that our actions and those of Flink can be compared. Random sequences contain only events that
+can happen: a channel sends its barriers in order and announces a barrier with a timeout before sending it, a blocked
+channel sends nothing, and a converted barrier is the next item of its channel.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _MS = 1000
 
 
 def barrier_of(checkpoint_id: int, at_ms: int, how: str) -> Barrier:
-    """A barrier from the harness's notation.
+    """Build a barrier from the notation of the Java harness.
 
-    ``u``: unaligned. ``n``: aligned. A number: aligned with this timeout. A leading ``v``: forced to be aligned.
-    ``l``: at-least-once.
+    ``how`` is ``u`` for unaligned, ``n`` for aligned, a number for aligned with this timeout in ms, or ``l`` for
+    at-least-once. A leading ``v`` marks a barrier that is forced to be aligned.
     """
     if how == "l":
         return Barrier(checkpoint_id, at_ms * _MS, Alignment.AT_LEAST_ONCE)
@@ -53,7 +54,7 @@ def barrier_of(checkpoint_id: int, at_ms: int, how: str) -> Barrier:
 
 
 class Ours:
-    """Our gatekeeper with its protocols, driven by events in the harness's notation."""
+    """Our input handler with its protocols. It processes events in the notation of the Java harness."""
 
     def __init__(self, channels: int, kind: str) -> None:
         self.now_ms = 0
@@ -63,11 +64,11 @@ class Ours:
 
     @property
     def pending_id(self) -> int | None:
-        """The checkpoint in progress."""
+        """The id of the checkpoint in progress, or None."""
         return self._keeper.pending_id
 
     def event(self, *words: str) -> list[str]:
-        """The actions at one event, one string each."""
+        """Process one event, and return the resulting actions, one string per action."""
         kind, *rest = words
         now_us = self.now_ms * _MS
         match kind:
@@ -124,7 +125,10 @@ class Ours:
 
 
 def ordered(actions: list[str]) -> list[str]:
-    """Sort consecutive resumes and conversions by channel, because in Flink their channels are a set."""
+    """Sort adjacent resumes by channel, and likewise adjacent conversions.
+
+    Flink keeps the channels of these actions in a set, so their order means nothing.
+    """
     found: list[str] = []
     run: list[str] = []
     for action in actions:
@@ -137,12 +141,14 @@ def ordered(actions: list[str]) -> list[str]:
 
 
 def comparable(line: str) -> str:
-    """A line of the harness in the form of ``ours_of``: stops are listed only for checkpoints that were persisting.
+    """Convert a line of actions that the Java harness printed for Flink into the form that ``ours_of`` returns.
 
-    Flink's tracker keeps a checkpoint in its table if the last open channel skipped its barrier. When that channel
-    ends, the checkpoint completes after newer ones: Flink fails over its own clock ("failed"), or asks for a
-    snapshot that the task refuses as out of order. Our tracker forgets the checkpoint in time. Both actions are left
-    out here.
+    Stops are listed only for checkpoints that were being persisted.
+
+    Flink's tracker keeps a checkpoint in its table if the last open channel skipped the checkpoint's barrier. When
+    that channel ends, the checkpoint completes after newer ones. Flink then either fails its own check of the
+    alignment time ("failed"), or requests a snapshot that the task refuses as out of order. Our tracker has already
+    forgotten the checkpoint by then, so both of Flink's actions are left out here.
     """
     persisting: set[int] = set()
     newest = 0
@@ -171,7 +177,7 @@ _WORDS = {"t": 2, "a": 5, "b": 5, "x": 3, "e": 2, "f": 1}
 
 
 def events_of(line: str) -> list[tuple[str, ...]]:
-    """Parse the events of a line."""
+    """Parse the events of a line, each into a tuple of words."""
     words = line.split()[2:]
     found = []
     while words:
@@ -182,7 +188,7 @@ def events_of(line: str) -> list[tuple[str, ...]]:
 
 
 def ours_of(line: str) -> str:
-    """The actions of our protocols for a sequence, in the harness's output format."""
+    """Return the actions of our protocols for the sequence in ``line``, in the output format of the Java harness."""
     kind, channels = line.split()[:2]
     ours = Ours(int(channels), kind)
     return ";".join(",".join(ours.event(*words)) for words in events_of(line))
@@ -190,7 +196,7 @@ def ours_of(line: str) -> str:
 
 @dataclass(slots=True)
 class _Channel:
-    """One input: what its sender has yet to send, and its state."""
+    """One input channel: the events that its sender has yet to send, and the channel's state."""
 
     queue: deque[tuple[str, ...]] = field(default_factory=deque)
     is_announced: bool = False
@@ -201,7 +207,11 @@ class _Channel:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Parameters of a drawn sequence: chances of a trigger, of an end, and of a late first channel."""
+    """Parameters of a random sequence.
+
+    ``steps_most`` and ``channels_most`` limit its size. The other fields are the probabilities that a step triggers a
+    checkpoint, that a channel ends after a trigger, and that the first channel is skipped and therefore lags behind.
+    """
 
     steps_most: int = 80
     channels_most: int = 8
@@ -214,13 +224,16 @@ _FLOOD = _Shape(steps_most=600, channels_most=3, trigger=0.35, end=0.004, late=0
 
 
 def drawn(seed: int) -> str:
-    """One sequence for the exactly-once handler, as a line for the harness."""
+    """Generate one random sequence for the exactly-once handler, as an input line of the Java harness."""
     rng = random.Random(seed)
     return _drawn(rng, rng.choice(["aligned", "alternating", "alternating", "alternating"]), _Shape())
 
 
 def drawn_at_least_once(seed: int) -> str:
-    """One sequence for the at-least-once tracker: concurrent checkpoints, sometimes more than it tracks."""
+    """Generate one random sequence for the at-least-once tracker.
+
+    Its checkpoints are concurrent, and sometimes more than the tracker can track.
+    """
     rng = random.Random(f"at least once {seed}")
     usual = _Shape(120, trigger=rng.choice([0.12, 0.3]), end=rng.choice([0.02, 0.1]), late=rng.choice([0, 0.9]))
     return _drawn(rng, "tracker", _FLOOD if rng.random() < 0.1 else usual)
@@ -256,14 +269,17 @@ def _drawn(rng: random.Random, kind: str, shape: _Shape) -> str:
             words = _next_of(rng, index, channels)
             if words is not None:
                 do(*words)
-    # Fire every remaining timer.
+    # At the end, fire every remaining timer.
     do("t", "200")
     do("f")
     return f"{kind} {len(channels)} " + " ".join(" ".join(words) for words in events)
 
 
 def _trigger(rng: random.Random, kind: str, which: tuple[str, str], channels: list[_Channel], *, end: float) -> None:
-    """Trigger a checkpoint at every sender: most send its barrier, some a cancel marker."""
+    """Trigger a checkpoint at every sender.
+
+    Most senders queue its barrier. Some queue a cancel marker or nothing.
+    """
     timeout = str(rng.choice([20, 50, 100]))
     modes = (
         [{"aligned": "n", "tracker": "l"}[kind]]
@@ -281,7 +297,7 @@ def _trigger(rng: random.Random, kind: str, which: tuple[str, str], channels: li
 
 
 def _next_of(rng: random.Random, index: int, channels: list[_Channel]) -> tuple[str, ...] | None:
-    """The next event of one channel; None if it can send nothing."""
+    """Return the next event of one channel and update its state, or return None if the channel can send nothing."""
     channel = channels[index]
     if channel.is_ended or not channel.queue:
         return None

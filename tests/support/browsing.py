@@ -1,4 +1,4 @@
-"""A real Chromium for tests of the pages, with a record of its errors."""
+"""A real Chromium for tests of the pages, and a record of the errors that it shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FLAGS = (
@@ -31,20 +31,20 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# Other tests may use the same two cores. A shorter limit would make nothing faster.
+# Other tests may use the same two cores, so that a page may be slow. A shorter limit would make no test faster.
 _PATIENCE_MS = PATIENCE_S * 1_000
 LAPTOP = (1366, 768)
 
 
 def chromium() -> str | None:
-    """The browser of this machine; None if there is none."""
+    """Return the path of the browser on this machine, or None if no browser is installed."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
     """Chromium with a profile on disk, which keeps compiled scripts between pages.
 
-    Without a profile, as in the usual contexts of Playwright, each page compiles them again, which takes seconds.
+    Playwright's usual contexts have no profile: each page would compile its scripts again, which takes seconds.
     """
 
     def __init__(self, playwright: Playwright, executable: str, flags: tuple[str, ...], profile: Path) -> None:
@@ -56,7 +56,10 @@ class Browser:
         self._context: BrowserContext | None = None
 
     def at(self, base_url: str) -> BrowserContext:
-        """The browser, with addresses relative to ``base_url``. It is restarted if ``base_url`` changed."""
+        """Return a browser context whose relative addresses start at ``base_url``.
+
+        Restart the browser if ``base_url`` changed.
+        """
         if self._context is None or base_url != self._base_url:
             self.close()
             width, height = LAPTOP
@@ -81,7 +84,7 @@ class Browser:
 
 @contextmanager
 def launched(executable: str, *flags: str) -> Iterator[Browser]:
-    """One browser; each test opens its own page in it."""
+    """Start the browser and yield it. Each test opens its own page in this browser."""
     with (
         tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile,
         sync_playwright() as playwright,
@@ -94,7 +97,7 @@ def launched(executable: str, *flags: str) -> Iterator[Browser]:
 
 
 class Watch:
-    """The errors that the browser's console would show."""
+    """The errors and warnings of one page: console messages, exceptions, and failed requests."""
 
     def __init__(self, page: Page) -> None:
         self.found: list[str] = []
@@ -104,7 +107,7 @@ class Watch:
         page.on("requestfailed", self._failed)
 
     def _console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        if message.type in ("error", "warning") or "WebSocket" in message.text:
             self.found.append(f"console {message.type}: {message.text}")
 
     def _response(self, response: Response) -> None:
@@ -119,7 +122,10 @@ class Watch:
 
 @contextmanager
 def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator[tuple[Page, Watch]]:
-    """A page of a laptop's size with the preferred colour scheme ``theme`` and empty storage."""
+    """Open a page of a laptop's size in the colour scheme ``theme``. Yield the page and the watch on its errors.
+
+    Cookies and local storage are cleared at the end, so that each page begins with empty storage.
+    """
     context = browser.at(base_url)
     page = context.new_page()
     try:
@@ -135,7 +141,7 @@ def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator
 
 
 def go(page: Page, path: str) -> None:
-    """Go to another page of the application as its links do, without loading it again."""
+    """Go to another page of the application as its links do, without reloading the application."""
     page.evaluate(
         """href => {
             window.history.pushState({}, '', href);
@@ -147,7 +153,7 @@ def go(page: Page, path: str) -> None:
 
 
 def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:
-    """Drag a slider's thumb along its track with the mouse."""
+    """Drag a slider's thumb with the mouse to ``to_ratio`` of the length of its track."""
     page.locator(thumb).scroll_into_view_if_needed()
     start, line = page.locator(thumb).bounding_box(), page.locator(track).bounding_box()
     assert start is not None
@@ -160,7 +166,7 @@ def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:
 
 
 def overflowing(page: Page) -> list[str]:
-    """The elements that overflow the page to the right or are cut off in their own box."""
+    """Return the elements that overflow the page to the right or are cut off inside their own box."""
     found: list[str] = page.evaluate(
         """() => {
             const width = document.documentElement.clientWidth, found = [];
@@ -177,3 +183,92 @@ def overflowing(page: Page) -> list[str]:
         }"""
     )
     return found
+
+
+def small_targets(page: Page) -> list[str]:
+    """Return the visible elements that can be pressed and are less than 24 px wide or high (WCAG 2.2, 2.5.8)."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll('a, button, input, select, summary, [role=slider], [role=option]')]
+            .filter(e => {
+                const box = e.getBoundingClientRect();
+                const isShown = box.width > 1 && box.height > 1 && getComputedStyle(e).visibility !== 'hidden';
+                return isShown && !e.closest('.visually-hidden') && Math.min(box.width, box.height) < 23.5;
+            })
+            .map(e => {
+                const box = e.getBoundingClientRect();
+                const name = e.id || e.getAttribute('aria-label') || e.textContent || e.className;
+                return `${e.tagName} ${name}: ${box.width.toFixed(0)} x ${box.height.toFixed(0)}`;
+            })"""
+    )
+    return found
+
+
+def cut_off(page: Page) -> list[str]:
+    """Return the badges, chips and numbers that a cell of a grid cuts off. Long names may be cut off."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll('.ag-cell .badge, .ag-cell .chip, .ag-cell .number')]
+            .filter(e => {
+                const cell = e.closest('.ag-cell').getBoundingClientRect(), box = e.getBoundingClientRect();
+                return box.width && (box.right > cell.right || box.left < cell.left || e.scrollWidth > e.clientWidth + 1
+                    && e.clientWidth);
+            })
+            .map(e => e.textContent)"""
+    )
+    return found
+
+
+def collapsed(page: Page) -> list[str]:
+    """Return the charts that are shown without height, do not fill their box, or stand out of their card."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll('.js-plotly-plot')]
+            .filter(chart => chart.closest('figure').getBoundingClientRect().width)
+            .map(chart => {
+                const drawn = chart.querySelector('.main-svg');
+                const box = chart.closest('[id$=-box]').getBoundingClientRect();
+                const d = drawn ? drawn.getBoundingClientRect() : { width: 0, height: 0 };
+                const card = chart.closest('.card').getBoundingClientRect();
+                const isFull = Math.abs(d.height - box.height) < 2 && Math.abs(d.width - box.width) < 2;
+                const isInside = box.width <= card.width;
+                const size = [d.width, d.height, box.width, box.height, card.width].map(Math.round).join(' ');
+                return d.height >= 60 && isFull && isInside ? null : `${chart.closest('[id$=-graph]').id}: ${size}`;
+            })
+            .filter(Boolean)"""
+    )
+    return found
+
+
+def until_charts_fit(page: Page, what: str) -> None:
+    """Wait until every chart of the page fills its box. Redrawing after a change of the size takes a moment."""
+    try:
+        until(lambda: collapsed(page) == [], f"the charts fill their boxes: {what}")
+    except AssertionError as late:
+        late.add_note(str(collapsed(page)))
+        raise
+
+
+class Weight:
+    """The bytes that a page received and the sum of its layout shifts (CLS), from the start of this object on."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._session = page.context.new_cdp_session(page)
+        self.received_bytes = 0
+        self._session.on("Network.loadingFinished", self._finished)
+        self._session.send("Network.enable")
+        page.add_init_script(
+            """window.shifts = 0;
+            new PerformanceObserver(list => list.getEntries().forEach(
+                e => { if (!e.hadRecentInput) window.shifts += e.value; }
+            )).observe({type: 'layout-shift', buffered: true})"""
+        )
+
+    def _finished(self, event: dict[str, float]) -> None:
+        self.received_bytes += int(event["encodedDataLength"])
+
+    def forget_files(self) -> None:
+        """Empty the browser's cache, as for a viewer who opens the service for the first time."""
+        self._session.send("Network.clearBrowserCache")
+
+    def shifts(self) -> float:
+        """Return the sum of the layout shifts since the page was loaded, without those caused by the viewer."""
+        return float(self._page.evaluate("window.shifts"))

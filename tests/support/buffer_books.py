@@ -1,7 +1,8 @@
-"""The accounts of credits, buffers and segments of a job between two events (INV-8; CR-1, CR-5, BUF-3, BUF-4).
+"""Check that all credits, buffers and segments of a job are accounted for (INV-8; CR-1, CR-5, BUF-3, BUF-4).
 
-Every announced credit stands for a free buffer of the receiver. Every floating buffer is free or held by one
-channel. Every segment of an output pool is in a queue, on the wire or at a reader.
+The check can run between any two events. Every announced credit corresponds to a free buffer of the receiver. Every
+floating buffer is free or held by one channel. Every segment of an output pool is in a queue, on the wire or at a
+reader.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from backend.runtime.task.task import Task
 
 
 def check_books(tasks: list[Task], where: str = "") -> None:
-    """Assert that all accounts of the running attempts balance."""
+    """Assert that all credits, buffers and segments of the running attempts are accounted for."""
     readers = {id(channel.subpartition): channel for task in tasks for channel in task.gate.channels}
     for task in tasks:
         _check_task(task, where)
@@ -21,7 +22,7 @@ def check_books(tasks: list[Task], where: str = "") -> None:
 
 
 def _held(channel: RemoteChannel) -> list[bool]:
-    """For each buffer with data at the receiver, whether it is a floating one."""
+    """Return, for each buffer that holds data at the receiver, whether this buffer is a floating one."""
     buffers = [item for _, item in channel._queue if isinstance(item, DataBuffer)]
     if channel._owner is not None:
         buffers.append(channel._owner)
@@ -34,12 +35,13 @@ def _check_channel(channel: RemoteChannel, where: str) -> None:
     free = channel._exclusive_free + channel._floating_free
     assert channel._credit >= 0, f"{where}: sent without credit"
     if channel._sender_round != channel._round:
-        # The buffers were released and their credits are void: the sender must stay blocked until it knows (CR-4).
+        # The receiver released its buffers, so their credits are void. The sender must stay blocked until it knows
+        # this (CR-4).
         assert channel._initial_credit == 0, where
         assert channel.subpartition.is_blocked, f"{where}: may send on void credits"
         assert (free, on_wire) == (0, 0), where
         return
-    # The difference between the two sides is credit on its way to the sender.
+    # `free` may be larger than this sum. The difference is credit that is on its way to the sender.
     assert channel._credit + on_wire <= free, f"{where}: more may arrive than there are buffers for"
     assert channel._exclusive_free + floating.count(False) == channel._initial_credit, f"{where}: exclusive buffers"
 

@@ -1,10 +1,10 @@
-"""Check every byte of every channel as it was written and as it was read: INV-1, INV-2 and INV-3.
+"""Check every byte of every channel, as it was written and as it was read: INV-1, INV-2 and INV-3.
 
-The bytes written to a subpartition are a stream. The snapshots of the sender and of the receiver are two positions
-in it. After a restart, a receiver reads its own persisted bytes first, and then the stream, which begins with the
-persisted bytes of the sender. At another parallelism, this holds for each old channel that a new channel carries;
-``restored_channels.py`` lists these. Under at-least-once, a receiver may be ahead of its sender, and the records in
-between are repeated after a restore.
+The bytes written to a subpartition form a stream. The snapshots of the sender and of the receiver are two positions in
+this stream, and the bytes between the positions are in flight. After a restart, a receiver first reads the bytes that
+it persisted itself, and then the stream, which begins with the bytes that the sender persisted. If the parallelism
+changed, this holds for each old channel that a new channel carries; ``restored_channels.py`` lists the old channels.
+Under at-least-once, the receiver's position may be ahead of the sender's; a restore repeats the records in between.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _append = Subpartition.append
 
 
 class _Recorded(Subpartition):
-    """A subpartition that keeps its bytes."""
+    """A subpartition that records the bytes written to it."""
 
     __slots__ = ()
     readers: ClassVar[dict[int, _Reader]]
-    """By the ``id()`` of a subpartition of the running attempt."""
+    """The readers of the running attempt, by the ``id()`` of their subpartition."""
 
     def append(self, data: bytes, at: int = 0) -> int:
         end = _append(self, data, at)
@@ -54,23 +54,25 @@ class _Recorded(Subpartition):
 
 
 class _Reader:
-    """One channel at its receiver."""
+    """One channel: the bytes that its sender wrote, and how far its receiver has read them."""
 
     def __init__(self, channel: InputChannel, oracle: ChannelOracle, of_task: list[_Reader]) -> None:
         self.channel = channel
         self.stream = bytearray()
         self.trimmed = 0
-        """Bytes of the stream that were discarded."""
+        """Number of bytes that were discarded from the beginning of the stream."""
         self.fed = 0
         self.is_recovering = True
-        """Whether no new input was read here yet."""
+        """True until the receiver reads new input from this channel."""
         self.restored = Restored()
-        """What the receiver must read first (RC-1) and the sender must send first (RC-2)."""
+        """The persisted data that the receiver must read first (RC-1) and that the sender must send first (RC-2)."""
         self.recovered_bytes = 0
-        """Length of the stream's part that the sender recovered. New input is read only after all of it (RC-2)."""
+        """Number of bytes at the start of the stream that the sender recovered. New input is read after them (RC-2)."""
         self._sent_recovered: defaultdict[Old, bytes] = defaultdict(bytes)
         self._sections: list[tuple[int, Old]] = [(0, None)]
-        """Positions in the stream at which the data of another old channel begins."""
+        """Positions in the stream at which the old channel changes, each with the old channel to which the following
+        data belongs.
+        """
         self._oracle = oracle
         self._of_task = of_task
         self._feed, self._feed_recovered = channel.feed, channel.feed_recovered
@@ -79,19 +81,22 @@ class _Reader:
 
     @property
     def written(self) -> int:
-        """Length of the stream so far, in bytes."""
+        """Length of the stream so far in bytes, including the discarded part."""
         return len(self.stream) + self.trimmed
 
     # --- the sender -----------------------------------------------------------------------------------------------
 
     def on_section(self, old: Old) -> None:
-        """The following data is of an old channel, or new if None."""
+        """Note that the following data belongs to the old channel ``old``.
+
+        If ``old`` is None, the following data is new.
+        """
         self._sections.append((self.written, old))
         if old is None:
             self._demand_all_sent()
 
     def on_recovered_output(self, data: bytes) -> None:
-        """Add bytes that the sender restored."""
+        """Note bytes that the sender restored from a checkpoint and appended to the stream."""
         self.stream += data
         self._sent_recovered[self._sections[-1][1]] += data
 
@@ -151,16 +156,16 @@ def _sizes(held: Mapping[Old, bytes]) -> dict[str, int]:
 
 
 class ChannelOracle:
-    """The channels of the running attempt."""
+    """The channels of the running attempt, and the checks of their bytes."""
 
     def __init__(self, engine: JobEngine, report: Callable[[str, str], None]) -> None:
         self.ahead: dict[int, list[Record]] = {}
-        """Under at-least-once: records in the state of a completed checkpoint that a restore from it repeats."""
+        """Under at-least-once, by completed checkpoint: the records in its state that a restore would repeat."""
         self._engine = engine
         self._report = report
         self._readers: dict[ChannelKey, _Reader] = {}
         self.tasks: dict[tuple[str, int], Task] = {}
-        """Tasks of the running attempt, by vertex and index."""
+        """The tasks of the running attempt, by vertex and subtask index."""
         self._sent: dict[int, dict[ChannelKey, int]] = {}
         self._done: dict[int, dict[ChannelKey, int]] = {}
 
@@ -175,7 +180,10 @@ class ChannelOracle:
         self._report(rule, problem)
 
     def begin(self, tasks: list[Task], restored: InFlight | None) -> None:
-        """Begin a new attempt, after its channels are connected and before it restores anything from ``restored``."""
+        """Begin a new attempt, which will restore the channel state ``restored``.
+
+        Call this when the attempt's channels are connected and nothing is restored yet.
+        """
         self._sent.clear()
         self._done.clear()
         self.tasks = {(task.spec.id, task.index): task for task in tasks}
@@ -194,7 +202,7 @@ class ChannelOracle:
                 reader.recovered_bytes = sum(map(len, channel.outputs.values()))
 
     def on_snapshot(self, checkpoint_id: int, name: tuple[str, int]) -> None:
-        """A subtask takes its state: note the bytes sent and received on each of its channels."""
+        """Note the bytes sent and received on each channel of a subtask that is taking its state."""
         task = self.tasks[name]
         sent = self._sent.setdefault(checkpoint_id, {})
         for output in task.outputs:
@@ -206,7 +214,7 @@ class ChannelOracle:
             done[channel.key] = channel.bytes_received - len(channel.unconsumed)
 
     def problems(self, completed: Completed, *, is_exact: bool) -> Iterator[tuple[str, str]]:
-        """Check INV-3 and INV-2 for each channel of a completed checkpoint."""
+        """Check INV-3 and INV-2 for each channel of a completed checkpoint. Yield (rule, problem) per violation."""
         k = completed.record.id
         inputs, outputs = dict(_inputs(completed.snapshots)), dict(_outputs(completed.snapshots))
         sent_by, done_by = self._sent.pop(k), self._done.pop(k)
@@ -226,13 +234,16 @@ class ChannelOracle:
             self.ahead[k] = ahead
 
     def forget(self, checkpoint_id: int) -> None:
-        """Forget a checkpoint that ended."""
+        """Discard the positions of a checkpoint that did not complete."""
         self._sent.pop(checkpoint_id, None)
         self._done.pop(checkpoint_id, None)
 
 
 def records_in_flight(snapshots: Iterable[SubtaskSnapshot]) -> list[Record]:
-    """Records in the persisted bytes of both sides. The receiver's part of a channel comes before the sender's."""
+    """Return the records in the persisted in-flight data.
+
+    The receiver's part of a channel comes before the sender's part.
+    """
     by_channel: defaultdict[ChannelKey, bytes] = defaultdict(bytes)
     snapshots = tuple(snapshots)
     for side in ("inputs", "outputs"):
@@ -251,7 +262,7 @@ def _records(data: bytes) -> Iterator[Record]:
 
 
 def by_key(records: list[Record]) -> Counter[int]:
-    """How many records each key has."""
+    """Return the number of records per key."""
     return Counter(record.key for record in records)
 
 

@@ -1,4 +1,4 @@
-"""Data folders of the embedded PostgreSQL: copies of an existing cluster, and servers in processes of their own."""
+"""Functions for data folders of the embedded PostgreSQL: copy a folder, or run a server over it in another process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _START = (
 
 
 def copy_cluster(made: Path, to: Path) -> Path:
-    """Copy a stopped server's folder, including owners and modes."""
+    """Copy the data folder of a stopped server, including owners and modes."""
     subprocess.run(["cp", "-a", str(made), str(to)], check=True, timeout=PATIENCE_S)
     return to
 
@@ -32,7 +32,10 @@ def python_with_server(
     environment: Mapping[str, str] | None = None,
     user: int | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run the statements ``then`` in another Python, in which ``server`` is a server over ``folder``, not started."""
+    """Run the statements ``then`` in another Python process, and yield the process.
+
+    In these statements, ``server`` is an embedded server over ``folder`` that is not started yet.
+    """
     process = subprocess.Popen(
         [*interpreter, "-c", _START + then, str(folder)],
         cwd="/",

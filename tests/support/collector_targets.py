@@ -1,4 +1,4 @@
-"""Targets that collectors read over HTTP in tests: each can advance, fail in several ways and recover."""
+"""Targets that collectors read over HTTP in tests. Each can advance, fail in several ways, and recover."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from aiohttp import web
 
 from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.ids import TargetId
+from backend.domain.target import TargetOrigin
 from backend.live.rest import PREFIX
 from tests.support.live_runtime import ORIGIN_MS, LiveRuntime
 from tests.support.observations import NOW
@@ -23,7 +24,7 @@ from tests.support.runtime_jobs import small_job
 
 
 class Fault(StrEnum):
-    """How a target breaks."""
+    """The ways in which a target can fail."""
 
     AWAY = "away"
     SLOW = "slow"
@@ -33,7 +34,7 @@ class Fault(StrEnum):
 
 
 class Source(Protocol):
-    """What a target answers. ``prefix`` is the path of its root."""
+    """The content that a target serves. ``prefix`` is the path of the target's root."""
 
     prefix: str
 
@@ -43,16 +44,16 @@ class Source(Protocol):
         ...
 
     def advance(self) -> None:
-        """Let at least one more checkpoint complete."""
+        """Advance the target until at least one more checkpoint has completed."""
         ...
 
     async def answer(self, path: str) -> tuple[int, bytes]:
-        """Status and body of one GET."""
+        """Return the status and the body for a GET of ``path``."""
         ...
 
 
 class FlinkSource:
-    """A recording of a real Flink."""
+    """A target that plays back a recording of a real Flink."""
 
     prefix = ""
 
@@ -72,7 +73,7 @@ class FlinkSource:
 
 
 class RuntimeSource:
-    """A job of the live runtime."""
+    """A target with one job of the live runtime."""
 
     prefix = PREFIX
 
@@ -94,7 +95,7 @@ class RuntimeSource:
 
 @dataclass
 class ToySource:
-    """The page of a toy engine with one job."""
+    """A target with the JSON page of a toy engine that has one job."""
 
     prefix: str = ""
     began_at: datetime = NOW
@@ -119,25 +120,26 @@ TARGET = TargetId("t-contract")
 
 @dataclass(frozen=True)
 class Row:
-    """``TargetRow`` of a served target."""
+    """The fields of a stored target that a collector reads (``TargetRow``)."""
 
     kind: str
     url: str
     id: TargetId = TARGET
     name: str = "target"
     labels: Mapping[str, str] = field(default_factory=dict)
+    origin: TargetOrigin = TargetOrigin.API
 
 
 @dataclass
 class Served:
-    """A source on a free port; ``fault`` is its current fault."""
+    """A source that is served on a free port. ``fault`` is the current failure, or None."""
 
     source: Source
     url: str = ""
     fault: Fault | None = None
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer one request, or fail as ``fault`` says."""
+        """Respond to one request, or fail in the way that ``fault`` states."""
         match self.fault:
             case Fault.AWAY:
                 assert request.transport is not None
@@ -156,7 +158,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(source: Source) -> AsyncIterator[Served]:
-    """Serve ``source`` over HTTP."""
+    """Serve ``source`` over HTTP during the ``async with`` block."""
     served = Served(source)
     app = web.Application()
     app.router.add_get("/{path:.*}", served.handle)

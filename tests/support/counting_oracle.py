@@ -1,8 +1,9 @@
-"""The state that a counting job must have at a checkpoint, computed from its sources alone (INV-4, INV-6).
+"""Compute the state that a counting job must have at a checkpoint, from its sources alone (INV-4, INV-6).
 
-A job counts the records of each key. At any consistent cut, the records that the sources emitted of a key are those
-that the state counted, those that timers hold and those in flight, plus intended losses and minus intended
-duplicates. The oracle reads the records from splits of its own.
+The job counts the records of each key. At any consistent cut, two numbers are equal for each key. The first is the
+number of records that the sources emitted, plus intended duplicates and minus intended losses. The second is the
+number of records counted in the state, held by timers or in flight. The oracle reads the source records from its own
+copies of the splits.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _KEYED = (VertexKind.KEYED, VertexKind.KEYED_SINK)
 _TIMERS = (VertexKind.TIMER, VertexKind.TIMER_SINK)
 _FIELDS = 4
 _SPLIT = struct.Struct("<qq")
-"""How a source's state encodes a split and its next record."""
+"""The encoding of an entry in a source's state: the number of a split, and the number of its next record."""
 
 
 class SourceRecords:
-    """The records of every split of a job's sources, which are the same in every run."""
+    """The records of every split of a job's sources. They are the same in every run."""
 
     def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
@@ -37,7 +38,7 @@ class SourceRecords:
         self._keys: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
 
     def first(self, spec: VertexSpec, vertex: int, split: int, count: int) -> list[Record]:
-        """The first records of a split."""
+        """Return the first ``count`` records of a split."""
         number = vertex if spec.number is None else spec.number
         if (number, split) not in self._polled:
             seed = self._engine.env.seed ^ number
@@ -48,14 +49,14 @@ class SourceRecords:
         return records[:count]
 
     def keys(self, spec: VertexSpec, vertex: int, split: int, count: int) -> list[int]:
-        """The keys of the first records of a split."""
+        """Return the keys of the first ``count`` records of a split."""
         known = self._keys[vertex, split]
         if len(known) < count:
             known += (record.key for record in self.first(spec, vertex, split, count)[len(known) :])
         return known[:count]
 
     def of_bounded(self) -> Iterable[tuple[str, Record]]:
-        """(source, record) for every record of a bounded job."""
+        """Yield (source, record) for every record of a bounded job."""
         for v, spec in enumerate(self._engine.env.graph.vertices):
             if spec.kind.is_source:
                 for split in range(spec.split_count):
@@ -65,13 +66,16 @@ class SourceRecords:
 
 
 class CountingOracle:
-    """For a job with one path from its sources to one counting stage, without queues after that stage."""
+    """Checks a job with one path from its sources to one counting stage, and without queues after that stage."""
 
     def __init__(self, records: SourceRecords) -> None:
         self._records = records
 
     def problem(self, completed: Completed, *, doubled: Counter[int], lost: Counter[int]) -> str | None:
-        """Describe the wrong counts in a checkpoint's state; None if there are none. Both counters are by key."""
+        """Describe the wrong counts in a checkpoint's state, or return None if all are right.
+
+        ``doubled`` and ``lost`` have the number of intended duplicates and losses for each key.
+        """
         expected = doubled.copy()
         found = by_key(records_in_flight(completed.snapshots.values())) + lost
         vertices = completed.record.graph.vertices

@@ -1,4 +1,4 @@
-"""Calls one callback of a Dash application over HTTP, as a browser does."""
+"""Call a single callback of a Dash application over HTTP, as a browser does."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.fake_api import FakeApi
 
 _UPDATE = "/ui/_dash-update-component"
 LOOK = {"look.data": {"theme": "light", "zone": "UTC"}}
-"""The inputs of a viewer with the light theme in UTC."""
+"""The inputs of all pages for a viewer who chose the light theme and UTC."""
 
 
 class DashCalls:
-    """The callbacks of the dashboard over a fake API, called through its ASGI application."""
+    """The dashboard over a fake API. A test calls its callbacks through its ASGI application."""
 
     def __init__(self, fake: FakeApi) -> None:
         self.fake = fake
@@ -38,9 +38,10 @@ class DashCalls:
         await self.http.aclose()
 
     async def call(self, output: str, values: Mapping[str, object], *, by: str) -> dict[str, dict[str, Any]] | None:
-        """Return the answer of the callback with the output ``output`` and the input ``by`` (both ``id.property``).
+        """Call one callback, and return its response, or None if the callback changes nothing.
 
-        ``values`` are the values of inputs and states; all others are null. None if the callback changes nothing.
+        The callback has the output ``output`` and the input ``by``, both written as ``id.property``. ``values`` are
+        the values of its inputs and states. Inputs and states without a value are null.
         """
         found = next(d for d in self._dependencies if self._is_it(d, output, by))
         is_many = found["output"].startswith("..")
@@ -92,18 +93,18 @@ def _pattern(one: dict[str, Any], by: str) -> bool:
 
 
 def job_values(job: str) -> dict[str, object]:
-    """The inputs of a job's page."""
+    """Return the inputs of a job's page."""
     return LOOK | {"job-route.data": {"job": job}, "job-log.aria-pressed": "false"}
 
 
 def checkpoint_values(job: str, number: int, **more: object) -> dict[str, object]:
-    """The inputs of a checkpoint's page."""
+    """Return the inputs of a checkpoint's page, with ``more`` added."""
     route = {"job": job, "run": f"r{job[1:]}", "checkpoint": number}
     return LOOK | {"cp-route.data": route, "gantt-sort.value": "topology", "gantt-path.aria-pressed": "true"} | more
 
 
 def texts(component: object) -> str:
-    """The text of a component or of its JSON, in reading order."""
+    """Return the text of a component, or of its JSON form, in reading order."""
     if isinstance(component, Component):
         return texts(component.to_plotly_json())  # type: ignore[no-untyped-call]
     if isinstance(component, list):

@@ -1,4 +1,4 @@
-"""Serve the pages over a fake API on a free port."""
+"""Serve the pages of the dashboard over a fake API on a free port."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.waiting import PATIENCE_S, until
 
 @contextmanager
 def site_over(fake: FakeApi) -> Iterator[str]:
-    """The address of the pages, which are served inside the ``with`` block."""
+    """Serve the pages during the ``with`` block, and yield their address."""
     app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
-    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", ws="none")
+    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="dashboard")
     thread.start()

@@ -1,4 +1,4 @@
-"""Databases on one PostgreSQL server: empty ones, and copies of a migrated one."""
+"""Create databases on one PostgreSQL server: empty ones, and copies of a migrated one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEMPLATE = "migrated_template"
 
 
 class Databases:
-    """Create databases on the server at ``url`` and drop them again."""
+    """Create databases on the server at ``url``. Each database is dropped at the end of its ``with`` block."""
 
     def __init__(self, url: str) -> None:
         self._root = url.rpartition("/")[0]
@@ -22,18 +22,18 @@ class Databases:
         self._has_template = False
 
     def url(self, name: str) -> str:
-        """The URL of the database of that name on the same server."""
+        """Return the URL of the database ``name`` on the same server."""
         return f"{self._root}/{name}"
 
     @contextmanager
     def empty(self) -> Iterator[str]:
-        """A database without any table."""
+        """Create a database without tables, and yield its URL."""
         with self._made("CREATE DATABASE {name}") as url:
             yield url
 
     @contextmanager
     def migrated(self) -> Iterator[str]:
-        """A database at the newest revision."""
+        """Create a database at the newest schema revision, and yield its URL."""
         if not self._has_template:
             self.run(f"CREATE DATABASE {_TEMPLATE}")
             migrate.upgrade(self.url(_TEMPLATE))
@@ -43,7 +43,10 @@ class Databases:
 
     @contextmanager
     def copy_of(self, url: str) -> Iterator[str]:
-        """A copy of one of these databases, which must have no connections during the copy."""
+        """Copy one of these databases, and yield the copy's URL.
+
+        The database must have no connections during the copy.
+        """
         with self._made(f"CREATE DATABASE {{name}} TEMPLATE {url.rpartition('/')[2]}") as copied:
             yield copied
 

@@ -1,4 +1,7 @@
-"""Jobs of the reference runtime with a known culprit. A seed determines shape, parallelism, settings and culprit."""
+"""Random jobs of the reference runtime, each with a known cause of slow checkpoints.
+
+A seed determines the shape of the job, its parallelism, its settings, and the vertex and subtasks that are the cause.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class DrawnJob:
 
 
 def capacity(rnd: random.Random) -> DrawnJob:
-    """All subtasks of one vertex are slow, and the source has no rate limit."""
+    """Build a job in which all subtasks of one vertex are slow and the source has no rate limit."""
     job = _Draft(rnd, stages=rnd.choice([2, 3]), mode=rnd.choice(sorted(_MODES)), timeout=rnd.choice(["1 min", "3 s"]))
     slow = rnd.choice(job.vertices[1:])
     slow["cost_us"] = rnd.choice([10_000, 20_000])
@@ -47,18 +50,22 @@ def capacity(rnd: random.Random) -> DrawnJob:
 
 
 def straggler(rnd: random.Random) -> DrawnJob:
-    """One subtask of a vertex takes several times as long per record; the others have capacity to spare."""
+    """Build a job in which one subtask takes several times as long per record.
+
+    The other subtasks have capacity to spare.
+    """
     job = _Draft(rnd, stages=rnd.choice([2, 3]), mode=rnd.choice(sorted(_MODES)))
     vertex = rnd.choice(job.vertices[1:])
     who, factor = rnd.randrange(vertex["parallelism"]), rnd.choice([4.0, 6.0, 10.0])
     vertex |= {"cost_us": 5_000, "slow_subtasks": {str(who): factor}}
-    # The rate exceeds the subtask's capacity by enough to fill its channels well before the run ends.
+    # This rate exceeds the slow subtask's capacity so much that the subtask's channels are full well before the run
+    # ends.
     job.source["rate"] = vertex["parallelism"] * 200 / factor * rnd.choice([1.7, 2.0])
     return job.done(VerdictKind.STRAGGLER, vertex, [who], healths=_MAY_SUFFER[job.mode])
 
 
 def skew(rnd: random.Random) -> DrawnJob:
-    """Every subtask could process an even share, but one key has at least half of the records."""
+    """Build a job in which one key has at least half of the records. With even shares, every subtask could keep up."""
     job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)), parallelism=rnd.randint(3, 6))
     last, hot = job.vertices[-1], rnd.choice([0.5, 0.6])
     last["cost_us"] = 8_000
@@ -68,7 +75,7 @@ def skew(rnd: random.Random) -> DrawnJob:
 
 
 def store(rnd: random.Random) -> DrawnJob:
-    """Storing the state of one vertex, the last or one in the middle, takes most of the interval."""
+    """Build a job in which storing the state of one vertex, the last or a middle one, takes most of the interval."""
     job = _Draft(
         rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)), timeout=rnd.choice(["1 min", "3 s"])
     )
@@ -83,7 +90,7 @@ def store(rnd: random.Random) -> DrawnJob:
 
 
 def slow_upload(rnd: random.Random) -> DrawnJob:
-    """One subtask uploads slowly to the store."""
+    """Build a job in which one subtask uploads its state slowly to the store."""
     job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)))
     last = job.vertices[-1]
     who = rnd.randrange(last["parallelism"])
@@ -93,7 +100,7 @@ def slow_upload(rnd: random.Random) -> DrawnJob:
 
 
 def sync(rnd: random.Random) -> DrawnJob:
-    """The sync phase of one vertex takes seconds."""
+    """Build a job in which the sync phase of one vertex takes seconds."""
     job = _Draft(rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)))
     vertex = rnd.choice(job.vertices[1:])
     vertex["sync"] = "3 s"
@@ -102,7 +109,7 @@ def sync(rnd: random.Random) -> DrawnJob:
 
 
 def late_input(rnd: random.Random) -> DrawnJob:
-    """One subtask of the source is triggered seconds late for each checkpoint."""
+    """Build a job in which one subtask of the source receives each trigger seconds late."""
     job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)))
     count = job.source["parallelism"]
     who = rnd.randrange(count)
@@ -115,7 +122,7 @@ def late_input(rnd: random.Random) -> DrawnJob:
 
 
 def healthy(rnd: random.Random) -> DrawnJob:
-    """One vertex does work, and none is near its limit."""
+    """Build a job in which one vertex does work and no vertex is near its limit."""
     job = _Draft(rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)))
     vertex = rnd.choice(job.vertices[1:])
     vertex["cost_us"] = 20_000
@@ -127,8 +134,9 @@ CAUSES: dict[str, Callable[[random.Random], DrawnJob]] = {
     f.__name__: f for f in (capacity, straggler, skew, store, slow_upload, sync, late_input, healthy)
 }
 
-# Unaligned barriers overtake the queues: checkpoints are healthy, but the culprit must still be named. For the other
-# modes, the health depends on the queue length, which is not drawn.
+# The accepted values of the job's health, by checkpoint mode. Unaligned barriers overtake the queues, so these
+# checkpoints are healthy, but the diagnosis must still name the cause. In the other modes, the health depends on the
+# length of the queues, which the seed does not determine.
 _MAY_SUFFER = {
     "aligned": (Health.SLOW, Health.FAILING, Health.HEALTHY),
     "aligned-timeout": (Health.SLOW, Health.HEALTHY),
@@ -137,7 +145,10 @@ _MAY_SUFFER = {
 
 
 class _Draft:
-    """Source -> stage-1 -> ... -> last, each with spare capacity, with all-to-all exchanges."""
+    """A job under construction: source -> stage-1 -> ... -> last.
+
+    All vertices have capacity to spare, and all exchanges are all-to-all.
+    """
 
     def __init__(
         self, rnd: random.Random, *, stages: int, mode: str, timeout: str = "1 min", parallelism: int | None = None
@@ -163,7 +174,7 @@ class _Draft:
         }
 
     def hash_by_key(self) -> None:
-        """Hash every exchange by key, as a keyed vertex in the middle requires."""
+        """Hash every exchange by key, because a keyed vertex in the middle requires this."""
         self.edges = [{"from": e["from"], "to": e["to"], "partitioner": "hash"} for e in self.edges]
 
     def done(
@@ -174,7 +185,7 @@ class _Draft:
         *,
         healths: tuple[Health, ...] = (Health.SLOW, Health.FAILING),
     ) -> DrawnJob:
-        """The job, ready to run."""
+        """Load the job, and return it with its expected diagnosis."""
         document = {
             "name": "drawn",
             "seed": self._seed,

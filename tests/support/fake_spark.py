@@ -1,6 +1,6 @@
-"""Spark jobs for the made-up API: one that is behind, with state; one without state; one with a silent driver.
+"""Spark jobs for the fake API: a query with state that is behind, one without state, and one whose driver went silent.
 
-Numbers resemble those of the recordings. Values that Spark lacks are null, as in the real API.
+The numbers resemble those of the recordings. Values that Spark does not report are null, as in the real API.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PHASES_MS = {
 
 
 def add_spark(fake: FakeApi) -> FakeApi:
-    """Add the target of a Spark application with its three jobs to the API."""
+    """Add a Spark application as a target, with its three jobs, and return the API."""
     now = fake._now()
     fake.targets[TARGET] = _target(now)
     for id_, name in ((BEHIND, "clicks-by-page"), (STATELESS, "orders-copied"), (SILENT, "orders-by-value")):

@@ -1,4 +1,4 @@
-"""Inputs of figures, from a fake API."""
+"""The inputs of figures, taken from a fake API."""
 
 from __future__ import annotations
 

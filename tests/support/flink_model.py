@@ -1,7 +1,8 @@
-"""The job of the recordings B2 (aligned) and C2 (unaligned), modelled on the runtime, and the recorded figures.
+"""The job of the recordings B2 (aligned) and C2 (unaligned), rebuilt for the runtime, and the recorded durations.
 
-It has three vertices, two shuffles and four subtasks per vertex. Records have 1 kB; the last vertex takes 4 ms per
-record. ``run.json`` has the arguments. The tests of Flink's shape and the fidelity benchmark share this module.
+The job has three vertices, two shuffles and four subtasks per vertex. Records have 1 kB, and the last vertex takes 4
+ms per record. The recordings' ``run.json`` has these arguments. ``tests/simulation/test_shape_of_flink.py`` and the
+fidelity benchmark share this module.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.measure.measures import MeasuredCheckpoint
 
 _RECORDINGS = Path(__file__).parents[1] / "contract" / "recordings"
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": True}
@@ -24,7 +25,10 @@ RUN_US = 90_000_000
 
 
 def lab_job(arguments: dict[str, Any], *, shuffles: int | None = None) -> JobSpec:
-    """Build the job from its arguments: source -> (shuffle -> map) x (stages - 1) -> shuffle -> slow keyed stage."""
+    """Build the job from its recorded arguments.
+
+    Its vertices are: source -> (shuffle -> map) x (stages - 1) -> shuffle -> slow keyed stage.
+    """
     stages = arguments["stages"] if shuffles is None else shuffles
     common = {"parallelism": arguments["parallelism"], "record_bytes": arguments["record-bytes"]}
     vertices: list[dict[str, Any]] = [
@@ -55,21 +59,23 @@ def recorded_arguments(recording: str) -> dict[str, Any]:
     return arguments
 
 
-def completed_checkpoints(spec: JobSpec) -> tuple[list[CheckpointRecord], JobEngine]:
+def completed_checkpoints(spec: JobSpec) -> tuple[list[MeasuredCheckpoint], JobEngine]:
     engine = JobEngine(spec, is_size_only=True)
-    records: list[CheckpointRecord] = []
+    records: list[MeasuredCheckpoint] = []
     engine.coordinator.on_terminal = records.append
     engine.run_until(RUN_US)
-    # Leave out the first two, which ran while buffers were filling.
+    # Leave out the first two checkpoints, which ran while the buffers were filling.
     return [r for r in records if r.failed_at_us is None][2:], engine
 
 
-def median_ms(records: list[CheckpointRecord]) -> float:
+def median_ms(records: list[MeasuredCheckpoint]) -> float:
     return statistics.median((r.end_to_end_us or 0) / 1000 for r in records)
 
 
 def recorded_figures(recording: str) -> tuple[float, float]:
-    """(median end-to-end duration in ms, largest sum of outputQueueSize) of a recording."""
+    """Return the median end-to-end duration in ms, and the largest total of outputQueueSize over all subtasks at any
+    moment of the recording.
+    """
     durations: dict[int, int] = {}
     queued: dict[str, float] = {}
     total = 0.0
@@ -90,7 +96,10 @@ def recorded_figures(recording: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One kind of checkpoint: medians in milliseconds. ``formula_ms`` is queued bytes / drain rate."""
+    """The median durations of aligned or of unaligned checkpoints, in milliseconds.
+
+    ``recorded_ms`` is Flink's duration, ``runtime_ms`` the runtime's, and ``formula_ms`` is queued bytes / drain rate.
+    """
 
     recording: str
     kind: str
@@ -100,16 +109,16 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Error of the runtime, as a share of the recorded duration."""
+        """The relative error of the runtime's duration. Positive if the runtime takes longer than the recording."""
         return self.runtime_ms / self.recorded_ms - 1
 
     @property
     def formula_error(self) -> float | None:
-        """Error of the plain formula, as a share of the recorded duration."""
+        """The relative error of the formula's duration, or None if the formula does not apply."""
         return None if self.formula_ms is None else self.formula_ms / self.recorded_ms - 1
 
     def line(self) -> str:
-        """Both errors as text."""
+        """Return the durations and both errors as one line of text."""
         if self.formula_ms is None or self.formula_error is None:
             formula = "the formula does not cover unaligned checkpoints"
         else:
@@ -120,8 +129,8 @@ class Comparison:
         )
 
 
-def compare(aligned: list[CheckpointRecord], unaligned: list[CheckpointRecord]) -> tuple[Comparison, Comparison]:
-    """Compare the runtime's checkpoints of the model with the recorded ones and the formula."""
+def compare(aligned: list[MeasuredCheckpoint], unaligned: list[MeasuredCheckpoint]) -> tuple[Comparison, Comparison]:
+    """Compare the durations of the runtime's checkpoints with the recorded durations and with the formula."""
     recorded_aligned_ms, queued_bytes = recorded_figures("B2")
     recorded_unaligned_ms, _ = recorded_figures("C2")
     arguments = recorded_arguments("B2")

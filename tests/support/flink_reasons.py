@@ -1,4 +1,4 @@
-"""The runtime's name for each of Flink's reasons of a failed checkpoint."""
+"""The runtime's name for each of Flink's reasons for a failed checkpoint."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ FLINK_REASONS: Mapping[str, FailureReason] = {
     "FINALIZE_CHECKPOINT_FAILURE": FailureReason.FINALIZE_FAILURE,
     "TRIGGER_CHECKPOINT_FAILURE": FailureReason.TRIGGER_FAILURE,
 }
-"""Every reason in Flink's ``CheckpointFailureReason``, by name."""
+"""Every reason in Flink's ``CheckpointFailureReason``, with the runtime's reason for it."""

@@ -1,4 +1,4 @@
-"""Handwritten jobs: a chain of vertices, with the checkpoints and readings that a test needs."""
+"""Handwritten jobs: a chain of vertices, with checkpoints and readings whose values the test sets."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ UNALIGNED = CheckpointConfig(interval_ms=5_000, timeout_ms=600_000, is_unaligned
 
 
 def aligned_timeout(timeout_ms: int) -> CheckpointConfig:
-    """Settings with an aligned timeout."""
+    """Return settings with unaligned checkpoints enabled and this aligned timeout in milliseconds."""
     return CheckpointConfig(
         interval_ms=5_000, timeout_ms=600_000, is_unaligned_enabled=True, aligned_timeout_ms=timeout_ms
     )
 
 
 def chain(*names: VertexId, parallelism: int = 4, ship: str = "HASH") -> Topology:
-    """A chain of vertices; their names are their ids."""
+    """Build a chain of vertices. Each name is also the id of its vertex."""
     vertices = tuple(Vertex(n, str(n), parallelism) for n in names or CHAIN)
     edges = tuple(Edge(a.id, b.id, ship) for a, b in pairwise(vertices))
     return Topology(vertices, edges)
@@ -54,7 +54,11 @@ def detail(
     size_bytes: int = 1_000,
     unaligned: int = 0,
 ) -> VertexDetail:
-    """One vertex. None in ``first``: the subtask did not acknowledge. ``ack`` defaults to the sum of the phases."""
+    """Build the details of one vertex in a checkpoint.
+
+    ``first`` has the start delay of each subtask, or None for a subtask that did not acknowledge. ``ack`` defaults to
+    the sum of the phases.
+    """
     n = len(first)
 
     def row(values: Sequence[int] | int) -> tuple[int | None, ...]:
@@ -81,7 +85,7 @@ def detail(
 
 
 def completed(number: int, *details: VertexDetail, is_unaligned: bool = False, every_s: float = 5) -> Checkpoint:
-    """A completed checkpoint; its duration is the latest acknowledgement."""
+    """Build a completed checkpoint. Its duration is the delay of the latest acknowledgement."""
     acks = [a for d in details for a in d.ack_delay_ms if a is not None]
     header = _header(number, CheckpointStatus.COMPLETED, details, max(acks, default=10), every_s)
     return Checkpoint(_replaced(header, is_unaligned=is_unaligned), details)
@@ -95,13 +99,13 @@ def failed(
     message: str | None = None,
     every_s: float = 5,
 ) -> Checkpoint:
-    """A failed checkpoint."""
+    """Build a checkpoint that failed ``after_ms`` after its trigger."""
     header = _header(number, CheckpointStatus.FAILED, details, after_ms, every_s)
     return Checkpoint(_replaced(header, failure_reason=reason, failure_message=message), details)
 
 
 def in_progress(number: int, *details: VertexDetail, every_s: float = 5) -> Checkpoint:
-    """A checkpoint in progress."""
+    """Build a checkpoint in progress."""
     return Checkpoint(_header(number, CheckpointStatus.IN_PROGRESS, details, None, every_s), details)
 
 
@@ -112,7 +116,7 @@ def reading(
     records: Sequence[int | None] = (),
     at_s: float = 60,
 ) -> VertexPressure:
-    """One reading; time that is neither busy nor backpressured is idle."""
+    """Build one reading of a vertex. Time that is neither busy nor backpressured is idle."""
     back = [0.0] * len(busy) if held is None else list(held)
     idle = tuple(None if b is None or h is None else max(0.0, 1 - b - h) for b, h in zip(busy, back, strict=True))
     return VertexPressure(
@@ -133,7 +137,7 @@ def job(
     config: CheckpointConfig | None = ALIGNED,
     **more: object,
 ) -> JobEvidence:
-    """The evidence of one job."""
+    """Build the evidence about one job."""
     return JobEvidence(
         topology=topology or chain(),
         now=START + timedelta(seconds=62),
@@ -145,7 +149,7 @@ def job(
 
 
 def quick(number: int, duration_ms: int = 40, topology: Topology | None = None, **more: float) -> Checkpoint:
-    """A completed checkpoint whose barriers do not wait."""
+    """Build a completed checkpoint whose barriers do not wait."""
     where = topology or chain()
     return completed(
         number,
@@ -157,7 +161,7 @@ def quick(number: int, duration_ms: int = 40, topology: Topology | None = None, 
 def held_back(
     number: int, delays: Mapping[VertexId, Sequence[int | None]], alignment: int = 0, **more: float
 ) -> Checkpoint:
-    """A completed checkpoint with these start delays."""
+    """Build a completed checkpoint whose subtasks have these start delays."""
     rows = (detail(v, first=list(d), alignment=alignment) for v, d in delays.items())
     return completed(number, *rows, **more)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Handwritten runs that several tests judge: eight checkpoints of one kind, and matching readings."""
+"""Handwritten runs that several tests share: eight checkpoints of one kind, and matching readings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def two_readings(*readings):
 
 
 def counted(vertex, busy, held, before, after):
-    """Two readings two seconds apart with these record counters."""
+    """Build two readings, two seconds apart, with the record counters ``before`` and ``after``."""
     return [reading(vertex, busy, held, before, at_s=60), reading(vertex, busy, held, after, at_s=62)]
 
 

@@ -1,4 +1,4 @@
-"""Functions that read or change the inside of a job's ledger and subtasks, for tests only."""
+"""Functions that read or change the internals of a job's ledger and subtasks, for tests only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from backend.runtime.task.task import Task
 
 
 def take_over(ledger: TransactionLedger, other: TransactionLedger) -> None:
-    """Add the content of ``other`` to ``ledger``: the external system outlives a run of the job."""
+    """Add the content of ``other`` to ``ledger``, because the external system outlives a run of the job."""
     ledger._open |= {name: held for name, held in other._open.items() if name not in ledger._open}
     ledger._committed = other._committed | ledger._committed
     ledger.rows = [*other.rows, *ledger.rows]
@@ -18,17 +18,17 @@ def take_over(ledger: TransactionLedger, other: TransactionLedger) -> None:
 
 
 def oldest_open_us(ledger: TransactionLedger) -> int | None:
-    """Begin of the oldest open transaction, in virtual microseconds; None if none is open."""
+    """Return the virtual time in microseconds at which the oldest open transaction began, or None if none is open."""
     return min((transaction.began_us for transaction in ledger._open.values()), default=None)
 
 
 def pending_ids(task: Task) -> tuple[int, ...]:
-    """The checkpoints in progress at a subtask."""
+    """Return the ids of the checkpoints in progress at a subtask."""
     return tuple(task.checkpointing._snapshots.runs)
 
 
 def is_at_end_of_data(task: Task) -> bool:
-    """Whether a subtask emits no further records (Q-2)."""
+    """Return whether a subtask will emit no further records (Q-2)."""
     if task.sourcing is not None:
         return task.sourcing._time._is_over
     return all(channel.is_at_end_of_data or channel.is_ended for channel in task.gate.channels)

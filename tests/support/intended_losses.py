@@ -1,8 +1,8 @@
-"""Records that a run intentionally loses or repeats, computed apart from the runtime's own counts (INV-6, INV-15).
+"""Compute the records that a run intentionally loses or repeats, without the runtime's own counts (INV-6, INV-15).
 
 There are three causes. Under at-least-once, a restore repeats records that were processed after a barrier (ALO-5). A
-restore without channel state loses in-flight data (RC-8). A transaction that times out is lost (SNK-4). The runtime
-must count and report exactly the same for each.
+restore without channel state loses in-flight data (RC-8). A transaction that times out is lost (SNK-4). For each
+cause, the runtime must count and report exactly the same records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from tests.support.restored_channels import InFlight
 
 
 class IntendedLosses:
-    """The losses of one run. ``ahead`` are, by checkpoint, the records that a restore from it repeats."""
+    """The intended losses and repetitions of one run.
+
+    ``ahead`` has, by checkpoint, the records that a restore from this checkpoint repeats.
+    """
 
     def __init__(self, engine: JobEngine, ahead: dict[int, list[Record]]) -> None:
         self.doubled: list[Record] = []
@@ -28,18 +31,18 @@ class IntendedLosses:
         self._ahead = ahead
         self._restored: set[int] = set()
         self._last: tuple[int, int] = (0, 0)
-        """(repeated records, lost bytes) of the restart in progress."""
+        """(repeated records, lost bytes) of the newest restart."""
         self._began_us: dict[str, int] = {}
         self._late: dict[str, tuple[int, list[Row]]] = {}
-        """For each lost transaction: the number of rows committed before it, and its own rows."""
+        """For each lost transaction: the number of rows committed before it, and the transaction's own rows."""
 
     # --- restarts -------------------------------------------------------------------------------------------------
 
     def restored(self, found: InFlight | None) -> InFlight | None:
-        """Note a start from a checkpoint, and return the channel state that is restored.
+        """Note that the job starts from the checkpoint ``found``. Return the channel state that is restored, or None.
 
-        Records are repeated only once, however often the checkpoint is restored: each further restore discards their
-        results.
+        The first restore of a checkpoint repeats its records. A further restore of the same checkpoint discards the
+        results of the earlier one, so the records still count as repeated once.
         """
         self._last = (0, 0)
         if found is None:
@@ -56,7 +59,7 @@ class IntendedLosses:
         return None
 
     def problems_of_the_restart(self) -> Iterator[str]:
-        """Differences between the last restart's report of repeated and lost data and our own count."""
+        """Yield a problem if the repeated records or lost bytes that the last restart reported differ from ours."""
         if not self._engine.restarts:
             return
         restart = self._engine.restarts[-1]
@@ -65,24 +68,24 @@ class IntendedLosses:
             yield f"the restart reports {told} repeated records and lost bytes, not {self._last}"
 
     def by_key(self, checkpoint_id: int) -> tuple[Counter[int], Counter[int]]:
-        """(repeated, lost) records so far in the state of a checkpoint that just completed, by key."""
+        """Return (repeated, lost) records by key, as intended in the state of a checkpoint that just completed."""
         return by_key([*self.doubled, *self._ahead.get(checkpoint_id, [])]), by_key(self.lost)
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def began(self, transaction: str) -> None:
-        """A transaction was opened."""
+        """Note that a transaction was opened."""
         self._began_us[transaction] = self._engine.now_us
 
     def committing(self, transaction: str) -> None:
-        """A transaction is committed for the first time, now."""
+        """Note that a transaction is committed for the first time. If it has timed out, its rows are lost."""
         ledger, now = self._engine.ledger, self._engine.now_us
         began_us = self._began_us.get(transaction, now)
         if now - began_us > self._engine.config.transaction_timeout_us:
             self._late[transaction] = (len(ledger.rows), list(ledger._open[transaction].rows))
 
     def problems_of_transactions(self) -> Iterator[str]:
-        """Transactions that were lost and not reported, or reported and not lost."""
+        """Yield a problem if the transactions or rows that the ledger reports as lost differ from those we computed."""
         ledger = self._engine.ledger
         if [*self._late] != ledger.lost:
             yield f"{ledger.lost} are reported as timed out, not {[*self._late]}"
@@ -95,7 +98,10 @@ class IntendedLosses:
         return sum(len(rows) for _, rows in self._late.values())
 
     def rows(self) -> list[Row]:
-        """The committed rows, with the rows of each lost transaction inserted at its place."""
+        """Return the committed rows.
+
+        The rows of each lost transaction are inserted where it should have been committed.
+        """
         rows: list[Row] = []
         done = 0
         committed = self._engine.ledger.rows

@@ -1,9 +1,9 @@
-"""The invariants of runtime.md 7.1 in one place (INV-1 to INV-15): a run that breaks one is reported with its rule.
+"""Check all invariants of runtime.md 7.1 (INV-1 to INV-15) during a run. A violation is reported with its rule.
 
 ``Watch(engine)`` attaches itself to an engine that has not run yet. ``run_until`` runs the engine and checks between
-events. ``end`` stops the checkpoints and checks what remains. Each violation raises an ``InvariantError`` with its
-rule. The oracles see bytes and provenance, which operators do not see, and compute their own expected values. The
-job may be rescaled during the run.
+events. ``end`` stops the checkpoints and checks what remains. Each violation raises an ``InvariantError`` that names
+the rule. The checks see the bytes of channels and the origin of records, which operators do not see, and compute their
+own expected values. The job may be rescaled during the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.domain.errors import ProtocolViolationError
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph, VertexKind
-from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
+from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.snapshot.completed import Completed
 from backend.runtime.task.task import Task, TaskStatus
@@ -35,7 +35,7 @@ _QUIET = {"execution.checkpointing.interval": "7 d", "execution.checkpointing.ti
 
 
 class InvariantError(AssertionError):
-    """A run broke ``rule``."""
+    """Raised if a run breaks ``rule``."""
 
     def __init__(self, rule: str, problem: str) -> None:
         self.rule = rule
@@ -43,11 +43,11 @@ class InvariantError(AssertionError):
 
 
 class Watch:
-    """One run under all invariants.
+    """Checks all invariants during one run.
 
-    ``records`` is the number of records that a bounded job must commit. ``copies`` says how often each record of a
-    source must be committed, if not once. ``is_exact`` is False for at-least-once (INV-6). The state is checked
-    (INV-4) only if the job is one path to one counting stage; the output is always checked.
+    ``records`` is the number of records that a bounded job must commit. ``copies`` has, by source, how often each of
+    its records must be committed, if not once. ``is_exact`` is False for at-least-once (INV-6). The state is checked
+    (INV-4) only if the job is one path to one counting stage. The output is always checked.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Watch:
             self._demand("INV-10", self._restored >= self._newest_completed, went_back)
             self._channels.begin(tasks, self._losses.restored(in_flight_of(self.engine)))
 
-        def ended(record: CheckpointRecord) -> None:
+        def ended(record: MeasuredCheckpoint) -> None:
             if terminal is not None:
                 terminal(record)
             self._on_terminal(record)
@@ -129,7 +129,7 @@ class Watch:
     # --- during the run -------------------------------------------------------------------------------------------
 
     def run_until(self, at_us: int, *, slice_us: int = _SLICE_US) -> None:
-        """Run, and check from time to time."""
+        """Run the job until ``at_us``. Check the invariants every ``slice_us`` of virtual time."""
         engine = self.engine
         while engine.now_us < at_us:
             try:
@@ -190,7 +190,7 @@ class Watch:
             self._channels.on_snapshot(checkpoint_id, (event.vertex_id, event.subtask))
 
     def _on_commit(self, transaction: str) -> None:
-        """Check INV-14. A savepoint commits nothing (CO-8)."""
+        """Check INV-14 before a transaction is committed. A savepoint commits nothing (CO-8)."""
         coordinator = self.engine.coordinator
         if transaction in self.engine.ledger._committed:
             return
@@ -202,7 +202,7 @@ class Watch:
             "INV-14", is_durable, f"{transaction} of checkpoint {under} is committed, but only {completed} is complete"
         )
 
-    def _on_terminal(self, record: CheckpointRecord) -> None:
+    def _on_terminal(self, record: MeasuredCheckpoint) -> None:
         if record.state is not CheckpointState.COMPLETED:
             self._channels.forget(record.id)
             self._measures.forget(record.id)
@@ -213,7 +213,10 @@ class Watch:
         self._check(completed)
 
     def _check_the_untold(self) -> None:
-        """After a crash between storing a checkpoint and reporting it: the checkpoint is complete and is restored."""
+        """Check completed checkpoints that were stored but not reported, because a crash came in between.
+
+        Such a checkpoint counts as complete and is restored.
+        """
         coordinator = self.engine.coordinator
         for completed in sorted([*coordinator.completed, *coordinator.savepoints.values()], key=lambda c: c.record.id):
             if completed.record.id not in self._checked:
@@ -245,7 +248,7 @@ class Watch:
     # --- at the end -----------------------------------------------------------------------------------------------
 
     def run_to_the_end(self, *, most_us: int = 60_000_000) -> None:
-        """Run until every record is committed and some more checkpoints completed; then ``end``."""
+        """Run until every record is committed and some more checkpoints have completed. Then call ``end``."""
         engine = self.engine
         while not self._is_all_committed and engine.now_us < most_us and engine.ended_at_us is None:
             self.run_until(engine.now_us + 100_000)
@@ -260,11 +263,11 @@ class Watch:
         return self.engine.ledger.committed_count >= expected
 
     def mark_end(self) -> None:
-        """Keep the trace hash so far, to compare it with another run."""
+        """Store the time and the trace hash so far, to compare this run with another run."""
         self.ended_at_us, self.hash_at_end = self.engine.now_us, self.engine.trace_hash
 
     def end(self) -> None:
-        """Stop triggering checkpoints, let pending ones end, and check that nothing of them remains."""
+        """Stop triggering checkpoints, let pending ones end, and check that they left nothing behind."""
         engine = self.engine
         self.mark_end()
         if engine.ended_at_us is not None:
@@ -273,7 +276,8 @@ class Watch:
         engine.set_config(_QUIET)
         self.run_until(engine.now_us + 4_000_000, slice_us=500_000)
         quiet_us = engine.now_us
-        # Requests that were queued start after the pending checkpoints (CO-3), and may lose messages too.
+        # Checkpoint requests that were queued start only after the pending checkpoints (CO-3), and may lose messages
+        # too.
         while engine.coordinator.in_progress_count and engine.now_us < quiet_us + _LAST_ONES_US:
             self.run_until(engine.now_us + 500_000, slice_us=500_000)
         self._demand("INV-9", engine.coordinator.in_progress_count == 0, "a checkpoint neither completes nor fails")
@@ -294,7 +298,7 @@ class Watch:
             self._demand("INV-7", named == set(stored.files), f"files {named ^ set(stored.files)} belong to nothing")
 
     def _check_output(self, *, is_whole: bool) -> None:
-        """Check the output. It is incomplete if the job ended before its records did."""
+        """Check the committed rows. If the job ended early (``is_whole`` is False), records may be missing."""
         for problem in self._losses.problems_of_transactions():
             self._broken("INV-15", problem)
         if self._records is None:
@@ -313,7 +317,7 @@ class Watch:
         self._demand(rule, not missing and not surplus, f"{problem}: {[*missing][:3]} and {[*surplus][:3]}")
         if self._is_exact and not self._losses.lost:
             self._demand(rule, all(keys[row.origin] == row.key for row in rows), "records of another key")
-            # If the sink itself counts, the counts of a key are committed in order.
+            # If the sink itself counts, it must commit the counts of a key in order.
             wrong = _out_of_order(rows if self._counts else sorted(rows, key=lambda row: row.value))
             self._demand(rule, not wrong, f"out of order: keys {wrong}")
 
@@ -322,8 +326,7 @@ def run_to_the_end(spec: JobSpec, *, records: int, copies: Mapping[str, int] | N
     """Run a bounded job under all invariants until every record is committed and no checkpoint is pending.
 
     Raises:
-        InvariantError: if one was broken.
-
+        InvariantError: if the run breaks an invariant.
     """
     engine = JobEngine(spec, keeps_rows=True)
     watch = Watch(engine, records=records, copies=copies, is_exact=spec.config.is_exactly_once)
@@ -332,14 +335,14 @@ def run_to_the_end(spec: JobSpec, *, records: int, copies: Mapping[str, int] | N
 
 
 def _is_counting(graph: Graph) -> bool:
-    """Whether a job is one path from its sources to one counting stage without queues after it (INV-4)."""
+    """Return whether a job is one path from its sources to one counting stage without queues after it (INV-4)."""
     *before, last = graph.vertices
     is_path = all(v.kind in (VertexKind.SOURCE, VertexKind.MAP) and v.fan_out == 1 for v in before)
     return is_path and last.kind in (VertexKind.KEYED_SINK, VertexKind.TIMER_SINK)
 
 
 def _left(task: Task) -> list[str]:
-    """What remains of checkpoints that ended (CC-5)."""
+    """Return descriptions of what a task still holds for checkpoints that have ended (CC-5)."""
     if task.status is not TaskStatus.RUNNING:
         return [f"is {task.status.value}"]
     left = []

@@ -1,8 +1,8 @@
-"""The shape of JSON answers: which keys occur where, with which types, and which of them always occur.
+"""The shape of JSON responses: which keys occur where, with which types, and which of them always occur.
 
-A shape is learned from recorded answers and compared with others. Integers differ from floats, and the string
-``"NaN"`` from other strings, because Flink uses it as a sentinel. All ids used as keys count as one key. Objects
-with different values of ``className`` have different shapes.
+A shape is learned from recorded responses and compared with other responses. Integers differ from floats, and the
+string ``"NaN"`` differs from other strings, because Flink uses it as a sentinel. All ids that are used as keys count
+as one key. Objects with different values of ``className`` have different shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Json = object
 
 
 class Shape:
-    """The shape of the recorded answers of one path."""
+    """The shape of the recorded responses at one path."""
 
     def __init__(self) -> None:
         self.types: dict[str, set[str]] = defaultdict(set)
@@ -25,7 +25,7 @@ class Shape:
         self._keys: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def learn(self, answer: Json) -> Shape:
-        """Learn from one recorded answer."""
+        """Add one recorded response to the shape."""
         for path, value in walk(answer):
             self.types[path].add(type_of(value))
             if isinstance(value, dict):
@@ -35,17 +35,20 @@ class Shape:
         return self
 
     def learn_all(self, answers: Iterable[Json]) -> Shape:
-        """Learn from many recorded answers."""
+        """Add many recorded responses to the shape."""
         for answer in answers:
             self.learn(answer)
         return self
 
     def required(self, path: str) -> set[str]:
-        """Keys that every recorded object at ``path`` has."""
+        """Return the keys that every recorded object at ``path`` has."""
         return {key for key, count in self._keys[path].items() if count == self._objects[path]}
 
     def differences(self, answer: Json, *, surplus: frozenset[str] = frozenset()) -> list[str]:
-        """Differences between ``answer`` and the recordings; keys in ``surplus`` (``path.key``) are optional."""
+        """Return the differences between ``answer`` and the recorded responses.
+
+        Keys in ``surplus`` (``path.key``) are ignored.
+        """
         found = []
         for path, value in walk(answer):
             if any(path == s or path.startswith((s + ".", s + "[")) for s in surplus):
@@ -77,7 +80,7 @@ def walk(value: Json, path: str = "$") -> Iterator[tuple[str, Json]]:
 
 
 def type_of(value: Json) -> str:
-    """The JSON type. Integers, floats and the sentinel ``"NaN"`` are types of their own."""
+    """Return the JSON type of a value. Integers, floats and the sentinel ``"NaN"`` are types of their own."""
     if value is None:
         return "null"
     if value == "NaN":

@@ -16,7 +16,7 @@ ORIGIN_MS = 1_760_000_000_000
 
 
 class LiveRuntime:
-    """``get`` and ``client`` send requests; only ``advance_to`` lets time pass."""
+    """One live job. ``get`` and ``client`` send requests to its REST API; only ``advance_to`` lets time pass."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.now_s = 0.0
@@ -29,20 +29,23 @@ class LiveRuntime:
         self.root = f"/jobs/{self.job.id}"
 
     def advance_to(self, at_s: float) -> None:
-        """Let the job run up to ``at_s`` seconds."""
+        """Let the job run until ``at_s`` seconds after its start."""
         self.now_s = at_s
         while self._driver.advance(self.job):
             pass
         self.job.view = None
 
     async def get(self, path: str) -> Any:
-        """The JSON answer at ``path``."""
+        """Return the JSON response at ``path``, which is relative to the job.
+
+        Fail the test if the status is not 200.
+        """
         answer = await self.client.get(self.root + path)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def trigger(self, path: str, **body: object) -> str:
-        """Start an asynchronous operation and return the id with which to query it."""
+        """Start an asynchronous operation, and return the id with which its result can be queried."""
         answer = await self.client.post(self.root + path, json=body)
         assert answer.status_code == 202, answer.text
         assert list(answer.json()) == ["request-id"]

@@ -1,7 +1,7 @@
-"""Alerting and advice of the made-up service: rules are validated, silences hide alerts, and receivers answer.
+"""The alerts, rules, silences, receivers and advice of the fake API.
 
-One alert fires for the job of run E. The runtime job has one recommendation, whose state changes with a person's
-decisions.
+Changes of rules are validated, silences hide alerts, and receivers can be tested. One alert fires for the job of run
+E. The runtime job has one recommendation, whose state changes when a user accepts, applies or dismisses it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from backend.alerting.rules import RULES, RuleChange, RuleSettings, changed, shipped
 from backend.contracts import alerts as wire
+from backend.contracts import incidents as grouped
 from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut, LifeEventOut, MeasuredOut
 from backend.contracts.api import Page
 from backend.domain.advice import AdviceState
@@ -22,24 +23,28 @@ ADVISED = "jruntime"
 
 
 class MadeUpAlerts:
-    """The paths ``alerts``, ``alert-rules``, ``silences`` and ``receivers``, and the advice on a job."""
+    """The paths ``alerts``, ``alert-rules``, ``silences``, ``receivers`` and ``advice`` of the fake API."""
 
     def __init__(self, *, now: Callable[[], datetime]) -> None:
         self._now = now
         self._began = now()
         self.rules: dict[str, RuleSettings] = {r.name.value: shipped(r) for r in RULES}
+        self.is_firing = True
         self.summary = "payments-settlement: checkpoint 14 expired after 3.0 s"
         self.silences: dict[str, wire.SilenceOut] = {}
+        self.incident = example("incident").model_copy(update={"acknowledged_by": None, "acknowledged_at": None})
+        self.notes: list[grouped.IncidentNoteOut] = []
         self.receivers: dict[str, wire.ReceiverOut] = {}
         self.card = example("card").model_copy(
             update={"job_id": ADVISED, "run_id": "rruntime", "can_apply": True, "created_at": self._began}
         )
 
     def answer(self, method: str, parts: list[str], body: bytes, states: Sequence[str]) -> Any:
-        """The answer at one of these paths; None for other paths."""
+        """Return the response at the path ``parts``, or None if this class has no such path."""
         match method, parts:
             case "GET", ["alerts"]:
-                return self._page([self._alert()] if not states or "firing" in states else [])
+                is_listed = self.is_firing and (not states or "firing" in states)
+                return self._page([self._alert()] if is_listed else [])
             case "GET", ["alerts", _]:
                 return self._detail()
             case "GET", ["alert-rules"]:
@@ -48,6 +53,16 @@ class MadeUpAlerts:
                 return example("runbook")
             case "PATCH", ["alert-rules", rule]:
                 return self._change(rule, wire.AlertRulePatch.model_validate_json(body))
+            case "GET", ["incidents"]:
+                is_listed = self.is_firing and (not states or "firing" in states)
+                items = [self._incident()] if is_listed else []
+                return Page[grouped.IncidentOut](items=items, as_of=self._now())
+            case "GET", ["incidents", _]:
+                return self._incident_detail()
+            case "POST", ["incidents", _, verb]:
+                return self._act(verb, body)
+            case "POST", ["silences", "preview"]:
+                return example("silence_preview")
             case _, ["silences", *rest]:
                 return self._silences(method, rest, body)
             case _, ["receivers", *rest]:
@@ -82,6 +97,44 @@ class MadeUpAlerts:
             id=alert.id, began_at=self._began, fired_at=self._began, ended_at=None, state="firing"
         )
         return example("alert_detail").model_copy(update=update | {"episodes": [episode]})
+
+    def _incident(self) -> grouped.IncidentOut:
+        alert = self._alert()
+        update = {
+            "id": "i1",
+            "job_id": JOB,
+            "headline": alert.summary,
+            "labels": {n: v for n, v in alert.labels.items() if n not in ("alertname", "severity")},
+            "began_at": alert.began_at,
+            "fired_at": alert.began_at,
+            "silenced_count": len(self.silences),
+            "comment_count": sum(n.kind == "comment" for n in self.notes),
+        }
+        return self.incident.model_copy(update=update)
+
+    def _incident_detail(self) -> grouped.IncidentDetailOut:
+        whole, alert = self._incident(), self._alert()
+        shown = grouped.IncidentAlertOut(**alert.model_dump(), events=example("alert_detail").events)
+        changes = [c.model_copy(update={"at": self._began}) for c in example("incident_detail").changes]
+        update = {name: getattr(whole, name) for name in grouped.IncidentOut.model_fields}
+        update |= {"alerts": [shown], "notes": self.notes, "changes": changes, "as_of": self._now()}
+        return example("incident_detail").model_copy(update=update)
+
+    def _act(self, verb: str, body: bytes) -> Any:
+        model = {"claim": grouped.ClaimIn, "comments": grouped.CommentIn}.get(verb, grouped.IncidentActIn)
+        given: Any = model.model_validate_json(body)
+        kind = {"acknowledge": "acknowledged", "claim": "claimed", "release": "released"}.get(verb, "comment")
+        note = grouped.IncidentNoteOut(
+            id=len(self.notes), at=self._now(), author=given.author, kind=kind, text=getattr(given, "text", "")
+        )
+        self.notes.append(note)
+        who = {
+            "acknowledge": {"acknowledged_by": given.author, "acknowledged_at": self._now()},
+            "claim": {"claimed_by": given.author, "claimed_at": self._now()},
+            "release": {"claimed_by": None, "claimed_at": None},
+        }
+        self.incident = self.incident.model_copy(update=who.get(verb, {}))
+        return note if verb == "comments" else self._incident()
 
     def _change(self, name: str, patch: wire.AlertRulePatch) -> wire.AlertRuleOut:
         change = RuleChange(patch.is_enabled, patch.for_s, patch.keep_firing_for_s, patch.thresholds or {})
@@ -149,7 +202,7 @@ class MadeUpAlerts:
         self.card = self.card.model_copy(update=update)
 
     def verify(self) -> None:
-        """Pretend that five checkpoints completed under the new settings."""
+        """Pretend that five checkpoints completed under the recommended settings."""
         rows = tuple(
             MeasuredOut(
                 metric=e.metric, unit=e.unit, predicted=e.predicted, measured=e.predicted.value + 3,

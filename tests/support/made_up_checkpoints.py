@@ -1,4 +1,4 @@
-"""Recorded and made-up checkpoints, barriers, verdicts and hours, in the models of ``backend.contracts.api``.
+"""Recorded and invented checkpoints, barriers, verdicts and hours, in the models of ``backend.contracts.api``.
 
 The recorded values are those of runs B2 (slow) and E (expiring).
 """
@@ -18,8 +18,15 @@ from backend.contracts.barriers import BarrierChannelOut, BarrierEventOut, Barri
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.progress import AckPointOut, PendingOut
 from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
+from backend.contracts.subtask_matrix import (
+    MatrixCheckpointOut,
+    MatrixRowOut,
+    MatrixUnit,
+    MatrixVertexOut,
+    SubtaskMatrixOut,
+)
 from backend.domain.barriers import BarrierEventKind as Kind
-from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, SubtaskMeasure
 from backend.domain.engines import FLINK
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import hour_of
@@ -88,7 +95,7 @@ def _recorded_vertex(body: dict[str, Any], vertex: str, trigger: int) -> api.Ver
 
 def _recorded_subtask(s: dict[str, Any], trigger: int, vertex: str) -> api.SubtaskPhasesOut:
     if s["status"] != "completed":
-        # A gauge showed the sink's late barriers, as in run E.
+        # As in run E, a metric shows when the late barrier reached each subtask of the sink.
         late_ms = 3_200 + 180 * s["index"] if vertex == SINK else None
         return unacknowledged(phases(s["index"], late_ms or 0, 4, 2), late_ms, resolution_ms=500)
     first, aligned = s["start_delay"], s["alignment"]["duration"]
@@ -120,7 +127,7 @@ def _recorded_subtask(s: dict[str, Any], trigger: int, vertex: str) -> api.Subta
     )
 
 
-# --- made values --------------------------------------------------------------------------------------------------
+# --- invented values ----------------------------------------------------------------------------------------------
 
 
 def phases(index: int, base_ms: int, parallelism: int, layer: int) -> api.SubtaskPhasesOut:
@@ -156,7 +163,11 @@ def phases(index: int, base_ms: int, parallelism: int, layer: int) -> api.Subtas
 def unacknowledged(
     s: api.SubtaskPhasesOut, seen_ms: int | None, resolution_ms: int | None = None
 ) -> api.SubtaskPhasesOut:
-    """The same subtask before it acknowledged: at most its first barrier is known, from a gauge."""
+    """Return the same subtask as it was before it acknowledged. At most its first barrier is known.
+
+    Without ``resolution_ms``, ``seen_ms`` is the time that has passed since the trigger. With ``resolution_ms``,
+    ``seen_ms`` is the time of the first barrier as a metric showed it.
+    """
     first = s.first_barrier_ms if resolution_ms is None else seen_ms
     if first is not None and seen_ms is not None and resolution_ms is None and first > seen_ms:
         first = None
@@ -415,7 +426,10 @@ def late(vertex: str, vertex_id: str) -> api.VerdictOut:
 
 
 def hours_of(checkpoints: list[api.CheckpointDetailOut]) -> list[RollupHourOut]:
-    """Hours of a job. Percentiles are made up; counts are those of its checkpoints."""
+    """Return the hourly rollups of a job.
+
+    The counts are computed from its checkpoints; the percentiles are invented.
+    """
     by_hour: dict[datetime, list[api.CheckpointDetailOut]] = {}
     for checkpoint in checkpoints:
         by_hour.setdefault(hour_of(checkpoint.triggered_at), []).append(checkpoint)
@@ -443,3 +457,45 @@ def hours_of(checkpoints: list[api.CheckpointDetailOut]) -> list[RollupHourOut]:
             )
         )
     return found
+
+
+_FIELDS: dict[SubtaskMeasure, str] = {
+    SubtaskMeasure.DURATION: "ack_ms",
+    SubtaskMeasure.START_DELAY: "start_delay_ms",
+    SubtaskMeasure.ALIGNMENT: "alignment_duration_ms",
+    SubtaskMeasure.SYNC: "sync_duration_ms",
+    SubtaskMeasure.ASYNC: "async_duration_ms",
+    SubtaskMeasure.PERSISTED: "persisted_bytes",
+    SubtaskMeasure.CHECKPOINTED: "checkpointed_size_bytes",
+}
+
+
+def matrix_of(
+    checkpoints: list[api.CheckpointDetailOut], measure: SubtaskMeasure, vertex_id: str | None = None
+) -> SubtaskMatrixOut:
+    """Return the matrix of the subtasks in the ended checkpoints, which are oldest first."""
+    ended = [c for c in checkpoints if c.status.is_terminal]
+    vertices = {v.vertex_id: v for c in ended for v in c.vertices}
+    shown = [v for v in vertices.values() if vertex_id in (None, v.vertex_id)]
+    values = {
+        (v.vertex_id, s.subtask, column): getattr(s, _FIELDS[measure])
+        for column, c in enumerate(ended)
+        for v in c.vertices
+        for s in v.subtasks
+    }
+    rows = [MatrixRowOut(vertex_id=v.vertex_id, subtask=i) for v in shown for i in range(v.subtask_count)]
+    return SubtaskMatrixOut(
+        measure=measure,
+        unit=MatrixUnit.BYTES if measure.is_bytes else MatrixUnit.MS,
+        is_folded=False,
+        checkpoints=[
+            MatrixCheckpointOut.of(c, is_unaligned=c.mode == "unaligned", are_arrays_removed=False) for c in ended
+        ],
+        vertices=[
+            MatrixVertexOut(vertex_id=v.vertex_id, vertex=v.vertex, parallelism=v.subtask_count)
+            for v in vertices.values()
+        ],
+        rows=rows,
+        values=[[values.get((r.vertex_id, r.subtask, i)) for i in range(len(ended))] for r in rows],
+        as_of=datetime(2026, 11, 21, 12, 0, tzinfo=UTC),
+    )

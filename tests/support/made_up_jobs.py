@@ -1,7 +1,7 @@
-"""Jobs of the made-up service: two recorded ones, and others for cases that the recordings lack.
+"""The jobs of the fake API: two recorded ones, and invented ones for cases that the recordings lack.
 
-These are: channels of the reference runtime, an unaligned job, missing values, a hostile name, a dead target and 500
-subtasks. One checkpoint of the runtime job stays in progress: it advances with the clock ``now``.
+These cases are: channels of the reference runtime, an unaligned job, missing values, a hostile name, an unreachable
+target and 500 subtasks. One checkpoint of the runtime job is always in progress and advances with the clock ``now``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.support.made_up_checkpoints import (
 
 
 class MadeUpJob:
-    """A job with its checkpoints (oldest first), pressure and events."""
+    """One job with its checkpoints (oldest first), its pressure and its events."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class MadeUpJob:
 
 
 class MadeUpJobs:
-    """The jobs of a service."""
+    """All jobs of a fake service."""
 
     def __init__(self, *, now: Callable[[], datetime], job_count: int = 0) -> None:
         self._now = now
@@ -147,7 +147,7 @@ class MadeUpJobs:
         return MadeUpJob(job.model_copy(update=update), details, pressure, [])
 
     def _live(self, job: MadeUpJob) -> api.CheckpointDetailOut:
-        """The checkpoint that stays in progress: its fourth vertex has not acknowledged."""
+        """Build the checkpoint that is always in progress. Its subtasks acknowledge as the clock advances."""
         full = self._made(24, job.detail.id, job.detail.name, job.detail.vertices, 7_600)
         elapsed = (self._now() - self._began) % timedelta(seconds=8)
         elapsed_ms = int(elapsed.total_seconds() * 1000)
@@ -189,6 +189,9 @@ class MadeUpJobs:
             elapsed_ms=elapsed_ms,
             timeout_ms=checkpoint.timeout_ms,
             remaining_ms=None if checkpoint.timeout_ms is None else max(0, checkpoint.timeout_ms - elapsed_ms),
+            times_out_at=checkpoint.triggered_at + timedelta(milliseconds=checkpoint.timeout_ms)
+            if is_open and checkpoint.timeout_ms is not None
+            else None,
             acknowledged=checkpoint.acknowledged_count,
             total=checkpoint.subtask_count,
             judgement="ended" if not is_open else "slow" if is_slow else "progressing",

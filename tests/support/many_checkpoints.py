@@ -1,4 +1,4 @@
-"""Write hundreds of checkpoints, drawn from a seed, directly into the tables: hours with gaps, and odd values."""
+"""Write hundreds of random checkpoints directly into the tables, with hours without checkpoints and with odd values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = (*_FIXED, "subtask_count", "acknowledged_count", "observed_at", *(m.v
 
 
 def fill(url: str, seed: int, first: datetime, last: datetime, *, count: int, jobs: int = 3) -> None:
-    """Draw ``count`` checkpoints triggered between two instants."""
+    """Write ``count`` random checkpoints, determined by ``seed`` and triggered between ``first`` and ``last``."""
     rng = random.Random(seed)
     span_s = (last - first).total_seconds()
     rows = [
@@ -31,7 +31,7 @@ def fill(url: str, seed: int, first: datetime, last: datetime, *, count: int, jo
 
 
 def insert(url: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write header rows, and create their partitions."""
+    """Write header rows into the ``checkpoints`` table, and create the partitions that they need."""
     asyncio.run(_make_partitions(url, [row["triggered_at"] for row in rows]))
     statement = f"COPY checkpoints ({', '.join(_COLUMNS)}) FROM STDIN"
     with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -40,7 +40,7 @@ def insert(url: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def row(job_id: str, number: int, at: datetime, status: str = "completed", **values: Any) -> dict[str, Any]:
-    """One header row; measures that are not given are null."""
+    """Build one header row. Measures that ``values`` does not contain are null."""
     return {
         "run_id": f"r-{job_id}",
         "checkpoint_id": number,
@@ -61,7 +61,8 @@ def _row(rng: random.Random, job_id: str, number: int, at: datetime) -> dict[str
     if status == "failed" and rng.random() < 0.9:
         made["failure_reason"] = rng.choice(list(FailureReason)).value
     for measure in Measure:
-        # Sizes of zero, of a few bytes and beyond a double's precision; the last measure is rarely reported.
+        # The values include zero, a few bytes and numbers beyond a double's precision. The last measure is rarely
+        # reported.
         if rng.random() < (0.05 if measure is Measure.PROCESSED else 0.9):
             made[measure.value] = rng.choice([0, 1, rng.randrange(5_000), rng.randrange(2 ** rng.randrange(1, 63))])
     return made

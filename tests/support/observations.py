@@ -1,4 +1,7 @@
-"""Values to write into a store: one small job. The caller gives each number, or it follows from the id."""
+"""Test data to write into a store: observations of one small job.
+
+The caller passes each number, or the number follows from the id of the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -51,16 +54,19 @@ class SteppingClock:
         self.at = at
 
     def now(self) -> datetime:
-        """The instant to which the clock was set."""
+        """Return the instant to which the clock was set."""
         return self.at
 
     def monotonic_s(self) -> float:
-        """Seconds since the epoch. It goes back only if the test sets the clock back."""
+        """Return seconds since the epoch. The value goes back only if the test sets the clock back."""
         return self.at.timestamp()
 
 
 def detail(vertex_id: VertexId, checkpoint_id: int, *, missing: Sequence[int] = ()) -> VertexDetail:
-    """Numbers that differ by subtask and checkpoint; subtasks in ``missing`` reported nothing."""
+    """Build the details of one vertex, with values that differ by subtask and checkpoint.
+
+    Subtasks in ``missing`` reported nothing.
+    """
 
     def values(scale: int) -> tuple[int | None, ...]:
         return tuple(None if i in missing else scale * (i + 1) + checkpoint_id for i in range(PARALLELISM))
@@ -88,7 +94,7 @@ def header(
     triggered_at: datetime | None = None,
     acknowledged_count: int | None = None,
 ) -> CheckpointHeader:
-    """A header. Checkpoints are 10 s apart, and checkpoint n takes 300 ms + n ms."""
+    """Build a header. Checkpoint n is triggered 10 s after checkpoint n - 1 and takes 300 + n ms."""
     at = triggered_at or NOW - timedelta(hours=1) + timedelta(seconds=10 * checkpoint_id)
     total = 2 * PARALLELISM
     duration_ms = 300 + checkpoint_id
@@ -112,14 +118,14 @@ def header(
 
 
 def completed(checkpoint_id: int, *, triggered_at: datetime | None = None) -> Checkpoint:
-    """A completed checkpoint with both vertices' details."""
+    """Build a completed checkpoint with the details of both vertices."""
     return Checkpoint(
         header(checkpoint_id, triggered_at=triggered_at), (detail(SOURCE, checkpoint_id), detail(SINK, checkpoint_id))
     )
 
 
 def failed(checkpoint_id: int) -> Checkpoint:
-    """A failed checkpoint whose sink subtask 1 never acknowledged."""
+    """Build a failed checkpoint that subtask 1 of the sink never acknowledged."""
     return Checkpoint(
         header(checkpoint_id, CheckpointStatus.FAILED, acknowledged_count=5),
         (detail(SOURCE, checkpoint_id), detail(SINK, checkpoint_id, missing=(1,))),
@@ -127,7 +133,7 @@ def failed(checkpoint_id: int) -> Checkpoint:
 
 
 def in_progress(checkpoint_id: int, *, acknowledged_count: int = 0, with_details: bool = False) -> Checkpoint:
-    """A checkpoint in progress."""
+    """Build a checkpoint in progress."""
     details = (detail(SOURCE, checkpoint_id), detail(SINK, checkpoint_id, missing=(1, 2))) if with_details else ()
     return Checkpoint(
         header(checkpoint_id, CheckpointStatus.IN_PROGRESS, acknowledged_count=acknowledged_count), details
@@ -135,7 +141,7 @@ def in_progress(checkpoint_id: int, *, acknowledged_count: int = 0, with_details
 
 
 def progress(checkpoint_id: int, acknowledged_count: int, observed_at: datetime) -> Progress:
-    """The progress of an open checkpoint; a gauge of sink subtask 1 shows its first barrier."""
+    """Build the progress of an open checkpoint. A metric shows when the first barrier reached subtask 1 of the sink."""
     return Progress(
         checkpoint_id=checkpoint_id,
         observed_at=observed_at,
@@ -149,7 +155,7 @@ def progress(checkpoint_id: int, acknowledged_count: int, observed_at: datetime)
 
 
 def pressure(vertex_id: VertexId, observed_at: datetime, *, busy: float = 0.5) -> VertexPressure:
-    """A reading of one vertex without pool usages and in-queue."""
+    """Build a reading of one vertex that lacks pool usages and input queues."""
     return VertexPressure(
         vertex_id=vertex_id,
         observed_at=observed_at,
@@ -162,7 +168,7 @@ def pressure(vertex_id: VertexId, observed_at: datetime, *, busy: float = 0.5) -
 
 
 def barrier_events(count: int) -> tuple[BarrierEvent, ...]:
-    """A few events, alternating with and without a channel."""
+    """Build ``count`` barrier events. Every second event belongs to a channel."""
     channel = ChannelId(SOURCE, SINK, 0, 1)
     return tuple(
         BarrierEvent(
@@ -179,7 +185,7 @@ def barrier_events(count: int) -> tuple[BarrierEvent, ...]:
 
 
 def job(checkpoints: Sequence[Checkpoint] = (), *, name: str = "orders", run: str = "a" * 32) -> JobObservation:
-    """A running job with its graph, settings, placement and counters."""
+    """Build a running job with its graph, settings, placement and counters."""
     listed = [c.header.status for c in checkpoints]
     counts = CheckpointCounts(
         restored=0,
@@ -207,7 +213,7 @@ def job(checkpoints: Sequence[Checkpoint] = (), *, name: str = "orders", run: st
 
 
 def observation(target_id: TargetId, *jobs: JobObservation, at: datetime = NOW, request_count: int = 5) -> Observation:
-    """One poll of ``target_id``."""
+    """Build the result of one poll of ``target_id``."""
     return Observation(
         target_id=target_id,
         observed_at=at,
@@ -219,5 +225,8 @@ def observation(target_id: TargetId, *jobs: JobObservation, at: datetime = NOW, 
 
 
 def restarted(before: JobObservation, *, started_at: datetime) -> JobObservation:
-    """The same job as a new run: another start, but the same engine id, as in some high-availability setups."""
+    """Return the same job as a new run.
+
+    The new run has another start time but the same engine id, as in some high-availability setups.
+    """
     return replace(before, started_at=started_at, checkpoints=(), counts=None)

@@ -1,4 +1,4 @@
-"""Everything that can be observed in a run, to compare it with a run that must be the same."""
+"""Collect everything that can be observed in a run, to compare it with a run that must behave identically."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _RUN_US = 1_000_000
 def observed(
     spec: JobSpec, *, is_size_only: bool = False, is_stepwise: bool = False, looks: bool = False
 ) -> dict[str, object]:
-    """Events, measurements, queues, state, stored checkpoints and output of a run of one second.
+    """Run the job for one second, and return its events, measurements, queues, state, stored checkpoints and output.
 
-    ``looks``: also stop at irregular times and read the figures of each subtask.
+    With ``looks``, also stop at irregular times and read the figures of each subtask, which must not change the run.
     """
     engine = JobEngine(spec, keeps_rows=True, is_size_only=is_size_only, is_stepwise=is_stepwise)
     events: list[tuple[int, BarrierEvent]] = []

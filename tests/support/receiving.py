@@ -1,4 +1,7 @@
-"""A receiver of alerts over real HTTP on a free port. It answers as the test sets it up, and keeps what it received."""
+"""A receiver of alerts over real HTTP on a free port.
+
+The receiver responds as the test sets it up, and stores the requests.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tests.support.waiting import PATIENCE_S
 
 @dataclass
 class Post:
-    """One request that arrived in full."""
+    """One request that arrived in full, and the status with which it was answered."""
 
     path: str
     headers: dict[str, str]
@@ -25,7 +28,7 @@ class Post:
 
 @dataclass
 class Receiving:
-    """Each request is answered with ``status``. While ``hold`` is set, there is no answer."""
+    """The receiver. It responds to each request with ``status``. While ``released`` is not set, it does not respond."""
 
     url: str = ""
     status: int = 200
@@ -39,11 +42,11 @@ class Receiving:
 
     @property
     def taken(self) -> list[Post]:
-        """The requests that were answered with success."""
+        """The requests that got a successful status."""
         return [p for p in self.posts if 200 <= p.status < 300]
 
     def pages(self) -> list[tuple[str, str]]:
-        """(message key, status) of these requests, in the order of arrival."""
+        """Return (message key, status) of each successful request, in the order of arrival."""
         return [(p.headers["Idempotency-Key"], p.body["status"]) for p in self.taken]
 
 
@@ -69,7 +72,7 @@ def receiving(port: int = 0) -> Iterator[Receiving]:
                 return
 
         def log_message(self, *_: object) -> None:
-            """Log nothing to standard error."""
+            """Do not log to standard error."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

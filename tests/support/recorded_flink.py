@@ -1,9 +1,9 @@
-"""Play back a recording of Flink as a ``FlinkTransport`` in virtual time, and as a real HTTP server.
+"""Play back a recording of Flink as a ``FlinkTransport`` in virtual time, or as a real HTTP server.
 
-The answer to a path is the last one recorded at or before the virtual time; a path that was never recorded is a 404.
-Metrics are answered by name from all recorded queries, and ``maxExceptions`` is ignored, because the recorder asked
-for other sets of names than a collector. For a store that accepts only recent data, all recorded instants can be
-moved by the same amount.
+The response to a path is the last one that was recorded at or before the virtual time. A path that was never recorded
+gets a 404. The recorder requested other sets of metrics than a collector, and did not use ``maxExceptions``. So a
+metric is looked up by name in all recorded metric queries, and ``maxExceptions`` is ignored. For a store that accepts
+only recent data, all recorded instants can be moved by the same amount.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEAR_MS = 30 * 86_400_000
 
 
 class Recording:
-    """All answers of one recording, by path and in the order of time."""
+    """All responses of one recording, by path and in the order of time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Recording:
             self.began_at = datetime.fromtimestamp(row["t"] - row["dt"], UTC)
             self._poll = row["poll"]
         if row["poll"] != self._poll:
-            # This marks the end of a round: its requests were answered before.
+            # A new poll number ends the previous round: all requests of that round were answered by now.
             self.rounds.append(row["dt"] - 0.001)
             self._poll = row["poll"]
         if row["phase"] == "run":
@@ -66,7 +66,7 @@ class Recording:
 
     @property
     def begins_s(self) -> float:
-        """The end of the first round, when every path has an answer, in seconds."""
+        """The end of the first round in seconds. From then on, every path has a response."""
         return self.rounds[0]
 
     @property
@@ -74,7 +74,7 @@ class Recording:
         return self.run["job_id"]
 
     def last(self, path: str, at_s: float) -> Answer | None:
-        """The last answer to exactly this path, at or before ``at_s``."""
+        """Return the last response to exactly this path at or before ``at_s``, or None."""
         n = bisect.bisect_right(self.times.get(path, []), at_s)
         return self.answers[path][n - 1] if n else None
 
@@ -85,10 +85,13 @@ def recording(folder: Path) -> Recording:
 
 
 class RecordedFlink:
-    """A ``FlinkTransport`` over a recording; move ``at_s`` (seconds from its beginning) to let time pass."""
+    """A ``FlinkTransport`` over a recording. Move ``at_s``, the seconds since its beginning, to let time pass."""
 
     def __init__(self, folder: Path, at_s: float = 0.0, *, now: datetime | None = None) -> None:
-        """``now``: the instant to which ``at_s`` is mapped. Without it, the recorded instants are kept."""
+        """Open the recording in ``folder``.
+
+        If ``now`` is passed, move all recorded instants so that ``at_s`` becomes ``now``.
+        """
         self.recording = recording(folder)
         self.at_s = at_s
         self._moved_ms = 0
@@ -113,7 +116,7 @@ class RecordedFlink:
         return orjson.dumps(body)
 
     def answer(self, path: str) -> Answer:
-        """Status and JSON body of one request."""
+        """Return the status and the JSON body of the response at ``path``."""
         status, body = self._recorded(path)
         return status, self._moved(body) if self._moved_ms else body
 
@@ -138,7 +141,11 @@ class RecordedFlink:
         return found or (404, {"errors": [f"Not found: {bare}"]})
 
     def _cluster_settings(self) -> list[dict[str, str]]:
-        """The settings in ``run.json``. The fetch interval includes the recorder's round: metrics may be that old."""
+        """Return the cluster settings in ``run.json``.
+
+        Recorded metrics may be older than the fetch interval by one polling period of the recorder, so the period is
+        added to the interval.
+        """
         settings = dict(self.recording.run["cluster_settings"])
         fetch_ms = int(settings["metrics.fetcher.update-interval"]) + 1000 * self.recording.run["poll_seconds"]
         settings["metrics.fetcher.update-interval"] = str(round(fetch_ms))
@@ -159,7 +166,7 @@ class RecordedFlink:
 
 
 def web_app(flink: RecordedFlink) -> web.Application:
-    """The recording as an HTTP application."""
+    """Return an HTTP application that plays back the recording."""
 
     async def handle(request: web.Request) -> web.Response:
         flink.asked.append(request.path_qs)
@@ -194,7 +201,7 @@ async def serve(flink: RecordedFlink) -> AsyncIterator[str]:
 
 @contextmanager
 def served(flink: RecordedFlink) -> Iterator[str]:
-    """Like ``serve``, but in a thread, for synchronous callers (the command line)."""
+    """Serve a recording as ``serve`` does, but in a thread, for synchronous callers such as the command line."""
     ready, box = threading.Event(), {}
 
     async def main() -> None:

@@ -1,7 +1,7 @@
-"""Recordings of real Spark queries, as a listener saw them, converted to what our listener posts.
+"""Recordings of real Spark queries as a listener saw them, and their conversion to the body that our listener posts.
 
-They were made with Spark 4.3.0 on a two-core host. Each file is one query and has one event per line: ``{t, event,
-...}``, with ``t`` in Unix seconds.
+The recordings were made with Spark 4.3.0 on a two-core host. Each file has the events of one query, one per line:
+``{t, event, ...}``, with ``t`` in Unix seconds.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parents[1] / "contract" / "recordings_spark"
 NAMES = sorted(path.stem for path in FOLDER.glob("[abd]*.jsonl"))
 FAILING = "f_failing_udf"
-"""Two runs of one query; each ends with an error in the same batch."""
-# After the last event of all recordings, and before any of them is too old to be kept.
+"""The name of a recording of two runs of one query. Each run ends with an error in the same batch."""
+# This instant is after the last event of all recordings, but no event is so old that the store would drop it.
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 
 Event = dict[str, Any]
 
 
 def recorded(name: str) -> list[Event]:
-    """The recorded events of one recording, unchanged."""
+    """Return the events of one recording, unchanged."""
     return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
 
 
 def batches(name: str) -> list[Event]:
-    """The progress objects of one recording."""
+    """Return the progress objects of one recording."""
     return [e["progress"] for e in recorded(name) if e["event"] == "progress"]
 
 
 def event(line: Event) -> Event:
-    """One event as our listener sends it."""
+    """Convert a recorded event to the form that our listener sends."""
     known = {key: value for key, value in line.items() if key not in ("t", "errorClassOnException")}
     if line["event"] == "terminated":
         known["error_class"] = line["errorClassOnException"]
@@ -43,6 +43,6 @@ def event(line: Event) -> Event:
 
 
 def push(events: Sequence[Event], **more: object) -> dict[str, object]:
-    """The body that is posted for ``events`` (recorded lines)."""
+    """Build the body that our listener posts for ``events`` (recorded lines)."""
     body = {"deployment": "lab", "sent_at": NOW.isoformat(), "spark_version": "4.3.0"}
     return body | {"events": [event(line) for line in events]} | more

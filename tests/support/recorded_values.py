@@ -1,6 +1,6 @@
-"""The values in a recording, read without code of the collectors, to compare them with what collectors read.
+"""Read the values in a recording without code of the collectors, to compare them with what collectors read.
 
-Values are as Flink printed them, except that a negative timestamp and a pending subtask are None. Nothing is
+Values are as Flink printed them, except that a negative timestamp and a pending subtask become None. Nothing is
 computed.
 """
 
@@ -17,17 +17,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def recorded_histories(recording: Recording) -> list[Document]:
-    """Every answer of ``/checkpoints``, oldest first."""
+    """Return every response of ``/checkpoints``, oldest first."""
     return [body for _, body in recording.answers[f"/jobs/{recording.job_id}/checkpoints"]]
 
 
 def recorded_entries(recording: Recording) -> dict[int, Document]:
-    """The last entry of each checkpoint in any recorded history."""
+    """Return the last recorded history entry of each checkpoint, by checkpoint id."""
     return {entry["id"]: entry for body in recorded_histories(recording) for entry in body["history"]}
 
 
 def recorded_subtasks(recording: Recording) -> dict[tuple[int, str], Document]:
-    """The final answer for each checkpoint and vertex."""
+    """Return the final response for each (checkpoint, vertex)."""
     found: dict[tuple[int, str], Document] = {}
     for path, answers in recording.answers.items():
         parts = path.split("/")
@@ -39,7 +39,7 @@ def recorded_subtasks(recording: Recording) -> dict[tuple[int, str], Document]:
 
 
 def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
-    """One answer of ``/details/:cid/subtasks/:vid``, by the names of ``VertexDetail``."""
+    """Return one response of ``/details/:cid/subtasks/:vid`` under the names of ``VertexDetail``."""
     rows: list[Document | None] = [None] * body["num_subtasks"]
     for row in body["subtasks"]:
         rows[row["index"]] = row if row["className"] == "completed" else None
@@ -68,7 +68,7 @@ def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
 
 
 def expected_header(entry: Document) -> dict[str, object]:
-    """One entry of a history, by the names of ``CheckpointHeader``."""
+    """Return one entry of a history under the names of ``CheckpointHeader``."""
     return {
         "checkpoint_id": entry["id"],
         "status": entry["status"].lower().replace("_", "-"),
@@ -91,5 +91,5 @@ def expected_header(entry: Document) -> dict[str, object]:
 
 
 def instant(epoch_ms: int) -> datetime | None:
-    """The instant, to the millisecond; None for the sentinel."""
+    """Return the instant, exact to the millisecond, or None for a negative timestamp, Flink's sentinel."""
     return None if epoch_ms < 0 else _EPOCH + timedelta(milliseconds=epoch_ms)

@@ -1,4 +1,4 @@
-"""One sender's pool and one receiver's remote channels, without tasks, to test flow control step by step."""
+"""A sender's pool connected to a receiver's remote channels, without tasks, to test flow control step by step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEGMENT_BYTES = 64
 
 
 class Link:
-    """One sender's pool and one receiver's channels, without tasks."""
+    """A sender's pool and the remote channels of one receiver."""
 
     def __init__(
         self, *, channels: int = 1, exclusive: int = 2, floating: int = 3, latency_us: int = 10, overdraft: int = 5
@@ -57,7 +57,7 @@ class Link:
         self.priority_mails += 1
 
     def send(self, segments: int, *, channel: int = 0, fill: int = 0) -> None:
-        """Write up to ``segments`` whole segments, as long as the pool has any."""
+        """Write ``segments`` whole segments. Fail the test if the pool runs out of segments."""
         for number in range(segments):
             data = bytes([fill + number]) * SEGMENT_BYTES
             assert self.pool.subpartitions[channel].append(data) == SEGMENT_BYTES
@@ -66,7 +66,7 @@ class Link:
         self.scheduler.run_until(self.scheduler.now + us)
 
     def take(self, channel: int = 0) -> DataBuffer | Event | None:
-        """Poll one item and return its buffer at once."""
+        """Poll one item of a channel, and give its buffer back to its owner at once."""
         item = self.channels[channel].poll()
         if isinstance(item, DataBuffer):
             item.owner.recycle()

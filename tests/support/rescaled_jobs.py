@@ -1,4 +1,4 @@
-"""Jobs that restart at another parallelism with in-flight data, and the checks of their output."""
+"""Jobs that restart at another parallelism with data in flight, and checks of their output."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations
 
 RECORDS = 260
 TARGETS = ((1, 2), (2, 1), (2, 3), (3, 2), (4, 10), (10, 4), (3, 3))
-"""Changes (before, after) of the map's parallelism (RS-13). The last keeps it and changes only its neighbours'."""
+"""Parallelism of the map (before, after) (RS-13). In the last entry, the map does not change, but its neighbours do."""
 MODES = (*PROTOCOLS, "savepoint")
-"""What a job restarts from: a checkpoint of a protocol, or a savepoint of a job with unaligned checkpoints."""
+"""What a job restarts from: a checkpoint of this protocol, or a savepoint of a job with unaligned checkpoints."""
 PARTITIONERS: Mapping[str, dict[str, str]] = {
     "hash": {"partitioner": "hash", "hash_by": "origin"},
     "rebalance": {"partitioner": "rebalance"},
@@ -40,7 +40,10 @@ def rescaled_job(
     record_bytes: int | None = None,
     records: int = RECORDS,
 ) -> JobSpec:
-    """Sources, a map after the partitioner, and a slow keyed stage with the sink: both edges fill up."""
+    """Build a job in which data queues up on both edges.
+
+    The vertices are sources, a map that follows the partitioner, and a slow keyed stage with the sink.
+    """
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "60 ms",
         "execution.checkpointing.timeout": "3 s",
@@ -57,7 +60,7 @@ def rescaled_job(
     if mode == "aligned-timeout":
         settings["execution.checkpointing.aligned-checkpoint-timeout"] = "10 ms"
     source, mapped, last = parallelism
-    # The map's total speed is the same, whichever subtasks get the records.
+    # The total speed of the map does not depend on its parallelism. With `global`, only one subtask gets records.
     map_us = 900 if partitioner == "global" else 900 * mapped
     document: dict[str, Any] = {
         "name": f"rescaled-{mode}",
@@ -80,7 +83,7 @@ def rescaled_job(
 
 
 def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bool, at_us: int = 200_000) -> JobEngine:
-    """Run the job, restart it at the wanted parallelism, and run it to the end under all invariants."""
+    """Run the job, restart it at the parallelism ``wanted``, and run it to the end under all invariants."""
     engine = JobEngine(spec, keeps_rows=True)
     watch = Watch(engine, records=RECORDS)
     watch.run_until(at_us)
@@ -92,19 +95,19 @@ def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bo
 
 
 def finish(engine: JobEngine, most_us: int = 30_000_000) -> None:
-    """Run until every record is committed and some more checkpoints completed."""
+    """Run until every record is committed and some more checkpoints have completed."""
     while engine.ledger.committed_count < RECORDS and engine.now_us < most_us:
         engine.run_until(engine.now_us + 50_000)
     engine.run_until(engine.now_us + 150_000)
 
 
 def filtered(engine: JobEngine) -> int:
-    """The number of duplicate records that the last restart filtered out."""
+    """Return how many duplicate records the last restart filtered out."""
     return sum(one.records_filtered for one in engine.restarts[-1].subtasks.values())
 
 
 def violations(engine: JobEngine) -> list[str]:
-    """Violations in a rescaled job: its ledger (INV-4, INV-5), its credits and buffers (INV-8), its ids."""
+    """Return the violations in a rescaled job: in its ledger (INV-4, INV-5), buffers (INV-8) and checkpoint ids."""
     found = exactly_once_violations(engine.ledger.rows, RECORDS)
     if engine.ledger.lost:
         found.append(f"transactions lost: {engine.ledger.lost}")
@@ -123,7 +126,7 @@ def violations(engine: JobEngine) -> list[str]:
 
 
 def out_of_order(engine: JobEngine) -> list[str]:
-    """Keys whose records of one split were not counted in the order in which they were sent (INV-1)."""
+    """Return the keys whose records of one split were not counted in the order in which they were sent (INV-1)."""
     by_stream: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for row in engine.ledger.rows:
         by_stream[row.key, row.origin >> ORIGIN_SHIFT].append((row.value, row.origin))

@@ -1,8 +1,9 @@
-"""The data that every channel of a restarted job must get first, computed from the checkpoint alone (RS-4 to RS-8).
+"""From a checkpoint alone, compute the data that each channel of a restarted job must get first (RS-4 to RS-8).
 
-The runtime's own mappings are not used: the owner of a key group follows from PT-2, and the rest is dealt out in
-turn. At an unchanged parallelism, a channel gets back its own data. At another parallelism, it gets the in-flight
-data of each old channel that it now carries, under the old channel's name.
+The runtime's own mappings are not used. On a hash edge, the new owner of each key group follows from PT-2. On other
+edges, old subtasks are assigned to new ones in turn, or all to the first one (global). If the parallelism is
+unchanged, a channel gets back its own data. Otherwise, it gets the in-flight data of each old channel that it now
+carries, under the old channel's name.
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ from backend.runtime.measure.measures import SubtaskSnapshot
 from backend.runtime.network.channel import ChannelKey
 
 Old = VirtualChannel | None
-"""The old channel to which bytes belong; None for the channel itself, if the parallelism is unchanged."""
+"""The old channel to which bytes belong.
+
+It is None if the parallelism is unchanged, because each channel then gets back its own bytes.
+"""
 
 
 @dataclass(slots=True)
 class Restored:
-    """For one channel: the chunks that its receiver restores, and the bytes that its sender sends first."""
+    """The restored data of one channel, by old channel.
+
+    ``inputs`` are the chunks that its receiver restores. ``outputs`` are the bytes that its sender sends first.
+    """
 
     inputs: defaultdict[Old, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     outputs: defaultdict[Old, bytes] = field(default_factory=lambda: defaultdict(bytes))
@@ -31,7 +38,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The channel state of a checkpoint, and how many subtasks each vertex had."""
+    """The channel state of a checkpoint, and the parallelism of each vertex at that time."""
 
     checkpoint_id: int
     snapshots: tuple[SubtaskSnapshot, ...]
@@ -39,7 +46,7 @@ class InFlight:
 
 
 def in_flight_of(engine: JobEngine) -> InFlight | None:
-    """What the engine restores now; None if it starts without a checkpoint."""
+    """Return the channel state from which the engine starts now, or None if it starts without a checkpoint."""
     newest, begun = engine.coordinator.newest, engine.restore_point.begun_from
     if newest is not None and (begun is None or newest.record.id >= begun.id):
         before = {vertex.id: vertex.parallelism for vertex in newest.record.graph.vertices}
@@ -51,7 +58,10 @@ def in_flight_of(engine: JobEngine) -> InFlight | None:
 
 
 def restored_channels(found: InFlight, graph: Graph) -> dict[ChannelKey, Restored]:
-    """The restored data by channel of the started graph, whose edges are those of the checkpoint."""
+    """Return the restored data for each channel of the graph that is started.
+
+    The edges must be those of the checkpoint.
+    """
     channels: defaultdict[ChannelKey, Restored] = defaultdict(Restored)
     for snapshot in found.snapshots:
         for key, chunks in snapshot.channels.inputs.items():
@@ -64,7 +74,7 @@ def restored_channels(found: InFlight, graph: Graph) -> dict[ChannelKey, Restore
 
 
 def _places(key: ChannelKey, found: InFlight, graph: Graph) -> Iterable[tuple[ChannelKey, Old]]:
-    """The channels that now carry an old channel, and its name in each."""
+    """Return each channel that now carries the old channel ``key``, with the old channel's name in it."""
     edge = graph.edges[key.edge]
     source, target = graph.vertex(edge.source), graph.vertex(edge.target)
     before = found.parallelism[edge.source], found.parallelism[edge.target]

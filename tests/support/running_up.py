@@ -1,4 +1,4 @@
-"""Run ``barrierscope up`` as a process on free ports; send it requests, measure it and kill it."""
+"""Run ``barrierscope up`` as a process on free ports. Tests send requests to it, measure it and kill it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STOP_MAX_S = 20.0
 
 
 def free_port() -> int:
-    """A port that is free at this moment."""
+    """Return a port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -37,10 +37,10 @@ class Up:
         self.runtime_port = free_port()
         self.lines: list[str] = []
         self.refusals: list[str] = []
-        """The latest failed requests, for failure messages."""
+        """The latest failed requests, to be shown if a test fails."""
         self.started_s = time.monotonic()
         shell = {k: v for k, v in os.environ.items() if not k.startswith("BARRIERSCOPE_")} | environment
-        # Every role inherits this variable, by which ``processes_of`` finds them.
+        # Every role inherits this variable. ``processes_of`` finds the roles by it.
         shell["TEST_DATA_FOLDER"] = str(folder)
         options = (
             "--port",
@@ -58,7 +58,7 @@ class Up:
             stdin=subprocess.DEVNULL,
             text=True,
             env=shell,
-            # A session of its own, so that Ctrl-C goes to its process group.
+            # Start `up` in a session and process group of its own, so that Ctrl-C concerns only this group.
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name="up-output")
@@ -72,27 +72,34 @@ class Up:
 
     @property
     def output(self) -> str:
-        """All output and the ends of the logs, for failure messages."""
+        """All output and the ends of the logs, to be shown if a test fails."""
         logs = [f"--- {p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in self.folder.glob("logs/*.log")]
         return "\n".join([*self.lines, *logs])
 
     @property
     def age_s(self) -> float:
-        """Seconds since the start."""
+        """The seconds since the start of ``up``."""
         return time.monotonic() - self.started_s
 
     def says(self, words: str) -> bool:
-        """Whether a line of the output contains ``words``."""
+        """Return whether a line of the output contains ``words``."""
         return any(words in line for line in list(self.lines))
 
     def wait_until_says(self, words: str) -> float:
-        """Wait for ``words`` and return the seconds since the start; fail if the process ends first."""
-        until(lambda: self.says(words) or self.process.poll() is not None, words)
+        """Wait until the output contains ``words``, and return the seconds since the start.
+
+        Fail if the process ends first.
+        """
+        try:
+            until(lambda: self.says(words) or self.process.poll() is not None, words)
+        except AssertionError as late:
+            late.add_note(self.output)
+            raise
         assert self.says(words), self.output
         return self.age_s
 
     def get(self, path: str) -> Any:
-        """The JSON at a path of the API; None if the request fails."""
+        """Return the JSON at a path of the API, or None if the request fails."""
         try:
             answer = self._http.get(path)
         except httpx.HTTPError as error:
@@ -103,16 +110,19 @@ class Up:
         self.refusals[:] = [*self.refusals[-4:], f"{self.age_s:.1f} s  {why[:500]}"]
 
     def page(self, path: str) -> httpx.Response:
-        """A page, after redirects."""
+        """Return the response for a page, after redirects."""
         return self._http.get(path, follow_redirects=True)
 
     def tree(self) -> list[psutil.Process]:
-        """The process and all its descendants."""
+        """Return the process and all its descendants."""
         own = psutil.Process(self.process.pid)
         return [own, *own.children(recursive=True)]
 
     def memory_mib(self) -> dict[str, float]:
-        """Proportional memory of the tree by role: shared memory is counted once."""
+        """Return the memory of each role in MiB.
+
+        Memory that processes share is divided among them, so it is counted once.
+        """
         found: dict[str, float] = {}
         for process in self.tree():
             try:
@@ -126,14 +136,14 @@ class Up:
         return found
 
     def interrupt(self) -> float:
-        """Send Ctrl-C and return the seconds until the process ended."""
+        """Send Ctrl-C, and return how many seconds passed until the process ended."""
         began_s = time.monotonic()
         self.process.send_signal(signal.SIGINT)
         self.process.wait(PATIENCE_S)
         return time.monotonic() - began_s
 
     def child(self, role: str) -> psutil.Process:
-        """The process of a role, or of the database server (``postgres``)."""
+        """Return the process of a role, or of the database server (``postgres``)."""
         (found,) = (
             p
             for p in psutil.Process(self.process.pid).children()
@@ -142,12 +152,12 @@ class Up:
         return found
 
     def kill(self) -> None:
-        """``kill -9`` of ``up`` alone."""
+        """Kill only the process ``up`` itself with ``kill -9``."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
-        """End everything that the test left running."""
+        """Stop ``up`` if it still runs, and close its output and the HTTP client."""
         if self.process.poll() is None:
             self.interrupt()
         self._reader.join(PATIENCE_S)
@@ -157,7 +167,7 @@ class Up:
 
 
 def refused(*arguments: str, **environment: str) -> str:
-    """Run ``up`` with ``arguments``, which must fail at the start, and return its one line of error."""
+    """Run ``up`` with arguments with which it cannot start, and return its one-line error message."""
     done = subprocess.run(
         [*COMMAND, "up", *arguments],
         capture_output=True,
@@ -167,19 +177,19 @@ def refused(*arguments: str, **environment: str) -> str:
     )
     assert done.returncode == 1, done
     (line,) = done.stderr.splitlines()
-    # An error that is found before the start is the only output.
+    # If the error is found before the start, the error is the only output.
     assert done.stdout == "" or "starting" in done.stdout
     assert line.startswith("barrierscope: ")
     return line
 
 
 def stop_max_s() -> float:
-    """How long an orderly stop may take: 20 s, and longer in proportion to the machine's load."""
+    """Return how many seconds an orderly stop may take: 20 s, and longer in proportion to the machine's load."""
     return _STOP_MAX_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines of processes that ``up`` started on the folder (the roles), or that work in it (the server)."""
+    """Return the command lines of the roles that ``up`` started on the folder, and of the server that works in it."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -192,13 +202,13 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def jobs_of(up: Up) -> dict[str, str]:
-    """Every job's id by its name; empty if the request fails."""
+    """Return the id of every job by its name, or an empty result if the request fails."""
     page = up.get("/api/v1/jobs?limit=100")
     return {job["name"]: job["id"] for job in page["items"]} if page else {}
 
 
 def checkpoints_of(up: Up, job: str) -> dict[tuple[str, int], dict]:
-    """Every terminal checkpoint of a job that the API lists."""
+    """Return every ended checkpoint of a job that the API lists, by (run id, checkpoint id)."""
     found, path = {}, f"/api/v1/jobs/{job}/checkpoints?limit=100"
     while path:
         page = up.get(path)

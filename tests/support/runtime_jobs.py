@@ -1,4 +1,7 @@
-"""Small jobs for the runtime's tests. Records are few, segments small and intervals short, so that tests are quick."""
+"""Small jobs for tests of the runtime.
+
+They have few records, small segments and short intervals, so that tests are quick.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,11 @@ PROTOCOLS: dict[str, dict[str, object]] = {
         "execution.checkpointing.aligned-checkpoint-timeout": "40 ms",
     },
     "capped": {"execution.checkpointing.unaligned.enabled": True, "runtime.inflight-cap.bytes": "6 kb"},
+    "last-barrier": {
+        "execution.checkpointing.unaligned.enabled": True,
+        "runtime.unaligned.starts-with": "last-barrier",
+    },
+    "chandy-lamport": {"runtime.chandy-lamport.enabled": True},
 }
 RECORDS = 400
 
@@ -38,7 +46,10 @@ def small_job(
     keyed: dict[str, object] | None = None,
     mapped: dict[str, object] | None = None,
 ) -> JobSpec:
-    """Sources, a map and a slow keyed stage with the sink; ``keyed`` and ``mapped`` add settings to the vertices."""
+    """Build a job of sources, a map, and a slow keyed stage with the sink.
+
+    ``keyed`` and ``mapped`` add settings to the keyed stage and the map.
+    """
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "100 ms",
         "execution.checkpointing.timeout": "2 s",
@@ -75,9 +86,9 @@ def small_job(
 def two_subtasks_job(
     *, store_ms: int = 10, plan: tuple[FaultSpec, ...] = (), seed: int = 1, **settings: str | int | bool
 ) -> JobSpec:
-    """One source and one sink without costs: a checkpoint takes as long as the store.
+    """Build a job of one source and one sink that cost nothing, so that a checkpoint takes as long as the store.
 
-    ``settings`` are settings of ``execution.checkpointing``, by their last word.
+    ``settings`` are settings of ``execution.checkpointing``, by the last part of their names.
     """
     config: dict[str, object] = {
         "execution.checkpointing.interval": "100 ms",
@@ -104,7 +115,7 @@ def two_subtasks_job(
 
 
 def exactly_once_violations(rows: list[Row], records: int = RECORDS) -> list[str]:
-    """Violations in a committed ledger: lost or repeated records, and keys whose counts are not 1..n."""
+    """Return the violations in committed rows: lost records, repeated records, and keys whose counts are not 1..n."""
     problems: list[str] = []
     origins = [row.origin for row in rows]
     if len(set(origins)) != len(origins):
@@ -121,7 +132,7 @@ def exactly_once_violations(rows: list[Row], records: int = RECORDS) -> list[str
 
 
 def points_of(protocol: str) -> tuple[str, ...]:
-    """The failpoints that a run of the protocol passes."""
+    """Return the failpoints that a run of the protocol reaches."""
     points = (
         *faults.COORDINATOR_POINTS,
         *faults.TASK_POINTS,
@@ -134,36 +145,39 @@ def points_of(protocol: str) -> tuple[str, ...]:
     )
     if protocol == "aligned":
         return points
+    if protocol == "chandy-lamport":
+        # Markers overtake nothing, so no output is persisted. Their arrival is announced.
+        return (*points, *faults.UNALIGNED_POINTS, "task.after-announcement", "recovery.mid-input")
     points = (*points, *faults.UNALIGNED_POINTS, "recovery.mid-output", "recovery.mid-input")
     return (*points, *faults.TIMEOUT_POINTS) if protocol == "aligned-timeout" else points
 
 
 def late_triggers() -> list[FaultSpec]:
-    """Delay every second trigger, so that the barriers of a task arrive far apart."""
+    """Return faults that delay every second trigger, so that the barriers of a task arrive far apart."""
     return [FaultSpec("rpc.trigger", hit=2, action=FaultAction.DELAY, delay_us=45_000) for _ in range(200)]
 
 
-# A run passes these points a few times, and the others dozens of times.
+# A run reaches failpoints with these prefixes only a few times, and other failpoints dozens of times.
 _OF_A_SWITCH = ("task.output-switch", "task.input-switch", "task.mid-channel-state", "recovery.mid")
 _RARE = ("coordinator.", "recovery.", "task.output-switch", "task.input-switch", "task.mid-channel-state", "sink.")
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a run requires to reach a failpoint."""
+    """The faults and settings that a run needs so that it reaches a failpoint."""
 
     plan: tuple[FaultSpec, ...] = ()
     config: Mapping[str, object] = field(default_factory=dict)
     task_managers: int | None = None
     has_timers: bool = False
     hit_most: int = 12
-    """A run passes the failpoint about this often."""
+    """A run reaches the failpoint about this often, so a crash can be planned at any of these hits."""
 
 
 def needs_of(point: str, protocol: str) -> Needs:
-    """The requirements of a crash at ``point``."""
+    """Return the faults and settings with which a run reaches ``point``."""
     if point.startswith("recovery."):
-        # Something must be restored first, and from a checkpoint.
+        # The job must first take a checkpoint and crash, so that it has something to restore.
         return Needs((FaultSpec("coordinator.between-notifies", hit=3),), hit_most=3)
     if point == "coordinator.on-expiry":
         late = tuple(
@@ -181,14 +195,17 @@ def needs_of(point: str, protocol: str) -> Needs:
 
 
 def drawn_run(protocol: str, seed: int) -> JobSpec:
-    """The run of one seed: the failpoints of the protocol take turns, with drawn hits and further crashes."""
+    """Build the run of one seed. Consecutive seeds rotate through the protocol's failpoints.
+
+    The seed determines at random when the failpoint strikes, and adds further crashes.
+    """
     draws = Stream(seed, "test faults")
     points = points_of(protocol)
     point = points[seed % len(points)]
     plan: list[FaultSpec] = []
     config: dict[str, object] = {}
     if point.startswith("recovery."):
-        # Something must be restored first, and from a checkpoint.
+        # The job must first take a checkpoint and crash, so that it has something to restore.
         plan.append(FaultSpec("coordinator.between-notifies", hit=1 + draws.below(6)))
     if point == "coordinator.on-expiry":
         config["execution.checkpointing.timeout"] = "300 ms"
@@ -202,7 +219,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
     plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(1 + draws.below(2))]
     if draws.below(2):
         plan += late_triggers()
-    # Timers hold back every record and number it when it leaves. The same oracle applies, with changing state.
+    # With timers, the last stage holds back every record, and counts it when its timer fires. The same checks apply.
     has_timers = point in faults.TIMER_POINTS or draws.below(4) == 0
     config["execution.checkpointing.unaligned.interruptible-timers.enabled"] = draws.below(2) == 1
     # Only jobs with two task managers have links, announcements and input queues (UC-10).
@@ -214,7 +231,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
         fuzz=draws.below(3) and 1 + seed,
         plan=tuple(plan),
         record_bytes=(60, 120, 700, 1500)[draws.below(4)],
-        # With two channels per task, the second barrier is the last; with three, there is one in between.
+        # With two channels per task, the second barrier is the last one. With three, one barrier arrives in between.
         parallelism=2 + draws.below(2),
         config=config,
         keyed={"kind": "timer+sink", "hold": "15 ms", "cost_us": 1800, "timer_cost_us": 200} if has_timers else None,

@@ -1,4 +1,4 @@
-"""The API over a store in this process, complete except for the socket, with a clock that the test moves."""
+"""Run the API in this process over a store, with a clock that the test moves. Only the socket is missing."""
 
 from __future__ import annotations
 
@@ -12,33 +12,41 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.api.app import AppDeps, create_app
 from backend.api.server import AlertingOptions, build_services
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import TargetUnavailableError
 from backend.services.advice.cards import ChangeSettings
-from backend.services.targets.targets import Probe, ProbeAnswer, TargetRules
+from backend.services.targets.targets import Probe, ProbeAnswer
 
 
 @dataclass(frozen=True)
 class Probed:
-    """The answer of these tests' probe."""
+    """What the probe of these tests reports about a target."""
 
     engine: EngineCapabilities = FLINK
     version: str | None = "1.20.1"
     running_jobs: tuple[str, ...] = ("orders",)
 
 
-async def probe(url: str, timeout_s: float, *, kind: str) -> ProbeAnswer:
-    """Every target answers, except those named ``dead``."""
+async def probe(url: str, timeout_s: float, *, kind: str, rules: AddressRules) -> ProbeAnswer:
+    """Report a Flink for every URL, except that a URL with ``dead`` in it cannot be reached."""
     if "dead" in url:
         raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
     return Probed()
 
 
 async def change_nothing(
-    url: str, run: str, settings: Mapping[str, str], timeout_s: float, token: str | None, *, kind: str
+    url: str,
+    run: str,
+    settings: Mapping[str, str],
+    timeout_s: float,
+    token: str | None,
+    *,
+    kind: str,
+    rules: AddressRules,
 ) -> None:
-    """Reject a change of settings: no target answers."""
+    """Reject every change of settings, because no target can be reached."""
     raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
 
 
@@ -46,14 +54,13 @@ def api_over(
     engine: AsyncEngine,
     clock: Clock,
     *,
-    rules: TargetRules | None = None,
+    rules: AddressRules = EVERYWHERE,
     target_probe: Probe = probe,
     change_settings: ChangeSettings = change_nothing,
     token: str | None = None,
     alerting: AlertingOptions | None = None,
 ) -> FastAPI:
-    """The API application."""
-    rules = rules or TargetRules(is_everything_allowed=True)
+    """Build the API application over a store."""
     services = build_services(
         engine, clock, rules, target_probe, "0.1.0", alerting, change_settings=change_settings, token=token
     )
@@ -62,7 +69,7 @@ def api_over(
 
 @asynccontextmanager
 async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of ``app``."""
+    """Yield an HTTP client of ``app``."""
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8050") as client:
         yield client

@@ -1,8 +1,11 @@
-"""The live runtime as a target without sockets or waiting: its REST API over ASGI, its jobs in virtual time."""
+"""The live runtime as a target, without sockets or waiting.
+
+Its REST API runs over ASGI, and its jobs in virtual time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 
@@ -24,9 +27,10 @@ ORIGIN_EPOCH_MS = 1_795_600_000_000
 
 
 class SimulatedTarget:
-    """``FlinkTransport``, ``Clock`` and ``Sleep`` of the runtime: every wait advances all its jobs.
+    """The live runtime as a target, for code that reads it through ``FlinkTransport``, ``Clock`` and ``Sleep``.
 
-    ``ahead_s`` is how far our clock is ahead of the target's.
+    Each sleep of the reader advances all jobs. ``ahead_s`` is the number of seconds by which the reader's clock is
+    ahead of the target's clock.
     """
 
     def __init__(self, specs: Sequence[JobSpec], *, ahead_s: float = 0.0) -> None:
@@ -50,11 +54,11 @@ class SimulatedTarget:
 
     @property
     def url(self) -> str:
-        """The URL as a transport shows it."""
+        """The URL of the target, as a transport shows it."""
         return "http://127.0.0.1/runtime/v1"
 
     async def get(self, path: str) -> bytes:
-        """The body of a 200 answer."""
+        """Return the body of the response. A status other than 200 raises a ``TargetProtocolError``."""
         self.asked.append(path)
         # Concatenate the URL, because a client would merge the query.
         answer = await self._client.get(f"{self.url}{path}")
@@ -63,31 +67,35 @@ class SimulatedTarget:
         return answer.content
 
     def now(self) -> datetime:
-        """The instant of the virtual time, by our clock."""
+        """Return the virtual time, as the reader's clock shows it."""
         return from_epoch_ms(ORIGIN_EPOCH_MS) + timedelta(microseconds=self._now_us) + self._ahead
 
     def monotonic_s(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual time in seconds."""
         return self._now_us / 1e6
 
     async def sleep(self, seconds: float) -> None:
-        """Let every job run for this time."""
+        """Let all jobs run for this many seconds of virtual time."""
         self._now_us += round(seconds * 1e6)
         for job in self._jobs:
             job.engine.run_until(self._now_us)
 
+    def change_settings(self, job: int, changes: Mapping[str, str]) -> None:
+        """Change settings of a running job."""
+        self._jobs[job].engine.change_settings(changes)
+
     async def diagnosed(self) -> Answer:
-        """The answer of ``barrierscope diagnose`` now."""
-        return await answer_of(self, job=None, tell=lambda _: None, clock=self, sleep=self.sleep)
+        """Return what ``barrierscope diagnose`` reports now."""
+        return await answer_of(self, job=None, show_step=lambda _: None, clock=self, sleep=self.sleep)
 
     async def evidence(self) -> list[JobEvidence]:
-        """The evidence for that answer, job by job."""
-        readings = Readings(self, clock=self, sleep=self.sleep, tell=lambda _: None)
+        """Return the evidence on which ``barrierscope diagnose`` bases its report, job by job."""
+        readings = Readings(self, clock=self, sleep=self.sleep, show_step=lambda _: None)
         await readings.take(has_running=True)
         return [gathered.evidence() for gathered in readings.jobs.values()]
 
     async def watched(self, *, polls: int, every_s: float) -> Gathered:
-        """What a collector gathers from the only job in several polls."""
+        """Poll the target several times, and return what a collector gathers from its only job."""
         collector = FlinkCollector(self, target_id=target_id(url=self.url), monotonic_s=self.monotonic_s)
         gathered: Gathered | None = None
         for _ in range(polls):
@@ -100,6 +108,6 @@ class SimulatedTarget:
         return gathered
 
     def records_in(self, job: int, vertex: str) -> list[int]:
-        """The number of records that each subtask of a vertex received, as the engine counts them."""
+        """Return the number of records that each subtask of a vertex received, as the engine counts them."""
         view = self._jobs[job].engine.view(job_id="", origin_epoch_ms=0, lag_ms=0)
         return [s.records_in for v in view.vertices if v.name == vertex for s in v.subtasks]

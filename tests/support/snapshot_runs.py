@@ -1,4 +1,4 @@
-"""Jobs that ran until their newest snapshot of a kind: what tests of restoring and of capabilities start from."""
+"""Run jobs until they have a snapshot of a given kind. Tests of restoring and of capabilities start from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SNAPSHOT_SETTINGS = {
 
 
 def run_to_snapshot(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, StoredCheckpoint]:
-    """A run that stopped at its newest snapshot of the kind, without later commits."""
+    """Run the job, and stop it at its newest snapshot of this kind, before it commits more records."""
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(80_000)
     while engine.coordinator.newest is None:
@@ -36,5 +36,5 @@ def run_to_snapshot(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, Store
 
 
 def snapshot_job(kind: SnapshotKind, parallelism: tuple[int, int, int] = (2, 2, 2)) -> JobSpec:
-    """A job that takes snapshots of the kind."""
+    """Build a job that takes snapshots of this kind."""
     return rescaled_job(SNAPSHOT_SETTINGS[kind][0], "hash", parallelism, seed=3, record_bytes=400)

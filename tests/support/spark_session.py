@@ -1,7 +1,7 @@
-"""One real Spark session for all tests that need one, because it takes ten seconds to start.
+"""One real Spark session for all tests that need Spark, because a session takes ten seconds to start.
 
 A test must leave the session as it found it: stop its queries, drop its views and remove its listeners. A
-``conftest.py`` imports it with ``from tests.support.spark_session import spark_session``.
+``conftest.py`` imports the fixture with ``from tests.support.spark_session import spark_session``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backend.pipeline.java import SparkRuntime, find_spark
 
 @pytest.fixture(scope="session")
 def spark_runtime(tmp_path_factory: pytest.TempPathFactory) -> SparkRuntime:
-    """The Java and the environment with which Spark starts on this machine."""
+    """Return the Java and the environment with which Spark starts on this machine."""
     found = find_spark(os.environ, _folder(tmp_path_factory))
     assert isinstance(found, SparkRuntime), found.reason
     return found
@@ -27,10 +27,10 @@ def spark_runtime(tmp_path_factory: pytest.TempPathFactory) -> SparkRuntime:
 
 @pytest.fixture(scope="session")
 def spark_session(spark_runtime: SparkRuntime) -> Iterator[SparkSession]:
-    """A session in UTC with two threads and the store's data sources, without web page and network."""
+    """Yield a session in UTC with two threads and the store's data sources, without web page and network."""
     before = dict(os.environ)
     with session.spark_session(spark_runtime, app_name="tests") as spark:
-        # The JVM keeps this environment; restore that of the tests.
+        # The JVM keeps the environment that was set for Spark. Reset this process to the environment of the tests.
         os.environ.clear()
         os.environ.update(before)
         yield spark

@@ -1,4 +1,4 @@
-"""Recordings of a real Flink, read poll by poll into a real PostgreSQL, for tests of what is stored."""
+"""Read recordings of a real Flink poll by poll into a real PostgreSQL, to test what is stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEP_S = 2.0
 
 @dataclass
 class Stored:
-    """One recording in one database."""
+    """One recording and the database into which its polls are written."""
 
     engine: AsyncEngine
     recording: Recording
@@ -53,7 +53,10 @@ class Stored:
             return [tuple(row) for row in await connection.execute(text(query))]
 
     async def contents(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Everything that the polls stored, in a fixed order, without ``observed_at``, the time of the last reading."""
+        """Return everything that the polls stored, in a fixed order.
+
+        ``observed_at`` of a checkpoint is left out, because it is only the time of the last reading.
+        """
         queries = {
             "checkpoints": "SELECT to_jsonb(c) - 'observed_at' FROM checkpoints c ORDER BY run_id, checkpoint_id",
             "details": "SELECT to_jsonb(d) FROM checkpoint_details d ORDER BY run_id, checkpoint_id, vertex_id",
@@ -82,7 +85,7 @@ async def opened(database: str, name: str) -> AsyncIterator[Stored]:
 async def read(
     stored: Stored, *, step_s: float = STEP_S, from_s: float | None = None, until_s: float | None = None
 ) -> None:
-    """Poll the recording to its end, or to ``until_s``, and write each observation."""
+    """Poll the recording up to its end, or up to ``until_s``, and write each observation."""
     flink = RecordedFlink(stored.recording.folder)
     collector = FlinkCollector(flink, target_id=stored.target_id, monotonic_s=flink.monotonic_s)
     flink.at_s = flink.recording.begins_s if from_s is None else from_s
@@ -95,7 +98,10 @@ async def read(
 
 
 class Readings:
-    """Each recording is read to its end once; each caller gets a copy of the resulting database."""
+    """Databases with completely read recordings.
+
+    Each recording is read only once. Each caller gets a copy of the resulting database.
+    """
 
     def __init__(self, databases: Databases, kept: ExitStack) -> None:
         self._databases = databases

@@ -1,4 +1,4 @@
-"""A collector for an engine that no product file knows. It reads one JSON page and changes nothing.
+"""A collector for a toy engine that no product file mentions. It reads one JSON page, and cannot change settings.
 
 The page is ``{"version", "jobs": [{"id", "name", "started_ms", "checkpoints": [{"id", "at_ms", "took_ms"}]}]}``.
 """
@@ -11,38 +11,40 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
+import orjson
 
+from backend.domain.address_rules import AddressRules
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.engines import EngineCapabilities
-from backend.domain.errors import TargetProtocolError, TargetUnavailableError
+from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.observation import JobObservation, JobState, Observation, PollCost
-from collectors.base import Collector, CollectorKind, KnownRuns, Probed, TargetRow
+from collectors.base import Collector, CollectorKind, Effort, FlinkTransport, KnownRuns, Probed, TargetRow
+from collectors.flink.client import open_transport
 
 TIMEOUT_S = 5.0
 ENGINE = EngineCapabilities(kind="toy", name="Toy", source="the page of a toy")
 
 
 class ToyCollector:
-    """A ``Collector`` for one toy."""
+    """A ``Collector`` for one toy engine."""
 
     poll_within_s: float | None = None
 
-    def __init__(self, client: httpx.AsyncClient, target_id: TargetId, known: KnownRuns) -> None:
-        self._client = client
+    def __init__(self, transport: FlinkTransport, target_id: TargetId, known: KnownRuns) -> None:
+        self._transport = transport
         self._target_id = target_id
-        self._runs = dict(known)
+        self._runs = {key: run.name for key, run in known.items()}
         self._seen: set[tuple[EngineRunId, int]] = set()
 
-    async def collect(self, now: datetime) -> Observation:
-        """One poll; see ``Collector``."""
+    async def collect(self, now: datetime, *, effort: Effort = Effort.FULL) -> Observation:
+        """Poll once, as ``Collector`` requires: return all jobs with their new checkpoints."""
         began_s = time.monotonic()
-        body = await _page(self._client)
+        body = await _page(self._transport)
         try:
             version, jobs = str(body["version"]), tuple(_job(row) for row in body["jobs"])
         except (KeyError, TypeError, ValueError) as error:
-            raise TargetProtocolError(url=str(self._client.base_url), reason=f"no toy: {error!r}") from None
+            raise TargetProtocolError(url=self._transport.url, reason=f"no toy: {error!r}") from None
         runs = {(j.engine_run_id, j.started_at): j.name for j in jobs}
         gone = tuple(
             JobObservation(run_id, name, JobState.ENDED, "gone", started_at)
@@ -56,22 +58,17 @@ class ToyCollector:
         return Observation(self._target_id, now, ENGINE, version, (*news, *gone), cost)
 
     def forget(self) -> None:
-        """Read everything again at the next poll."""
+        """Read all checkpoints again at the next poll."""
         self._seen = set()
 
 
-async def _page(client: httpx.AsyncClient) -> dict[str, Any]:
-    url = str(client.base_url)
+async def _page(transport: FlinkTransport) -> dict[str, Any]:
     try:
-        answer = await client.get("/toy.json")
-    except httpx.TransportError as error:
-        raise TargetUnavailableError(url=url, reason=type(error).__name__) from None
-    try:
-        body = answer.json() if answer.status_code == 200 else None
+        body = orjson.loads(await transport.get("/toy.json"))
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise TargetProtocolError(url=url, reason="no JSON page", status=answer.status_code)
+        raise TargetProtocolError(url=transport.url, reason="no JSON page")
     return body
 
 
@@ -101,21 +98,17 @@ def _instant(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def _client(url: str, timeout_s: float) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, timeout=timeout_s, trust_env=False)
-
-
 @asynccontextmanager
-async def open_target(target: TargetRow, known: KnownRuns) -> AsyncIterator[Collector]:
-    """A collector with its own connection."""
-    async with _client(target.url, TIMEOUT_S) as client:
-        yield ToyCollector(client, target.id, known)
+async def open_target(target: TargetRow, known: KnownRuns, *, rules: AddressRules) -> AsyncIterator[Collector]:
+    """Yield a collector with its own connections."""
+    async with open_transport(target.url, timeout_s=TIMEOUT_S, rules=rules) as transport:
+        yield ToyCollector(transport, target.id, known)
 
 
-async def probe(url: str, timeout_s: float) -> Probed:
-    """Query the toy once."""
-    async with _client(url, timeout_s) as client:
-        body = await _page(client)
+async def probe(url: str, timeout_s: float, *, rules: AddressRules) -> Probed:
+    """Request the page once, and return the version and the names of the jobs."""
+    async with open_transport(url, timeout_s=timeout_s, rules=rules) as transport:
+        body = await _page(transport)
     return Probed(ENGINE, str(body.get("version")), tuple(sorted(str(j["name"]) for j in body.get("jobs", []))))
 
 

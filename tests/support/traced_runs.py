@@ -1,4 +1,7 @@
-"""Print every event of a few runs, one per line, to compare runs byte by byte (DET-4). Run it as a program."""
+"""Print every event of a few runs, one per line, to compare runs byte by byte (DET-4).
+
+This module is run as a program.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _UNTIL_US = 700_000
 
 
 def trace(protocol: str, seed: int) -> list[str]:
-    """Every barrier event, commit and checkpoint of one run, and the hash of all its events."""
+    """Return the barrier events, committed rows and checkpoints of one run as lines, and the hash of all events."""
     engine = JobEngine(drawn_run(protocol, seed), keeps_rows=True)
     lines: list[str] = []
 
@@ -35,7 +38,7 @@ def trace(protocol: str, seed: int) -> list[str]:
 
 
 def main() -> None:
-    """Print the runs of all protocols, two seeds each."""
+    """Print two runs of each protocol, one per seed."""
     for protocol in PROTOCOLS:
         for seed in _SEEDS:
             sys.stdout.write("\n".join([f"# {protocol} {seed}", *trace(protocol, seed), ""]))

@@ -1,4 +1,4 @@
-"""Virtual time, which passes only while all tasks wait: a clock and a pause for seeded runs of loops."""
+"""A clock and a pause in virtual time, which passes only while all tasks wait, so that tests of loops need no sleep."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 BEGINNING = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-# A poll without sockets reaches its next pause within this number of turns of the event loop.
+# A poll without sockets reaches its next pause within this number of iterations of the event loop.
 _TURNS = 30
 
 
 class VirtualTime:
-    """``Clock`` and ``Pause`` in one; ``run_for`` advances it."""
+    """``Clock`` and ``Pause`` in virtual time. ``run_for`` lets the time pass."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -21,15 +21,15 @@ class VirtualTime:
         self._waiting: list[tuple[float, int, asyncio.Event, asyncio.Event]] = []
 
     def now(self) -> datetime:
-        """The current virtual instant."""
+        """Return the current virtual time."""
         return BEGINNING + timedelta(seconds=self._now_s)
 
     def monotonic_s(self) -> float:
-        """Seconds since the beginning."""
+        """Return the virtual seconds since the beginning."""
         return self._now_s
 
     def pass_s(self, seconds: float) -> None:
-        """Let work take this time."""
+        """Advance the time, as if work took this long."""
         self._now_s += seconds
 
     async def pause(self, seconds: float, stop: asyncio.Event) -> None:
@@ -39,7 +39,7 @@ class VirtualTime:
         await woken.wait()
 
     async def run_for(self, seconds: float) -> None:
-        """Wake all waiters that are due within the next ``seconds``, in order."""
+        """Let ``seconds`` pass. Wake each waiter at its time, in order."""
         end_s = self._now_s + seconds
         while True:
             await self._settle()

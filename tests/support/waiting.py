@@ -1,4 +1,4 @@
-"""Wait for other processes and threads: poll a condition, and end as soon as it holds."""
+"""Wait for other processes and threads: check a condition repeatedly, and return as soon as it holds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 
 PATIENCE_S = 300.0
-"""Limit of a wait for an event. It is only reached in a failure, so that the machine's load has no influence."""
+"""Limit of a wait in seconds. A wait takes that long only in a failure, so a loaded machine does not fail tests."""
 
 _NEVER = threading.Event()
 
 
 def until(condition: Callable[[], object], what: str, *, timeout_s: float = PATIENCE_S) -> None:
-    """Return as soon as ``condition()`` is true; fail with ``what`` after ``timeout_s``."""
+    """Return as soon as ``condition()`` is true.
+
+    After ``timeout_s``, fail the test with a message that contains ``what``.
+    """
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"

@@ -1,6 +1,6 @@
-"""Examples in the OpenAPI document: one JSON file for each, about the same small job in trouble.
+"""The examples in the OpenAPI document: one JSON file for each, all about the same small job with a problem.
 
-A test validates every file against its model of the contract.
+A test validates every file against the contract's model.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ _READ_AT = "2026-11-21T12:00:00+00:00"
 
 
 def read(name: str) -> Any:
-    """The content of ``name.json`` in this folder."""
+    """Return the content of ``name.json`` in this folder."""
     return json.loads(resources.files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
 
 def of(name: str, *, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """``responses`` of a route that answers with the example ``name``."""
+    """Return the argument ``responses`` of a route that returns the example ``name``."""
     return {status: {"content": {"application/json": {"example": read(name)}}}}
 
 
-def page_of(name: str) -> dict[int | str, dict[str, Any]]:
-    """``responses`` of a route that answers with a page of such examples."""
+def page_of(name: str, *, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return the argument ``responses`` of a route that returns a page with the example ``name``."""
     page = {"items": [read(name)], "next": None, "as_of": _READ_AT}
-    return {200: {"content": {"application/json": {"example": page}}}}
+    return {status: {"content": {"application/json": {"example": page}}}}

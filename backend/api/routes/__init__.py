@@ -1,1 +1,1 @@
-"""HTTP routes. They parse, call a service and serialise; they decide nothing."""
+"""HTTP routes. They parse the request, call a service and serialise the result. They decide nothing."""

@@ -1,4 +1,4 @@
-"""The routes of advice on a job: parse, call and serialise only."""
+"""The routes for advice on a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Dismissal = Annotated[advice.DismissIn, Body(openapi_examples={"dismiss": {"valu
 
 @router.get("/advice", responses=examples.of("job_advice"))
 async def read_advice(job: JobId, services: Given) -> advice.JobAdviceOut:
-    """Recommendations for a job with predictions, or the reasons for giving none."""
+    """Return the recommendations for a job with their predictions, or the reasons for giving none."""
     return await services.advice.of_job(job)
 
 
@@ -30,19 +30,19 @@ async def read_advice(job: JobId, services: Given) -> advice.JobAdviceOut:
 async def list_recommendations(
     job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> api.Page[advice.CardOut]:
-    """All recommendations for a job and their outcomes, newest first."""
+    """List all recommendations for a job with their outcomes, newest first."""
     return await services.advice.history(job, cursor=cursor, limit=limit)
 
 
 @router.get(_ONE, responses=examples.of("card"))
 async def read_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
-    """One recommendation."""
+    """Return one recommendation."""
     return await services.advice.card(job, recommendation)
 
 
 @router.post(_ONE + "/accept", responses=examples.of("card"))
 async def accept_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
-    """Accept a recommendation: the change will be made. 409 if it is already decided."""
+    """Accept a recommendation: you intend to make the change. 409 if it is already dismissed, applied or expired."""
     return await services.advice.accept(job, recommendation)
 
 
@@ -50,11 +50,14 @@ async def accept_recommendation(job: JobId, recommendation: CardId, services: Gi
 async def dismiss_recommendation(
     job: JobId, recommendation: CardId, wanted: Dismissal, services: Given
 ) -> advice.CardOut:
-    """Dismiss a recommendation with a reason. It is not given again for 30 days unless the settings change."""
+    """Dismiss a recommendation with a reason.
+
+    The same recommendation is not made again for 30 days unless the settings change.
+    """
     return await services.advice.dismiss(job, recommendation, wanted.reason)
 
 
 @router.post(_ONE + "/apply", responses=examples.of("card"))
 async def apply_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
-    """Apply the change to the running job. 409 if the change needs a restart."""
+    """Apply the recommended change to the running job. 409 if the change needs a restart."""
     return await services.advice.apply(job, recommendation)

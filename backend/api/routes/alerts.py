@@ -1,4 +1,4 @@
-"""The routes of alerts, their rules, silences and receivers: parse, call and serialise only."""
+"""The routes for alerts, alert rules, silences and receivers."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ async def list_alerts(
     cursor: Cursor = None,
     limit: Limit = LIMIT,
 ) -> api.Page[wire.AlertOut]:
-    """Alerts, newest first. Without ``state``: pending, firing and resolved alerts."""
+    """List alerts, newest first. Without ``state``: pending, firing and resolved alerts."""
     wanted = WantedAlerts(tuple(state or ()), rule, job, severity)
     return await services.alerts.page(wanted, cursor=cursor, limit=limit)
 
 
 @router.get("/alerts/{alert}", responses=examples.of("alert_detail"))
 async def read_alert(alert: AlertId, services: Given) -> wire.AlertDetailOut:
-    """One alert with its changes of state, its checkpoints, its deliveries and its runbook."""
+    """Return one alert with its changes of state, its checkpoints, its deliveries and its runbook."""
     return await services.alerts.detail(alert)
 
 
 @router.get("/alert-rules", responses=examples.page_of("rule"))
 async def list_alert_rules(services: Given) -> api.Page[wire.AlertRuleOut]:
-    """Every rule with its current thresholds."""
+    """List every alert rule with its current thresholds."""
     return await services.alert_control.rules()
 
 
 @router.get("/alert-rules/{rule}", responses=examples.of("rule"))
 async def read_alert_rule(rule: RuleId, services: Given, response: Response) -> wire.AlertRuleOut:
-    """One rule. Its version is the ``ETag``."""
+    """Return one alert rule. Its version is the ``ETag``."""
     found = await services.alert_control.rule(rule)
     response.headers["ETag"] = f'"{found.version}"'
     return found
@@ -86,31 +86,34 @@ async def change_alert_rule(
 
 @router.get("/alert-rules/{rule}/runbook", responses=examples.of("runbook"))
 async def read_runbook(rule: RuleId, services: Given) -> wire.RunbookOut:
-    """The runbook of a rule: what to do if it fires."""
+    """Return the runbook of a rule: what to do if the alert fires."""
     return services.alert_control.runbook(rule)
 
 
 @router.get("/silences", responses=examples.page_of("silence"))
 async def list_silences(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.SilenceOut]:
-    """Silences, including ended ones, the latest end first, with the number of alerts that each hides now."""
+    """List silences, including ended ones, with the number of alerts that each hides now.
+
+    The silence that ends last comes first.
+    """
     return await services.alert_control.silences(cursor=cursor, limit=limit)
 
 
 @router.post("/silences", status_code=201, responses=examples.of("silence", status=201))
 async def add_silence(wanted: NewSilence, services: Given) -> wire.SilenceOut:
-    """Add a silence: until its end, alerts that fit every matcher are not delivered. They are still shown."""
+    """Add a silence: until its end, alerts that fit every matcher are not sent to receivers. They are still shown."""
     return await services.alert_control.add_silence(wanted)
 
 
 @router.delete("/silences/{silence}", status_code=204)
 async def end_silence(silence: SilenceId, services: Given) -> None:
-    """End a silence now. Alerts that it hid and that still fire are delivered."""
+    """End a silence now. Alerts that it hid and that still fire are sent to the receivers."""
     await services.alert_control.end_silence(silence)
 
 
 @router.get("/receivers", responses=examples.page_of("receiver"))
 async def list_receivers(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.ReceiverOut]:
-    """Receivers of alerts, oldest first."""
+    """List the receivers of alerts, oldest first."""
     return await services.receivers.page(cursor=cursor, limit=limit)
 
 
@@ -130,7 +133,7 @@ async def remove_receiver(receiver: ReceiverId, services: Given) -> None:
 
 @router.post("/receivers/{receiver}/test", responses=examples.of("receiver_test"))
 async def try_receiver(receiver: ReceiverId, services: Given) -> wire.ReceiverTestOut:
-    """Send one test alert that is already resolved. ``result`` holds the receiver's answer."""
+    """Send one test alert that is already resolved. ``result`` contains the receiver's response."""
     return await services.receivers.test(receiver)
 
 

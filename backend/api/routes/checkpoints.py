@@ -1,4 +1,4 @@
-"""The routes of checkpoints: parse, call and serialise only."""
+"""The routes for checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from backend.api.deps import LIMIT, Cursor, Given, JobId, Key, Limit, Range
 from backend.contracts import api
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.progress import ProgressOut
-from backend.domain.checkpoint import CheckpointStatus
+from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from backend.store.checkpoints.reader import CheckpointFilter
 
 router = APIRouter(prefix="/jobs/{job}", tags=["checkpoints"])
@@ -20,6 +21,11 @@ _ONE = "/runs/{run}/checkpoints/{checkpoint}"
 RunFilter = Annotated[
     str | None, Query(max_length=100, pattern=r"^[^\x00]*$", description="Only checkpoints of this run.")
 ]
+
+VertexFilter = Annotated[
+    str | None, Query(max_length=200, pattern=r"^[^\x00]*$", description="Only the subtasks of this vertex.")
+]
+Columns = Annotated[int, Query(ge=1, le=500, description="Number of checkpoints.")]
 
 
 @router.get("/checkpoints", responses=examples.page_of("checkpoint"))
@@ -32,36 +38,58 @@ async def list_checkpoints(
     cursor: Cursor = None,
     limit: Limit = LIMIT,
 ) -> api.Page[api.CheckpointOut]:
-    """Checkpoints of all runs of a job, newest first. ``from`` and ``to`` bound the trigger time."""
+    """List the checkpoints of all runs of a job, newest first. ``from`` and ``to`` bound the trigger time."""
     chosen = CheckpointFilter(status, wanted.since, wanted.until, run)
     return await services.checkpoints.page(job, chosen, cursor=cursor, limit=limit)
 
 
 @router.get("/checkpoints/latest", responses=examples.of("checkpoint"))
 async def read_latest(job: JobId, services: Given, status: CheckpointStatus | None = None) -> api.CheckpointOut:
-    """The newest checkpoint, or the newest with one status."""
+    """Return the newest checkpoint, or the newest one with the given status."""
     return await services.checkpoints.latest(job, status)
+
+
+@router.get("/subtask-matrix", responses=examples.of("subtask_matrix"))
+async def read_subtask_matrix(
+    job: JobId,
+    services: Given,
+    wanted: Range,
+    measure: SubtaskMeasure = SubtaskMeasure.DURATION,
+    vertex: VertexFilter = None,
+    run: RunFilter = None,
+    limit: Columns = 100,
+) -> SubtaskMatrixOut:
+    """Return one measure of all subtasks in the newest ended checkpoints: a row for each subtask, oldest first.
+
+    If a job has more than 200 subtasks, each row is a vertex with the largest value of its subtasks. Request one
+    vertex to get its subtasks. ``from`` and ``to`` bound the trigger time.
+    """
+    chosen = CheckpointFilter(None, wanted.since, wanted.until, run)
+    return await services.subtask_matrix.of_job(job, measure, chosen, vertex_id=vertex, limit=limit)
 
 
 @router.get(_ONE, responses=examples.of("checkpoint_detail"))
 async def read_checkpoint(key: Key, services: Given) -> api.CheckpointDetailOut:
-    """One checkpoint with its subtasks, critical path and verdict."""
+    """Return one checkpoint with its subtasks, critical path and verdict."""
     return await services.checkpoints.detail(key)
 
 
 @router.get(_ONE + "/progress", responses=examples.of("progress"))
 async def read_progress(key: Key, services: Given) -> ProgressOut:
-    """The progress of a checkpoint, the subtasks it waits for, and whether it progresses, is slow or is stuck."""
+    """Return the progress of a checkpoint: which subtasks it waits for, and whether it progresses, is slow or stuck."""
     return await services.progress.of(key)
 
 
 @router.get(_ONE + "/barriers", responses=examples.of("barriers"))
 async def read_barriers(key: Key, services: Given) -> BarriersOut:
-    """The barrier events of a checkpoint: measured per channel if the engine reports them, else reconstructed."""
+    """Return the barrier events of a checkpoint.
+
+    They are measured for each channel if the engine reports them, and reconstructed if it does not.
+    """
     return await services.checkpoints.barriers(key)
 
 
 @router.get(_ONE + "/verdict", responses=examples.of("verdict"))
 async def read_checkpoint_verdict(key: Key, services: Given) -> api.VerdictOut:
-    """The verdict on one checkpoint: which subtask held it, in which phase, and why."""
+    """Return the verdict on one checkpoint: which subtask held the barrier, in which phase, and why."""
     return await services.checkpoints.verdict(key)

@@ -1,4 +1,4 @@
-"""The routes of rollups: parse, call and serialise only."""
+"""The routes for hourly rollups."""
 
 from __future__ import annotations
 
@@ -16,5 +16,8 @@ router = APIRouter(prefix="/jobs/{job}", tags=["rollups"])
 async def list_rollups(
     job: JobId, services: Given, wanted: Range, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> Page[RollupHourOut]:
-    """Hours that begin between ``from`` and ``to``, by default the last 7 days, newest first. Works without Spark."""
+    """List the hours that begin between ``from`` and ``to``, newest first. The default is the last 7 days.
+
+    The result is complete even if the Spark pipeline does not run.
+    """
     return await services.rollups.page(job, wanted, cursor=cursor, limit=limit)

@@ -1,4 +1,4 @@
-"""The route to which Spark listeners push. It parses the request, calls the service and serialises the answer."""
+"""The route to which Spark listeners push their events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Push = Annotated[wire.SparkPushIn, Body(openapi_examples={"batch": {"value": exa
 async def push_spark(push: Push, services: Given) -> wire.SparkPushOut:
     """Store the events of a Spark listener. Each micro-batch is a checkpoint. 409 if the target is paused.
 
-    The events are committed before the answer. Pushing the same events again changes nothing, so a client repeats a
-    push that was not answered.
+    The events are committed before the response is sent. Pushing the same events again changes nothing, so a client can
+    repeat a push that got no response.
     """
     return await services.spark.push(push)

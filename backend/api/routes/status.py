@@ -1,4 +1,4 @@
-"""The route of the service's own state: parse, call and serialise only."""
+"""The route for the service's own state."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from fastapi import APIRouter
 
 from backend.api import examples
 from backend.api.deps import Given
-from backend.contracts import api
+from backend.contracts.status import StatusOut
 
 router = APIRouter(tags=["status"])
 
 
 @router.get("/status", responses=examples.of("status"))
-async def read_status(services: Given) -> api.StatusOut:
-    """The state of the service and the age of its data. Returns 200 also if the store does not answer."""
+async def read_status(services: Given) -> StatusOut:
+    """Return the state of the service and the age of its data. The status is 200 even if the store does not respond."""
     return await services.status.status()

@@ -1,4 +1,4 @@
-"""The routes of targets: parse, call and serialise only."""
+"""The routes for targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Patch = Annotated[api.TargetPatch, Body(openapi_examples={"pause": {"value": {"i
 
 @router.get("", responses=examples.page_of("target"))
 async def list_targets(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.TargetOut]:
-    """Targets, oldest first, with their health and the cost of reading them."""
+    """List the targets, oldest first, with their health and the cost of reading them."""
     return await services.targets.page(cursor=cursor, limit=limit)
 
 
@@ -32,13 +32,13 @@ async def add_target(wanted: Wanted, services: Given, request: Request, response
 
 @router.post("/test", responses=examples.of("target_test"))
 async def try_target(wanted: Wanted, services: Given) -> api.TargetTestOut:
-    """Read a target once from this service's machine, and store nothing. ``problem`` holds the error."""
+    """Read a target once from this service's machine, and store nothing. ``problem`` contains the error."""
     return await services.targets.test(wanted)
 
 
 @router.get("/{target}", responses=examples.of("target"))
 async def read_target(target: TargetId, services: Given) -> api.TargetOut:
-    """One target."""
+    """Return one target."""
     return await services.targets.get(target)
 
 

@@ -1,1 +1,1 @@
-"""The jobs of the pipeline: read, transform, write. Each job has a module."""
+"""The jobs of the pipeline. Each job has a module, which reads data, transforms it, and writes the result."""

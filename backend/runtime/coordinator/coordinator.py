@@ -1,13 +1,15 @@
-"""The checkpoint coordinator: triggers, collects, completes, subsumes, expires and fails checkpoints (2.2).
+"""The checkpoint coordinator: triggers, collects, completes, subsumes, expires and fails checkpoints (runtime.md 2.2).
 
-``triggering`` decides which checkpoint is triggered and when. This module handles the checkpoint from then on.
+``triggering`` decides which checkpoint starts and when. This module carries out the trigger and everything after it.
 
-Completed checkpoints are durable: they, the statistics and the next id survive a failure of the job. Pending
-checkpoints do not. A savepoint belongs to the user and is stored separately: a restart does not use it, and its
-completion commits nothing (CO-8). The savepoint that stops the job is an exception: it commits, and a restart uses it.
+Completed checkpoints, the statistics and the next checkpoint id survive a failure of the job. Pending checkpoints do
+not.
 
-Several checkpoints may be pending. A newer one that completes subsumes the older ones (CC-1, CC-2).
-Invariant (INV-9): each triggered checkpoint completes or fails, and every task is notified of it.
+A savepoint belongs to the user and is stored separately. A restart does not restore it, and its completion commits
+nothing (CO-8). The savepoint that stops the job is an exception: its completion commits, and a restart can restore it.
+
+Several checkpoints may be pending. When one completes, it subsumes the older pending ones (CC-1, CC-2).
+Invariant (INV-9): each triggered checkpoint completes or fails, and every task is notified of the result.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from backend.runtime.coordinator.triggering import Triggering
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.job.graph import FaultAction
-from backend.runtime.measure.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
+from backend.runtime.measure.measures import Ack, CheckpointState, MeasuredCheckpoint, SubtaskSnapshot, TaskKey
 from backend.runtime.measure.requested import UserCheckpoint
-from backend.runtime.protocols.registry import barrier_of
+from backend.runtime.protocols.registry import barrier_of, triggers_every_task
 from backend.runtime.snapshot.completed import Completed, cap_share_bytes
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
@@ -48,7 +50,7 @@ class AckOutcome(StrEnum):
 
 @dataclass(slots=True)
 class _Pending:
-    record: CheckpointRecord
+    record: MeasuredCheckpoint
     waiting: set[TaskKey]
     snapshots: dict[TaskKey, SubtaskSnapshot]
     barrier: Barrier
@@ -56,7 +58,7 @@ class _Pending:
 
 
 class Coordinator:
-    """One job's coordinator. It calls ``on_job_failure`` if the failure policy fails the job (FP-4)."""
+    """The coordinator of one job. It calls ``on_job_failure`` if the failure policy fails the job (FP-4)."""
 
     def __init__(self, env: Environment, *, on_job_failure: Callable[[str], None]) -> None:
         self._env = env
@@ -72,30 +74,30 @@ class Coordinator:
         self._policy = FailurePolicy()
         self.completed: list[Completed] = []
         self.savepoints: dict[int, Completed] = {}
-        """Completed savepoints by checkpoint id. The runtime drops none (SV-2)."""
-        self.latest_savepoint: CheckpointRecord | None = None
+        """Completed savepoints by checkpoint id. The runtime deletes none of them (SV-2)."""
+        self.latest_savepoint: MeasuredCheckpoint | None = None
         self.ack_outcomes: Counter[AckOutcome] = Counter()
-        self.history: deque[CheckpointRecord] = deque()
-        """The last checkpoints, newest first (ME-15)."""
-        self.latest_completed: CheckpointRecord | None = None
-        self.latest_failed: CheckpointRecord | None = None
-        self.all_completed: deque[CheckpointRecord] = deque(maxlen=1000)
+        self.history: deque[MeasuredCheckpoint] = deque()
+        """The last triggered checkpoints, newest first (ME-15)."""
+        self.latest_completed: MeasuredCheckpoint | None = None
+        self.latest_failed: MeasuredCheckpoint | None = None
+        self.all_completed: deque[MeasuredCheckpoint] = deque(maxlen=1000)
         self.total_count = 0
-        """Since the job began, like the counts below (ME-14)."""
+        """Number of checkpoints since the job began. A restart does not reset this or the next three counts (ME-14)."""
         self.completed_count = 0
         self.failed_count = 0
         self.restored_count = 0
         self.on_job_finished: Callable[[], None] | None = None
-        self.on_terminal: Callable[[CheckpointRecord], None] | None = None
+        self.on_terminal: Callable[[MeasuredCheckpoint], None] | None = None
 
     def continue_after(self, checkpoint_id: int) -> None:
-        """Start checkpoint ids after this one, from which the job begins (INV-10)."""
+        """Raise the next checkpoint id above the id of the checkpoint from which the job begins (INV-10)."""
         self._next_id = max(self._next_id, checkpoint_id + 1)
 
     # --- the job's life -------------------------------------------------------------------------------------------
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Take over new attempts of the tasks, and schedule the first trigger (CO-1)."""
+        """Use the new attempts of all tasks from now on, and schedule the first trigger (CO-1)."""
         self._tasks = tasks
         self._by_key = {task.key: task for task in tasks}
         self._subsume()
@@ -103,10 +105,10 @@ class Coordinator:
         self.triggering.begin()
 
     def suspend(self) -> None:
-        """Fail all pending checkpoints, because the job failed or restarts (CO-13)."""
+        """Fail all pending checkpoints. Called when the job fails or restarts (CO-13)."""
         self.triggering.suspend()
         for checkpoint_id in sorted(self._pending):
-            self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_told=False)
+            self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_notified=False)
         self.triggering.stop_failed()
 
     @property
@@ -116,26 +118,27 @@ class Coordinator:
 
     @property
     def newest(self) -> Completed | None:
-        """The newest checkpoint that a restart can restore."""
+        """The newest checkpoint that a restart can restore, or None if no checkpoint has completed."""
         return self.completed[-1] if self.completed else None
 
     def cap_bytes(self, task: TaskKey) -> int:
-        """The in-flight cap of one subtask, in bytes (CAP-6)."""
+        """Return the cap on the in-flight data that one subtask persists, in bytes (CAP-6)."""
         return cap_share_bytes(self._env.config, task, subtasks=len(self._tasks), newest=self.newest)
 
     # --- triggering -----------------------------------------------------------------------------------------------
 
     def on_backlog(self, message: BacklogMessage) -> None:
-        """Note a source's backlog (SRC-5). Messages of earlier attempts are ignored."""
+        """Record a source's message about its backlog (SRC-5). Ignore messages of earlier attempts."""
         task = self._by_key.get(message.task)
         if task is not None and task.attempt == message.attempt:
-            self.triggering.tell_backlog(message)
+            self.triggering.note_backlog(message)
 
     def _trigger(self, request: Request) -> None:
-        """Trigger a checkpoint (CO-5), unless a subtask still recovers (RC-5)."""
+        """Trigger a checkpoint (CO-5), or refuse the request if a subtask is still recovering (RC-5)."""
         faults, now = self._env.faults, self._env.now
         if any(task.status is not TaskStatus.RUNNING for task in self._tasks):
-            # NOT_ALL_REQUIRED_TASKS_RUNNING: counted but never listed (flink-baseline.md, "Quirks of the REST API").
+            # Flink counts a checkpoint that fails with NOT_ALL_REQUIRED_TASKS_RUNNING but never lists it
+            # (flink-baseline.md, "Quirks of the REST API").
             self.total_count += 1
             self.failed_count += 1
             self.triggering.refuse(request, FailureReason.NOT_ALL_TASKS_RUNNING)
@@ -147,7 +150,7 @@ class Coordinator:
         savepoint = request.savepoint
         kind = SnapshotType.CHECKPOINT if savepoint is None else savepoint.kind
         barrier = barrier_of(self._env.config, checkpoint_id, now, kind)
-        record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), self._env.graph, savepoint=savepoint)
+        record = MeasuredCheckpoint(checkpoint_id, now, barrier, len(self._tasks), self._env.graph, savepoint=savepoint)
         if savepoint is not None:
             savepoint.checkpoint_id = checkpoint_id
         if request.checkpoint is not None:
@@ -159,13 +162,15 @@ class Coordinator:
             self._fail(checkpoint_id, FailureReason.IO_FAILURE)
             return
         faults.passed("coordinator.before-first-rpc")
+        is_for_all = triggers_every_task(self._env.config, kind)
         for task in self._tasks:
-            if task.source is not None:
-                self._env.send("rpc.trigger", _to_mailbox, (task, barrier))
+            if task.source is not None or is_for_all:
+                self._env.send_trigger(_to_mailbox, (task, barrier), record.trigger_count)
+                record.trigger_count += 1
                 faults.passed("coordinator.between-rpcs")
         faults.passed("coordinator.after-last-rpc")
 
-    def _open(self, record: CheckpointRecord, asked: UserCheckpoint | None) -> None:
+    def _open(self, record: MeasuredCheckpoint, asked: UserCheckpoint | None) -> None:
         self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier, asked)
         self.total_count += 1
         self.history.appendleft(record)
@@ -181,7 +186,7 @@ class Coordinator:
     # --- collecting -----------------------------------------------------------------------------------------------
 
     def on_ack(self, message: AckMessage) -> None:
-        """Handle an acknowledgement. Only the first one of each current attempt counts (CO-6)."""
+        """Handle an acknowledgement. Only the first one from the current attempt of each task counts (CO-6)."""
         self._env.faults.passed("coordinator.on-ack")
         pending = self._pending.get(message.checkpoint_id)
         task = self._by_key.get(message.task)
@@ -206,13 +211,16 @@ class Coordinator:
             self._complete(pending)
 
     def on_decline(self, message: DeclineMessage) -> None:
-        """Fail the checkpoint, because a task declined it (CO-10)."""
+        """Fail a checkpoint because a task declined it (CO-10). Ignore messages of earlier attempts."""
         task = self._by_key.get(message.task)
         if task is not None and task.attempt == message.attempt and message.checkpoint_id in self._pending:
             self._fail(message.checkpoint_id, message.reason, is_at_task=True)
 
     def _complete(self, pending: _Pending) -> None:
-        """Complete a checkpoint: write metadata, store, subsume, notify (CO-7). A savepoint is only stored (CO-8)."""
+        """Complete a checkpoint: write its metadata, store it, subsume older checkpoints, and notify the tasks (CO-7).
+
+        A savepoint that does not stop the job is only written and stored (CO-8).
+        """
         faults = self._env.faults
         record = pending.record
         faults.passed("coordinator.before-metadata")
@@ -235,30 +243,32 @@ class Coordinator:
             self.triggering.ended(record.savepoint)
             faults.passed("coordinator.after-store")
         else:
-            # This includes the savepoint that stops the job: it commits, so nothing older may be restored (CO-8).
+            # The savepoint that stops the job is handled here as well. Its completion commits, so nothing older may
+            # be restored (CO-8).
             self._store(completed)
             faults.passed("coordinator.after-store")
             for older in sorted(k for k, p in self._pending.items() if k < record.id and not p.record.is_savepoint):
                 self._fail(older, FailureReason.SUBSUMED)
-            self._tell_complete(record.id)
+            self._notify_complete(record.id)
         self._terminal(record)
         self.triggering.slot_freed()
 
-    def _tell_complete(self, checkpoint_id: int) -> None:
+    def _notify_complete(self, checkpoint_id: int) -> None:
         for task in self._tasks:
             if task.key not in self._finished:
                 self._env.send("rpc.notify", _notify, (task, checkpoint_id))
                 self._env.faults.passed("coordinator.between-notifies")
         if self.triggering.stop is not None and self.triggering.stop.checkpoint_id == checkpoint_id:
-            # The notification of a later checkpoint makes up for a lost one (SNK-2). A stopping job has no later one.
+            # If a notification is lost, the notification of the next checkpoint makes up for it (SNK-2). A stopping
+            # job has no next checkpoint, so the notification is repeated.
             delay_us = self._env.config.effective_interval_us
-            self._env.scheduler.after(delay_us, EventClass.TIMER, self._tell_again, checkpoint_id)
+            self._env.scheduler.after(delay_us, EventClass.TIMER, self._notify_again, checkpoint_id)
 
-    def _tell_again(self, checkpoint_id: int) -> None:
+    def _notify_again(self, checkpoint_id: int) -> None:
         if self.triggering.stop is not None and self.triggering.stop.checkpoint_id == checkpoint_id:
-            self._tell_complete(checkpoint_id)
+            self._notify_complete(checkpoint_id)
 
-    def _count_completed(self, record: CheckpointRecord) -> None:
+    def _count_completed(self, record: MeasuredCheckpoint) -> None:
         self.completed_count += 1
         self.all_completed.append(record)
         self.triggering.completed()
@@ -271,15 +281,18 @@ class Coordinator:
         self._subsume()
 
     def _subsume(self) -> None:
-        """Drop the oldest checkpoints above ``num_retained`` (CO-12). A restart completes an interrupted drop."""
+        """Drop the oldest completed checkpoints until ``num_retained`` are left (CO-12).
+
+        If the job fails before all of them are dropped, the next start of the job drops the rest.
+        """
         while len(self.completed) > self._env.config.num_retained:
             self._env.faults.passed("coordinator.on-subsume")
             dropped = self.completed.pop(0).record
-            # A savepoint's files are the user's (SV-2).
+            # A savepoint's files belong to the user, so they are not discarded (SV-2).
             dropped.is_discarded = not dropped.is_savepoint
 
     def on_finished(self, message: FinishedMessage) -> None:
-        """Note that a subtask has finished. The job has finished when all subtasks have (SV-3)."""
+        """Record that a subtask has finished. When all subtasks have finished, the job has finished (SV-3)."""
         task = self._by_key.get(message.task)
         if task is None or task.attempt != message.attempt or self.triggering.stop is None:
             return
@@ -291,7 +304,7 @@ class Coordinator:
     def _shut_down(self) -> None:
         self.triggering.shut_down()
         for checkpoint_id in sorted(self._pending):
-            self._fail(checkpoint_id, FailureReason.COORDINATOR_SHUTDOWN, is_told=False)
+            self._fail(checkpoint_id, FailureReason.COORDINATOR_SHUTDOWN, is_notified=False)
         if self.on_job_finished is not None:
             self.on_job_finished()
 
@@ -304,9 +317,12 @@ class Coordinator:
             self._fail(checkpoint_id, FailureReason.EXPIRED)
 
     def _fail(
-        self, checkpoint_id: int, reason: FailureReason, *, is_told: bool = True, is_at_task: bool = False
+        self, checkpoint_id: int, reason: FailureReason, *, is_notified: bool = True, is_at_task: bool = False
     ) -> None:
-        """Fail a pending checkpoint, notify the tasks (CO-11), and apply the failure policy."""
+        """Fail a pending checkpoint, notify the tasks (CO-11), and apply the failure policy.
+
+        If ``is_notified`` is false, only record the failure. ``is_at_task`` is true if a task declined the checkpoint.
+        """
         pending = self._pending.pop(checkpoint_id)
         record = pending.record
         record.state = CheckpointState.FAILED
@@ -320,7 +336,7 @@ class Coordinator:
         if record.savepoint is not None:
             self.triggering.ended(record.savepoint, reason)
         self._terminal(record)
-        if not is_told:
+        if not is_notified:
             return
         newest = self.newest
         for task in self._tasks:
@@ -333,7 +349,7 @@ class Coordinator:
             return
         self.triggering.slot_freed()
 
-    def _terminal(self, record: CheckpointRecord) -> None:
+    def _terminal(self, record: MeasuredCheckpoint) -> None:
         if self.on_terminal is not None:
             self.on_terminal(record)
 

@@ -1,6 +1,7 @@
-"""The messages of failed checkpoints, which failures count, and when the job fails because of them (FP-1 to FP-6).
+"""The failure policy: decides which failed checkpoints count, and when the job fails because of them (FP-1 to FP-6).
 
-The reasons are a closed set: Flink's, in Flink's words, and one added here (CAP-4).
+The module also holds the message of each failure reason. The reasons and messages are Flink's, except for one reason
+that this runtime adds (CAP-4).
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ MESSAGES: Mapping[FailureReason, str] = {
     ),
     FailureReason.NOT_ALL_TASKS_RUNNING: "Not all required tasks are currently running.",
 }
-"""The message for each failure reason that the runtime gives."""
+"""The message for each failure reason that the runtime uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed checkpoint or savepoint. ``is_at_task``: a task declined it; otherwise the coordinator failed it."""
+    """One failed checkpoint or savepoint.
+
+    ``is_at_task`` is true if a task declined it, and false if the coordinator failed it.
+    """
 
     checkpoint_id: int
     reason: FailureReason
@@ -56,25 +60,26 @@ class Failure:
 
 
 class FailurePolicy:
-    """Counts consecutive failures as Flink's ``CheckpointFailureManager`` does. A restart does not reset the count."""
+    """Counts failures since the last success, like Flink's ``CheckpointFailureManager``. A restart keeps the count."""
 
     def __init__(self) -> None:
         self._counted: set[int] = set()
-        """Checkpoints that failed since the last success."""
+        """Ids of the checkpoints that failed since the last success and whose failures count."""
         self._succeeded_id = 0
 
     def succeeded(self, checkpoint_id: int) -> None:
-        """FP-1: reset the count, unless a newer checkpoint has already succeeded."""
+        """Reset the count of failures, unless a newer checkpoint has already succeeded (FP-1)."""
         if checkpoint_id > self._succeeded_id:
             self._succeeded_id = checkpoint_id
             self._counted.clear()
 
     def failed(self, failure: Failure, *, tolerable: int) -> bool:
-        """Count a failure, and return whether the job fails because of it; if so, reset the count (FP-4).
+        """Count a failure, and return whether the job fails because of it (FP-4).
 
-        A savepoint's failure counts only if a task declined it. Failures of checkpoints older than the last success do
-        not count. Any failure of the savepoint that stops the job fails the job: its sources have already stopped, so
-        the job could not make progress otherwise (FP-6, FN-30).
+        If the count exceeds ``tolerable``, the job fails and the count is reset. The failure of a savepoint counts only
+        if a task declined it. The failure of a checkpoint that is older than the last success does not count. Every
+        failure of the savepoint that stops the job fails the job (FP-6, FN-30): the sources have already stopped, so
+        the job could not make progress otherwise.
         """
         if failure.kind.is_synchronous:
             return True

@@ -1,8 +1,9 @@
-"""The queue of requests for checkpoints and savepoints, and the choice of the next one (2.2).
+"""The queue of requests for checkpoints and savepoints. It chooses the request that starts next (runtime.md 2.2).
 
-The order is Flink's (CO-2): savepoints before checkpoints, forced requests before others, a user's requests before
-periodic ones, then by time. Each tick of the timer adds a request, even while a checkpoint takes the only slot. A
-checkpoint that lasts several intervals is therefore followed by several others without a pause, as in Flink.
+The order is Flink's (CO-2): savepoints before checkpoints, then forced requests before others, then users' requests
+before periodic ones, then older requests before newer ones. The timer adds a request at each tick, even while no slot
+is free. If no minimum pause is set, a checkpoint that lasts several intervals is therefore followed by several others,
+one right after the other, as in Flink.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ REQUESTS_KEPT = 1000
 
 @dataclass(slots=True, order=True)
 class Request:
-    """One request. Requests compare by their place in the queue."""
+    """One request for a checkpoint or savepoint. Requests compare by their position in the queue."""
 
     _turn: tuple[bool, bool, bool, int] = field(init=False)
     is_forced: bool = field(compare=False)
     number: int = field(compare=False)
     savepoint: Savepoint | None = field(default=None, compare=False)
     is_periodic: bool = field(default=False, compare=False)
-    """Whether the timer made the request."""
+    """Whether the request comes from the timer."""
     checkpoint: UserCheckpoint | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -35,14 +36,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is next and may start."""
+    """States that a request has been taken from the queue and may start."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """A periodic request is dropped because the pause is not over (CO-4). The timer asks again after ``delay_us``."""
+    """States that a periodic request has been dropped because the minimum pause is not over (CO-4).
+
+    The timer makes a new request after ``delay_us``.
+    """
 
     request: Request
     delay_us: int
@@ -50,17 +54,17 @@ class TooEarly:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The input of the choice besides the queue."""
+    """The facts with which ``RequestQueue.choose`` decides whether the first request may start."""
 
     now_us: int
     pending: int
     max_concurrent: int
     pause_ends_us: int
-    """When the pause after the last completion ends; an instant in the past if nothing has completed yet."""
+    """When the pause after the last completion ends, or an instant in the past if no checkpoint has completed yet."""
 
 
 class RequestQueue:
-    """The waiting requests in order. Chooses the next one as Flink's ``CheckpointRequestDecider`` does."""
+    """The waiting requests, in order. It chooses the next one as Flink's ``CheckpointRequestDecider`` does."""
 
     def __init__(self, limit: int = QUEUE_MAX) -> None:
         self._limit = limit
@@ -71,23 +75,26 @@ class RequestQueue:
 
     @property
     def first(self) -> Request | None:
-        """The next request; None if the queue is empty."""
+        """The next request, or None if the queue is empty."""
         return self._waiting[0] if self._waiting else None
 
     @property
     def is_closed(self) -> bool:
-        """Whether the queue is full of users' requests. New requests are then refused."""
+        """Whether the queue is full of users' requests, so that new requests are refused."""
         return len(self._waiting) >= self._limit and not self._waiting[-1].is_periodic
 
     def add(self, request: Request) -> Request | None:
-        """Queue a request. Returns the request that found no room, which may be the new one, or None (CO-2)."""
+        """Add a request. If the queue is full, return the request that it drops, which may be the new one (CO-2)."""
         if self.is_closed:
             return request
         insort(self._waiting, request)
         return self._waiting.pop() if len(self._waiting) > self._limit else None
 
     def choose(self, slots: Slots) -> Start | TooEarly | None:
-        """Remove and return the first request, as Start or TooEarly. None if it has to wait (CO-3, CO-4)."""
+        """Remove the first request, and return it as Start or TooEarly (CO-3, CO-4).
+
+        Return None if the queue is empty, or if the first request has to wait.
+        """
         if not self._waiting:
             return None
         first = self._waiting[0]
@@ -104,11 +111,11 @@ class RequestQueue:
         return waiting
 
     def drop_periodic(self) -> None:
-        """Drop the timer's requests, because the job stops."""
+        """Drop the timer's requests. Called when the job stops."""
         self._waiting = [r for r in self._waiting if not r.is_periodic]
 
     def keep_one_periodic(self) -> None:
-        """Drop all but the first of the timer's requests, because the settings changed (PROTOCOL.md, CO-2)."""
+        """Drop all of the timer's requests except the first. Called when the settings change (PROTOCOL.md, CO-2)."""
         periodic = [r for r in self._waiting if r.is_periodic]
         for request in periodic[1:]:
             self._waiting.remove(request)
@@ -118,10 +125,11 @@ _Asked = TypeVar("_Asked", Savepoint, UserCheckpoint)
 
 
 def keep(kept: dict[int, _Asked], asked: _Asked) -> None:
-    """Store a request by its number. If there are too many, drop the oldest ones that have ended."""
+    """Store a request under its number. If too many requests are stored, drop the oldest of those that have ended."""
     kept[asked.number] = asked
     while len(kept) > REQUESTS_KEPT:
-        # A full queue and one request of each kind in progress may exceed the limit. Open requests are kept.
+        # Requests that have not ended are never dropped, so more of them than the limit may be stored: a full queue,
+        # and one request of each kind in progress.
         over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
         if over is None:
             break

@@ -1,9 +1,9 @@
 """Restarts a running job at another parallelism, and records each request, its restore point and its result.
 
-A rescale stops the job as a failure does, and starts it again from its newest checkpoint, aligned or unaligned, or from
-a savepoint taken for the rescale (RS-3). Parallelism may go up or down (RS-13), even if checkpoints no longer complete
-(RS-14). A change that cannot run or cannot be restored is refused before the job stops, and the job continues
-unchanged.
+A rescale stops the job in the same way as a failure. It then starts the job again from the newest checkpoint, aligned
+or unaligned, or from a savepoint taken for the rescale (RS-3). Parallelism may go up or down (RS-13), even if
+checkpoints no longer complete (RS-14). A change that cannot run or cannot be restored is refused before the job stops,
+and the job continues unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import partial
 
 from backend.domain.errors import PlanError
 from backend.runtime.coordinator.coordinator import Coordinator
-from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpec, validate
 from backend.runtime.measure.requested import Savepoint, SavepointFormat
 from backend.runtime.snapshot.metadata import ReadCheckpoint, read_checkpoint
@@ -27,7 +26,7 @@ _KEPT = 1000
 
 @dataclass(frozen=True, slots=True)
 class RescaleSpec:
-    """A change of parallelism, by vertex, that the job file asks for at a virtual time."""
+    """A rescale that the job file requests: the new parallelism by vertex, and the virtual time of the rescale."""
 
     at_us: int
     parallelism: Mapping[str, int]
@@ -35,32 +34,32 @@ class RescaleSpec:
 
 
 class RescaleStatus(StrEnum):
-    """The states of a rescale."""
+    """The state of a rescale."""
 
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETED = "COMPLETED"
     REFUSED = "REFUSED"
     INTERRUPTED = "INTERRUPTED"
-    """The job failed before all its subtasks ran, and restarted again."""
+    """The job stopped again before every subtask was running."""
 
 
 @dataclass(slots=True)
 class Rescale:
-    """One request. Instants are virtual microseconds; None: not reached (yet)."""
+    """One request for a rescale. Instants are virtual microseconds. None means that the instant is not reached."""
 
     requested_at_us: int
     parallelism: Mapping[str, int]
     from_savepoint: bool
     before: Mapping[str, int]
     stopped_at_us: int | None = None
-    """When the job was stopped for the rescale. A rescale from a savepoint stops it when the savepoint is complete."""
+    """When the job was stopped for the rescale. With ``from_savepoint``, it stops after the savepoint."""
     restored_id: int | None = None
-    """The checkpoint or savepoint that was restored; None: not stopped yet, or none was complete."""
+    """Id of the restored checkpoint or savepoint. None if the job is not stopped yet, or if nothing was restored."""
     persisted_bytes: int = 0
-    """In-flight data of the restored checkpoint."""
+    """Size of the in-flight data in the restored checkpoint."""
     refusal: PlanError | None = None
     restart: Restart | None = None
-    """The cost of the stop and the new start; None: the job was not stopped (yet)."""
+    """The restart of the job for the rescale, with its cost. None if the job was not stopped, or is not stopped yet."""
 
     @property
     def status(self) -> RescaleStatus:
@@ -74,12 +73,11 @@ class Rescale:
         return RescaleStatus.INTERRUPTED if self.restart.is_interrupted else RescaleStatus.IN_PROGRESS
 
 
-def rescaled_graph(graph: Graph, parallelism: Mapping[str, int], config: RuntimeConfig) -> Graph:
-    """Return the graph with other parallelisms, but with its key groups and splits unchanged.
+def rescaled_graph(graph: Graph, parallelism: Mapping[str, int]) -> Graph:
+    """Return the graph with the parallelism of some vertices changed. Key groups and source splits stay the same.
 
     Raises:
-        PlanError: there is no such vertex, or the job cannot run like that (G-6).
-
+        PlanError: a vertex does not exist, or the job cannot run at this parallelism (G-6).
     """
     for vertex_id, wanted in parallelism.items():
         if all(v.id != vertex_id for v in graph.vertices):
@@ -90,7 +88,7 @@ def rescaled_graph(graph: Graph, parallelism: Mapping[str, int], config: Runtime
     hashed = {e.target for e in graph.edges if e.partitioner is Partitioner.HASH}
     vertices = [_rescaled(v, parallelism.get(v.id, v.parallelism), is_hashed=v.id in hashed) for v in graph.vertices]
     changed = Graph(tuple(vertices), graph.edges)
-    validate(changed, config)
+    validate(changed)
     return changed
 
 
@@ -107,11 +105,12 @@ def _rescaled(vertex: VertexSpec, parallelism: int, *, is_hashed: bool) -> Verte
 
 
 class Rescaler:
-    """The rescale requests of one job.
+    """Carries out the rescale requests of one job.
 
     ``newest`` returns the checkpoint that a restart would restore. ``check`` raises PlanError if a checkpoint cannot be
-    restored into a graph. ``restart`` stops the job and starts it with another graph from a checkpoint. ``on_refused``
-    receives the errors of requests that have no caller to raise to.
+    restored into a graph. ``restart`` stops the job and starts it with another graph from a checkpoint. ``is_over``
+    returns whether the job has ended. ``on_refused`` receives the error if a request is refused after ``ask`` has
+    returned, or if the request came from the job file.
     """
 
     def __init__(
@@ -135,8 +134,8 @@ class Rescaler:
         self._on_refused = on_refused
 
     def ask(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
-        """Request a rescale; see ``JobEngine.rescale``."""
-        graph = rescaled_graph(self._env.graph, parallelism, self._env.config)
+        """Request a rescale. ``JobEngine.rescale`` calls this, and documents the arguments and errors."""
+        graph = rescaled_graph(self._env.graph, parallelism)
         self._check_goes_on()
         newest = self._newest()
         if newest is not None and not from_savepoint:
@@ -160,7 +159,7 @@ class Rescaler:
             )
 
     def on_due(self, spec: RescaleSpec) -> None:
-        """Carry out a rescale of the job file that is due now."""
+        """Carry out a rescale that the job file requests for this time. If it is refused, record the reason."""
         try:
             self.ask(spec.parallelism, from_savepoint=spec.from_savepoint)
         except PlanError as error:
@@ -181,7 +180,7 @@ class Rescaler:
         try:
             self._check_goes_on()
             read = self._read(savepoint)
-            graph = rescaled_graph(self._env.graph, rescale.parallelism, self._env.config)
+            graph = rescaled_graph(self._env.graph, rescale.parallelism)
             self._check(read, graph)
         except PlanError as error:
             self._refuse(rescale, error)
@@ -199,7 +198,8 @@ class Rescaler:
             )
         newest = self._newest()
         if newest is not None and newest.id > kept.record.id:
-            # The newer checkpoint is already committed: restoring an older one would commit its records twice.
+            # The newer checkpoint is already committed. Restoring the older savepoint would commit the records
+            # between the two a second time.
             return newest
         return read_checkpoint(kept.stored(kept.record.graph))
 

@@ -1,7 +1,8 @@
 """Chooses and reads the checkpoint that the next start of the job restores (CO-13, CK-3).
 
-The candidates are the newest completed checkpoint and the one that the job was begun or rescaled from. Invariant: the
-newer one is restored, because its effects are committed; and only the store is read.
+There are two candidates: the newest completed checkpoint, and the checkpoint that the job was started or rescaled from.
+Invariants: the newer of the two is restored, because its effects are committed. Everything that is restored comes from
+the store.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from backend.runtime.task.environment import Environment
 
 
 class RestorePoint:
-    """The restore point of one job.
+    """Chooses and reads the restore point of one job.
 
     ``begun_from`` is a checkpoint of another run, or the one that the job was rescaled from.
     """
@@ -28,12 +29,11 @@ class RestorePoint:
         self.begun_from = begun_from
 
     def read(self) -> ReadCheckpoint | None:
-        """Read the checkpoint to restore from the store (CK-3); None if there is none.
+        """Read the checkpoint that the next start of the job restores (CK-3). Return None if there is none.
 
         Raises:
             CorruptCheckpointError: the stored checkpoint is damaged.
-            InducedFailure: an induced fault fails the read.
-
+            InducedFailure: an induced fault makes the read fail.
         """
         newest = self._newest_completed()
         if newest is None:
@@ -48,23 +48,26 @@ class RestorePoint:
         return read_checkpoint(stored)
 
     def newest(self) -> ReadCheckpoint | None:
-        """The checkpoint that a restart would restore now. Induced read faults do not apply."""
+        """Return the checkpoint that a restart would restore now. Induced faults of the read do not apply here."""
         newest = self._newest_completed()
         return self.begun_from if newest is None else read_checkpoint(newest.stored(newest.record.graph))
 
     def _newest_completed(self) -> Completed | None:
-        """The newest checkpoint of this run; None if there is none, or if ``begun_from`` is newer."""
+        """Return the newest checkpoint of this run. Return None if there is none, or if ``begun_from`` is newer."""
         newest = self._coordinator.newest
         is_older = newest is not None and self.begun_from is not None and newest.record.id < self.begun_from.id
         return None if is_older else newest
 
 
 def assigned(read: ReadCheckpoint | None, graph: Graph, config: RuntimeConfig) -> tuple[Assignment, bool, int]:
-    """Return the subtasks' assignment, whether it has in-flight data, and the bytes of in-flight data left out (RC-8).
+    """Distribute a checkpoint to the subtasks of a graph.
+
+    Returns:
+        What each subtask restores; whether this includes in-flight data; the bytes of in-flight data that were left out
+        because the settings discard them (RC-8).
 
     Raises:
-        PlanError: as ``assign``.
-
+        PlanError: the checkpoint cannot be restored into the graph (see ``assign``).
     """
     if read is None:
         return Assignment({}, {}), False, 0

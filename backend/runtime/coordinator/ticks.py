@@ -1,4 +1,4 @@
-"""The timer of periodic checkpoints: ticks after a random delay, then every interval (CO-1, SRC-5).
+"""The timer of periodic checkpoints. It ticks after a random delay, and then at every interval (CO-1, SRC-5).
 
 Invariant: at most one tick is scheduled, and none while the job is stopped or stopping.
 """
@@ -29,7 +29,7 @@ class Ticks:
         self._delays = Stream(env.seed, "first trigger")
 
     def begin(self) -> None:
-        """Start the timer, because new attempts are deployed."""
+        """Start the timer with a random delay. Called when new attempts are deployed."""
         self._backlogs.clear()
         config = self._env.config
         self.go_on(self._delays.between(config.min_pause_us, config.effective_interval_us))
@@ -40,20 +40,23 @@ class Ticks:
         self.schedule(delay_us)
 
     def stop(self) -> None:
-        """Stop the timer."""
+        """Stop the timer. A tick that is already scheduled then has no effect."""
         self._is_stopped = True
         self._number += 1
 
     def schedule(self, delay_us: int) -> None:
-        """Schedule the next tick after a delay, instead of the one that was scheduled."""
+        """Schedule the next tick after a delay. It replaces the tick that is scheduled now."""
         self._number += 1
         if not self._is_stopped:
             self._next_us = self._env.now + delay_us
             self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._number)
 
-    def tell(self, message: BacklogMessage) -> None:
-        """Note a source's backlog (SRC-5). A shorter interval applies at once, a longer one from the next tick on."""
-        self._backlogs.tell(message)
+    def note_backlog(self, message: BacklogMessage) -> None:
+        """Record a source's message about its backlog (SRC-5).
+
+        If the new interval is shorter, it applies immediately. If it is longer, it applies from the next tick on.
+        """
+        self._backlogs.note(message)
         interval_us = self._backlogs.interval_us(self._env.config)
         if interval_us is not None and self._env.now + interval_us < self._next_us:
             self.schedule(interval_us)
@@ -63,7 +66,8 @@ class Ticks:
             return
         interval_us = self._backlogs.interval_us(self._env.config)
         if interval_us is None:
-            # No checkpoints during this backlog: its end schedules the next tick.
+            # No checkpoints are taken during this backlog. The next tick is scheduled when a source reports that its
+            # backlog has ended.
             self._next_us = _NEVER_US
             return
         self.schedule(interval_us)

@@ -1,9 +1,11 @@
-"""Turns requests into checkpoints: queues them, and decides which one starts when and which is refused.
+"""Turns requests into checkpoints: queues them, decides when each one starts, and refuses some of them.
 
-Implements CO-1 to CO-4 and CC-3. Requests come from the timer, from users, and from stopping the job (SV-3). The
-coordinator handles a checkpoint once it is triggered. Each request of a user records how it ended.
+Implements CO-1 to CO-4 and CC-3. Requests come from the timer, from users, and from a stop of the job with a savepoint
+(SV-3). Once a checkpoint is triggered, the coordinator handles it. The object that represents a user's request records
+the result.
 
-Invariant: a request is either refused or triggered, once. While the job stops, only its savepoint is triggered.
+Invariant: each request is either refused or triggered, and only once. While the job stops, only the savepoint that
+stops it is triggered.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from backend.runtime.task.messages import BacklogMessage
 
 
 class Triggering:
-    """The requests of one job.
+    """Queues and starts the requests of one job.
 
     ``pending`` returns the barriers of the pending checkpoints. ``trigger`` triggers a checkpoint.
     """
@@ -48,12 +50,12 @@ class Triggering:
     # --- the job's life -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Schedule the first trigger, because new attempts are deployed (CO-1)."""
+        """Schedule the first trigger. Called when new attempts are deployed (CO-1)."""
         self._epoch += 1
         self._ticks.begin()
 
     def suspend(self) -> None:
-        """Refuse all waiting requests and stop the timer, because the job failed or restarts (CO-13)."""
+        """Refuse all waiting requests and stop the timer. Called when the job fails or restarts (CO-13)."""
         self._epoch += 1
         starting = [] if self._starting is None else [self._starting]
         for request in [*starting, *self._queue.clear()]:
@@ -61,19 +63,19 @@ class Triggering:
         self._ticks.stop()
 
     def shut_down(self) -> None:
-        """Stop the timer and refuse all waiting requests, because the job has finished."""
+        """Stop the timer and refuse all waiting requests. Called when the job has finished."""
         self._ticks.stop()
         for request in self._queue.clear():
             self.refuse(request, FailureReason.COORDINATOR_SHUTDOWN)
 
     def stop_failed(self) -> None:
-        """FN-30: end a stop that did not finish because the job failed. Its savepoint may be complete and committed."""
+        """End a stop that a failure of the job interrupted (FN-30). Its savepoint may be complete and committed."""
         stop, self.stop = self.stop, None
         if stop is not None and stop.ended_at_us is None:
             self.ended(stop, FailureReason.TASK_FAILURE)
 
     def stopped(self) -> None:
-        """SV-3: end the stop, because every subtask has finished."""
+        """Record that the job has stopped, because every subtask has finished (SV-3)."""
         assert self.stop is not None
         self.ended(self.stop)
         self.stop = None
@@ -84,14 +86,14 @@ class Triggering:
         self._ask(Request(False, self._next_number(), is_periodic=True))
 
     def request_savepoint(self, form: SavepointFormat, *, when_ended: Action | None = None) -> Savepoint:
-        """Request a savepoint. If unaligned checkpoints are off, it does not wait for a slot (CO-3).
+        """Request a savepoint. If unaligned checkpoints are off, the savepoint does not wait for a free slot (CO-3).
 
-        ``when_ended`` is called with the savepoint, in a separate event after the savepoint has ended.
+        ``when_ended`` is called with the savepoint, in a separate event after the savepoint has completed or failed.
         """
         return self._request(Savepoint(self._next_number(), form, self._env.now, when_ended=when_ended))
 
     def request_stop(self, form: SavepointFormat, *, drains: bool) -> Savepoint:
-        """SV-3: stop the job with a savepoint. If the job is already stopping, return the savepoint of that stop."""
+        """Stop the job with a savepoint (SV-3). If the job is already stopping, return the savepoint of that stop."""
         if self.stop is not None:
             return self.stop
         kind = SnapshotType.SAVEPOINT_TERMINATE if drains else SnapshotType.SAVEPOINT_SUSPEND
@@ -106,19 +108,19 @@ class Triggering:
         return savepoint
 
     def request_checkpoint(self) -> UserCheckpoint:
-        """Request a checkpoint now. It goes before periodic ones and ignores the pause, but waits for a free slot."""
+        """Request a checkpoint now. It precedes periodic ones and needs no minimum pause, but waits for a free slot."""
         asked = UserCheckpoint(self._next_number(), self._env.now)
         keep(self.checkpoint_requests, asked)
         self._ask(Request(False, asked.number, checkpoint=asked))
         return asked
 
     def reconfigured(self) -> None:
-        """Keep only one of the timer's waiting requests, because the settings changed."""
+        """Drop all of the timer's waiting requests except the first. Called when the settings change."""
         self._queue.keep_one_periodic()
 
-    def tell_backlog(self, message: BacklogMessage) -> None:
-        """Note a source's backlog, which may change the timer's interval (SRC-5)."""
-        self._ticks.tell(message)
+    def note_backlog(self, message: BacklogMessage) -> None:
+        """Record a source's message about its backlog, which may change the timer's interval (SRC-5)."""
+        self._ticks.note_backlog(message)
 
     def _next_number(self) -> int:
         self._request_number += 1
@@ -140,21 +142,23 @@ class Triggering:
             self._trigger(request)
 
     def _next_request(self) -> Request | None:
-        """CO-3, CO-4: the request that may start now; None if there is none."""
+        """Return the request that may start now, or None if no request may start (CO-3, CO-4)."""
         first = self._queue.first
         if first is None or (self.stop is not None and first.savepoint is not self.stop):
-            # At some task, a newer checkpoint would supersede the savepoint that stops the job.
+            # While the job stops, only its savepoint may start. A newer checkpoint would supersede the savepoint at
+            # some task.
             return None
         config, pending = self._env.config, list(self._pending())
         if first.savepoint is not None and any(barrier.needs_channel_state for barrier in pending):
-            # CC-3: a savepoint waits for pending unaligned checkpoints, even if the settings have changed since.
+            # A savepoint waits for pending unaligned checkpoints (CC-3). They may be pending although the settings no
+            # longer allow them.
             return None
         if (
             first.savepoint is None
             and mode_of(config).has_channel_state
             and any(barrier.snapshot_type.is_savepoint for barrier in pending)
         ):
-            # CC-3: an unaligned checkpoint waits for pending savepoints, even if a slot is free.
+            # An unaligned checkpoint waits for pending savepoints, even if a slot is free (CC-3).
             return None
         completed_us = self._last_completion_us
         pause_ends_us = -1 if completed_us is None else completed_us + config.min_pause_us
@@ -167,22 +171,22 @@ class Triggering:
         return None
 
     def is_under_way(self) -> None:
-        """Note that the chosen request has become a checkpoint, which now decides how the request ends."""
+        """Record that the request has become a checkpoint, whose result is now also the result of the request."""
         self._starting = None
 
     def completed(self) -> None:
-        """CO-4: start the pause."""
+        """Start the minimum pause, because a checkpoint has completed (CO-4)."""
         self._last_completion_us = self._env.now
 
     def slot_freed(self) -> None:
-        """CO-3: try to start the next waiting request, because a slot is free. The pause may delay it (CO-4)."""
+        """Try to start the next waiting request in the free slot (CO-3). The minimum pause may delay it (CO-4)."""
         if len(self._queue):
             self._env.scheduler.after(0, EventClass.TIMER, self._start_queued, self._epoch)
 
     # --- results of requests --------------------------------------------------------------------------------------
 
     def refuse(self, request: Request, reason: FailureReason) -> None:
-        """Refuse a request that did not become a checkpoint. The user's request records the reason."""
+        """Refuse a request that did not become a checkpoint. If a user made it, record the reason."""
         if request is self._starting:
             self._starting = None
         if request.checkpoint is not None:
@@ -191,12 +195,12 @@ class Triggering:
             return
         self.ended(request.savepoint, reason)
         if request.savepoint is self.stop:
-            # Nothing has been stopped yet: the job continues.
+            # The savepoint was not triggered, so no source has stopped. The job continues.
             self.stop = None
             self._ticks.go_on(self._env.config.effective_interval_us)
 
     def ended(self, asked: Savepoint | UserCheckpoint, reason: FailureReason | None = None) -> None:
-        """Note that a requested checkpoint or savepoint has ended. It failed if ``reason`` is given."""
+        """Record that a requested checkpoint or savepoint has ended. If ``reason`` is not None, it has failed."""
         asked.ended_at_us = self._env.now
         if reason is not None:
             asked.reason, asked.message = reason, MESSAGES[reason]

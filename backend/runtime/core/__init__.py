@@ -1,4 +1,4 @@
-"""The base of all other wings; it does not know jobs or tasks.
+"""The base of the runtime, which all other folders of the runtime import. It does not know jobs or tasks.
 
 * ``elements``     records and watermarks as bytes, barriers and other events as values
 * ``scheduler``    the event heap on virtual time

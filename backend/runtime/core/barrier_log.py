@@ -1,4 +1,7 @@
-"""Barrier events of the last checkpoints, by channel. Only this runtime reports them (runtime.md, Appendix D)."""
+"""Stores the barrier events of the last checkpoints, such as "received on this channel" or "overtook 3 records".
+
+Flink's REST API has no such events; only this runtime reports them (runtime.md, Appendix D).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.ids import VertexId
 
 _Row = tuple[BarrierEventKind, VertexId, int, int, int, ChannelId | None, int | None, int | None, str | None]
-"""The fields of a ``BarrierEvent``, which is created when it is read."""
+"""The fields of one event. The ``BarrierEvent`` itself is created only when it is read."""
 
 
 class BarrierLog:
-    """Barrier events by checkpoint, for the last ``kept`` checkpoints."""
+    """The barrier events of the last ``kept`` checkpoints."""
 
     def __init__(self, *, kept: int) -> None:
         self._kept = kept
@@ -21,7 +24,7 @@ class BarrierLog:
         self.listener: Callable[[int, BarrierEvent], None] | None = None
 
     def open(self, checkpoint_id: int, triggered_at_us: int) -> None:
-        """Begin the log of a triggered checkpoint, and drop the oldest logs beyond ``kept``."""
+        """Start the log of a triggered checkpoint. Drop the oldest logs until ``kept`` are left."""
         self._events[checkpoint_id] = []
         self._triggered_us[checkpoint_id] = triggered_at_us
         while len(self._events) > self._kept:
@@ -43,7 +46,7 @@ class BarrierLog:
         records: int | None = None,
         reason: str | None = None,
     ) -> None:
-        """Add one event if its checkpoint is still kept."""
+        """Add one event to the log of its checkpoint. Do nothing if that log has been dropped."""
         events = self._events.get(checkpoint_id)
         if events is None:
             return
@@ -54,6 +57,6 @@ class BarrierLog:
             self.listener(checkpoint_id, BarrierEvent(*row))
 
     def events(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
-        """Return the events of a checkpoint in order of time; None if the checkpoint is not kept."""
+        """Return the events of a checkpoint in order of time, or None if the checkpoint has no log."""
         events = self._events.get(checkpoint_id)
         return None if events is None else tuple(BarrierEvent(*row) for row in events)

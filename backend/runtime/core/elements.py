@@ -1,8 +1,8 @@
-"""Elements of channels: records, watermarks and watermark statuses as bytes, barriers and other events as values.
+"""What travels through channels: records and watermarks, which are encoded as bytes, and events such as barriers.
 
-A record on the wire (DET-9) is a 4-byte length of the rest, a tag, the key, the origin, the event time, a value, and
-padding up to the job's record size. The origin encodes source, subtask and offset (DET-10). Operators pass it on and
-never decide by it; the ledger and the oracles read it.
+An encoded record (DET-9) consists of a 4-byte length of what follows, a tag, the key, the origin, the event time, a
+value, and padding up to the job's record size. The origin encodes source, subtask and offset (DET-10). Operators pass
+the origin on but never base a decision on it. The ledger and the test oracles read it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ TAG_RECORD = 0
 TAG_WATERMARK = 1
 TAG_STATUS = 2
 ORIGIN_SHIFT = 40
-"""Offsets of one source subtask stay below 2**40."""
+"""Lowest bit of the source subtask in an origin. Offsets of one source subtask are less than 2**40."""
 VERTEX_SHIFT = 50
-"""Subtasks of one source stay below 2**10, and vertices below 2**12."""
+"""Lowest bit of the source vertex in an origin. A source has at most 2**10 subtasks, a graph at most 2**12 vertices."""
 WATERMARK_MAX = 2**63 - 1
 _WIRE: dict[int, struct.Struct] = {}
-"""Header and padding of records, by record size. A job has one or two sizes."""
+"""The structs that pack the header and padding of a record, by record size. A job has one or two record sizes."""
 _WIRE_KEPT = 256
 
 
@@ -49,7 +49,7 @@ class Record:
     size_bytes: int
 
     def encode(self) -> bytes:
-        """Return the record's ``size_bytes`` bytes on the wire."""
+        """Return the record as ``size_bytes`` bytes."""
         size = self.size_bytes
         wire = _WIRE.get(size) or _wire(size)
         return wire.pack(size - _PREFIX, TAG_RECORD, self.key, self.origin, self.event_time_us, self.value)
@@ -57,25 +57,28 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No record of this event time or an earlier one will follow on this channel."""
+    """States that no record with this event time or an earlier one will follow on this channel."""
 
     at_us: int
     size_bytes: ClassVar[int] = HEADER.size
 
     def encode(self) -> bytes:
-        """Return its bytes on the wire."""
+        """Return the watermark as bytes."""
         return HEADER.pack(HEADER.size - _PREFIX, TAG_WATERMARK, 0, 0, self.at_us, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """The channel becomes idle or active (WM-1). The watermark of an idle channel holds no receiver back."""
+    """States that the channel becomes idle or active (WM-1).
+
+    The watermark of an idle channel does not hold back the receiver's watermark.
+    """
 
     is_idle: bool
     size_bytes: ClassVar[int] = HEADER.size
 
     def encode(self) -> bytes:
-        """Return its bytes on the wire."""
+        """Return the watermark status as bytes."""
         return HEADER.pack(HEADER.size - _PREFIX, TAG_STATUS, 0, 0, 0, int(self.is_idle))
 
 
@@ -83,7 +86,7 @@ Element = Record | Watermark | WatermarkStatus
 
 
 def decode(data: bytes | bytearray | memoryview, at: int) -> Element | None:
-    """Return the element that starts at ``at``, or None if its bytes are incomplete."""
+    """Return the element whose bytes start at index ``at``, or None if its bytes are incomplete."""
     have = len(data) - at
     if have < _PREFIX:
         return None
@@ -98,25 +101,43 @@ def decode(data: bytes | bytearray | memoryview, at: int) -> Element | None:
 
 
 def origin_of(source_subtask: int, offset: int, vertex: int = 0) -> int:
-    """Return the origin of a source record: the source's index in the graph, subtask and offset (DET-10)."""
+    """Return the origin of a source record: the source's index in the graph, its subtask and the offset (DET-10)."""
     return vertex << VERTEX_SHIFT | source_subtask << ORIGIN_SHIFT | offset
 
 
 class Alignment(Enum):
-    """How a barrier is to be aligned (OPT-1)."""
+    """How tasks align a barrier (OPT-1)."""
 
     AT_LEAST_ONCE = "at-least-once"
     ALIGNED = "aligned"
     UNALIGNED = "unaligned"
+    UNALIGNED_LAST = "unaligned-last"
+    """An unaligned barrier. A task starts the checkpoint when the barriers of all channels have arrived (UL-1)."""
     FORCED_ALIGNED = "forced-aligned"
+    MARKER = "marker"
+    """A marker of a Chandy-Lamport checkpoint. It keeps its place among the data and blocks nothing (CL-4)."""
+    OVERTAKING_MARKER = "overtaking-marker"
+    """A marker of a Chandy-Lamport checkpoint that overtakes queued data (CL-8)."""
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether the state excludes every record that follows the barrier (INV-6)."""
+        """Whether the snapshot excludes the effects of every record that follows the barrier (INV-6)."""
         return self is not Alignment.AT_LEAST_ONCE
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether the barrier overtakes queued data. Other barriers keep their place in the queue."""
+        return self in _OVERTAKING
+
+    @property
+    def logs(self) -> bool:
+        """Whether the checkpoint copies the data in front of its barriers as in-flight data."""
+        return self in _LOGGING
 
 
 _NEEDS_ALIGNMENT = (Alignment.ALIGNED, Alignment.FORCED_ALIGNED)
+_OVERTAKING = (Alignment.UNALIGNED, Alignment.UNALIGNED_LAST, Alignment.OVERTAKING_MARKER)
+_LOGGING = (*_OVERTAKING, Alignment.MARKER)
 
 
 class SnapshotType(Enum):
@@ -125,18 +146,18 @@ class SnapshotType(Enum):
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
     SAVEPOINT_SUSPEND = "savepoint-suspend"
-    """The job stops with it, and can be started from it."""
+    """A savepoint with which the job stops. The job can be started from it again."""
     SAVEPOINT_TERMINATE = "savepoint-terminate"
-    """The job drains and then stops with it for good (SV-3)."""
+    """A savepoint with which the job drains and stops for good (SV-3)."""
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether a user requested it and owns it (SV-2)."""
+        """Whether the snapshot is a savepoint, which a user requested and owns (SV-2)."""
         return self is not SnapshotType.CHECKPOINT
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether the job stops with it."""
+        """Whether the job stops with this savepoint."""
         return self in (SnapshotType.SAVEPOINT_SUSPEND, SnapshotType.SAVEPOINT_TERMINATE)
 
     @property
@@ -149,9 +170,9 @@ class SnapshotType(Enum):
 class Barrier:
     """A checkpoint barrier with its options (OPT-1).
 
-    ``aligned_timeout_us`` is None if the barrier cannot time out. A forced-aligned barrier continues with
-    ``restored_alignment`` on edges that allow overtaking (OPT-6). ``lamport`` is the sender's logical clock;
-    ``is_capped`` means that in-flight bytes are capped (CAP-2).
+    ``aligned_timeout_us`` is None if the barrier cannot time out. ``restored_alignment`` is the alignment that a
+    forced-aligned barrier takes on again at edges that allow overtaking (OPT-6). ``lamport`` is the sender's logical
+    clock. ``is_capped`` means that the in-flight bytes that the checkpoint persists are capped (CAP-2).
     """
 
     checkpoint_id: int
@@ -164,13 +185,12 @@ class Barrier:
     snapshot_type: SnapshotType = SnapshotType.CHECKPOINT
 
     def __post_init__(self) -> None:
-        """Refuse combinations that no settings produce.
+        """Refuse combinations of options that no settings produce.
 
         Raises:
-            PlanError: a savepoint is unaligned, or an unaligned barrier has a timeout (OPT-4).
-
+            PlanError: a savepoint logs in-flight data, or a barrier that logs has a timeout (OPT-4).
         """
-        if self.alignment is Alignment.UNALIGNED:
+        if self.alignment.logs:
             if self.snapshot_type.is_savepoint:
                 raise PlanError("an unaligned savepoint", rule="OPT-4", vertex=None, fix="align it (SV-1)")
             if self.aligned_timeout_us is not None:
@@ -185,33 +205,44 @@ class Barrier:
 
     @property
     def needs_channel_state(self) -> bool:
-        """Whether the checkpoint persists in-flight data, or may come to do so (OPT-4)."""
-        return self.alignment is Alignment.UNALIGNED or self.is_timeoutable
+        """Whether the checkpoint persists in-flight data, or may do so after the alignment timeout (OPT-4)."""
+        return self.alignment.logs or self.is_timeoutable
 
     @property
     def is_blocking(self) -> bool:
-        """Whether the sender's subpartition stops after it until the receiver resumes it (Q-2, Q-3)."""
+        """Whether the sender's subpartition stops after the barrier until the receiver resumes it (Q-2, Q-3).
+
+        At-least-once barriers and unaligned barriers do not stop it.
+        """
         return self.alignment in _NEEDS_ALIGNMENT
 
     @property
     def is_priority(self) -> bool:
-        """Whether it overtakes queued data. An at-least-once barrier keeps its place and blocks nothing."""
-        return self.alignment is Alignment.UNALIGNED
+        """Whether the barrier overtakes queued data. Other barriers keep their place in the queue."""
+        return self.alignment.overtakes
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether the receiver is told when the barrier arrives in its queue, before it reads the barrier (Q-4).
+
+        An alignment timeout may move the barrier forward there. A marker may end the log of its channel (CL-6).
+        """
+        return self.is_timeoutable or self.alignment is Alignment.MARKER
 
     def as_unaligned(self) -> Barrier:
-        """Return the barrier of the same checkpoint as an unaligned one."""
+        """Return an unaligned barrier of the same checkpoint."""
         return replace(self, alignment=Alignment.UNALIGNED, aligned_timeout_us=None, restored_alignment=None)
 
     def as_forced_aligned(self) -> Barrier:
-        """Return the barrier for an edge that does not allow overtaking (OPT-5)."""
+        """Return a forced-aligned barrier of the same checkpoint, for an edge that forbids overtaking (OPT-5)."""
         return replace(self, alignment=Alignment.FORCED_ALIGNED, restored_alignment=self.alignment)
 
     def as_aligned(self) -> Barrier:
-        """Return the barrier as an aligned one that cannot time out."""
+        """Return an aligned barrier of the same checkpoint that cannot time out."""
         return replace(self, alignment=Alignment.ALIGNED, aligned_timeout_us=None, restored_alignment=None)
 
     def restored(self) -> Barrier:
-        """Undo ``as_forced_aligned`` (OPT-6); return any other barrier unchanged."""
+        """Undo ``as_forced_aligned`` (OPT-6). Other barriers are returned unchanged."""
         if self.restored_alignment is None:
             return self
         return replace(self, alignment=self.restored_alignment, restored_alignment=None)
@@ -219,26 +250,27 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class CancelMarker:
-    """Checkpoint ``checkpoint_id`` was aborted upstream. The marker keeps its FIFO place."""
+    """States that checkpoint ``checkpoint_id`` was aborted upstream. The marker does not overtake queued data."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCompletion:
-    """End of the sender's recovered output (RC-2)."""
+    """Marks the end of the output that the sender recovered from the checkpoint (RC-2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfPartition:
-    """Nothing more follows on this channel."""
+    """States that nothing more follows on this channel."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfData:
-    """No record follows on this channel, but barriers may (SRC-4).
+    """States that no more records follow on this channel; barriers may follow (SRC-4).
 
-    ``is_drained``: the sender finished its open windows and timers; false for a stop without drain (FN-19).
+    ``is_drained`` is true if the sender has finished its open windows and timers, and false for a stop without drain
+    (FN-19).
     """
 
     is_drained: bool = True
@@ -246,7 +278,7 @@ class EndOfData:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChannel:
-    """The following data was in flight between this old sender and this old receiver, before a rescale (RS-7)."""
+    """Names the channel in which the data that follows was in flight before a rescale (RS-7)."""
 
     source_subtask: int
     target_subtask: int
@@ -256,5 +288,5 @@ Event = Barrier | CancelMarker | RecoveryCompletion | VirtualChannel | EndOfData
 
 
 def blocks_upstream(event: Event) -> bool:
-    """Return whether polling the event stops the subpartition until the receiver resumes it (Q-2)."""
+    """Return whether the subpartition stops after it has sent the event, until the receiver resumes it (Q-2)."""
     return isinstance(event, RecoveryCompletion) or (isinstance(event, Barrier) and event.is_blocking)

@@ -1,4 +1,4 @@
-"""The stable hash that distributes keys: MurmurHash3, 32 bits (Appleby, public domain algorithm), DET-8."""
+"""The stable hash that distributes keys: 32-bit MurmurHash3, by Appleby, in the public domain (DET-8)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur3_32(data: bytes, seed: int = 0) -> int:
-    """Return the MurmurHash3 x86 32 of ``data``."""
+    """Return the 32-bit MurmurHash3 of ``data``, in the variant for x86."""
     h = seed
     whole = len(data) & ~3
     for at in range(0, whole, 4):
@@ -28,12 +28,12 @@ def murmur3_32(data: bytes, seed: int = 0) -> int:
 
 
 def key_group(key: int, max_parallelism: int) -> int:
-    """Return the key group of a key (PT-2). A key is hashed as eight bytes, little-endian, signed."""
+    """Return the key group of a key (PT-2). The key is hashed as a signed number of eight bytes, little-endian."""
     return _murmur3_of_eight(key) % max_parallelism
 
 
 def _murmur3_of_eight(key: int) -> int:
-    """Return ``murmur3_32`` of a number's eight bytes. The loop is unrolled because every hashed record needs it."""
+    """Return ``murmur3_32`` of a number's eight bytes. The loop is unrolled because it runs for every hashed record."""
     k = (key & _MASK) * 0xCC9E2D51 & _MASK
     h = ((k << 15) | (k >> 17)) * 0x1B873593 & _MASK
     h = ((h << 13) | (h >> 19)) & _MASK
@@ -55,13 +55,13 @@ def owner_of_group(group: int, parallelism: int, max_parallelism: int) -> int:
 
 
 def groups_of(subtask: int, parallelism: int, max_parallelism: int) -> range:
-    """Return the key groups of one subtask (PT-2). The groups of all subtasks partition 0..M-1."""
+    """Return the key groups of one subtask (PT-2). Every group from 0 to ``max_parallelism`` - 1 has one owner."""
     start = -(-subtask * max_parallelism // parallelism)
     end = ((subtask + 1) * max_parallelism - 1) // parallelism
     return range(start, end + 1)
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Return Flink's default maximum parallelism (PT-3)."""
+    """Return Flink's default maximum parallelism for a vertex with this parallelism (PT-3)."""
     wanted = parallelism + parallelism // 2
     return min(max(1 << (wanted - 1).bit_length(), 128), 32768)

@@ -1,4 +1,4 @@
-"""Rates per second of one subtask over the metric window, and how long its mails waited (ME-22)."""
+"""Computes rates per second of one subtask over the metric window, and how long its mails waited (ME-22)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Totals(NamedTuple):
 
 
 class Rates:
-    """Samples of the totals in a sliding window."""
+    """Samples of one subtask's totals in a sliding window."""
 
     def __init__(self, now_us: int, samples: int) -> None:
         self._window: deque[tuple[int, Totals]] = deque([(now_us, Totals())], maxlen=samples + 1)
@@ -35,7 +35,7 @@ class Rates:
     def per_s(self) -> tuple[float, ...]:
         """Return the growth per second of each total over the window, in the order of ``Totals``.
 
-        All are zero before the first sample.
+        All rates are zero before the first sample.
         """
         start_us, before = self._window[0]
         end_us, after = self._window[-1]
@@ -45,17 +45,17 @@ class Rates:
 
 
 class MailLatency:
-    """How long the last mails waited in the mailbox."""
+    """Records how long the last mails waited in the mailbox."""
 
     def __init__(self) -> None:
         self._waits_us: deque[int] = deque(maxlen=_LATENCIES_KEPT)
         self.count = 0
 
     def add(self, wait_us: int) -> None:
-        """Record the wait of a mail that ran."""
+        """Record how long a mail waited before it ran."""
         self._waits_us.append(wait_us)
         self.count += 1
 
     def row_us(self) -> list[int]:
-        """Return the recorded waits, sorted."""
+        """Return the recorded waits in microseconds, shortest first."""
         return sorted(self._waits_us)

@@ -1,12 +1,13 @@
-"""The event heap on virtual time (DET-1, DET-2, DET-5). It does not know streams.
+"""The event heap on virtual time (DET-1, DET-2, DET-5). This module knows nothing about stream processing.
 
-Events at the same time run by class, then in the order in which they were scheduled. Steps are the last class and run
-in the order of their subtasks. With a fuzz seed, events at the same time run in a random order instead.
+Events at the same time run in the order of their classes. Within a class, they run in the order in which they were
+scheduled. The last class is the steps of subtasks, which run in the order of the subtasks. With a fuzz seed, events at
+the same time run in a random order instead.
 
-Each event that runs is folded into one hash. Steps are not: each subtask sums up its own, because a subtask that runs
-ahead schedules no event for its steps (``running_ahead.py``).
+Every event that runs is folded into one hash, except for steps. Each subtask sums up its own steps, because a subtask
+that runs ahead schedules no event for its steps (``running_ahead.py``).
 
-Invariant (INV-13): the same events, with the same fuzz seed or none, run in the same order.
+Invariant (INV-13): the order of events depends only on the events themselves and on the fuzz seed, if there is one.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _CLASS_SHIFT = 60
 _DRAW_SHIFT = 40
 
 Action = Callable[[Any], int | None]
-"""The action of an event. A step may return the time of its next run instead of scheduling it."""
+"""The function that an event calls. A step may return the time of its next run instead of scheduling that run."""
 
 
 class EventClass(IntEnum):
-    """The class of an event, in the order in which events at the same time run."""
+    """The class of an event. Events at the same time run in the order of these values."""
 
     NETWORK = 0
     TIMER = 1
@@ -44,12 +45,15 @@ _BEHIND_ALL = 1 << _CLASS_SHIFT + 3
 
 
 def turn_of(subtask: int) -> int:
-    """Return the lowest ``order`` of an event that runs after this subtask's step at the same time."""
+    """Return the ``order`` of events that run right after the steps of a subtask.
+
+    Among the events at the same time, they run after all steps of this subtask and before those of the next subtask.
+    """
     return _STEPS | subtask + 1 << _SUBTASK_SHIFT
 
 
 class Scheduler:
-    """A heap of (time, order, action, argument)."""
+    """A heap of events. Each event has a time, its order at that time, an action, and the argument of the action."""
 
     __slots__ = ("_draws", "_heap", "_sequence", "_step_sequence", "event_count", "hash", "now", "order")
 
@@ -61,17 +65,20 @@ class Scheduler:
         self._sequence = 0
         self._step_sequence = 0
         self.order = _BEHIND_ALL
-        """Order of the running event among the events at its time; after all of them while none runs."""
+        """The ``order`` of the running event among the events at the same time.
+
+        While no event runs, it is higher than the order of any event.
+        """
         self._draws = Stream(fuzz_seed, "schedule") if fuzz_seed else None
 
     def at(self, time_us: int, event_class: int, action: Action, argument: Any = None) -> None:
-        """Schedule ``action(argument)`` for ``time_us``, or for now if that is past."""
+        """Schedule ``action(argument)`` for ``time_us``, or for now if ``time_us`` is past."""
         self._sequence += 1
         order = event_class << _CLASS_SHIFT | self._sequence if self._draws is None else self._drawn(self._sequence)
         heapq.heappush(self._heap, (time_us if time_us > self.now else self.now, order, action, argument))
 
     def step_at(self, time_us: int, subtask: int, action: Action, argument: Any) -> None:
-        """Schedule a step of the subtask with this number for ``time_us``, or for now if that is past."""
+        """Schedule a step of a subtask for ``time_us``, or for now if ``time_us`` is past."""
         heapq.heappush(
             self._heap, (time_us if time_us > self.now else self.now, self._step_order(subtask), action, argument)
         )
@@ -80,7 +87,8 @@ class Scheduler:
         if self._draws is not None:
             self._sequence += 1
             return self._drawn(self._sequence)
-        # The sequence only distinguishes a subtask's step from its outdated ones, which do nothing.
+        # The sequence number makes the order unique if outdated steps of the subtask, which do nothing, are still in
+        # the heap.
         self._step_sequence = sequence = self._step_sequence + 1 & _SEQUENCE_MASK
         return _STEPS | subtask << _SUBTASK_SHIFT | sequence
 
@@ -90,22 +98,22 @@ class Scheduler:
         return self._draws is not None
 
     def _drawn(self, sequence: int) -> int:
-        """Return a random order that ignores the class. The sequence only makes it unique."""
+        """Return a random order, whatever the class of the event. The sequence number makes the order unique."""
         assert self._draws is not None
         return self._draws.below(1 << 20) << _DRAW_SHIFT | sequence
 
     def after(self, delay_us: int, event_class: int, action: Action, argument: Any = None) -> None:
-        """Schedule ``action(argument)`` after ``delay_us``."""
+        """Schedule ``action(argument)`` for ``delay_us`` microseconds from now."""
         self.at(self.now + delay_us, event_class, action, argument)
 
     def jitter(self, delay_us: int) -> int:
-        """Return ``delay_us``; with a fuzz seed, a random delay between half and twice as long (DET-5)."""
+        """Return ``delay_us``, or with a fuzz seed a random delay between half and twice ``delay_us`` (DET-5)."""
         if self._draws is None or delay_us <= 0:
             return delay_us
         return self._draws.between(delay_us // 2 + 1, delay_us * 2)
 
     def run_until(self, time_us: int) -> None:
-        """Run all events up to and including ``time_us``, and then set the time to it."""
+        """Run all events up to and including ``time_us``, and then set the current time to ``time_us``."""
         heap = self._heap
         pop, push_and_pop, draws = heapq.heappop, heapq.heappushpop, self._draws
         folded = self.hash
@@ -123,7 +131,8 @@ class Scheduler:
                 if again_us is None:
                     entry = pop(heap) if heap and heap[0][0] <= time_us else None
                     continue
-                # One call pushes the next step and pops the first event. If the step is first, the heap is untouched.
+                # One call pushes the next step and pops the first event. If the step is the first event, the heap
+                # does not change.
                 if draws is None:
                     self._step_sequence = sequence = self._step_sequence + 1 & _SEQUENCE_MASK
                     order = order & ~_SEQUENCE_MASK | sequence
@@ -142,6 +151,6 @@ class Scheduler:
             self.now = time_us
 
     def fold(self, text: str) -> None:
-        """Fold external input into the trace hash."""
+        """Include an external input in the trace hash."""
         for byte in text.encode():
             self.hash = ((self.hash ^ byte) * _HASH_PRIME) & _MASK

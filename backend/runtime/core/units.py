@@ -1,4 +1,4 @@
-"""Parses durations and sizes as people and Flink's configuration write them."""
+"""Parses durations such as "5 s" and sizes such as "32 kb", as people and Flink's configuration write them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def duration_us(text: str) -> int:
 
     Raises:
         ValueError: ``text`` is not a duration.
-
     """
     return _scaled(text, _DURATIONS_US, DURATION_WORDS)
 
@@ -38,7 +37,6 @@ def size_bytes(text: str) -> int:
 
     Raises:
         ValueError: ``text`` is not a size.
-
     """
     return _scaled(text, _SIZES, SIZE_WORDS)
 

@@ -1,4 +1,7 @@
-"""The demo jobs: seven job files in this folder, one healthy and six with a typical problem or its remedy."""
+"""The demo jobs: seven job files in this folder.
+
+One job is healthy. The other six show a typical problem or its remedy.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,6 @@ def demo_path(name: str) -> Path:
 
     Raises:
         KeyError: there is no demo job of that name.
-
     """
     if name not in _ORDER:
         raise KeyError(name)

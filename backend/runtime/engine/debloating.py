@@ -1,11 +1,11 @@
-"""Buffer debloating: sets how many bytes a sender puts into a buffer, so that consuming the queued data takes a target
-time (3.4).
+"""Buffer debloating: sets how many bytes a sender puts into a buffer, so that less data is queued (runtime.md 3.4).
 
-Each gate (the channels of one subtask over one edge) measures how many bytes it consumed while the subtask had input.
-From this throughput and the buffers in use it computes a smoothed buffer size and announces it to its senders
-(vectors: DB-7, DB-8). Queued data then approaches throughput times target (DB-10). The number of buffers stays the
-same; only the bytes in them change (DB-9). ``next_size`` and ``Estimator`` are pure; ``Debloating`` applies them to one
-job.
+The aim is that the receiver can consume the queued data within a target time, which the settings choose. Each gate (the
+channels of one subtask over one edge) measures how many bytes it consumed while the subtask had input. From this
+throughput and the number of buffers in use, it computes a smoothed buffer size and announces it to its senders (test
+vectors: DB-7, DB-8). The queued data then approaches throughput times target time (DB-10). The number of buffers stays
+the same; only the bytes in each buffer change (DB-9). ``next_size`` and ``Estimator`` only compute; ``Debloating``
+applies them to one job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backend.runtime.task.task import Task, TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of a buffer's size, and the settings for smoothing and announcing it."""
+    """The bounds of the buffer size, and the settings for smoothing and announcing it."""
 
     bytes_min: int
     bytes_max: int
@@ -33,14 +33,17 @@ class Limits:
 
 
 def next_size(last: int, instant: int, limits: Limits) -> int:
-    """DB-4: the exponentially smoothed size in bytes, truncated and within the bounds. Integers keep it exact."""
+    """Return the exponentially smoothed buffer size in bytes, truncated and limited to the bounds (DB-4).
+
+    Integer arithmetic keeps the size exact.
+    """
     weight = limits.samples + 1
     smoothed = (last * weight + 2 * (instant - last)) // weight
     return max(limits.bytes_min, min(smoothed, limits.bytes_max))
 
 
 class Estimator:
-    """One gate's smoothed size, the size announced to its senders, and the time to consume its buffers."""
+    """Computes one gate's buffer size, the size to announce to its senders, and the time to consume its buffers."""
 
     def __init__(self, bytes_max: int) -> None:
         self.size_bytes = bytes_max
@@ -48,7 +51,10 @@ class Estimator:
         self.time_to_consume_ms = 0
 
     def update(self, throughput_bytes_per_s: int, buffers_in_use: int, limits: Limits) -> int | None:
-        """DB-2 to DB-6: return the size to announce, in bytes; None if the senders keep the announced one."""
+        """Update the buffer size (DB-2 to DB-6).
+
+        Return the size to announce to the senders, in bytes, or None if the announced size remains in force.
+        """
         in_use = max(1, buffers_in_use)
         desired_total = throughput_bytes_per_s * limits.target_ms // 1000
         instant = min(desired_total // in_use, 2 * self.size_bytes)
@@ -69,7 +75,7 @@ class Estimator:
 
 
 class GateDebloater:
-    """Measures one gate of one subtask (DB-1) and announces sizes to its senders."""
+    """Measures the throughput of one gate of one subtask (DB-1), and announces buffer sizes to its senders."""
 
     def __init__(self, task: Task, edge: int, channels: Sequence[InputChannel]) -> None:
         self._task = task
@@ -84,18 +90,18 @@ class GateDebloater:
 
     @property
     def buffers_in_use(self) -> int:
-        """The buffers in use on both sides; may be 0, which DB-2 raises to 1."""
+        """Number of buffers in use at the senders and at this gate. It may be 0, which DB-2 raises to 1."""
         return sum(channel.buffers_in_use for channel in self._channels)
 
     def restart(self) -> None:
-        """Measure from now on."""
+        """Start a new measurement now."""
         now_us = self._task.env.now
         self._measured_us = now_us
         self._idle_us = self._task.account.settle(now_us)[Usage.IDLE.value]
         self._received_bytes = sum(channel.bytes_received for channel in self._channels)
 
     def recalculate(self) -> None:
-        """Update the size at the end of a period. If the subtask had no input, the last throughput is used."""
+        """Update the buffer size at the end of a period. If the subtask had no input, use the last throughput."""
         now_us, idle_before_us = self._task.env.now, self._idle_us
         elapsed_us, before_bytes = now_us - self._measured_us, self._received_bytes
         self.restart()
@@ -108,7 +114,7 @@ class GateDebloater:
             self._announce(announced)
 
     def switch_off(self) -> None:
-        """Announce whole segments again."""
+        """Announce the full segment size to the senders again."""
         self.estimator = Estimator(self._task.env.config.segment_bytes)
         self._announce(self.estimator.announced_bytes)
 
@@ -118,7 +124,7 @@ class GateDebloater:
 
 
 class Debloating:
-    """The debloating of all gates of a job. While it is off, it schedules no events."""
+    """Debloats the buffers of all gates of a job. While debloating is off, it schedules no events."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -128,11 +134,11 @@ class Debloating:
         self._is_on = False
 
     def gates(self, key: TaskKey) -> tuple[GateDebloater, ...]:
-        """The gates of a subtask, by edge; none while debloating is off."""
+        """Return the gates of a subtask, in the order of their edges. While debloating is off, return no gates."""
         return self._gates.get(key, ())
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Take over new attempts of the tasks."""
+        """Use the new attempts of all tasks from now on, and start new measurements if debloating is on."""
         self._tasks = tasks
         self._is_on = False
         self._gates = {}
@@ -161,14 +167,15 @@ class Debloating:
         if epoch != self._epoch:
             return
         for task in self._tasks:
-            # Recovered data did not arrive in senders' buffers, so a subtask that still recovers is not measured.
+            # Recovered data did not arrive in senders' buffers, so a subtask that is still recovering is not
+            # measured.
             if task.status is TaskStatus.RUNNING and self._gates[task.key]:
                 task.mail(_recalculate, self._gates[task.key])
         self._schedule()
 
 
 def limits_of(config: RuntimeConfig) -> Limits:
-    """The bounds in force."""
+    """Return the bounds and settings for buffer sizes that follow from ``config``."""
     return Limits(
         bytes_min=min(config.segment_bytes_min, config.segment_bytes),
         bytes_max=config.segment_bytes,

@@ -1,6 +1,6 @@
-"""Reads job files: TOML (or a mapping of that shape) -> ``JobSpec``.
+"""Reads a job file (TOML, or a mapping with the same structure) and returns a ``JobSpec``.
 
-Each problem names the field, what is wrong with it, and what is allowed.
+Each problem in a file is reported with the field, what is wrong with it, and what is allowed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "savepoint": frozenset({"at", "format", "stop"}),
     "rescale": frozenset({"at", "vertex", "parallelism", "from"}),
 }  # fmt: skip
-"""The fields that each table of a job file may have. PROTOCOL.md names the rule that requires each."""
+"""The fields that each table of a job file may have. PROTOCOL.md names the rule behind each field."""
 
 
 class Stop(StrEnum):
@@ -63,22 +63,22 @@ class Stop(StrEnum):
     SUSPEND = "suspend"
     """The job can be started again from the savepoint."""
     DRAIN = "drain"
-    """The job ends for good: all timers fire and all windows close."""
+    """All timers fire and all windows close. The job ends for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointSpec:
-    """A savepoint that the job file asks for at a virtual time."""
+    """A savepoint that the job file requests at a virtual time."""
 
     at_us: int
     format: SavepointFormat = SavepointFormat.CANONICAL
     stop: Stop | None = None
-    """How the savepoint stops the job; None: the job continues."""
+    """How the job stops with the savepoint. None if the job continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job, ready to run."""
+    """A job that has been read and checked, and is ready to run."""
 
     name: str
     seed: int
@@ -90,15 +90,14 @@ class JobSpec:
     rescales: tuple[RescaleSpec, ...] = ()
 
     def with_config(self, changes: Mapping[str, object]) -> JobSpec:
-        """The same job with some settings replaced.
+        """Return the same job with some settings replaced.
 
         Raises:
-            InvalidInputError: an unknown key, or a value out of bounds.
+            InvalidInputError: a key is unknown, or a value is out of bounds.
             PlanError: the settings contradict each other.
-
         """
         changed = replace(self, config=settings.change(self.config, changes, where=""))
-        plans.validate(changed.graph, changed.config)
+        plans.validate(changed.graph)
         return changed
 
 
@@ -108,10 +107,9 @@ def load_job(path: Path) -> JobSpec:
     Raises:
         InvalidInputError: the file cannot be read or has an invalid field.
         PlanError: the graph cannot run with these settings.
-
     """
     try:
-        # Read at most one byte more than a job file may have: a device or a pipe may be endless.
+        # Read at most one byte more than a job file may have, because a device or a pipe may be endless.
         with path.open("rb") as file:
             content = file.read(_FILE_BYTES_MAX + 1)
         if len(content) > _FILE_BYTES_MAX:
@@ -130,7 +128,8 @@ def load_job_toml(text: str) -> JobSpec:
     try:
         document = tomllib.loads(text)
     except ValueError as error:
-        # ValueError, not only TOMLDecodeError: Python refuses integers of thousands of digits with a ValueError.
+        # Catch ValueError, not only TOMLDecodeError, because Python refuses integers of thousands of digits with a
+        # ValueError.
         raise _problem("file", f"not TOML: {error}", "TOML 1.0") from None
     except RecursionError:
         raise _problem("file", "tables or lists are nested too deeply", "TOML 1.0") from None
@@ -156,16 +155,16 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     config = reader.config(reader.flattened(root.mapping("config")))
     reader.raise_problems()
     graph = plans.ordered(vertices, edges)
-    plans.validate(graph, config)
+    plans.validate(graph)
     _check_size(graph)
-    _check_rescales(graph, rescales, config)
+    _check_rescales(graph, rescales)
     return JobSpec(name, seed, config, graph, store, faults, savepoints, rescales)
 
 
-def _check_rescales(graph: Graph, rescales: Sequence[RescaleSpec], config: RuntimeConfig) -> None:
-    """Check that each rescale can run after those before it."""
+def _check_rescales(graph: Graph, rescales: Sequence[RescaleSpec]) -> None:
+    """Check that each rescale is possible after the rescales before it."""
     for rescale in rescales:
-        graph = rescaled_graph(graph, rescale.parallelism, config)
+        graph = rescaled_graph(graph, rescale.parallelism)
         _check_size(graph)
 
 
@@ -273,7 +272,7 @@ def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
 
 
 def _rescales(reader: Reader, rows: Sequence[object], vertices: Collection[str]) -> tuple[RescaleSpec, ...]:
-    """Read the rescales. Rows of the same instant become one restart."""
+    """Read the rescales. Rows with the same time and the same ``from`` become one restart."""
     asked: dict[tuple[int, bool], dict[str, int]] = {}
     for i, value in enumerate(rows):
         where = f"rescale[{i}]"

@@ -1,7 +1,7 @@
-"""One job on virtual time: deploys its subtasks, runs them, and restores the last checkpoint after a failure.
+"""Runs one job on virtual time: deploys its subtasks, runs them, and restores the last checkpoint after a failure.
 
 Invariant: the same job, settings, seed and faults give the same trace, however the run is divided into ``run_until``
-calls. Reading state does not change the run (DET-4, INV-12). A change of settings is an event of the trace.
+calls. Reading state does not change the run (DET-4, INV-12). A change of settings becomes part of the trace.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EXCEPTIONS_KEPT = 20
 
 
 class JobStatus(StrEnum):
-    """The states of a job."""
+    """The state of a job."""
 
     RUNNING = "RUNNING"
     RESTARTING = "RESTARTING"
@@ -61,7 +61,7 @@ class JobFailure:
 
 
 class JobEngine:
-    """The engine of one job. Virtual time passes only in ``run_until``."""
+    """Runs one job. Virtual time advances only in ``run_until``."""
 
     def __init__(
         self,
@@ -74,23 +74,23 @@ class JobEngine:
         is_stepwise: bool = False,
         allows_non_restored: bool = False,
     ) -> None:
-        """Set up the job. It runs in ``run_until``.
+        """Set up the job. ``run_until`` runs it.
 
-        ``restore``: a checkpoint, of this run or another, that the job begins from, at any parallelism.
+        ``seed``: replaces the seed of the job file.
+        ``restore``: a checkpoint, of this run or another, from which the job begins. The parallelism may differ.
         ``is_size_only``: track only the sizes of records, not their bytes. Times, sizes and events are the same.
-        ``is_stepwise``: make every step an event. The run is the same, but slower.
-        ``allows_non_restored``: leave out state of operators that the job no longer has (GR-1).
+        ``is_stepwise``: make every step an event. The run has the same results, but is slower.
+        ``allows_non_restored``: ignore the state of operators that the job no longer has (GR-1).
 
         Raises:
-            PlanError: the checkpoint cannot be restored into the graph. The graph changed in a way that is not allowed
-                (GR-1, GR-2), an edge with data in flight cannot be rescaled (RS-11), or the maximum parallelism
+            PlanError: the checkpoint cannot be restored into the graph, because the graph changed in a way that is not
+                allowed (GR-1, GR-2), an edge with data in flight cannot be rescaled (RS-11), or the maximum parallelism
                 differs (PT-4).
-
         """
         begun_from = None if restore is None else read_checkpoint(restore)
         graph = spec.graph
         self.at_own_risk: tuple[str, ...] = ()
-        """Vertices whose operators changed although an edge at them has data in flight (GR-2)."""
+        """Vertices whose operators changed although an edge to or from them has data in flight (GR-2)."""
         if begun_from is not None:
             graph = restored_graph(begun_from, graph, allows_non_restored=allows_non_restored)
             assigned(begun_from, graph, spec.config)
@@ -122,7 +122,7 @@ class JobEngine:
         self.restored_at_us: int | None = None
         self.exceptions: list[JobFailure] = []
         self.restarts: deque[Restart] = deque(maxlen=_EXCEPTIONS_KEPT)
-        """The costs of the last restarts, oldest first (RC-11)."""
+        """The last restarts with their costs, oldest first (RC-11)."""
         self._rescaler = Rescaler(
             self.env,
             self.coordinator,
@@ -135,13 +135,13 @@ class JobEngine:
         self._reached = OffsetsReached()
         self._attempt = 0
         self._past_steps = (0, 0)
-        """Step count and hash of the earlier attempts."""
+        """Number and hash of the steps of all earlier attempts."""
         if begun_from is not None:
             self.coordinator.continue_after(begun_from.id)
         self._schedule_plan()
 
     def _schedule_plan(self) -> None:
-        """Schedule the events that are known before the run."""
+        """Schedule what is known before the run: deployment, savepoints, rescales and the first metrics sample."""
         self.scheduler.at(0, EventClass.RPC, self._deploy)
         for savepoint in self.spec.savepoints:
             self.scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
@@ -153,17 +153,17 @@ class JobEngine:
 
     @property
     def now_us(self) -> int:
-        """Virtual time in microseconds."""
+        """The current virtual time in microseconds."""
         return self.scheduler.now
 
     @property
     def config(self) -> RuntimeConfig:
-        """The settings in force."""
+        """The current settings."""
         return self.env.config
 
     @property
     def trace_hash(self) -> str:
-        """The hash of all events so far (DET-4). Steps enter it as their count and the sum of their squared times."""
+        """The hash of all events so far (DET-4). It includes the number of steps and the sum of their squared times."""
         return f"{mix64(self.scheduler.hash ^ self._all_steps()[1]):016x}"
 
     @property
@@ -172,7 +172,7 @@ class JobEngine:
         return self.scheduler.event_count + (0 if self.scheduler.is_fuzzed else self._all_steps()[0])
 
     def run_until(self, at_us: int) -> None:
-        """Carry out everything up to and including ``at_us``."""
+        """Run all events up to and including ``at_us``. An induced failure on the way restarts the job."""
         while True:
             try:
                 self.scheduler.run_until(at_us)
@@ -189,7 +189,6 @@ class JobEngine:
         Raises:
             InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
             PlanError: the settings contradict each other.
-
         """
         changed = settings.change(self.env.config, changes, live=True, where="")
         text = ",".join(f"{k}={v}" for k, v in sorted(settings.show(changed).items()))
@@ -199,33 +198,36 @@ class JobEngine:
         self.debloating.reconfigured()
 
     def request_checkpoint(self) -> UserCheckpoint:
-        """Request a checkpoint now. The returned object follows its progress."""
+        """Request a checkpoint now. The returned object is updated while the checkpoint runs."""
         self.scheduler.fold("checkpoint")
         return self.coordinator.triggering.request_checkpoint()
 
     def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
-        """Request a savepoint now. The returned object follows its progress."""
+        """Request a savepoint now. The returned object is updated while the savepoint runs."""
         self.scheduler.fold(f"savepoint {form}")
         return self.coordinator.triggering.request_savepoint(form)
 
     def request_stop(self, form: SavepointFormat = SavepointFormat.CANONICAL, *, drains: bool = False) -> Savepoint:
-        """Stop the job with a savepoint (SV-3). ``drains``: for good, firing all timers and closing all windows."""
+        """Stop the job with a savepoint (SV-3).
+
+        With ``drains``, the job ends for good: all timers fire and all windows close.
+        """
         self.scheduler.fold(f"stop {form} {drains}")
         return self.coordinator.triggering.request_stop(form, drains=drains)
 
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
-        """A completed savepoint, for another job to begin from; None if there is no such savepoint."""
+        """Return a completed savepoint, from which another job can begin, or None if there is no such savepoint."""
         kept = self.coordinator.savepoints.get(checkpoint_id)
         return None if kept is None else kept.stored(kept.record.graph)
 
     def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool = False) -> Rescale:
-        """Restart the job at another parallelism, by vertex.
+        """Restart the job at another parallelism. ``parallelism`` maps vertex ids to their new parallelism.
 
-        It restarts at once from the newest checkpoint; with ``from_savepoint``, from a new savepoint once it completes.
+        The job restarts immediately from the newest checkpoint. With ``from_savepoint``, it restarts from a new
+        savepoint as soon as that savepoint is complete.
 
         Raises:
-            PlanError: the job cannot run or cannot be restored at this parallelism. It continues unchanged.
-
+            PlanError: the job cannot run or cannot be restored at this parallelism. The job continues unchanged.
         """
         return self._rescaler.ask(parallelism, from_savepoint=from_savepoint)
 
@@ -235,7 +237,7 @@ class JobEngine:
         return self._rescaler.asked
 
     def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
-        """The barrier events of a checkpoint; None if they are not kept."""
+        """Return the barrier events of a checkpoint, or None if they are no longer stored."""
         return self.env.log.events(checkpoint_id)
 
     def tasks_of(self) -> Iterator[tuple[str, list[Task]]]:
@@ -245,7 +247,7 @@ class JobEngine:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes in all queues between subtasks: about as many as an unaligned checkpoint would persist."""
+        """Bytes in all queues between subtasks. An unaligned checkpoint would persist about as many bytes."""
         waiting = sum(channel.queued[1] for task in self.tasks for channel in task.gate.channels)
         return waiting + sum(output.queued[1] for task in self.tasks for output in task.outputs)
 
@@ -260,7 +262,8 @@ class JobEngine:
             return
         self.status = JobStatus.RUNNING
         if self.restore_point.begun_from is not None:
-            # Attempt numbers continue after those of the earlier run, because its transactions may still be open.
+            # Attempt numbers continue after those of the earlier run, because the transactions of the earlier run may
+            # still be open.
             self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
         self._past_steps = self._all_steps()
         self.tasks = [
@@ -306,7 +309,7 @@ class JobEngine:
                     task.sourcing.restart = restart
 
     def _all_steps(self) -> tuple[int, int]:
-        """The number of steps, and the hash over their times, of this attempt and the earlier ones."""
+        """Return the number of steps and a hash of their times, over this attempt and all earlier ones."""
         count, folded = self._past_steps
         for task in self.tasks:
             count += task.steps.count
@@ -329,7 +332,7 @@ class JobEngine:
         self.ended_at_us = self.now_us
 
     def _fail(self, name: str, message: str, task: str | None) -> None:
-        """Fail the job: volatile state is lost, and the job restarts from its newest checkpoint (CO-13)."""
+        """Fail the job. Volatile state is lost, and the job restarts from its newest checkpoint (CO-13)."""
         self._excepted(name, message, task)
         self._stop(f"{name}: {message}")
 
@@ -338,7 +341,11 @@ class JobEngine:
         del self.exceptions[_EXCEPTIONS_KEPT:]
 
     def _stop(self, cause: str) -> None:
-        """End this attempt, and start the next one after the restart delay."""
+        """Stop this attempt, and start the next one after the restart delay.
+
+        If the job fails while it stops with a savepoint, and the savepoint is already complete, a setting may end the
+        job instead of restarting it (FN-30).
+        """
         for each in self.tasks:
             each.settle()
         self._reached.note(self.tasks)
@@ -362,13 +369,13 @@ class JobEngine:
         self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
 
     def _end(self, name: str, message: str) -> None:
-        """End the job as FAILED. It does not fall back to an older checkpoint, which would commit records twice."""
+        """End the job as FAILED, without a restart from an older checkpoint, which would commit records twice."""
         self._excepted(name, message, None)
         self.status = JobStatus.FAILED
         self.ended_at_us = self.now_us
 
     def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> Restart:
-        """Restart the job with another graph, from ``read`` unless a newer checkpoint is complete."""
+        """Restart the job with another graph. It restores ``read``, or a newer checkpoint if one has completed."""
         self.restore_point.begun_from = read
         self._stop(cause)
         self.env.local.clear()

@@ -1,6 +1,6 @@
-"""Runs a job as fast as the machine can, and returns its figures.
+"""Runs a job as fast as the machine can, and returns its results.
 
-The same job, settings and seed give the same result (DET-4).
+The same job, settings and seed give the same results (DET-4).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from backend.runtime.coordinator.rescales import Rescale
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
-from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.measure.measures import MeasuredCheckpoint
 from backend.runtime.measure.requested import Savepoint
 from backend.runtime.task.restarts import Restart
 
@@ -23,12 +23,12 @@ _MESSAGE = "microseconds are virtual time; null means unknown"
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The figures of one run. ``barrierscope simulate --format json`` prints ``to_json()``."""
+    """The results of one run. ``barrierscope simulate --format json`` prints ``to_json()``."""
 
     document: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain values. They do not depend on the machine or the time of day."""
+        """Return the results as plain values. They do not depend on the machine or the time of day."""
         return dict(self.document)
 
 
@@ -40,16 +40,16 @@ def simulate(
     progress: Callable[[int], None] | None = None,
     is_size_only: bool = False,
 ) -> SimulationResult:
-    """Run ``spec`` from time 0 to ``duration_us``, and call ``progress`` with the virtual time every 0.25 s of it.
+    """Run ``spec`` from virtual time 0 to ``duration_us``.
 
-    ``is_size_only`` makes the run faster and changes no figure: only the sizes of records are tracked, not their bytes.
+    ``progress`` is called with the virtual time after every 0.25 s of virtual time. ``is_size_only`` makes the run
+    faster and changes no result: only the sizes of records are tracked, not their bytes.
 
     Raises:
-        PlanError: the job file asks for a parallelism that the job cannot be restored at (RS-11).
-
+        PlanError: the job file requests a parallelism at which the job cannot be restored (RS-11).
     """
     engine = JobEngine(spec, seed=seed, is_size_only=is_size_only)
-    terminal: list[CheckpointRecord] = []
+    terminal: list[MeasuredCheckpoint] = []
     engine.coordinator.on_terminal = terminal.append
     at_us = 0
     while at_us < duration_us:
@@ -63,7 +63,7 @@ def simulate(
     return SimulationResult(_document(engine, terminal))
 
 
-def _document(engine: JobEngine, terminal: list[CheckpointRecord]) -> dict[str, Any]:
+def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str, Any]:
     coordinator = engine.coordinator
     return {
         "job": engine.spec.name,
@@ -112,7 +112,7 @@ def _rescale(rescale: Rescale) -> dict[str, Any]:
 
 
 def _restart(restart: Restart) -> dict[str, Any]:
-    """The figures of one restart, after a failure or for a rescale."""
+    """Return the times and costs of one restart, after a failure or for a rescale."""
     running_us = restart.running_at_us
     return {
         "stopped_at_us": restart.failed_at_us,
@@ -125,7 +125,7 @@ def _restart(restart: Restart) -> dict[str, Any]:
 
 
 def _stop(savepoint: Savepoint) -> dict[str, Any]:
-    """The figures of one stop with a savepoint. ``ended_at_us`` is None while the job is stopping."""
+    """Return times and result of one stop with a savepoint. ``ended_at_us`` is None while the job is stopping."""
     return {
         "requested_at_us": savepoint.requested_at_us,
         "drains": savepoint.kind.drains,
@@ -137,7 +137,7 @@ def _stop(savepoint: Savepoint) -> dict[str, Any]:
     }
 
 
-def _summary(terminal: list[CheckpointRecord]) -> dict[str, Any]:
+def _summary(terminal: list[MeasuredCheckpoint]) -> dict[str, Any]:
     completed = [r for r in terminal if r.failed_at_us is None and not r.is_savepoint]
     durations = sorted(r.end_to_end_us or 0 for r in completed)
     persisted = sorted(r.persisted_bytes for r in completed)
@@ -148,14 +148,14 @@ def _summary(terminal: list[CheckpointRecord]) -> dict[str, Any]:
 
 
 def _quantile(ordered: list[int], share: float) -> int | None:
-    """Return the nearest-rank quantile; None for an empty list."""
+    """Return the nearest-rank quantile of sorted values, or None if there are no values."""
     if not ordered:
         return None
     rank = -(-int(share * 1000) * len(ordered) // 1000)
     return ordered[max(0, min(len(ordered), rank) - 1)]
 
 
-def _checkpoint(engine: JobEngine, record: CheckpointRecord) -> dict[str, Any]:
+def _checkpoint(engine: JobEngine, record: MeasuredCheckpoint) -> dict[str, Any]:
     acks = [a.measured for a in record.acks.values()]
     last = max(record.acks.items(), key=lambda item: (item[1].at_us, item[0]), default=None)
     return {

@@ -1,4 +1,7 @@
-"""Connects subtasks: output pools, routes, and channels within a task manager or over a link (G-3, BUF-1 to BUF-4)."""
+"""Connects the subtasks of an edge: creates output pools, routes and channels (G-3, BUF-1 to BUF-4).
+
+A channel within a task manager is local. Other channels use a network link.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from backend.runtime.task.task import Task
 
 
 def connect(env: Environment, edge: int, tasks: Mapping[tuple[str, int], Task]) -> None:
-    """Give each sender of an edge its output, and each receiver a channel. ``tasks``: by vertex and index."""
+    """Create the outputs of all senders of an edge, and the channels of all receivers.
+
+    ``tasks`` contains each task by vertex id and subtask index.
+    """
     graph, config = env.graph, env.config
     spec = graph.edges[edge]
     source, target = graph.vertex(spec.source), graph.vertex(spec.target)
@@ -30,13 +36,13 @@ def connect(env: Environment, edge: int, tasks: Mapping[tuple[str, int], Task]) 
             env.scheduler,
             channels=len(targets),
             segment_bytes=config.segment_bytes,
-            # At least one buffer more than channels, as in Flink: if each channel's unfinished buffer took the last
-            # one, only the flush would move data.
+            # The pool has at least one buffer more than there are channels, as in Flink. Otherwise the unfinished
+            # buffers of all channels could use up the pool, and only the flush would move data.
             size=max(len(targets) + 1, len(targets) * config.exclusive_buffers + config.floating_buffers),
             max_per_channel=config.max_buffers_per_channel,
             max_overdraft=0 if source.may_block_in_emission else config.max_overdraft,
             flush_timeout_us=config.flush_timeout_us,
-            # Each writer has its own flusher, which ticks from its own start (BUF-2).
+            # Each sender has its own flusher, which ticks with its own offset (BUF-2).
             flush_phase_us=Stream(env.seed, f"flush/{edge}/{i}").below(config.flush_timeout_us),
             on_change=sender.on_output_change,
             subpartition=SizedSubpartition if env.is_size_only else None,

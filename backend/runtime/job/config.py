@@ -1,7 +1,7 @@
-"""The settings of a job: Flink's keys, and additional ones under ``runtime.*`` (runtime.md, Appendix B).
+"""The settings of a job: Flink's keys, and additional keys under ``runtime.*`` (runtime.md, Appendix B).
 
-Defines the bounds of each value, and which settings may change while a job runs. An error names the key, the value and
-the bounds.
+This module defines the bounds of each value, and which settings may change while a job runs. An error names the key,
+the value and the allowed values.
 """
 
 from __future__ import annotations
@@ -17,26 +17,57 @@ from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, 
 from backend.runtime.job.settings_refused import not_taken
 
 UNLIMITED = -1
-"""No in-flight cap, or no limit of tolerable failures."""
+"""Means no in-flight cap, or no limit on tolerable failures."""
 
 
 class OnCap(StrEnum):
-    """What a capped checkpoint does if its in-flight data exceeds the cap (CAP-3 to CAP-5)."""
+    """What a checkpoint with a cap on in-flight data does if the data exceeds the cap (CAP-3 to CAP-5)."""
 
     WAIT = "wait"
     DECLINE = "decline"
     PARTIAL = "partial"
 
 
+class LogUntil(StrEnum):
+    """The event that closes the log of a channel in a Chandy-Lamport checkpoint (CL-6)."""
+
+    ARRIVAL = "arrival"
+    CONSUMPTION = "consumption"
+
+
+class Initiation(StrEnum):
+    """The tasks at which the coordinator triggers a Chandy-Lamport checkpoint (CL-7)."""
+
+    SOURCES = "sources"
+    ALL_TASKS = "all-tasks"
+
+
+class StartsWith(StrEnum):
+    """The barrier with which a task starts an unaligned checkpoint (UC-1, UL-1)."""
+
+    FIRST_BARRIER = "first-barrier"
+    LAST_BARRIER = "last-barrier"
+
+
+class FrontInput(StrEnum):
+    """What a task does with the input in front of the cuts when the last barrier has arrived (UL-3)."""
+
+    OVERTAKE = "overtake"
+    DRAIN = "drain"
+
+
 class OnStopFailure(StrEnum):
-    """What happens if the job fails after its stop-with-savepoint completed the savepoint (FN-30)."""
+    """What happens if the job fails while it stops with a savepoint, after the savepoint has completed (FN-30)."""
 
     RECOVER = "recover"
     FAIL = "fail"
 
 
 DEFAULT_ORDER = "default"
-"""The order of a checkpoint's phases at a subtask as in Flink: A-F-S (aligned) and F-S-L (unaligned)."""
+"""Flink's order of a checkpoint's phases at a subtask: A-F-S if aligned and F-S-L if unaligned.
+
+The letters mean: align (A), forward the barrier (F), take the snapshot (S), log in-flight data (L).
+"""
 _ALIGNED_ORDERS = ("A-F-S", "A-S-F")
 _LOGGED_ORDERS = ("F-S-L", "S-F-L")
 
@@ -45,7 +76,7 @@ _LOGGED_ORDERS = ("F-S-L", "S-F-L")
 class RuntimeConfig:
     """All settings, in microseconds, bytes and counts. The defaults are Flink's if Flink has the setting.
 
-    Costs change only times (DET-7).
+    Settings that are costs change only the times of a run (DET-7).
     """
 
     interval_us: int = 5_000_000
@@ -58,6 +89,12 @@ class RuntimeConfig:
     is_unaligned: bool = False
     is_unaligned_forced: bool = False
     is_unaligned_concurrent: bool = False
+    starts_with: StartsWith = StartsWith.FIRST_BARRIER
+    front_input: FrontInput = FrontInput.OVERTAKE
+    is_chandy_lamport: bool = False
+    log_until: LogUntil = LogUntil.ARRIVAL
+    initiation: Initiation = Initiation.SOURCES
+    markers_overtake: bool = False
     aligned_timeout_us: int = 0
     are_timers_interruptible: bool = False
     counts_ended_channels: bool = True
@@ -69,7 +106,7 @@ class RuntimeConfig:
     drops_channel_state_of: int = -1
     on_stop_failure: OnStopFailure = OnStopFailure.RECOVER
     backlog_interval_us: int = -1
-    """Interval during a backlog. -1: the usual interval; 0: no checkpoints during a backlog (SRC-5)."""
+    """Checkpoint interval during a backlog (SRC-5). -1 means the usual interval, 0 means no checkpoints."""
     cap_bytes: int = UNLIMITED
     cap_job_bytes: int = UNLIMITED
     on_cap: OnCap = OnCap.WAIT
@@ -88,6 +125,8 @@ class RuntimeConfig:
     task_managers: int = 1
     history_size: int = 10
     rpc_latency_us: int = 1_000
+    trigger_cost_us: int = 0
+    """The time that the coordinator takes to send one trigger message, before it sends the next one (CL-7)."""
     link_latency_us: int = 200
     link_bytes_per_s: int = 125_000_000
     barrier_cost_us: int = 50
@@ -103,18 +142,33 @@ class RuntimeConfig:
 
     @property
     def effective_interval_us(self) -> int:
-        """The interval, or the minimum pause if that is longer (CO-1)."""
+        """The interval, or the minimum pause if the pause is longer (CO-1)."""
         return max(self.interval_us, self.min_pause_us)
 
     @property
     def has_interruptible_timers(self) -> bool:
-        """Whether firing timers yields to mails (BP-6). It never does without unaligned checkpoints."""
+        """Whether mails can interrupt the firing of timers (BP-6). Without unaligned checkpoints, they cannot."""
         return self.are_timers_interruptible and self.is_unaligned
 
     @property
     def snapshots_first(self) -> bool:
         """Whether a subtask takes its snapshot before it forwards the barrier (PH-1)."""
         return "S-F" in self.phase_order
+
+    @property
+    def logs_in_flight(self) -> bool:
+        """Whether checkpoints contain in-flight data: they are unaligned or Chandy-Lamport checkpoints."""
+        return self.is_unaligned or self.is_chandy_lamport
+
+    @property
+    def starts_with_last(self) -> bool:
+        """Whether a task starts an unaligned checkpoint with the last barrier, not with the first (UL-1)."""
+        return self.starts_with is StartsWith.LAST_BARRIER
+
+    @property
+    def triggers_every_task(self) -> bool:
+        """Whether the coordinator triggers a Chandy-Lamport checkpoint at every task (CL-7)."""
+        return self.initiation is Initiation.ALL_TASKS
 
     @property
     def has_cap(self) -> bool:
@@ -163,7 +217,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 _ORDERS = tuple("-".join(order) for n in (2, 3, 4) for order in permutations("AFSL", n))
-"""All orders that the setting can name. ``validate`` decides which are supported."""
+"""All orders of phases that the setting can name. ``validate`` decides which of them are supported."""
 
 
 def _duration(low_us: int, high_us: int) -> Callable[[str], int]:
@@ -232,6 +286,12 @@ KEYS: Mapping[str, _Key] = {
     f"{_CP}unaligned.enabled": _bool("is_unaligned", is_live=True),
     f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
     "runtime.concurrent-unaligned": _bool("is_unaligned_concurrent"),
+    "runtime.unaligned.starts-with": _Key("starts_with", StartsWith, str, "first-barrier or last-barrier", True),
+    "runtime.unaligned.front-input": _Key("front_input", FrontInput, str, "overtake or drain", True),
+    "runtime.chandy-lamport.enabled": _bool("is_chandy_lamport", is_live=True),
+    "runtime.chandy-lamport.log-until": _Key("log_until", LogUntil, str, "arrival or consumption", True),
+    "runtime.chandy-lamport.initiation": _Key("initiation", Initiation, str, "sources or all-tasks", True),
+    "runtime.chandy-lamport.markers-overtake": _bool("markers_overtake", is_live=True),
     f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
     f"{_CP}checkpoints-after-tasks-finish": _bool("counts_ended_channels"),
@@ -273,6 +333,7 @@ KEYS: Mapping[str, _Key] = {
     "restart-strategy.fixed-delay.delay": _time("restart_delay_us", 0),
     "runtime.task-managers": _count("task_managers", 1, 1024),
     "runtime.cost.rpc-latency": _time("rpc_latency_us", 1),
+    "runtime.cost.trigger": _time("trigger_cost_us", 0),
     "runtime.cost.link-latency": _time("link_latency_us", 1),
     "runtime.cost.link-bytes-per-s": _count("link_bytes_per_s", 1_000, 10**12),
     "runtime.cost.barrier": _time("barrier_cost_us", 0),
@@ -285,7 +346,7 @@ KEYS: Mapping[str, _Key] = {
 }
 
 LIVE_CONFIG_KEYS: tuple[str, ...] = tuple(name for name, key in KEYS.items() if key.is_live)
-"""Keys that may change while a job runs."""
+"""Keys of the settings that may change while a job runs."""
 
 assert {key.field for key in KEYS.values()} <= {field.name for field in fields(RuntimeConfig)}
 
@@ -293,12 +354,11 @@ assert {key.field for key in KEYS.values()} <= {field.name for field in fields(R
 def change(
     config: RuntimeConfig, changes: Mapping[str, object], *, live: bool = False, where: str = "config"
 ) -> RuntimeConfig:
-    """Return ``config`` with ``changes`` applied, either all of them or none.
+    """Return ``config`` with ``changes`` applied. If one change is refused, none is applied.
 
     Raises:
         InvalidInputError: a key is unknown, may not change while the job runs, or its value is out of bounds.
         PlanError: the settings contradict each other.
-
     """
     problems: list[FieldProblem] = []
     values: dict[str, Any] = {}
@@ -334,7 +394,6 @@ def validate(config: RuntimeConfig) -> None:
 
     Raises:
         PlanError: two settings contradict each other.
-
     """
     if config.is_unaligned and config.max_concurrent > 1 and not config.is_unaligned_concurrent:
         raise PlanError(
@@ -351,6 +410,16 @@ def validate(config: RuntimeConfig) -> None:
             vertex=None,
             fix=f"set runtime.concurrent-unaligned = false, or {_CP}aligned-checkpoint-timeout = 0 and no cap",
         )
+    others = config.is_unaligned_concurrent or config.aligned_timeout_us or config.has_cap
+    if config.is_unaligned and config.starts_with_last and others:
+        raise PlanError(
+            "unaligned checkpoints that start with the last barrier have no alignment timeout and no cap, and run one "
+            "at a time",
+            rule="UL-1",
+            vertex=None,
+            fix="set runtime.unaligned.starts-with = first-barrier, or runtime.concurrent-unaligned = false, "
+            f"{_CP}aligned-checkpoint-timeout = 0 and no cap",
+        )
     if config.is_unaligned and not config.is_exactly_once:
         raise PlanError(
             "unaligned checkpoints require exactly-once mode",
@@ -358,6 +427,7 @@ def validate(config: RuntimeConfig) -> None:
             vertex=None,
             fix=f"set {_CP}unaligned.enabled = false or {_CP}mode = EXACTLY_ONCE",
         )
+    _validate_chandy_lamport(config)
     if 0 < config.backlog_interval_us < config.interval_us:
         raise PlanError(
             f"the interval during a backlog, {_show_us(config.backlog_interval_us)}, is shorter than the interval, "
@@ -384,12 +454,43 @@ def validate(config: RuntimeConfig) -> None:
         )
 
 
+def _validate_chandy_lamport(config: RuntimeConfig) -> None:
+    """Refuse settings that contradict Chandy-Lamport checkpoints.
+
+    Raises:
+        PlanError: two settings contradict each other.
+    """
+    if not config.is_chandy_lamport:
+        return
+    enabled = "runtime.chandy-lamport.enabled = false"
+    if config.is_unaligned:
+        raise PlanError(
+            "a checkpoint is either a Chandy-Lamport checkpoint or an unaligned one",
+            rule="CL-1",
+            vertex=None,
+            fix=f"set {enabled} or {_CP}unaligned.enabled = false",
+        )
+    if not config.is_exactly_once:
+        raise PlanError(
+            "Chandy-Lamport checkpoints require exactly-once mode",
+            rule="CL-1",
+            vertex=None,
+            fix=f"set {enabled} or {_CP}mode = EXACTLY_ONCE",
+        )
+    if config.max_concurrent > 1:
+        raise PlanError(
+            "Chandy-Lamport checkpoints run one at a time",
+            rule="CL-1",
+            vertex=None,
+            fix=f"set {enabled} or {_CP}max-concurrent-checkpoints = 1",
+        )
+
+
 def _validate_order(config: RuntimeConfig) -> None:
-    """Refuse an order of phases that is not supported, or that has no effect with these settings (PH-1).
+    """Refuse an order of phases that is not supported, or that has no effect with the other settings (PH-1).
 
     Raises:
         PlanError: the order is refused.
-
     """
     order = config.phase_order
     if order == DEFAULT_ORDER:
@@ -397,12 +498,14 @@ def _validate_order(config: RuntimeConfig) -> None:
     why = ""
     if order not in (*_ALIGNED_ORDERS, *_LOGGED_ORDERS):
         why = "logging before the snapshot, or forwarding the barrier apart from it, would repeat or lose records"
-    elif order in _LOGGED_ORDERS and not config.is_unaligned:
+    elif order in _LOGGED_ORDERS and not config.logs_in_flight:
         why = "aligned checkpoints log no in-flight data"
+    elif order in _ALIGNED_ORDERS and config.is_chandy_lamport:
+        why = "Chandy-Lamport checkpoints do not align"
     elif order in _ALIGNED_ORDERS and config.is_unaligned and not config.aligned_timeout_us:
         why = "unaligned checkpoints do not align"
     if why:
-        offered = ", ".join(_LOGGED_ORDERS if config.is_unaligned else _ALIGNED_ORDERS)
+        offered = ", ".join(_LOGGED_ORDERS if config.logs_in_flight else _ALIGNED_ORDERS)
         raise PlanError(
             f"the order {order}: {why}", rule="PH-1", vertex=None, fix=f"set runtime.phase-order to one of {offered}"
         )

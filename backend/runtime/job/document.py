@@ -1,6 +1,7 @@
-"""Reads a parsed document field by field and collects every problem, with the values that are allowed.
+"""Reads a parsed document field by field. Collects all problems, each together with the values that are allowed.
 
-Wrong types and sizes in a document raise only ``InvalidInputError``, after the whole document was read.
+Values of a wrong type or size never raise another exception than ``InvalidInputError``, which is raised after the whole
+document has been read.
 """
 
 from __future__ import annotations
@@ -15,27 +16,26 @@ _NESTED_MAX = 16
 
 
 class Reader:
-    """Collects problems while a document is read."""
+    """Reads one document, and collects the problems in it."""
 
     def __init__(self) -> None:
         self._problems: list[FieldProblem] = []
 
     def problem(self, field: str, problem: str, allowed: str) -> None:
-        """Add a problem with a field."""
+        """Record a problem with a field."""
         self._problems.append(FieldProblem(field, problem, allowed))
 
     def raise_problems(self) -> None:
-        """Refuse the document if it has problems.
+        """Raise an error if the document has problems.
 
         Raises:
-            InvalidInputError: all problems found.
-
+            InvalidInputError: the document has problems. The error contains all of them.
         """
         if self._problems:
             raise InvalidInputError(self._problems, what="job file")
 
     def table(self, value: object, where: str, known: Collection[str]) -> Table:
-        """Return ``value`` as a table, and report keys that are not in ``known``."""
+        """Return ``value`` as a table. Record a problem if it is no table or has keys that are not in ``known``."""
         if not isinstance(value, Mapping):
             self.problem(where, "is not a table", "a table")
             value = {}
@@ -45,7 +45,7 @@ class Reader:
         return Table(self, dict(value), where)
 
     def flattened(self, table: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, object]:
-        """Return nested tables as dotted keys. TOML reads an unquoted dotted key as nested tables."""
+        """Turn nested tables into dotted keys, because TOML reads an unquoted dotted key as nested tables."""
         flat: dict[str, object] = {}
         for key, value in table.items():
             name = f"{prefix}{key}"
@@ -58,11 +58,10 @@ class Reader:
         return flat
 
     def config(self, changes: Mapping[str, object]) -> RuntimeConfig:
-        """Return the settings, and collect the problems of single ones.
+        """Return the default settings with ``changes`` applied. Record a problem for each invalid setting.
 
         Raises:
             PlanError: the settings contradict each other.
-
         """
         try:
             return change(RuntimeConfig(), changes)
@@ -72,7 +71,11 @@ class Reader:
 
 
 class Table:
-    """One table of the document, read field by field."""
+    """One table of the document.
+
+    Each method reads one field. If the value is invalid, the method records a problem and returns a valid value
+    instead.
+    """
 
     def __init__(self, reader: Reader, values: dict[str, Any], where: str) -> None:
         self._reader = reader
@@ -86,7 +89,7 @@ class Table:
         self._reader.problem(self._name(key), f"{shown(self._values[key])!r} is not a valid value", allowed)
 
     def has(self, key: str) -> bool:
-        """Return whether the document gives the field."""
+        """Return whether the document contains the field."""
         return key in self._values
 
     def text(self, key: str, default: str, *, most: int = 100) -> str:
@@ -122,7 +125,7 @@ class Table:
         return value
 
     def scaled(self, key: str, default: int, read: Callable[[str], int], words: str, low: int, high: int) -> int:
-        """Return a duration or a size that ``read`` parses, from ``low`` to ``high``."""
+        """Return a duration or a size from ``low`` to ``high``. ``read`` parses its text."""
         if key not in self._values:
             return default
         try:
@@ -146,7 +149,7 @@ class Table:
         return str(value)
 
     def factors(self, key: str, subtasks: int) -> dict[int, float]:
-        """Return factors by subtask index."""
+        """Return the factors by subtask index. The document may contain a factor for only some of the subtasks."""
         value = self._values.get(key, {})
         allowed = f'{{"0" = 4.0}}: subtasks 0 to {subtasks - 1}, factors 0.01 to 10000'
         factors: dict[int, float] = {}

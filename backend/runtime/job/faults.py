@@ -1,8 +1,8 @@
-"""Named failpoints (runtime.md 7.2): points in the code where a fault can be induced, and the plan that induces it.
+"""Named failpoints (runtime.md 7.2): points in the code where a fault can be induced, and the plan that induces faults.
 
-Code calls ``passed(point)`` at a point. If the plan names this pass of the point, the call raises ``InducedFailure``,
-which kills the job there: everything that is not yet durable is lost. At the points of messages, the code calls
-``message(point)``, which returns the fault to apply to the message.
+The code calls ``passed(point)`` at a point. If the plan names this pass of the point, the call raises
+``InducedFailure``, which kills the job there: everything that is not yet durable is lost. At the points of messages,
+the code calls ``message(point)`` instead, which returns the fault to apply to the message.
 """
 
 from __future__ import annotations
@@ -63,13 +63,23 @@ RECOVERY_POINTS = (
 )
 MESSAGE_POINTS = ("rpc.trigger", "rpc.ack", "rpc.notify", "rpc.abort", "rpc.decline")
 STORE_POINTS = ("store.write", "coordinator.location", "coordinator.metadata")
-"""The action ``error`` fails a write: a snapshot, a checkpoint's location, or its metadata. ``delay`` slows down the
-write of a snapshot."""
+"""Points of writes to the store.
+
+With the action ``error``, the write of a snapshot, of a checkpoint's location or of its metadata fails. With the action
+``delay``, the write of a snapshot takes longer.
+"""
 READ_POINTS = ("store.read",)
-"""With ``error``, a restart cannot read its checkpoint and tries again. ``corrupt`` flips one bit of the checkpoint."""
+"""Points of reads from the store.
+
+With the action ``error``, a restart fails to read its checkpoint, and is tried again. With the action ``corrupt``, one
+bit of the checkpoint that is read is flipped.
+"""
 LINK_POINTS = ("link.send",)
-"""``delay`` delays a message and all messages after it on the link. ``stall`` stops the link in both directions for a
-while."""
+"""Points of messages on a link between task managers.
+
+The action ``delay`` delays a message and all later messages on the link. The action ``stall`` stops the link in both
+directions for a while.
+"""
 POINTS = (
     *COORDINATOR_POINTS,
     *TASK_POINTS,
@@ -98,7 +108,7 @@ def actions_at(point: str) -> tuple[FaultAction, ...]:
 
 
 class InducedFailure(Exception):  # noqa: N818 - the field says failure
-    """An induced failure kills the job. It is not a defect: the engine catches it and restarts the job."""
+    """Raised at a failpoint to kill the job. It is not a defect: the engine catches it and restarts the job."""
 
     def __init__(self, point: str, task: str | None) -> None:
         self.point = point
@@ -107,7 +117,7 @@ class InducedFailure(Exception):  # noqa: N818 - the field says failure
 
 
 class Faults:
-    """The fault plan of one run, and how often each point has struck."""
+    """The fault plan of one run. It counts how often a fault has struck at each point."""
 
     def __init__(self, plan: Sequence[FaultSpec], now_us: Callable[[], int]) -> None:
         self.struck: Counter[str] = Counter()
@@ -119,17 +129,16 @@ class Faults:
             self._waiting.setdefault(fault.point, []).append(fault)
 
     def passed(self, point: str, task: str | None = None) -> None:
-        """Report that the run passes ``point``.
+        """Check whether the plan induces a failure at this pass of ``point``.
 
         Raises:
             InducedFailure: the plan induces a failure at this pass.
-
         """
         if self._waiting.get(point) and self._due(point) is not None:
             raise InducedFailure(point, task)
 
     def message(self, point: str) -> FaultSpec | None:
-        """Return the fault to apply to a message, or None to handle it as usual."""
+        """Return the fault to apply to a message, or None if the message is to be handled as usual."""
         return self._due(point)
 
     def concerns(self, point: str) -> bool:
@@ -157,7 +166,7 @@ class Faults:
 
 
 def corrupted(metadata: bytes, files: Mapping[str, bytes], *, draw: int) -> tuple[bytes, dict[str, bytes]]:
-    """Return a checkpoint's metadata and files with one bit flipped, chosen by ``draw``."""
+    """Return a checkpoint's metadata and files with one bit flipped. ``draw`` determines which bit."""
     damaged = dict(files)
     written = [name for name in sorted(files) if files[name]]
     name = [*written, None][mix64(draw) % (len(written) + 1)]

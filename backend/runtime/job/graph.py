@@ -1,6 +1,6 @@
-"""The job graph: vertices, edges, partitioners, and the checks that refuse invalid plans (runtime.md 1.1, 1.2).
+"""The job graph: vertices, edges, partitioners, and checks that refuse graphs that cannot run (runtime.md 1.1, 1.2).
 
-Indices alone determine which channels an edge has (G-2).
+The indices of subtasks alone determine which channels an edge has (G-2).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from enum import StrEnum
 from backend.domain.errors import PlanError
 from backend.runtime.core.elements import HEADER, Record
 from backend.runtime.core.hashing import default_max_parallelism
-from backend.runtime.job.config import RuntimeConfig
 
 PARALLELISM_MAX = 1024
 RATE_MIN = 1e-6
@@ -32,12 +31,12 @@ class Partitioner(StrEnum):
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether a sender has channels to some receivers only (G-4)."""
+        """Whether each sender has channels to only some of the receivers (G-4)."""
         return self in (Partitioner.FORWARD, Partitioner.RESCALE)
 
 
 class VertexKind(StrEnum):
-    """The operators of a vertex. ``+sink`` chains a sink after them."""
+    """The operators of a vertex. ``+sink`` means that a sink is chained after the operator."""
 
     SOURCE = "source"
     MAP = "map"
@@ -59,7 +58,7 @@ class VertexKind(StrEnum):
 
     @property
     def is_keyed(self) -> bool:
-        """Whether the vertex keeps keyed state."""
+        """Whether the vertex has keyed state."""
         return self.value.removesuffix("+sink") in ("keyed", "window", "timer", "tag")
 
     @property
@@ -88,22 +87,23 @@ class SinkKind(StrEnum):
 class VertexSpec:
     """One vertex. Costs are virtual microseconds per record.
 
-    All vertices: ``slow_factors`` multiply the cost of single subtasks, and ``slow_upload_factors`` the time that their
-    snapshots take to be written. ``fan_out`` is the number of output records per input record. A map passes records on
-    in bundles of ``bundle`` (0: one by one). ``cost_of``, which job files cannot set, adds microseconds for single
-    records (DET-7).
+    All vertices: ``slow_factors`` multiplies the cost of single subtasks. ``slow_upload_factors`` multiplies the time
+    that writing their snapshots takes. ``fan_out`` is the number of output records per input record. A map emits its
+    records in bundles of ``bundle`` records (0: one by one). ``cost_of``, which job files cannot set, returns
+    additional microseconds for a record (DET-7).
 
-    Sources: ``rate`` is records per second and ``limit`` the total, both over all subtasks; a ``rate`` of 0 is as fast
-    as the cost allows, and a ``limit`` of None is unbounded. Keys are 0..keys-1; the share ``hot_key_ratio`` of the
-    records has key 0. Event times are up to ``out_of_orderness_us`` too early. A source without records for
-    ``idle_timeout_us`` is idle (0: never). With a ``burst_period_us``, all records of a period come in its first
-    ``burst_ratio``. The first ``backlog`` records are available from the start. A legacy source does not check for free
-    buffers before it emits (SRC-2).
+    Sources: ``rate`` is the number of records per second, and ``limit`` is the total number, both over all subtasks.
+    With a ``rate`` of 0, a source is as fast as its cost allows. With a ``limit`` of None, it never ends. Keys are 0 to
+    ``keys`` - 1; the share ``hot_key_ratio`` of the records has key 0. Event times are up to ``out_of_orderness_us``
+    too early. A source becomes idle after ``idle_timeout_us`` without records (0: never). With a ``burst_period_us``,
+    all records of a period come in its first part, which is the share ``burst_ratio`` of the period. The first
+    ``backlog`` records are available from the start. A legacy source does not check for free buffers before it emits
+    (SRC-2).
 
-    Windows last ``window_us``. Timer operators hold records for ``hold_us``; one timer costs ``timer_cost_us``.
+    Windows last ``window_us``. Timer operators hold a record for ``hold_us``. Firing one timer costs ``timer_cost_us``.
 
-    A source reads a log of ``splits`` splits (0: one per subtask). Its ``number`` (None: its index in the graph) is a
-    seed of the records, so that the records stay the same if the parallelism or the rest of the graph changes.
+    A source reads a log of ``splits`` splits (0: one per subtask). ``number`` (None: the source's index in the graph)
+    is a seed of the records, so that the records stay the same if the parallelism or the rest of the graph changes.
     """
 
     id: str
@@ -144,7 +144,7 @@ class VertexSpec:
 
     @property
     def may_block_in_emission(self) -> bool:
-        """Whether the source may block during emission: it is a legacy source without the non-blocking hook (SRC-2)."""
+        """Whether the source may block while it emits: it is a legacy source without the non-blocking hook (SRC-2)."""
         return self.is_legacy and not self.has_nonblocking_hook
 
     @property
@@ -154,13 +154,17 @@ class VertexSpec:
 
     @property
     def effective_max_parallelism(self) -> int:
-        """The number of key groups, M. If none is given, it is Flink's default (PT-3)."""
+        """The number of key groups, M. If the job does not set it, it is Flink's default (PT-3)."""
         return self.max_parallelism or default_max_parallelism(self.parallelism)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeSpec:
-    """One edge. ``by_origin`` hashes the origin and the edge's index instead of the key, to spread records evenly."""
+    """One edge.
+
+    With ``by_origin``, an edge with hash partitioning hashes the record's origin and the edge's index instead of the
+    key, to spread records evenly.
+    """
 
     source: str
     target: str
@@ -170,9 +174,9 @@ class EdgeSpec:
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """Costs of the snapshot store. A write takes the latency and its transfer time; transfers run one after another.
+    """Costs of the snapshot store. A write takes the latency plus the transfer time. Transfers run one after another.
 
-    ``upload_bytes_per_s`` limits the bandwidth of a single upload; None is no limit.
+    ``upload_bytes_per_s`` limits the bandwidth of a single upload. None means no limit.
     """
 
     latency_us: int = 8_000
@@ -194,7 +198,11 @@ class FaultAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """One induced fault. It strikes at the ``hit``-th pass of ``point`` after ``at_us``, and ``times`` in a row."""
+    """One induced fault.
+
+    From ``at_us`` on, it strikes at the ``hit``-th pass of ``point``, and then at each pass until it has struck
+    ``times`` times.
+    """
 
     point: str
     hit: int = 1
@@ -226,7 +234,8 @@ class Graph:
     def supports_overtaking(self, edge: int, *, is_forced: bool) -> bool:
         """Return whether barriers may overtake data on an edge (OPT-5, OPT-7).
 
-        They may if no input edge of its target is broadcast or, unless ``is_forced``, pointwise.
+        Barriers may not overtake if one of the target's input edges is broadcast. Nor may they if one of these edges is
+        pointwise, unless ``is_forced``.
         """
         siblings = [self.edges[i].partitioner for i in self.inputs(self.edges[edge].target)]
         if any(p is Partitioner.BROADCAST for p in siblings):
@@ -234,7 +243,7 @@ class Graph:
         return is_forced or not any(p.is_pointwise for p in siblings)
 
     def channels(self, edge: int) -> list[tuple[int, int]]:
-        """Return the (source subtask, target subtask) pairs of an edge, in order (G-3, G-4)."""
+        """Return the pairs (source subtask, target subtask) that an edge connects, in order (G-3, G-4)."""
         spec = self.edges[edge]
         p = self.vertex(spec.source).parallelism
         q = self.vertex(spec.target).parallelism
@@ -250,7 +259,6 @@ def ordered(vertices: list[VertexSpec], edges: list[EdgeSpec]) -> Graph:
 
     Raises:
         PlanError: the graph has a cycle, two vertices with the same id, or an edge that names an unknown vertex.
-
     """
     known: set[str] = set()
     for vertex in vertices:
@@ -277,12 +285,11 @@ def ordered(vertices: list[VertexSpec], edges: list[EdgeSpec]) -> Graph:
     return Graph(tuple(result), tuple(edges))
 
 
-def validate(graph: Graph, config: RuntimeConfig) -> None:
-    """Refuse plans that cannot run (G-6).
+def validate(graph: Graph) -> None:
+    """Refuse graphs that cannot run (G-6).
 
     Raises:
-        PlanError: the plan breaks a rule; the error names the rule, the vertex and the change to make.
-
+        PlanError: the graph breaks a rule. The error names the rule, the vertex and the change to make.
     """
     if not any(v.kind.is_source for v in graph.vertices):
         raise PlanError("there is no source", rule="G-1", vertex=None, fix='add a [[vertex]] of kind "source"')
@@ -303,7 +310,6 @@ def validate(graph: Graph, config: RuntimeConfig) -> None:
             raise PlanError(
                 "keyed state needs an edge hashed by key", rule="PT-2", vertex=edge.target, fix='hash by "key"'
             )
-    del config
 
 
 def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:

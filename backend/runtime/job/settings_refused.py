@@ -1,4 +1,4 @@
-"""Explains why a setting is refused: mistyped, not implemented, or fixed while the job runs (Appendix B). Pure."""
+"""Explains why a setting is refused: mistyped, not implemented, or fixed while a job runs (runtime.md, Appendix B)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NOT_BUILT = (
 
 
 def not_taken(name: str, field: str, taken: Sequence[str], *, is_known: bool) -> FieldProblem:
-    """Return why the setting ``name`` is refused, with the accepted settings that it may have meant."""
+    """Return the reason why the setting ``name`` is refused, and the accepted settings that the user may have meant."""
     if is_known:
         return FieldProblem(field, "cannot change while the job runs", ", ".join(taken))
     if name.startswith(_NOT_BUILT):
         return FieldProblem(field, "is not implemented in this runtime", "leave it out")
-    # After a typing error, the similar settings help more than all seventy.
+    # For a mistyped key, the similar settings help more than the list of all seventy.
     return FieldProblem(field, "is not a setting", ", ".join(get_close_matches(name, taken, cutoff=0.8) or taken))

@@ -1,4 +1,4 @@
-"""What a capped checkpoint decided at a subtask (CAP-7). Values only."""
+"""What a checkpoint with a cap on in-flight data did at a subtask, for example overtook the data or waited (CAP-7)."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ from enum import StrEnum
 
 
 class CapAction(StrEnum):
-    """What a capped checkpoint did at a subtask (CAP-7)."""
+    """What a checkpoint with a cap on the in-flight data that it persists did at a subtask (CAP-7)."""
 
     OVERTOOK = "overtook"
     WAITED = "waited"
-    """It overtook after the in-flight data had shrunk to the cap."""
+    """The checkpoint waited until the in-flight data had shrunk to the cap, and then overtook it."""
     PARTIAL = "partial"
-    """It overtook the part of the output that fits under the cap, from the tail (CAP-5)."""
+    """The checkpoint overtook only the last part of the queued output, as much as fits under the cap (CAP-5)."""
     DRAINED = "drained"
-    """It became aligned: the output exceeded the cap even after all input before the barriers was processed."""
+    """The checkpoint became aligned, because its in-flight data could not shrink to the cap.
+
+    The output exceeded the cap even after all input before the barriers had been processed.
+    """
     ALIGNED = "aligned"
-    """It became aligned at a source whose output exceeded the cap."""
+    """The checkpoint became aligned at a source, because the source's output exceeded the cap."""
     DECLINED = "declined"
 
 
 @dataclass(frozen=True, slots=True)
 class CapDecision:
-    """The cap, the in-flight bytes when all barriers had arrived and at the decision, and the action (CAP-7)."""
+    """What a checkpoint with a cap did at a subtask, with the cap and the in-flight bytes (CAP-7).
+
+    ``in_flight_before_bytes`` is the in-flight data at the time when all barriers had arrived. ``in_flight_bytes`` is
+    the in-flight data at the time of the action.
+    """
 
     cap_bytes: int
     in_flight_before_bytes: int

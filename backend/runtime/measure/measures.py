@@ -1,6 +1,6 @@
-"""Measurements of checkpoints and subtasks (runtime.md 3): values only, in virtual microseconds and bytes.
+"""Measurements of checkpoints and subtasks (runtime.md 3), in virtual microseconds and bytes.
 
-An unknown value is None, never zero (ME-10). Invariant (INV-11): the parts of a duration add up to it.
+An unknown value is None, never zero (ME-10). Invariant (INV-11): the parts of a duration add up to the duration.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.state import OperatorSnapshot
 
 TaskKey = tuple[int, int]
-"""(index of the vertex, index of the subtask)."""
+"""The index of the vertex in the graph, and the index of the subtask."""
 
 
 class PhaseOrder(StrEnum):
-    """The order in which a subtask aligned, forwarded, took its snapshot and logged (PH-1). Sources do two of these."""
+    """The order of a checkpoint's phases at a subtask (PH-1).
+
+    The letters mean: align (A), forward the barrier (F), take the snapshot (S), log in-flight data (L). Sources only
+    forward the barrier and take the snapshot.
+    """
 
     ALIGN_FORWARD_SNAPSHOT = "A-F-S"
     ALIGN_SNAPSHOT_FORWARD = "A-S-F"
@@ -36,19 +40,22 @@ class PhaseOrder(StrEnum):
 
     @property
     def with_snapshot_first(self) -> PhaseOrder:
-        """The same order, with the snapshot before the forwarding."""
+        """The same order, but with the snapshot before the forwarding of the barrier."""
         return PhaseOrder(self.value.replace("F-S", "S-F"))
 
 
 class Persisted(NamedTuple):
-    """In-flight data of one channel in a checkpoint. The rest of a partly consumed buffer counts as one (ME-18)."""
+    """In-flight data of one channel in a checkpoint (ME-18).
+
+    The rest of a partly consumed buffer counts as one buffer.
+    """
 
     buffers: int
     size_bytes: int
 
 
 class FileCounts(NamedTuple):
-    """Number of state streams that a subtask wrote, and of those with a file of their own (ME-18, CK-2)."""
+    """Number of state streams that a subtask wrote, and how many of them have a file of their own (ME-18, CK-2)."""
 
     logical: int
     physical: int
@@ -56,7 +63,10 @@ class FileCounts(NamedTuple):
 
 @dataclass(slots=True)
 class SubtaskCheckpoint:
-    """ME-1 to ME-8 and ME-18 of one subtask, filled in while the checkpoint runs. None means not known, or not yet."""
+    """Measurements of one checkpoint at one subtask (ME-1 to ME-8, ME-18), filled in while the checkpoint runs.
+
+    None means that the value is not known, or not known yet.
+    """
 
     checkpoint_id: int
     triggered_at_us: int
@@ -69,29 +79,31 @@ class SubtaskCheckpoint:
     state_bytes: int = 0
     persisted_bytes: int = 0
     received: Alignment | None = None
-    """Alignment of the first barrier as it arrived (ME-18); for a source, of the trigger."""
+    """Alignment of the first barrier when it arrived (ME-18). For a source, this is the alignment of the trigger."""
     forwarded: Alignment | None = None
     forced_hops: int = 0
     """Number of output channels on which the barrier was forwarded as forced aligned (OPT-5)."""
     order: PhaseOrder = PhaseOrder.ALIGN_FORWARD_SNAPSHOT
     inputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
     outputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
-    """Overtaken data, by channel."""
+    """Overtaken output data, by channel."""
     cap: CapDecision | None = None
     repeatable_records: int = 0
-    """Records that were processed after the barrier of their channel and before the snapshot. In at-least-once mode, a
-    restore repeats them (ALO-5)."""
+    """Number of records that a restore would repeat in at-least-once mode (ALO-5).
+
+    They were processed after the barrier of their channel and before the snapshot.
+    """
     files: FileCounts | None = None
 
     @property
     def start_delay_us(self) -> int:
-        """The start delay (ME-1) in microseconds, before the truncation to milliseconds."""
+        """The start delay (ME-1) in microseconds, before it is truncated to milliseconds."""
         return max(0, self.first_barrier_us - self.triggered_at_us)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """Persisted in-flight bytes of one subtask: by input channel, and by (edge, receiver) on the output side."""
+    """In-flight data that one subtask persisted, by input channel and by output channel."""
 
     inputs: dict[ChannelKey, list[Data]] = field(default_factory=dict)
     outputs: dict[ChannelKey, list[Data]] = field(default_factory=dict)
@@ -116,23 +128,26 @@ class Ack:
     measured: SubtaskCheckpoint
 
 
-class CriticalPath(NamedTuple):
-    """The subtask that acknowledged last, and the parts of its time in microseconds (ME-11, ME-13)."""
+class MeasuredPath(NamedTuple):
+    """The subtask that acknowledged last, and the parts of its end-to-end time in microseconds (ME-11, ME-13)."""
 
     task: TaskKey
     end_to_end_us: int
     start_delay_us: int
     before_snapshot_us: int
-    """From the first barrier to the snapshot: alignment, and emission of held records. Alignment after the snapshot
-    counts as asynchronous (ME-6)."""
+    """Time from the first barrier to the snapshot.
+
+    It consists of alignment and the emission of held records. Alignment after the snapshot counts as asynchronous
+    (ME-6).
+    """
     sync_us: int
     async_us: int
     residual_us: int
-    """The message to the coordinator, and the time between the phases."""
+    """The rest: the message to the coordinator, and the time between the phases."""
 
 
 class CheckpointState(Enum):
-    """The states of a checkpoint."""
+    """The state of a checkpoint."""
 
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETED = "COMPLETED"
@@ -140,7 +155,7 @@ class CheckpointState(Enum):
 
 
 @dataclass(slots=True)
-class CheckpointRecord:
+class MeasuredCheckpoint:
     """One checkpoint in the coordinator's history (ME-13)."""
 
     id: int
@@ -148,37 +163,42 @@ class CheckpointRecord:
     barrier: Barrier
     total: int
     graph: Graph
-    """The graph at the checkpoint. A later rescale changes the job's graph."""
+    """The graph when the checkpoint was triggered. A later rescale changes the job's graph."""
     state: CheckpointState = CheckpointState.IN_PROGRESS
     acks: dict[TaskKey, Ack] = field(default_factory=dict)
     failed_at_us: int | None = None
     reason: FailureReason | None = None
     message: str | None = None
     is_discarded: bool = False
+    trigger_count: int = 0
+    """Number of trigger messages that the coordinator sent for this checkpoint (CL-7)."""
     savepoint: Savepoint | None = None
-    """The savepoint request; None for a periodic checkpoint."""
+    """The request for the savepoint. None if this is a checkpoint, not a savepoint."""
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether it is a savepoint, which a user requested and owns (SV-2)."""
+        """Whether this is a savepoint, which a user requested and owns (SV-2)."""
         return self.barrier.snapshot_type.is_savepoint
 
     @property
     def latest_ack_us(self) -> int | None:
-        """Arrival time of the last acknowledgement so far; None before the first."""
+        """Arrival time of the last acknowledgement so far, or None before the first one."""
         return max((a.at_us for a in self.acks.values()), default=None)
 
     @property
     def end_to_end_us(self) -> int | None:
-        """Time from the trigger to the last acknowledgement, or to the failure if it failed."""
+        """Time from the trigger to the last acknowledgement so far, or to the failure if the checkpoint failed."""
         if self.failed_at_us is not None:
             return self.failed_at_us - self.triggered_at_us
         latest = self.latest_ack_us
         return None if latest is None else latest - self.triggered_at_us
 
     @property
-    def critical_path(self) -> CriticalPath | None:
-        """The path of the last acknowledgement so far (ME-13). If times are equal, the subtask further downstream."""
+    def critical_path(self) -> MeasuredPath | None:
+        """The subtask of the last acknowledgement so far, with the parts of its time (ME-13).
+
+        If several acknowledgements arrived at the same time, it is the subtask furthest downstream.
+        """
         last = max(self.acks.items(), key=lambda item: (item[1].at_us, item[0]), default=None)
         if last is None:
             return None
@@ -186,32 +206,50 @@ class CheckpointRecord:
         m = ack.measured
         parts = (m.start_delay_us, m.before_snapshot_us, m.sync_us or 0, m.async_us or 0)
         end_to_end_us = max(0, ack.at_us - self.triggered_at_us)
-        return CriticalPath(key, end_to_end_us, *parts, end_to_end_us - sum(parts))
+        return MeasuredPath(key, end_to_end_us, *parts, end_to_end_us - sum(parts))
 
     @property
     def persisted_bytes(self) -> int:
-        """ME-4 over the subtasks that acknowledged."""
+        """Persisted in-flight data (ME-4), summed over the subtasks that acknowledged."""
         return sum(a.measured.persisted_bytes for a in self.acks.values())
 
     @property
     def processed_bytes(self) -> int:
-        """ME-3 over the subtasks that acknowledged."""
+        """Data processed during alignment (ME-3), summed over the subtasks that acknowledged."""
         return sum(a.measured.processed_bytes or 0 for a in self.acks.values())
 
     @property
     def repeatable_records(self) -> int:
-        """Records after the barriers that are in the state, over the subtasks that acknowledged (ALO-5)."""
+        """Number of records that the state contains although they follow a barrier (ALO-5).
+
+        It is the sum over the subtasks that acknowledged.
+        """
         return sum(a.measured.repeatable_records for a in self.acks.values())
 
     @property
+    def concurrent_writes_max(self) -> int:
+        """The largest number of subtasks that wrote their snapshots to the store at one moment (CL-7)."""
+        changes = []
+        for ack in self.acks.values():
+            m = ack.measured
+            start_us = m.first_barrier_us + m.before_snapshot_us + (m.sync_us or 0)
+            changes += [(start_us, 1), (start_us + (m.async_us or 0), -1)]
+        writing = most = 0
+        # At one moment, a write that ends comes before a write that starts.
+        for _, change in sorted(changes):
+            writing += change
+            most = max(most, writing)
+        return most
+
+    @property
     def is_consistent_for_queries(self) -> bool:
-        """Whether the operators' states are consistent without in-flight data, so that queries can read them."""
+        """Whether queries can read the state: the checkpoint is complete and exactly-once, without in-flight data."""
         is_complete = self.state is CheckpointState.COMPLETED
         return is_complete and self.barrier.alignment.is_exactly_once and not self.persisted_bytes
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of state without channel state, over the subtasks that acknowledged."""
+        """Bytes of state without channel state, summed over the subtasks that acknowledged."""
         return sum(a.measured.state_bytes for a in self.acks.values())
 
 
@@ -225,7 +263,10 @@ class Usage(IntEnum):
 
 
 class TimeAccount:
-    """Total time by usage, the shares in a sliding window, and the longest waits for output (ME-19)."""
+    """Measures how a subtask spends its time (ME-19).
+
+    It computes the total of each usage, the shares in a sliding window, and the longest waits for output.
+    """
 
     __slots__ = ("_began_us", "_longest_us", "_since_us", "_window", "longest_us", "totals_us", "usage")
 
@@ -235,11 +276,11 @@ class TimeAccount:
         self.totals_us = [0, 0, 0, 0]
         self._longest_us = [0, 0, 0, 0]
         self.longest_us = (0, 0)
-        """The longest soft and the longest hard backpressure between the last two samples."""
+        """The longest soft and the longest hard backpressure between the last two samples, in microseconds."""
         self._window: deque[tuple[int, tuple[int, ...]]] = deque([(now_us, (0, 0, 0, 0))], maxlen=samples + 1)
 
     def turn(self, usage: Usage, now_us: int) -> None:
-        """Change the usage at ``now_us``."""
+        """Record that the usage changes to ``usage`` at ``now_us``."""
         before = self.usage
         if usage is not before:
             self.totals_us[before] += now_us - self._since_us
@@ -249,23 +290,23 @@ class TimeAccount:
             self.usage = usage
 
     def settle(self, now_us: int) -> tuple[int, ...]:
-        """Return the totals up to ``now_us``."""
+        """Return the total time of each usage up to ``now_us``."""
         if now_us > self._since_us:
             self.totals_us[self.usage] += now_us - self._since_us
             self._since_us = now_us
         return tuple(self.totals_us)
 
     def sample(self, now_us: int) -> None:
-        """Add a sample to the window."""
+        """Add a sample of the totals to the window."""
         self._window.append((now_us, self.settle(now_us)))
         longest = self._longest_us
-        # The current period counts with its length so far.
+        # The current usage has not ended yet. It counts with its length so far.
         longest[self.usage] = max(longest[self.usage], now_us - self._began_us)
         self.longest_us = (longest[Usage.SOFT], longest[Usage.HARD])
         self._longest_us = [0, 0, 0, 0]
 
     def ms_per_s(self) -> tuple[int, int, int, int]:
-        """Return (busy, idle, soft, hard) in ms per second over the window, for ME-20. Busy is the rest of 1000."""
+        """Return (busy, idle, soft, hard) in ms per second over the window, for ME-20. Busy is what remains of 1000."""
         start_us, before = self._window[0]
         end_us, after = self._window[-1]
         if end_us <= start_us:

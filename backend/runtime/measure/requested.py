@@ -1,4 +1,4 @@
-"""Checkpoints and savepoints that a user requested, and their outcome. Values only."""
+"""Checkpoints and savepoints that a user requested, with their progress and results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Savepoint:
     reason: FailureReason | None = None
     message: str | None = None
     kind: SnapshotType = SnapshotType.SAVEPOINT
-    """Whether and how the job stops with it (SV-3). If the job stops, the savepoint ends with the job."""
+    """How the job stops with the savepoint, if it stops (SV-3). The request for a stop ends when the job has ended."""
     completed_at_us: int | None = None
     when_ended: Action | None = None
-    """The action to run when it ends."""
+    """The action to run when the request ends."""

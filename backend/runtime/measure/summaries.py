@@ -1,11 +1,11 @@
-"""Statistics of one checkpoint over the subtasks of a vertex: minimum, mean, maximum and quantiles (ME-12). Pure."""
+"""Computes statistics of one checkpoint over the subtasks of a vertex: minimum, mean, maximum, quantiles (ME-12)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from backend.runtime.measure.measures import Ack, CheckpointRecord
+from backend.runtime.measure.measures import Ack, MeasuredCheckpoint
 
 _QUANTILES = (50, 95, 99)
 _Figure = Callable[[Ack], int | None]
@@ -13,7 +13,7 @@ _Figure = Callable[[Ack], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Statistics over the subtasks with a value. Quantiles use the nearest rank, so each is a measured value."""
+    """Statistics over the subtasks that have a value. Quantiles use the nearest rank, so each is a measured value."""
 
     count: int
     least: int
@@ -25,7 +25,7 @@ class Distribution:
 
 
 def distribution(values: Iterable[int | None]) -> Distribution | None:
-    """Return the distribution of the known values; None if there are none."""
+    """Return the distribution of the known values, or None if no value is known."""
     row = sorted(v for v in values if v is not None)
     if not row:
         return None
@@ -33,13 +33,13 @@ def distribution(values: Iterable[int | None]) -> Distribution | None:
     return Distribution(len(row), row[0], sum(row) / len(row), row[-1], p50, p95, p99)
 
 
-def vertex_summary(record: CheckpointRecord, vertex: int) -> Mapping[str, Distribution | None]:
-    """Return the distributions of ME-1 to ME-9 of one vertex by name, in microseconds and bytes."""
+def vertex_summary(record: MeasuredCheckpoint, vertex: int) -> Mapping[str, Distribution | None]:
+    """Return the distributions of ME-1 to ME-9 over the subtasks of one vertex, by name, in microseconds and bytes."""
     acks = [ack for (v, _), ack in record.acks.items() if v == vertex]
     return {name: distribution(value(ack) for ack in acks) for name, value in _figures(record).items()}
 
 
-def _figures(record: CheckpointRecord) -> Mapping[str, _Figure]:
+def _figures(record: MeasuredCheckpoint) -> Mapping[str, _Figure]:
     return {
         "start_delay_us": lambda a: a.measured.start_delay_us,
         "alignment_us": lambda a: a.measured.alignment_us,

@@ -3,10 +3,10 @@
 * ``buffers``         the sender: segments, the output pool, one queue for each receiver
 * ``emission``        what one subtask writes to all its channels
 * ``routes``          which receivers a record goes to
-* ``channel``         the receiver of one channel in the same task manager
+* ``channel``         the receiving side of a channel, and channels within one task manager
 * ``remote_channel``  a channel between two task managers, with credit
 * ``gate``            the gate: all input channels of one subtask
-* ``spans``           buffers of a run by sizes, which counts bytes without creating them
+* ``spans``           buffers of a run that tracks the sizes of records, but does not create their bytes
 * ``rescaling``       which old channels a subtask takes over at another parallelism
 * ``demultiplexing``  reads several old channels from one new channel
 """

@@ -1,7 +1,8 @@
-"""The sending side: segments of bytes, the pool that provides them, and one queue with priority for every receiver.
+"""The sending side of channels: segments of bytes, the pool that provides them, and a queue for each receiver.
 
-It implements the rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, UC-9, AT-6 and AT-7 of runtime.md. A subpartition has
-one reader. After a blocking event, it holds data back until the reader resumes it.
+It implements the rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, UC-9, AT-6 and AT-7 of runtime.md. A queue is called a
+subpartition and has one reader. Once the reader has polled a blocking event, the subpartition holds data back until the
+reader resumes it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from backend.runtime.core.scheduler import EventClass, Scheduler
 
 
 class Recycler(Protocol):
-    """The owner of a segment, which takes it back when its bytes are consumed."""
+    """The owner of a segment. It takes the segment back when the segment's bytes are consumed."""
 
     def recycle(self) -> None:
         """Take one segment back."""
@@ -27,12 +28,12 @@ class Reader(Protocol):
     """The receiving end of a subpartition."""
 
     def on_available(self) -> None:
-        """Called when the subpartition became readable or has more to read."""
+        """Handle the notification that the subpartition is now readable or has more to read."""
         ...
 
 
 class Data(Protocol):
-    """Bytes of a channel: actual ``bytes``, or in a run by sizes a ``Span`` that stands for them."""
+    """Bytes of a channel: actual ``bytes``, or a ``Span`` that stands for bytes in a run that tracks only sizes."""
 
     def __len__(self) -> int: ...
 
@@ -40,15 +41,15 @@ class Data(Protocol):
 
 
 class Ahead(Protocol):
-    """Steps that the writing subtask planned ahead of their time (``running_ahead.py``)."""
+    """Steps that the writing subtask has planned before their virtual time (``running_ahead.py``)."""
 
     def interrupt(self) -> None:
-        """Apply the steps that are due, and withdraw the rest of the plan."""
+        """Apply the planned steps that are due, and cancel the others."""
         ...
 
 
 class DataBuffer:
-    """The bytes of one finished segment, and the owner of the segment."""
+    """The bytes of one finished segment, and the owner to which the segment returns."""
 
     __slots__ = ("data", "owner")
 
@@ -87,19 +88,22 @@ class OutputPool:
         self._is_flush_due = False
         self._on_change = on_change
         self.ahead: Ahead | None = None
-        """The steps that the writer planned ahead; None if it may not plan ahead."""
+        """The steps that the writer has planned ahead. None if the writer may not plan ahead."""
         self.requested = 0
-        """Segments in use. Divided by ``size``, it is the output usage, which exceeds 1 with overdraft (ME-21)."""
+        """Segments in use. Divided by ``size``, this is the output usage: above 1 while overdraft is in use (ME-21)."""
         self.finished_count = 0
         """Number of data buffers finished so far."""
         self.full_channels = 0
         self.is_available = True
-        """Whether a segment is free and no channel is at its limit (MB-3). False with overdraft in use (BUF-4)."""
+        """Whether a segment is free and no channel is at its limit (MB-3). False while overdraft is in use (BUF-4)."""
         self.is_closed = False
         self.subpartitions: list[Subpartition] = [(subpartition or Subpartition)(self) for _ in range(channels)]
 
     def request(self, subpartition: Subpartition) -> bool:
-        """Take a segment for a step that has begun. Return False if the overdraft is used up too (BP-4)."""
+        """Take a segment for a step that has begun, as overdraft if necessary (BP-4).
+
+        Return False if the overdraft is used up too.
+        """
         if self.requested >= self._limit:
             return False
         self._take(subpartition)
@@ -125,7 +129,7 @@ class OutputPool:
         self.is_available = self.requested < self.size and not self.full_channels
 
     def give_back(self, subpartition: Subpartition) -> None:
-        """Take a segment back, and call ``on_change`` unless the pool is closed."""
+        """Take a segment back. Call ``on_change`` unless the pool is closed."""
         self.requested -= 1
         subpartition.in_use -= 1
         if subpartition.in_use == self.max_per_channel - 1:
@@ -142,7 +146,7 @@ class OutputPool:
 
 
 class Subpartition:
-    """The queue to one receiving subtask."""
+    """The queue from one sending subtask to one receiving subtask."""
 
     __slots__ = (
         "_builder",
@@ -165,13 +169,13 @@ class Subpartition:
     def __init__(self, pool: OutputPool) -> None:
         self._pool = pool
         self.buffer_bytes = pool.segment_bytes
-        """Bytes to fill of each new segment: the whole segment, or the size that debloating sets (DB-6)."""
+        """How many bytes to put into each new segment: the whole segment, or the size that debloating sets (DB-6)."""
         self._limit = pool.segment_bytes
         self.queue: deque[DataBuffer | Event] = deque()
         self.priority: deque[Barrier] = deque()
         self._builder: bytearray | None = None
         self._filled = 0
-        """Bytes in the current segment; 0 if there is none."""
+        """Number of bytes in the current segment, or 0 if there is no current segment."""
         self._is_flushed = False
         self.is_blocked = False
         self.in_use = 0
@@ -184,7 +188,10 @@ class Subpartition:
     # --- the writing task -----------------------------------------------------------------------------------------
 
     def append(self, data: bytes, at: int = 0) -> int:
-        """Write ``data[at:]``. Return the end of the written part, before ``len(data)`` if no segment is free."""
+        """Write ``data`` from index ``at`` on.
+
+        Return the end of the written part. It is less than ``len(data)`` if no segment is free.
+        """
         end = len(data)
         filled = self._filled
         if filled and filled + end - at < self._limit:
@@ -206,12 +213,12 @@ class Subpartition:
             at += take
             if self._filled == self._limit:
                 self._finish()
-                self._tell()
+                self._notify()
         return at
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that fit into the current segment without finishing it."""
+        """How many bytes fit into the current segment without finishing it. 0 if there is no current segment."""
         return self._limit - self._filled - 1 if self._filled else 0
 
     def extend(self, records: list[Record], size_bytes: int) -> None:
@@ -222,17 +229,17 @@ class Subpartition:
         self.queued_bytes += size_bytes
 
     def append_element(self, element: Element, at: int = 0) -> int:
-        """Write an element's bytes from ``at`` on. Return the end of the written part, as ``append`` does."""
+        """Write an element's bytes from index ``at`` on. Return the end of the written part, as ``append`` does."""
         return self.append(element.encode(), at)
 
     def add_event(self, event: Event) -> None:
         """Add an event after the data written so far (BUF-2)."""
         self._finish()
         self.queue.append(event)
-        self._tell()
+        self._notify()
 
     def append_recovered(self, data: Data, at: int) -> int:
-        """Write output restored from a checkpoint. Return the end of the written part (RC-6)."""
+        """Write output that was restored from a checkpoint (RC-6). Return the end of the written part."""
         pool, size = self._pool, len(data)
         while at < size:
             if not pool.request_recovered(self):
@@ -242,7 +249,7 @@ class Subpartition:
             self.data_count += 1
             self.queued_bytes += len(part)
             at += len(part)
-            self._tell()
+            self._notify()
         return at
 
     def _part(self, data: Data, at: int, end: int) -> Data:
@@ -252,14 +259,14 @@ class Subpartition:
     def overtake(self, barrier: Barrier, most_bytes: int | None = None) -> list[Data]:
         """Let a barrier overtake all queued data (UC-4), or at most ``most_bytes`` of it (CAP-5).
 
-        Returns the overtaken data, in order.
+        Return the overtaken data, in order.
         """
         self._finish()
         if most_bytes is not None and self.queued_bytes > most_bytes:
             return self._overtake_tail(barrier, most_bytes)
         overtaken = [item.data for item in self.queue if isinstance(item, DataBuffer)]
         self.priority.append(barrier)
-        self._tell()
+        self._notify()
         return overtaken
 
     def _overtake_tail(self, barrier: Barrier, most_bytes: int) -> list[Data]:
@@ -272,16 +279,18 @@ class Subpartition:
                 overtaken.append(item.data)
             at -= 1
         self.queue.insert(at, barrier)
-        self._tell()
+        self._notify()
         overtaken.reverse()
         return overtaken
 
     def add_timeoutable(self, barrier: Barrier, resolve: Resolve) -> None:
-        """Add a barrier in FIFO order that may overtake later. ``resolve`` gets the data that it overtook (AT-7).
+        """Add a barrier that keeps its place in the queue until its alignment timeout, and may then overtake (AT-7).
+
+        ``resolve`` is called with the data that the barrier overtook, or with no data if the barrier did not overtake
+        any.
 
         Raises:
             ProtocolViolationError: another timeoutable barrier is unresolved.
-
         """
         if self._resolve is not None:
             raise ProtocolViolationError("a second timeoutable barrier while one is unresolved", rule="AT-7")
@@ -290,7 +299,10 @@ class Subpartition:
         self.add_event(barrier)
 
     def time_out(self, checkpoint_id: int) -> list[Data] | None:
-        """Let the timeoutable barrier overtake (AT-6). Return the overtaken data; None if it was already read."""
+        """Let the timeoutable barrier overtake (AT-6).
+
+        Return the overtaken data, or None if the barrier was already read.
+        """
         if self._waiting_barrier != checkpoint_id:
             return None
         overtaken: list[Data] = []
@@ -302,20 +314,20 @@ class Subpartition:
                 self.priority.append(item.as_unaligned())
                 break
         self._resolved(overtaken)
-        self._tell()
+        self._notify()
         return overtaken
 
     def forget_timeoutable(self, checkpoint_id: int) -> None:
-        """Keep the barrier of an aborted checkpoint in its place: it can no longer overtake."""
+        """Keep the barrier of an aborted checkpoint in its place in the queue. It can no longer overtake."""
         if self._waiting_barrier == checkpoint_id:
             self._waiting_barrier = None
             self._resolve = None
 
     def flush(self) -> None:
-        """Make the current segment available to the reader (BUF-2)."""
+        """Let the reader read the current segment although it is not full (BUF-2)."""
         if self._filled and not self._is_flushed:
             self._is_flushed = True
-            self._tell()
+            self._notify()
 
     # --- the reader -----------------------------------------------------------------------------------------------
 
@@ -328,7 +340,7 @@ class Subpartition:
 
     @property
     def backlog(self) -> int:
-        """Number of data buffers for the reader. The current segment counts after a flush (CR-1)."""
+        """Number of data buffers queued for the reader. The current segment counts only after a flush (CR-1)."""
         return self.data_count + bool(self._is_flushed and self._filled)
 
     @property
@@ -344,7 +356,10 @@ class Subpartition:
         return bool(not self.is_blocked and self.queue and not isinstance(self.queue[0], DataBuffer))
 
     def poll(self) -> DataBuffer | Event | None:
-        """Return the next priority event; otherwise the next item in FIFO order, or None if blocked or empty."""
+        """Return the next priority event, or else the next item in FIFO order.
+
+        Return None if the subpartition is blocked or empty.
+        """
         if self.priority:
             return self.priority.popleft()
         if self.is_blocked:
@@ -365,14 +380,14 @@ class Subpartition:
         return item
 
     def resume(self) -> None:
-        """Continue after a blocking event, on request of the receiver (Q-3)."""
+        """Let the reader read on after a blocking event. The receiver requests this (Q-3)."""
         if self.is_blocked:
             self.is_blocked = False
             if self.is_readable:
-                self._tell()
+                self._notify()
 
     def recycle(self) -> None:
-        """Take back a segment of this subpartition."""
+        """Return a segment of this subpartition to the pool."""
         self._pool.give_back(self)
 
     def _finish(self) -> None:
@@ -400,6 +415,6 @@ class Subpartition:
         if resolve is not None:
             resolve(overtaken)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.reader is not None:
             self.reader.on_available()

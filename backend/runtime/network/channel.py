@@ -1,8 +1,9 @@
-"""The receiving side of one channel: decodes records from bytes, and copies the in-flight data of checkpoints.
+"""The receiving side of a channel: decodes records from bytes, and copies in-flight data for checkpoints.
 
 A *local* channel (both subtasks on one task manager) reads the sender's queue directly, so it has no queue of its own.
-A *remote* channel (``remote_channel.py``) receives buffers over a link. Both copy data from ``start_persisting`` until
-the barrier arrives or ``stop_persisting`` (UC-2, UC-3, UC-10). The gate (``gate.py``) passes elements to the task.
+A *remote* channel (``remote_channel.py``) receives buffers over a link. Both kinds copy data from ``start_persisting``
+until the barrier arrives or ``stop_persisting`` is called (UC-2, UC-3, UC-10). The gate (``gate.py``) passes elements
+to the task.
 
 Invariant (INV-1): except for barriers that overtake, elements are received in the order in which they were sent.
 """
@@ -25,7 +26,7 @@ _unpack = HEADER.unpack_from
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChannelKey:
-    """Identifies a channel. It is stable for the life of a plan (G-3)."""
+    """Identifies a channel. The key stays the same as long as the job graph does (G-3)."""
 
     edge: int
     source_subtask: int
@@ -36,37 +37,37 @@ class Gate(Protocol):
     """The receiver of a channel's notifications."""
 
     def on_ready(self, channel: InputChannel) -> None:
-        """Called when a channel has something to poll."""
+        """Handle the notification that a channel has something to poll."""
         ...
 
     def on_priority(self, channel: InputChannel) -> None:
-        """Called when a channel has a priority event (Q-6)."""
+        """Handle the notification that a channel has a priority event (Q-6)."""
         ...
 
     def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
-        """Called when a timeoutable barrier arrived, before its turn in the queue (Q-4)."""
+        """Handle the notification that a barrier has arrived but still waits in the queue (Q-4, CL-6)."""
         ...
 
 
 class Decoder(Protocol):
     """Decodes the bytes of one channel into elements.
 
-    ``left`` are the decoded elements that the task has not processed yet, the next one last.
+    ``left`` contains the decoded elements that the task has not processed yet, in reverse order.
     """
 
     record_bytes: int
-    """The size of each element of the last ``take`` if all are records of one size; otherwise 0."""
+    """The size of each element that the last ``take`` returned if all are records of one size, otherwise 0."""
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Decode ``data`` after the unconsumed bytes. Return all complete elements, the next one last."""
+        """Decode the unconsumed bytes, followed by ``data``. Return all complete elements in reverse order."""
         ...
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """Return the bytes of the elements ``left``, followed by the bytes of an incomplete element."""
+        """Return the bytes of the elements in ``left``, followed by the bytes of an incomplete element."""
         ...
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """Return the number of unconsumed bytes."""
+        """Return the number of bytes that ``unconsumed`` would return."""
         ...
 
 
@@ -82,7 +83,7 @@ class ByteDecoder:
         """Number of bytes of the complete elements in ``_data``."""
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Decode ``data`` after the unconsumed bytes. Return all complete elements, the next one last."""
+        """Decode the unconsumed bytes, followed by ``data``. Return all complete elements in reverse order."""
         begun = self._data[self._at(left) :]
         self._data = whole = begun + bytes(data) if begun else bytes(data)
         end, at, one_size = len(whole), 0, -1
@@ -109,11 +110,11 @@ class ByteDecoder:
         return elements
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """Return the bytes from the next element on."""
+        """Return all bytes that are not processed yet, from the next element on."""
         return self._data[self._at(left) :]
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """Return the number of unconsumed bytes without copying them."""
+        """Return the number of bytes that ``unconsumed`` would return, without copying them."""
         return len(self._data) - self._at(left)
 
     def _at(self, left: list[Element]) -> int:
@@ -121,7 +122,7 @@ class ByteDecoder:
 
 
 class InputChannel:
-    """One logical channel at its receiver. Subclasses define where buffers come from."""
+    """One channel at its receiver. Subclasses define where buffers come from."""
 
     is_remote = False
 
@@ -138,28 +139,32 @@ class InputChannel:
         self.subpartition = subpartition
         self.gate = gate
         self.recovered: deque[Data | VirtualChannel] = deque()
-        """Bytes restored from a checkpoint. After a rescale, each chunk follows the name of its old channel."""
+        """Restored in-flight data. After a rescale, each chunk is preceded by the name of its old channel."""
         self.virtual: VirtualChannel | None = None
-        """The old channel that is being decoded, while this channel carries several old ones (RS-7)."""
+        """The old channel whose data is being decoded, if this channel carries data of several old channels (RS-7)."""
         self.decoder_of: Callable[[VirtualChannel, Decoder], Decoder] | None = None
-        """Creates the decoder of an old channel from a new plain decoder; None if there are no old channels."""
+        """A function that turns a new plain decoder into the decoder of an old channel.
+
+        None if the channel carries no data of old channels.
+        """
         self._decoders: dict[VirtualChannel, Decoder] = {}
         self.is_ready = False
         self.is_attached = False
         self.is_closed = False
-        """Whether it is not read after its barrier because its checkpoint waits for the in-flight cap (CAP-3)."""
+        """Whether reading stops after the barrier, because the in-flight data does not fit the cap yet (CAP-3)."""
         self.is_ended = False
         self.is_at_end_of_data = False
         self.is_drained = True
         self.watermark_us = -1
         self.is_idle = False
-        """Whether it is idle, so that its watermark does not hold back the task's watermark (WM-1)."""
+        """Whether the channel is idle. Its watermark then does not hold back the task's watermark (WM-1)."""
         self.elements: list[Element] = []
-        """Elements of the current buffer that are not processed yet, the next one last."""
+        """Elements of the current buffer that are not processed yet, in reverse order: the next element is the last."""
         self._decoder = self._own_decoder = decoder or ByteDecoder()
         self._owner: DataBuffer | None = None
         self._write: Write | None = None
-        """Copies each arriving buffer for every checkpoint that persists in-flight data (CC-4); None if none does."""
+        """Copies arriving buffers for all checkpoints that persist in-flight data (CC-4). None if no checkpoint does.
+        """
         self._copies: dict[int, Write] = {}
         self.bytes_received = 0
         self.buffers_received = 0
@@ -167,7 +172,10 @@ class InputChannel:
     # --- decoding -------------------------------------------------------------------------------------------------
 
     def next_element(self) -> Element | None:
-        """Return the next complete element of the bytes fed so far; None if more bytes are needed."""
+        """Return the next complete element of the current buffer.
+
+        If the buffer has no further complete element, give the buffer back to its owner, and return None.
+        """
         if self.elements:
             return self.elements.pop()
         owner = self._owner
@@ -177,12 +185,12 @@ class InputChannel:
         return None
 
     def feed(self, buffer: DataBuffer) -> None:
-        """Decode the next buffer after the rest of the last one."""
+        """Decode the next buffer, which may begin with the rest of an element that the last buffer left incomplete."""
         self.elements = self._decoder.take(buffer.data, self.elements)
         self._owner = buffer
 
     def feed_recovered(self) -> bool:
-        """Decode the next recovered bytes. Return False if there are none."""
+        """Decode the next chunk of recovered data. Return False if there is none."""
         if not self.recovered:
             return False
         item = self.recovered.popleft()
@@ -200,11 +208,10 @@ class InputChannel:
         self._decoder, self.virtual = self._decoders[virtual], virtual
 
     def end_virtual(self) -> None:
-        """End the data of old channels, and decode new data from here on.
+        """End the data of old channels. Everything that follows is new data.
 
         Raises:
             ProtocolViolationError: an old channel ended within a record (RS-8).
-
         """
         partial = [name for name, decoder in self._decoders.items() if decoder.unconsumed_bytes([])]
         if partial:
@@ -214,25 +221,28 @@ class InputChannel:
 
     @property
     def record_bytes(self) -> int:
-        """The size of each of ``elements`` if all are records of one size; otherwise 0."""
+        """The size of each of ``elements`` if all are records of one size, otherwise 0."""
         return self._decoder.record_bytes
 
     @property
     def unconsumed(self) -> Data:
-        """Bytes taken from the channel whose elements are not processed yet."""
+        """Bytes that were taken from the channel and whose elements are not processed yet."""
         return self._decoder.unconsumed(self.elements)
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def start_persisting(self, barrier_arrived: bool, checkpoint_id: int, write: Write) -> None:
-        """Copy the data before the barrier of ``checkpoint_id``: what is here, and what arrives (UC-2, UC-3)."""
+        """Copy the data that precedes the barrier of ``checkpoint_id`` (UC-2, UC-3).
+
+        This is the data that has already arrived, and the data that arrives until the barrier arrives.
+        """
         unconsumed = self.unconsumed
         if len(unconsumed):
             write(unconsumed)
         self._persist_queued(barrier_arrived, checkpoint_id, write)
 
     def stop_persisting(self, checkpoint_id: int | None = None) -> None:
-        """Stop copying for a checkpoint that has all its barriers or ended (UC-5); None stops all copying."""
+        """Stop copying for a checkpoint that has all its barriers or has ended (UC-5). With None, stop all copying."""
         if checkpoint_id is None:
             self._copies.clear()
         else:
@@ -244,7 +254,7 @@ class InputChannel:
         self._copy()
 
     def _barrier_came(self, barrier: Barrier) -> None:
-        """Stop copying for the barrier's checkpoint and older ones (UC-3). Newer checkpoints continue."""
+        """Stop copying for the barrier's checkpoint and for older ones (UC-3). Newer checkpoints continue copying."""
         for checkpoint_id in [k for k in self._copies if k <= barrier.checkpoint_id]:
             del self._copies[checkpoint_id]
         self._copy()
@@ -267,22 +277,22 @@ class InputChannel:
     # --- where buffers come from ----------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Start to read the subpartition (4.2, step 5)."""
+        """Start to read the subpartition (runtime.md 4.2, step 5)."""
         self.is_attached = True
         self.subpartition.reader = self
         if self.subpartition.is_readable:
             self.on_available()
 
     def on_available(self) -> None:
-        """Called when the subpartition has more to read."""
+        """Handle the notification that the subpartition has more to read."""
         raise NotImplementedError
 
     def poll(self) -> DataBuffer | Event | None:
-        """Return the next buffer or event; None if there is none."""
+        """Return the next buffer or event, or None if there is none."""
         raise NotImplementedError
 
     def poll_priority(self) -> Barrier | None:
-        """Return the next priority event; None if there is none."""
+        """Return the next priority event, or None if there is none."""
         raise NotImplementedError
 
     @property
@@ -295,17 +305,17 @@ class InputChannel:
         raise NotImplementedError
 
     def convert_to_priority(self, checkpoint_id: int) -> bool:
-        """Move the announced barrier before all queued data (Q-5). Return whether it was queued."""
+        """Move an announced barrier before all queued data (Q-5). Return whether the barrier was still queued."""
         raise NotImplementedError
 
     @property
     def queued(self) -> tuple[int, int]:
-        """(buffers, bytes) in the receiver's own queue."""
+        """Number of buffers and number of bytes in the receiver's own queue."""
         return 0, 0
 
     @property
     def buffers_in_use(self) -> int:
-        """Number of buffers queued on both sides, to the receiver's knowledge (DB-2)."""
+        """Number of buffers queued at the sender and at the receiver, as far as the receiver knows (DB-2)."""
         return self.subpartition.queued_count
 
     def announce_buffer_bytes(self, size_bytes: int) -> None:
@@ -314,16 +324,19 @@ class InputChannel:
 
     @property
     def has_front(self) -> bool:
-        """Whether data before the arrived barrier is still queued here."""
+        """Whether data that precedes the arrived barrier is still queued at the receiver."""
         return False
 
     def front_bytes(self, checkpoint_id: int) -> int:
-        """Return the bytes before the arrived barrier of ``checkpoint_id``, which are to be persisted (CAP-1)."""
+        """Return how many unprocessed bytes before the barrier of ``checkpoint_id`` are to be persisted (CAP-1)."""
         return self._decoder.unconsumed_bytes(self.elements)
 
 
 class LocalChannel(InputChannel):
-    """Reads the sender's queue directly. Resuming takes no time, and no barrier is announced (UC-10)."""
+    """A channel within one task manager, which reads the sender's queue directly.
+
+    Resuming takes no time, and no barrier is announced (UC-10).
+    """
 
     def on_available(self) -> None:
         if self.subpartition.priority:

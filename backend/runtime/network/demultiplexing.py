@@ -1,9 +1,9 @@
-"""Decodes several old channels from each new channel while a subtask recovers at another parallelism (4.4).
+"""Decodes the data of several old channels from one new channel, after a change of parallelism (runtime.md 4.4).
 
-Every restored chunk follows a descriptor that names its old channel (RS-7). Each old channel has its own decoder,
-watermark and idleness (RS-8, RS-10). If its records may belong to another subtask, a record is kept only if the edge
-would send it to this subtask now (RS-9). RS-15 gives the reasons. Invariant: a record that is not kept never reaches
-the task, and takes none of its time.
+This happens while a subtask recovers. A descriptor before each restored chunk names its old channel (RS-7). Each old
+channel has its own decoder, watermark and idleness (RS-8, RS-10). If the records of an old channel may belong to
+several subtasks, a record is kept only if the edge would now send it to this subtask (RS-9). PROTOCOL.md, RS-15, gives
+the reasons. Invariant: a record that is not kept never reaches the task, and takes none of its time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Keeps = Callable[[Record], bool]
 
 @dataclass(slots=True)
 class _Old:
-    """One old channel: the filter of its records (None keeps all), its watermark and its status."""
+    """One old channel: the filter of its records (None keeps all records), its watermark and whether it is idle."""
 
     keeps: Keeps | None
     watermark_us: int | None = None
@@ -31,7 +31,7 @@ class _Old:
 
 
 class OldChannels:
-    """The old channels that one new channel carries. Calls ``on_filtered`` for each record that is not kept."""
+    """The old channels whose data one new channel carries. ``on_filtered`` is called for each dropped record."""
 
     def __init__(self, key: ChannelKey, rescale: EdgeRescale, keeps: Keeps, on_filtered: Callable[[], None]) -> None:
         ambiguous = rescale.ambiguous
@@ -44,8 +44,8 @@ class OldChannels:
         """Return the decoder of one old channel, built on the new decoder ``plain``.
 
         Raises:
-            ProtocolViolationError: this channel does not carry it: both sides used different mappings (RS-6).
-
+            ProtocolViolationError: this channel does not carry the old channel, so sender and receiver used different
+                mappings (RS-6).
         """
         old = self._old.get(virtual)
         if old is None:
@@ -53,7 +53,7 @@ class OldChannels:
         return _OldDecoder(plain, lambda element: self._seen(old, element))
 
     def _seen(self, old: _Old, element: Element) -> Element | None:
-        """Return the element to pass to the task, or None."""
+        """Return the element to pass to the task, or None if nothing is to be passed."""
         if isinstance(element, Record):
             if old.keeps is None or old.keeps(element):
                 return element
@@ -61,7 +61,7 @@ class OldChannels:
             return None
         every = self._old.values()
         if isinstance(element, Watermark):
-            # RS-10: the lowest watermark of all old channels, once each has one.
+            # The task receives the lowest watermark of all old channels, once each of them has one (RS-10).
             old.watermark_us = max(element.at_us, -1 if old.watermark_us is None else old.watermark_us)
             known = [each.watermark_us for each in every if each.watermark_us is not None]
             return Watermark(min(known)) if len(known) == len(every) else None
@@ -70,7 +70,7 @@ class OldChannels:
 
 
 class _OldDecoder:
-    """Decodes one old channel, and passes each element through ``seen``."""
+    """Decodes one old channel. ``seen`` decides which element, if any, the task receives for each decoded element."""
 
     __slots__ = ("_plain", "_seen", "record_bytes")
 
@@ -80,15 +80,15 @@ class _OldDecoder:
         self._seen = seen
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Decode ``data``. No complete element may be left."""
+        """Decode ``data``, and return the elements for the task in reverse order. ``left`` must be empty."""
         assert not left
         found = [self._seen(element) for element in reversed(self._plain.take(data, []))]
         return [element for element in reversed(found) if element is not None]
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """Return the bytes of an incomplete element."""
+        """Return the bytes of the incomplete element at the end of the data."""
         return self._plain.unconsumed([])
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """Return the number of these bytes."""
+        """Return the number of bytes of the incomplete element at the end of the data."""
         return self._plain.unconsumed_bytes([])

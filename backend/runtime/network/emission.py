@@ -1,7 +1,8 @@
-"""The output of one subtask: records to its channels, watermarks and events to all of them (runtime.md 1.5, BP-4).
+"""Writes the output of one subtask: records to their channels, watermarks and events to all (runtime.md 1.5, BP-4).
 
-Data that finds no buffer waits here, in order, and blocks the subtask until it is written. Actions that must follow the
-data wait with it, such as a barrier after the records that TE-2 emits. Recovered output takes the same path (RC-6).
+Data that finds no free buffer waits here, in order, and blocks the subtask until it is written. Actions that must
+follow this data also wait, such as forwarding a barrier after the records that operators held back (TE-2). Recovered
+output is written in the same way (RC-6).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from backend.runtime.network.buffers import OutputPool
 from backend.runtime.network.routes import Places, Route
 
 Append = Callable[[int], int]
-"""Writes data from a position on, and returns the end of the written part."""
+"""A function that writes data from an index on, and returns the end of the written part."""
 
 
 @dataclass(slots=True)
@@ -31,13 +32,13 @@ class Output:
 
     @property
     def queued(self) -> tuple[int, int]:
-        """(buffers, bytes) in its subpartitions."""
+        """Number of buffers and number of bytes queued in the subpartitions of this edge."""
         subpartitions = self.pool.subpartitions
         return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
 
 
 class Emission:
-    """The outputs of one subtask in one attempt, in the order of its edges."""
+    """The outputs of one subtask in one attempt, in the order of their edges."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []
@@ -46,7 +47,7 @@ class Emission:
         self._unwritten: deque[tuple[Append, int, int]] = deque()
         self._behind: deque[Callable[[], None]] = deque()
         self.is_blocked = False
-        """Whether the subtask waits for data to be written, or for the actions that follow the data (BP-4)."""
+        """Whether the subtask is blocked: data waits for buffers, or actions wait that must follow this data (BP-4)."""
 
     def emit(self, record: Record) -> None:
         """Write a record to every output edge. Data that finds no buffer waits and blocks the subtask."""
@@ -68,13 +69,13 @@ class Emission:
                     self._wait(partial(subpartitions[target].append, data), size, written)
 
     def places(self, records: list[Record]) -> list[Places]:
-        """Return for each output the receivers of records that may be written ahead."""
+        """Return, for each output, the receivers of records that are to be written ahead of time."""
         return [output.route.places(records) for output in self.outputs]
 
     def fitting(self, places: list[Places], at: int, most: int, size: int) -> int:
-        """Return how many of ``most`` records from index ``at`` on fit into the current segments without finishing one.
+        """Return how many of the next ``most`` records fit into the current segments without finishing a segment.
 
-        Each record has ``size`` bytes.
+        The records begin at index ``at`` of ``places``. Each record has ``size`` bytes.
         """
         for output, of_output in zip(self.outputs, places, strict=True):
             room = [subpartition.room_bytes // size for subpartition in output.pool.subpartitions]
@@ -82,7 +83,10 @@ class Emission:
         return most
 
     def extend(self, records: list[Record], places: list[Places], at: int, size: int) -> None:
-        """Write records that fit according to ``fitting``. Their receivers are ``places`` from index ``at`` on."""
+        """Write ``records``, which must be no more than ``fitting`` returned.
+
+        ``places`` holds the receivers of the records from index ``at`` on.
+        """
         if not self.outputs:
             return
         self.records_out += len(records)
@@ -94,7 +98,7 @@ class Emission:
                 subpartitions[position].extend(dealt, size_bytes)
 
     def broadcast(self, element: Watermark | WatermarkStatus) -> None:
-        """Write a watermark or its status to every channel (WM-1)."""
+        """Write a watermark or a watermark status to every channel (WM-1)."""
         size = element.size_bytes
         for output in self.outputs:
             for subpartition in output.pool.subpartitions:
@@ -102,7 +106,7 @@ class Emission:
                 self.write(partial(subpartition.append_element, element), size)
 
     def broadcast_event(self, event: Event) -> None:
-        """Add an event to every channel, after everything written before."""
+        """Add an event to every channel, after everything that was written before."""
         self.then(lambda: self._add_event(event))
 
     def _add_event(self, event: Event) -> None:
@@ -124,14 +128,14 @@ class Emission:
         self.is_blocked = True
 
     def then(self, action: Callable[[], None]) -> None:
-        """Run an action after everything written so far: now, or when the waiting data is written."""
+        """Run an action after everything written so far: now, or as soon as the waiting data is written."""
         if self.is_blocked:
             self._behind.append(action)
         else:
             action()
 
     def write_on(self) -> bool:
-        """Write waiting data. Return whether all of it is written."""
+        """Write as much of the waiting data as possible. Return whether all of it is written."""
         unwritten = self._unwritten
         while unwritten:
             append, size, at = unwritten[0]
@@ -144,7 +148,10 @@ class Emission:
         return True
 
     def behind(self) -> Callable[[], None] | None:
-        """Return the next waiting action, now that everything is written; None if there is none."""
+        """Remove and return the next action that waits, or None if there is none.
+
+        It must be called only when all data is written.
+        """
         if not self._behind:
             return None
         action = self._behind.popleft()
@@ -153,10 +160,10 @@ class Emission:
 
 
 class SizedEmission(Emission):
-    """Passes records on without encoding them, in a run by sizes (``spans.py``)."""
+    """Writes records without encoding them, in a run that tracks only sizes (``spans.py``)."""
 
     def emit(self, record: Record) -> None:
-        """Write a record to every output edge. It takes as many bytes of the buffers as an encoded record."""
+        """Write a record to every output edge. It occupies as many bytes of the buffers as an encoded record."""
         outputs = self.outputs
         if not outputs:
             return

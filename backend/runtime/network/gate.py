@@ -1,4 +1,4 @@
-"""The gate of one subtask: passes the elements of all input channels to the task, in turn."""
+"""The gate of one subtask: reads all input channels in turn, and passes their elements to the task."""
 
 from __future__ import annotations
 
@@ -20,34 +20,37 @@ class InputGate:
         self.announced: Callable[[InputChannel, Barrier], None] = _ignore
         self.may_poll: Callable[[InputChannel], bool] | None = None
         self.prefers: Callable[[InputChannel], bool] | None = None
-        """Selects the channels to read before the others (UC-13)."""
+        """Selects the channels that are read before the others (UC-13). None if no channel is preferred."""
         self._ready: deque[InputChannel] = deque()
         self.current: InputChannel | None = None
-        """The channel of the current buffer."""
+        """The channel whose buffer is being read."""
         self._on_data = on_data
         self._on_priority = on_priority
         self._priority: deque[InputChannel] = deque()
 
     def on_ready(self, channel: InputChannel) -> None:
-        """Called when a channel has something to poll."""
+        """Queue a channel that has something to poll, and notify the task."""
         if not channel.is_ready:
             channel.is_ready = True
             self._ready.append(channel)
         self._on_data()
 
     def on_priority(self, channel: InputChannel) -> None:
-        """Called when a channel has a priority event, which a mail takes out (Q-6)."""
+        """Queue a channel that has a priority event. A mail of the task then reads the event (Q-6)."""
         if not self._priority:
             self._on_priority()
         if channel not in self._priority:
             self._priority.append(channel)
 
     def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
-        """Announce a timeoutable barrier that arrived, before its turn in the queue (Q-4)."""
+        """Notify the barrier handler that a barrier has arrived but still waits in the queue (Q-4, CL-6)."""
         self.announced(channel, barrier)
 
     def next_priority(self) -> tuple[InputChannel, Barrier] | None:
-        """Return the next priority event; None if there is none. Channels are drained in order of notification."""
+        """Return the next priority event with its channel, or None if there is none.
+
+        Channels are read in the order in which they notified the gate.
+        """
         while self._priority:
             channel = self._priority[0]
             barrier = channel.poll_priority()
@@ -57,7 +60,10 @@ class InputGate:
         return None
 
     def next_element(self) -> tuple[InputChannel, Element | Event] | None:
-        """Return the next element, taking one buffer of each channel in turn; None if there is none."""
+        """Return the next element with its channel, or None if there is none.
+
+        The gate reads one buffer of each channel in turn.
+        """
         while True:
             channel = self.current
             if channel is not None:
@@ -86,13 +92,13 @@ class InputGate:
             self.current = channel
 
     def reopen(self, channel: InputChannel) -> None:
-        """Read a closed channel again."""
+        """Allow a closed channel to be read again."""
         channel.is_closed = False
         if channel.has_more:
             self.on_ready(channel)
 
     def recheck(self) -> None:
-        """Check all channels again, because the reasons for not polling them may have changed."""
+        """Queue every channel that has something to poll, because the conditions for polling may have changed."""
         for channel in self.channels:
             if channel.is_attached and not channel.is_ready and channel.has_more:
                 self.on_ready(channel)

@@ -1,9 +1,11 @@
-"""A channel between two task managers, which sends buffers over a link, one for each announced credit (CR-1 to CR-6).
+"""A channel between two task managers. For each credit, it sends one buffer over a link (CR-1 to CR-6).
 
-One object holds the sender's and the receiver's half of a channel. Messages between them take the link's latency. A
-timeoutable barrier is announced when it arrives (Q-4), and can be moved to the front of the queue (Q-5).
+One object holds both halves of a channel, the sender's and the receiver's. Messages between the halves take the link's
+latency. A timeoutable barrier is announced when it arrives (Q-4), and can then be moved to the front of the queue
+(Q-5). A marker is announced because its arrival may end a log (CL-6).
 
-Invariant (INV-8): a buffer is reserved for all data on the link, and each buffer is in exactly one place.
+Invariant (INV-8): every data buffer on the link has a receive buffer reserved for it, and each receive buffer is in
+exactly one place.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from backend.runtime.network.channel import ChannelKey, Decoder, Gate, InputChan
 
 
 class _Backlog:
-    """A message: the sender has data and no credit (CR-4)."""
+    """The message by which the sender reports that it has data but no credit (CR-4)."""
 
 
 _BACKLOG = _Backlog()
@@ -30,14 +32,14 @@ _BARRIERS_KEPT = 128
 
 @dataclass(frozen=True, slots=True)
 class LinkCosts:
-    """What a link between two task managers costs (DET-7)."""
+    """Latency and bandwidth of a link between two task managers (DET-7)."""
 
     latency_us: int
     bytes_per_s: int
 
 
 class FloatingPool:
-    """The floating buffers of one gate, for channels with a backlog (BUF-3, CR-2)."""
+    """The floating buffers of one gate. Channels with a backlog take them (BUF-3, CR-2)."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -45,7 +47,7 @@ class FloatingPool:
         self._waiting: deque[RemoteChannel] = deque()
 
     def take(self, channel: RemoteChannel) -> bool:
-        """Take a buffer. If none is free, queue the channel and return False."""
+        """Take a buffer for a channel. If none is free, put the channel into the waiting queue and return False."""
         if self.free > 0:
             self.free -= 1
             return True
@@ -55,7 +57,7 @@ class FloatingPool:
         return False
 
     def give_back(self) -> None:
-        """Return a buffer, and offer it to the waiting channels in order."""
+        """Take a buffer back, and offer it to the waiting channels in order."""
         self.free += 1
         while self.free and self._waiting:
             channel = self._waiting.popleft()
@@ -64,7 +66,7 @@ class FloatingPool:
 
 
 class _Slot:
-    """The owner of a receive buffer: an exclusive or a floating one of a channel."""
+    """The owner of a receive buffer, which is either an exclusive or a floating buffer of a channel."""
 
     __slots__ = ("_channel", "_is_floating")
 
@@ -77,7 +79,7 @@ class _Slot:
 
 
 class RemoteChannel(InputChannel):
-    """Receives one buffer per credit over its own link."""
+    """Receives buffers over its own link, one for each credit that it has announced."""
 
     is_remote = True
 
@@ -95,7 +97,10 @@ class RemoteChannel(InputChannel):
         faults: Faults | None = None,
         decoder: Decoder | None = None,
     ) -> None:
-        """``faults``: the plan's faults of links; None if there are none."""
+        """Create both halves of the channel.
+
+        ``faults`` is the fault plan, or None if the plan has no faults at links.
+        """
         super().__init__(key, index, subpartition, gate, decoder)
         self._scheduler = scheduler
         self._costs = costs
@@ -109,7 +114,7 @@ class RemoteChannel(InputChannel):
         self._credit = exclusive
         self._link_free_us = 0
         self._wire: deque[tuple[DataBuffer | Event | _Backlog, int]] = deque()
-        self._is_backlog_told = False
+        self._is_backlog_announced = False
         self._sender_round = 0
         self._last_arrival_us = 0
         # The receiver's half.
@@ -117,9 +122,9 @@ class RemoteChannel(InputChannel):
         self._priority: deque[tuple[int, Barrier]] = deque()
         self._arrivals = 0
         self._barrier_arrivals: tuple[int, int] = (0, 0)
-        """The checkpoint of the newest barrier, and its arrival number."""
+        """Checkpoint id of the newest barrier, and the number of arrivals up to and including this barrier."""
         self._arrived_at: dict[int, int] = {}
-        """Arrival numbers of the last barriers, by checkpoint (CC-4)."""
+        """The number of arrivals up to and including each of the last barriers, by checkpoint id (CC-4)."""
         self._exclusive_free = exclusive
         self._floating_free = 0
         self._required = exclusive
@@ -127,7 +132,8 @@ class RemoteChannel(InputChannel):
         self._queued_count = 0
         self._last_announcement_us = 0
         self._round = 0
-        """Credits of an earlier round are void, because their buffers were released (CR-4)."""
+        """The current round of credits. Releasing unused buffers starts a new round and voids earlier credits (CR-4).
+        """
         self.is_waiting = False
         self.is_dead = False
 
@@ -143,9 +149,9 @@ class RemoteChannel(InputChannel):
                 self._credit -= 1
                 size = len(item.data)
             self._send(item, size, subpartition.data_count if self._initial_credit else subpartition.backlog)
-        if not self._initial_credit and subpartition.is_readable and not self._is_backlog_told:
-            # The channel has no exclusive buffers, so the sender must request one.
-            self._is_backlog_told = True
+        if not self._initial_credit and subpartition.is_readable and not self._is_backlog_announced:
+            # Without exclusive buffers, the sender must report its backlog to get a floating buffer.
+            self._is_backlog_announced = True
             self._send(_BACKLOG, 0, subpartition.backlog)
 
     def _send(self, item: DataBuffer | Event | _Backlog, size_bytes: int, backlog: int) -> None:
@@ -154,7 +160,7 @@ class RemoteChannel(InputChannel):
         arrival_us = self._link_free_us + self._latency_us()
         if self._faults is not None:
             arrival_us += self._induced_us(self._faults)
-        # The link is FIFO (CR-6) even with jitter.
+        # The link is FIFO (CR-6): with jitter, a message still arrives after the messages sent before it.
         self._last_arrival_us = max(arrival_us, self._last_arrival_us)
         self._wire.append((item, backlog))
         self._scheduler.at(self._last_arrival_us, EventClass.NETWORK, self._arrive)
@@ -175,7 +181,7 @@ class RemoteChannel(InputChannel):
     def _add_credit(self, granted: tuple[int, int]) -> None:
         count, of_round = granted
         if not self.is_dead and of_round == self._sender_round:
-            self._is_backlog_told = False
+            self._is_backlog_announced = False
             self._credit += count
             self.on_available()
 
@@ -189,7 +195,7 @@ class RemoteChannel(InputChannel):
         if of_round > self._sender_round:
             self._sender_round = of_round
             self._credit = 0
-            self._is_backlog_told = False
+            self._is_backlog_announced = False
         self.subpartition.resume()
 
     # --- receiver -------------------------------------------------------------------------------------------------
@@ -232,7 +238,8 @@ class RemoteChannel(InputChannel):
         self._arrivals += 1
         if isinstance(event, Barrier):
             if event.checkpoint_id > self._barrier_arrivals[0]:
-                # A newer barrier may overtake an older one. The older one then does not move the cut (UC-3, CAP-3).
+                # A newer barrier may overtake an older one. When the older one arrives later, the boundary of the
+                # in-flight data stays at the newer one (UC-3, CAP-3).
                 self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
                 self._arrived_at[event.checkpoint_id] = self._arrivals
                 if len(self._arrived_at) > _BARRIERS_KEPT:
@@ -243,7 +250,7 @@ class RemoteChannel(InputChannel):
             self.gate.on_priority(self)
             return
         self._queue.append((self._arrivals, event))
-        if isinstance(event, Barrier) and event.is_timeoutable:
+        if isinstance(event, Barrier) and event.is_announced:
             self.gate.on_announcement(self, event)
         self.gate.on_ready(self)
 
@@ -297,7 +304,7 @@ class RemoteChannel(InputChannel):
 
     def announce_buffer_bytes(self, size_bytes: int) -> None:
         arrival_us = self._scheduler.now + self._latency_us()
-        # The last announcement takes effect last, even with jitter.
+        # The announcement that was sent last takes effect last, even with jitter.
         self._last_announcement_us = max(arrival_us, self._last_announcement_us + 1)
         self._scheduler.at(self._last_announcement_us, EventClass.NETWORK, self._set_buffer_bytes, size_bytes)
 
@@ -324,7 +331,7 @@ class RemoteChannel(InputChannel):
     # --- credits --------------------------------------------------------------------------------------------------
 
     def recycled(self, *, is_floating: bool) -> None:
-        """Take back a buffer whose data was consumed."""
+        """Take back a receive buffer whose data was consumed."""
         if self.is_dead:
             return
         if is_floating:
@@ -338,12 +345,12 @@ class RemoteChannel(InputChannel):
             self._announce(1)
 
     def on_floating(self) -> None:
-        """Called when a floating buffer is free."""
+        """Take floating buffers for the backlog. The pool calls this when a floating buffer is free."""
         if not self.is_dead:
             self._grow()
 
     def _let_go(self) -> None:
-        """Release unused floating buffers while blocked, because other channels may wait for them (CR-4)."""
+        """Release unused floating buffers while the sender is blocked, because other channels may need them (CR-4)."""
         self._round += 1
         self._required = 0
         while self._floating_free:

@@ -1,8 +1,8 @@
-"""Which old subtasks' channel state a new subtask takes over when the parallelism changed (RS-4 to RS-6, RS-11). Pure.
+"""Decides whose channel state each new subtask takes over after a rescale (RS-4 to RS-6, RS-11).
 
-Each edge has two mappings from new subtasks to old ones, one for its receivers and one for its senders. Both sides of a
-channel are restored by the same pair. Invariant: every old sender maps to exactly one new sender. An old receiver maps
-to several new ones only if the key determines the new receiver of each record (RS-9).
+Each edge has two mappings from new subtasks to old ones, one for its receivers and one for its senders. The sender and
+the receiver of a channel are restored with the same two mappings. Invariant: every old sender maps to exactly one new
+sender. An old receiver maps to several new ones only if the key determines the new receiver of each record (RS-9).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.runtime.core.hashing import groups_of
 from backend.runtime.job.graph import EdgeSpec, Graph, Partitioner
 
 Mapped = tuple[tuple[int, ...], ...]
-"""For each new subtask, its old subtasks in ascending order."""
+"""For each new subtask, the old subtasks whose channel state it takes over, in ascending order."""
 
 
 class StateMapper(Enum):
@@ -31,7 +31,7 @@ class StateMapper(Enum):
 
 
 class Mappers(NamedTuple):
-    """How one partitioner assigns the channel state of its receivers and of its senders."""
+    """How the channel state of an edge's receivers and senders is assigned, for one partitioner."""
 
     receivers: StateMapper
     senders: StateMapper
@@ -50,11 +50,12 @@ MAPPERS: Mapping[Partitioner, Mappers] = {
 
 
 def old_subtasks(mapper: StateMapper, new: int, *, old_count: int, new_count: int, maximum: int) -> tuple[int, ...]:
-    """Return the old subtasks whose state the new one takes over; ``maximum`` is the number of key groups (RS-4, RS-5).
+    """Return the old subtasks whose channel state a new subtask takes over (RS-4, RS-5).
+
+    ``maximum`` is the number of key groups.
 
     Raises:
-        ProtocolViolationError: the mapper is unsupported (RS-11). Such plans are refused before this is called.
-
+        ProtocolViolationError: the mapper is unsupported (RS-11). Such a rescale is refused before this is called.
     """
     if mapper is StateMapper.ROUND_ROBIN:
         return tuple(range(new, old_count, new_count))
@@ -68,7 +69,7 @@ def old_subtasks(mapper: StateMapper, new: int, *, old_count: int, new_count: in
 
 
 def mapped(mapper: StateMapper, *, old_count: int, new_count: int, maximum: int) -> Mapped:
-    """Return the mapping of one side, by new subtask."""
+    """Return, for each new subtask, the old subtasks whose channel state it takes over."""
     return tuple(
         old_subtasks(mapper, new, old_count=old_count, new_count=new_count, maximum=maximum) for new in range(new_count)
     )
@@ -76,7 +77,7 @@ def mapped(mapper: StateMapper, *, old_count: int, new_count: int, maximum: int)
 
 @dataclass(frozen=True, slots=True)
 class EdgeRescale:
-    """The two mappings of one edge (RS-6)."""
+    """The two mappings of one edge: from new receivers to old receivers, and from new senders to old ones (RS-6)."""
 
     receivers: Mapped
     senders: Mapped
@@ -88,25 +89,24 @@ class EdgeRescale:
         return frozenset(old for old, count in seen.items() if count > 1)
 
     def new_receivers(self, old: int) -> tuple[int, ...]:
-        """Return the new receivers that take over data in flight to an old receiver."""
+        """Return the new receivers that take over the data in flight to an old receiver."""
         return tuple(new for new, olds in enumerate(self.receivers) if old in olds)
 
     def new_sender(self, old: int) -> int:
-        """Return the new sender that takes over data in flight from an old sender."""
+        """Return the new sender that takes over the data in flight from an old sender."""
         (new,) = (new for new, olds in enumerate(self.senders) if old in olds)
         return new
 
     def channels(self, sender: int, receiver: int) -> tuple[tuple[int, int], ...]:
-        """Return the old (sender, receiver) pairs that share one new channel (RS-7)."""
+        """Return the old channels, as pairs (sender, receiver), that share one new channel (RS-7)."""
         return tuple((i, j) for j in self.receivers[receiver] for i in self.senders[sender])
 
 
 def rescale_of(edge: EdgeSpec, graph: Graph, *, old_source: int, old_target: int) -> EdgeRescale | None:
-    """Return the mappings of an edge's channel state, given its old parallelisms; None if these are unchanged.
+    """Return the mappings of an edge's channel state, or None if neither parallelism has changed.
 
     Raises:
         PlanError: the channel state of this edge cannot be redistributed (RS-11).
-
     """
     source, target = graph.vertex(edge.source), graph.vertex(edge.target)
     if (old_source, old_target) == (source.parallelism, target.parallelism):

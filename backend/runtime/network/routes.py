@@ -1,8 +1,9 @@
-"""How one sender distributes records over the receivers of an edge (PT-1, PT-2), with one class per partitioner.
+"""Chooses the receivers of each record of one sender over one edge (PT-1, PT-2). Each partitioner has a class.
 
-A route chooses the receivers of one record, or looks ahead at many: ``places`` returns where each goes, ``fitting`` how
-many in a row fit, and ``deal`` distributes them. ``deal`` advances the route; the other two do not. A position is an
-index in the sender's list of receivers.
+A route chooses the receivers of a single record, or looks ahead at many records. To look ahead, ``places`` returns
+where each record goes, ``fitting`` returns how many records fit before the first that does not, and ``deal``
+distributes them. Choosing and ``deal`` advance the route, for instance to the next receiver of a round robin;
+``places`` and ``fitting`` do not. A position is an index in the sender's list of receivers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from backend.runtime.core.prng import Stream
 from backend.runtime.job.graph import EdgeSpec, Partitioner
 
 Places = list[int] | None
-"""The position of each of many records; None if positions do not depend on the records."""
+"""The position of each of many records, or None if positions do not depend on the records."""
 
 
 class Route(Protocol):
@@ -26,22 +27,22 @@ class Route(Protocol):
     """Whether ``places``, ``fitting`` and ``deal`` are supported."""
 
     def __call__(self, record: Record) -> tuple[int, ...]:
-        """Return the positions that one record goes to, and advance."""
+        """Return the positions to which one record goes, and advance the route."""
         ...
 
     def places(self, records: list[Record]) -> Places:
-        """Return the position of each record, which does not depend on when it is written."""
+        """Return the position of each record. The positions do not depend on when the records are written."""
         ...
 
     def fitting(self, places: Places, most: int, room: list[int]) -> int:
-        """Return how many of the next ``most`` records, which go to ``places``, fit in a row.
+        """Return how many of the next ``most`` records fit before the first one that does not fit.
 
-        ``room`` is how many records each position has room for.
+        ``places`` are the positions of these records. ``room`` is the number of records that fit at each position.
         """
         ...
 
     def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
-        """Yield (position, its records in order), and advance."""
+        """Yield each position with its records, in order, and advance the route."""
         ...
 
 
@@ -67,7 +68,7 @@ class _Fixed:
 
 
 class _InTurn:
-    """Round robin."""
+    """Sends records to the receivers in turn (round robin)."""
 
     looks_ahead = True
 
@@ -86,7 +87,9 @@ class _InTurn:
 
     def fitting(self, places: Places, most: int, room: list[int]) -> int:
         at, count = self._at, self._count
-        # The first record that does not fit at a receiver: its room in rounds, plus its offset in the round.
+        # For each receiver, compute the index of the first record that does not fit there. Each round has one record
+        # for each receiver. The index is therefore the number of rounds for which the receiver has room times the
+        # number of receivers, plus the receiver's offset in a round.
         return min(most, *(left * count + (position - at) % count for position, left in enumerate(room)))
 
     def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
@@ -96,7 +99,7 @@ class _InTurn:
 
 
 class _Shuffled:
-    """Draws a receiver for each record. A draw cannot be undone, so the route cannot look ahead."""
+    """Sends each record to a random receiver. A random number cannot be taken back, so the route cannot look ahead."""
 
     looks_ahead = False
 
@@ -119,7 +122,7 @@ class _Shuffled:
 
 
 class _Hashed:
-    """Chooses by the key group of the key."""
+    """Sends each record to the subtask that owns the key group of the record's key."""
 
     looks_ahead = True
 
@@ -166,7 +169,7 @@ class _Hashed:
 
 
 def _index(found: list[int], value: int, before: int) -> int:
-    """Return the index of the occurrence of ``value`` that has ``before`` occurrences before it."""
+    """Return the index of the occurrence of ``value`` that has ``before`` other occurrences before it."""
     at = -1
     for _ in range(before + 1):
         at = found.index(value, at + 1)
@@ -174,10 +177,10 @@ def _index(found: list[int], value: int, before: int) -> int:
 
 
 class _HashedByOrigin(_Hashed):
-    """Chooses by the key group of the origin, which is different for each source record.
+    """Sends each record to the subtask that owns the key group of the record's origin.
 
-    The edge's index changes the hash. Otherwise the next edge of the same parallelism would send all records of a
-    subtask to one receiver.
+    Each source record has a different origin. The edge's index changes the hash: otherwise, the next edge of the same
+    parallelism would send all records of a subtask to one receiver.
     """
 
     looks_ahead = False

@@ -1,8 +1,8 @@
-"""Buffers of a run by sizes: records pass from queue to queue unencoded, and their bytes are only counted.
+"""Buffers for a run that tracks only sizes: records are queued without being encoded, and their bytes are only counted.
 
 Buffers fill, split records and are persisted at the same byte as with encoded records, so times, bytes and events are
-the same. Records keep key, origin, event time and value, because routing, state and windows need them; only the
-encoding is left out. A checkpoint's spans can be encoded to the same bytes at any time (CK-3).
+the same. Records keep their key, origin, event time and value, because routing, state and windows need them; only the
+encoding is left out. The spans of a checkpoint can be encoded at any time, and give the same bytes (CK-3).
 
 Invariant: the spans of a channel, in order, stand for the bytes that the channel would have carried.
 """
@@ -15,10 +15,10 @@ from backend.runtime.network.buffers import Data, OutputPool, Subpartition
 
 
 class Span:
-    """Stands for ``size_bytes`` bytes of a channel by the elements that lie in them, in full or in part.
+    """Stands for ``size_bytes`` bytes of a channel. It holds the elements that lie in these bytes, in full or in part.
 
     ``first_at`` bytes of the first element lie before the span, and ``behind`` bytes of the last element lie after it.
-    ``record_bytes`` is the size of each element if all are known to be records of one size; otherwise 0.
+    ``record_bytes`` is the size of each element if all are known to be records of one size, otherwise 0.
     """
 
     __slots__ = ("behind", "elements", "first_at", "record_bytes", "size_bytes")
@@ -40,7 +40,7 @@ class Span:
         return whole[self.first_at : self.first_at + self.size_bytes]
 
     def part(self, at: int, end: int) -> Span:
-        """Return the span of the bytes from ``at`` to ``end``."""
+        """Return the part of this span from byte ``at`` to byte ``end``."""
         start_at, stop_at = self.first_at + at, self.first_at + end
         elements: list[Element] = []
         first_at = begin = behind = 0
@@ -56,7 +56,7 @@ class Span:
 
 
 class SizedSubpartition(Subpartition):
-    """The queue to one receiver, with spans as segments."""
+    """The queue to one receiver. Its segments contain spans instead of bytes."""
 
     __slots__ = ("_behind", "_elements", "_first_at", "_record_bytes")
 
@@ -66,10 +66,10 @@ class SizedSubpartition(Subpartition):
         self._first_at = 0
         self._behind = 0
         self._record_bytes = 0
-        """As ``Span.record_bytes``, for the current segment."""
+        """The ``Span.record_bytes`` of the current segment."""
 
     def append_element(self, element: Element, at: int = 0) -> int:
-        """Write an element from its byte ``at`` on. Return the end of the written part."""
+        """Write an element from its byte ``at`` on. Return the end of the written part, as ``append`` does."""
         end = element.size_bytes
         filled = self._filled
         if filled and filled + end - at < self._limit:
@@ -86,7 +86,8 @@ class SizedSubpartition(Subpartition):
                 self._elements = []
                 self._first_at = at
                 self._limit = self.buffer_bytes
-                # Watermarks and statuses have the minimum size of records.
+                # Watermarks and statuses have the minimum size of a record, so an element of this size need not be a
+                # record.
                 self._record_bytes = end if end > RECORD_BYTES_MIN else 0
             elif end != self._record_bytes:
                 self._record_bytes = 0
@@ -98,7 +99,7 @@ class SizedSubpartition(Subpartition):
             self._behind = end - at
             if self._filled == self._limit:
                 self._finish()
-                self._tell()
+                self._notify()
         return at
 
     def extend(self, records: list[Record], size_bytes: int) -> None:
@@ -117,18 +118,18 @@ class SizedSubpartition(Subpartition):
 
 
 class SpanDecoder:
-    """Returns the elements of spans. An element is complete with its last byte."""
+    """Returns the elements of spans. An element is returned with the span that contains its last byte."""
 
     __slots__ = ("_begun", "_begun_bytes", "record_bytes")
 
     def __init__(self) -> None:
         self.record_bytes = 0
         self._begun: Element | None = None
-        """The element that is incomplete at the end of the last span; None if there is none."""
+        """The element that is incomplete at the end of the last span, or None if there is none."""
         self._begun_bytes = 0
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Return the elements that are complete with this span, the next one last."""
+        """Return the elements whose last byte lies in this span, in reverse order."""
         assert isinstance(data, Span)
         if left or data.first_at != self._begun_bytes:
             raise ProtocolViolationError(f"a span from byte {data.first_at} of {self._begun_bytes}", rule="CR-6")
@@ -144,7 +145,7 @@ class SpanDecoder:
         return elements
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """Return the unconsumed bytes as a span that begins with a whole element."""
+        """Return the unconsumed bytes as a span that begins with the first byte of an element."""
         elements, behind = left[::-1], 0
         if self._begun is not None:
             elements.append(self._begun)
@@ -152,5 +153,5 @@ class SpanDecoder:
         return Span(elements, 0, self.unconsumed_bytes(left), behind=behind)
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """Return the number of unconsumed bytes."""
+        """Return the number of bytes that ``unconsumed`` would return."""
         return sum(element.size_bytes for element in left) + self._begun_bytes

@@ -1,8 +1,8 @@
 """Map and keyed operators, and the chain of operators of a vertex.
 
-An operator reads key, time and value of a record and passes its origin on; it never decides by the origin (DET-10).
-A snapshot consists of bytes, and ``restore`` reads them back, so nothing of a failed attempt survives in memory. Every
-snapshot is full (ST-3): it contains the whole state.
+An operator reads the key, time and value of a record. It passes the record's origin on but never bases a decision on it
+(DET-10). A snapshot consists of bytes, and ``restore`` reads them back, so nothing of a failed attempt survives in
+memory. Every snapshot contains the whole state (ST-3).
 
 Sources are in ``sources.py``, sinks in ``sinks.py``, and operators that use event time in ``timed_operators.py``.
 """
@@ -30,15 +30,15 @@ class Operator(Protocol):
         ...
 
     def in_bulk(self) -> Bulk | None:
-        """Return a function that processes many records as ``process`` would one by one, or None.
+        """Return a function that processes many records as ``process`` would one by one, or None if there is none.
 
-        It exists only if each input gives at most one output, of the same key and size, and the effects are not visible
-        outside the operator before the next snapshot.
+        The function exists only if each input record gives at most one output record, of the same key and size, and if
+        the effects are not visible outside the operator before the next snapshot.
         """
         ...
 
     def flush(self) -> list[Record]:
-        """Release and return the records that the operator holds back without keeping them as state (TE-2)."""
+        """Release and return the records that the operator holds back but does not keep in its state (TE-2)."""
         ...
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
@@ -46,11 +46,11 @@ class Operator(Protocol):
         ...
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Restore the state of a new operator."""
+        """Restore the state of a newly created operator from a snapshot."""
         ...
 
     def complete(self, checkpoint_id: int) -> None:
-        """Called when a checkpoint is complete (CO-7)."""
+        """Handle the completion of a checkpoint (CO-7), for example by committing a transaction."""
         ...
 
     @property
@@ -60,9 +60,9 @@ class Operator(Protocol):
 
 
 class Map:
-    """Passes each record on ``fan_out`` times, optionally in bundles.
+    """Emits ``fan_out`` copies of each record, optionally in bundles.
 
-    A bundle is not state. It is emitted when it is full, and before a watermark or a barrier (TE-2).
+    A bundle is not part of the state. It is emitted when it is full, and before each watermark and barrier (TE-2).
     """
 
     def __init__(self, spec: VertexSpec) -> None:
@@ -71,7 +71,7 @@ class Map:
         self._bundle: list[Record] = []
 
     def process(self, record: Record) -> list[Record]:
-        """Return the copies of the record, or the bundle if they fill it, or nothing."""
+        """Return the copies of the record. With bundles, return the bundle if it is now full, otherwise nothing."""
         out = [record] if self._fan_out == 1 else [record] * self._fan_out
         if not self._bundle_size:
             return out
@@ -88,23 +88,23 @@ class Map:
         return held
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """No state."""
+        """Return an empty state, because a map has no state."""
         return NO_STATE
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """No state."""
+        """Do nothing, because a map has no state."""
 
     def complete(self, checkpoint_id: int) -> None:
-        """Nothing to commit."""
+        """Do nothing, because a map commits nothing."""
 
     @property
     def state_bytes(self) -> int:
-        """No state."""
+        """Always 0, because a map has no state."""
         return 0
 
 
 class Keyed:
-    """Counts the records of each key and writes the count into the record, so losses and duplicates show downstream."""
+    """Counts the records of each key, and writes the count into each record to make losses and duplicates visible."""
 
     def __init__(self, spec: VertexSpec, subtask: int) -> None:
         self._states = KeyedStates(
@@ -114,7 +114,7 @@ class Keyed:
         self.counts = self._value.held
 
     def process(self, record: Record) -> list[Record]:
-        """Return the record with its key's count as its value."""
+        """Count the record, and return it with a new value, which is the count of its key."""
         key = record.key
         count = self.counts.get(key)
         if count is None:
@@ -125,11 +125,11 @@ class Keyed:
         return [Record(key, record.origin, record.event_time_us, count + 1, record.size_bytes)]
 
     def in_bulk(self) -> Bulk | None:
-        """Bulk processing is possible because the counts are not visible outside."""
+        """Return ``_process_all``: processing in bulk is possible, because the counts are not visible outside."""
         return self._process_all
 
     def count(self, records: list[Record]) -> list[int]:
-        """Count records. Return for each the count of its key, including the record."""
+        """Count records by key. Return, for each record, the count of its key up to and including this record."""
         counts, found = self.counts, []
         for record in records:
             key = record.key
@@ -156,23 +156,23 @@ class Keyed:
         return OperatorSnapshot(keyed=self._states.snapshot())
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Restore the counts."""
+        """Restore the counts from a snapshot."""
         self._states.restore(snapshot.keyed)
 
     def complete(self, checkpoint_id: int) -> None:
-        """Nothing to commit."""
+        """Do nothing, because a keyed operator commits nothing."""
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all keys and counts, and the declared size of the rest of each value."""
+        """Size of all keys and counts, plus the declared size of the rest of each value, in bytes."""
         return self._value.size_bytes
 
 
 def in_bulk(operators: tuple[Operator, ...]) -> tuple[Bulk, ...] | None:
-    """Return the bulk functions of a chain, in order; None if an operator has none."""
+    """Return the bulk functions of a chain of operators, in order, or None if an operator has none."""
     match operators:
         case (Keyed() as keyed, TransactionalSink() as sink):
-            # This avoids creating records that the sink would take apart again.
+            # This avoids creating records that the sink would only take apart again.
             return (lambda records: sink.write_all(records, keyed.count(records)),)
         case _:
             bulks = [operator.in_bulk() for operator in operators]
@@ -189,7 +189,7 @@ def chain_of(
     ledger: TransactionLedger,
     provenance: Provenance,
 ) -> tuple[Operator, ...]:
-    """Return the operators of one subtask, first to last."""
+    """Return the chain of operators of one subtask, first to last."""
     operators: list[Operator] = [_first(spec, subtask, vertex=vertex, seed=seed, provenance=provenance)]
     if spec.kind.has_sink:
         operators.append(sink_of(spec, subtask, attempt=attempt, ledger=ledger))
@@ -213,5 +213,5 @@ def _first(spec: VertexSpec, subtask: int, *, vertex: int, seed: int, provenance
 
 
 def factor_of(factors: Mapping[int, float], subtask: int) -> float:
-    """Return the factor of one subtask; 1 if none is set."""
+    """Return the factor of one subtask, or 1 if no factor is set for it."""
     return factors.get(subtask, 1.0)

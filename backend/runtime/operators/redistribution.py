@@ -1,7 +1,7 @@
-"""Distributes operator state (ST-2, RS-2) and key groups (PT-2, PT-4) over subtasks at a restore. Pure.
+"""Distributes operator state (ST-2, RS-2) and key groups (PT-2, PT-4) over the subtasks of a restored job.
 
-Invariant: an entry in SPLIT mode goes to exactly one subtask, and an entry in UNION mode to all. In BROADCAST mode, all
-copies are equal.
+Invariant: a restore assigns each entry in SPLIT mode to exactly one subtask, and each entry in UNION mode to all
+subtasks. In BROADCAST mode, all old subtasks stored equal copies.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ _T = TypeVar("_T")
 
 
 def redistribute(mode: StateMode, entries: Sequence[Sequence[_T]], parallelism: int) -> list[tuple[_T, ...]]:
-    """Return the entries of each new subtask, given the entries of each old subtask, by index (ST-2).
+    """Return the entries that each new subtask restores, by index (ST-2). ``entries`` has those of each old subtask.
 
     SPLIT: if the parallelism is unchanged, each subtask keeps its entries; otherwise the entries are distributed
-    evenly, in order. UNION: each subtask gets all entries, in order. BROADCAST: each gets the copy of one old subtask.
+    evenly, in order. UNION: each subtask restores all entries, in order. BROADCAST: each new subtask restores the copy
+    of one old subtask.
     """
     if mode is StateMode.UNION:
         everything = tuple(entry for own in entries for entry in own)
@@ -38,7 +39,10 @@ def redistribute(mode: StateMode, entries: Sequence[Sequence[_T]], parallelism: 
 def restored_operator(
     old: Sequence[OperatorSnapshot], subtask: int, *, parallelism: int, max_parallelism: int
 ) -> OperatorSnapshot:
-    """Return the state that one subtask of an operator restores, given the snapshots of all old subtasks, by index."""
+    """Return the state that one subtask of an operator restores.
+
+    ``old`` has the snapshots of all old subtasks, by index.
+    """
     own = groups_of(subtask, parallelism, max_parallelism)
     keyed = {group: data for snapshot in old for group, data in snapshot.keyed.items() if group in own}
     modes = {state.name: state.mode for snapshot in old for state in snapshot.states}
@@ -50,11 +54,10 @@ def restored_operator(
 
 
 def restored_max_parallelism(recorded: int, explicit: int, *, vertex: str) -> int:
-    """Return the maximum parallelism of a restored vertex, which is the recorded one (PT-4).
+    """Return the maximum parallelism of a restored vertex, which is the one that the checkpoint recorded (PT-4).
 
     Raises:
-        PlanError: ``explicit`` is set and differs from ``recorded``.
-
+        PlanError: the job sets an ``explicit`` maximum, and it differs from ``recorded``.
     """
     if explicit and explicit != recorded:
         raise PlanError(

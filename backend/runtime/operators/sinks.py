@@ -1,8 +1,8 @@
 """The sinks: transactional, idempotent by key, and plain append (SNK-1 to SNK-6).
 
-They write to an external system, a ``TransactionLedger``. The transactional sink makes each output visible exactly
+Sinks write to an external system, a ``TransactionLedger``. The transactional sink makes each output visible exactly
 once. The idempotent sink may write an output twice, which does not change the final content. The append sink loses no
-output but may repeat it.
+output but may write an output twice.
 
 Invariant: a committed transaction belongs to a completed checkpoint (INV-14), and its output is visible once (INV-5).
 """
@@ -19,16 +19,16 @@ from backend.runtime.operators.storage import TransactionLedger
 _STATE = "transactions"
 
 Bulk = Callable[[list[Record]], list[Record]]
-"""Processes records in order, and returns the output records."""
+"""A function that processes records in order, and returns the output records."""
 
 
 def pass_on(records: list[Record]) -> list[Record]:
-    """Return the records unchanged: the bulk function of an operator that passes them on."""
+    """Return the records unchanged. This is the bulk function of operators that emit each input record as it is."""
     return records
 
 
 class TransactionalSink:
-    """Writes into a transaction of an external ledger; commits it after its checkpoint completed (SNK-1 to SNK-5)."""
+    """Writes into a ledger transaction, and commits it once its checkpoint is complete (SNK-1 to SNK-5)."""
 
     def __init__(self, ledger: TransactionLedger, *, vertex: str, subtask: int, parallelism: int, attempt: int) -> None:
         self._ledger = ledger
@@ -46,42 +46,47 @@ class TransactionalSink:
         return []
 
     def in_bulk(self) -> Bulk | None:
-        """Bulk processing is possible because an open transaction is not visible outside."""
+        """Return ``write_all``: writing in bulk is possible, because an open transaction is not visible outside."""
         return self.write_all
 
     def write_all(self, records: list[Record], values: list[int] | None = None) -> list[Record]:
-        """Write all records, with ``values`` in place of their own if given."""
+        """Write all records into the open transaction. If ``values`` is set, it replaces the values of the records."""
         self._ledger.write_all(self._open, records, values)
         return []
 
     def flush(self) -> list[Record]:
-        """Return nothing: the sink holds no records back."""
+        """Return an empty list, because the sink writes every record immediately."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Pre-commit the open transaction, remember it under the checkpoint, and open the next one (SNK-1)."""
+        """Pre-commit the open transaction for this checkpoint, and begin the next transaction (SNK-1).
+
+        Return the names of all transactions that are not committed yet.
+        """
         self._ledger.prepare(self._open)
         self._prepared[checkpoint_id] = [self._open]
         self._open = self._begin()
         uncommitted = tuple(t.encode() for ids in self._prepared.values() for t in ids)
-        # After a restore, each subtask reads all of them and settles its share, at any parallelism (SNK-3).
+        # The entries are in union mode: after a restore, each subtask reads all transactions, and commits or aborts
+        # its share at any parallelism (SNK-3).
         return OperatorSnapshot(states=(OperatorState(_STATE, StateMode.UNION, uncommitted),))
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Commit this subtask's share of the transactions in the checkpoint, and abort its other old ones (SNK-3)."""
+        """Commit this subtask's share of the stored transactions, and abort its share of older open ones (SNK-3)."""
         held = [entry.decode() for entry in snapshot.entries(_STATE)]
         for transaction in held:
             if self._is_own(transaction):
                 self._ledger.commit(transaction)
         keep = {self._open, *held}
         for transaction in self._ledger.open_of(self._vertex):
-            # Only those of earlier attempts: other subtasks of this attempt may have opened theirs already.
+            # Abort transactions of earlier attempts only: other subtasks of this attempt may already have begun
+            # theirs.
             is_older = int(transaction.split("/")[-2]) < self._attempt
             if is_older and transaction not in keep and self._is_own(transaction):
                 self._ledger.abort(transaction)
 
     def complete(self, checkpoint_id: int) -> None:
-        """Commit every transaction remembered under this or an earlier checkpoint, in order (SNK-2)."""
+        """Commit every transaction that was pre-committed for this or an earlier checkpoint, in order (SNK-2)."""
         for remembered in sorted(k for k in self._prepared if k <= checkpoint_id):
             for transaction in self._prepared[remembered]:
                 self._ledger.commit(transaction)
@@ -93,11 +98,15 @@ class TransactionalSink:
 
     @property
     def state_bytes(self) -> int:
-        """40 bytes for each transaction that is not committed yet."""
+        """The state's size: 40 bytes for each transaction that is not committed yet."""
         return 40 * (1 + sum(map(len, self._prepared.values())))
 
     def _is_own(self, transaction: str) -> bool:
-        """Return whether this subtask settles a transaction. Its subtask may come from another parallelism."""
+        """Return whether this subtask commits or aborts a transaction after a restore.
+
+        The subtask number in the transaction's name may exceed the present parallelism, so it is taken modulo the
+        parallelism.
+        """
         return int(transaction.split("/")[-3]) % self._parallelism == self._subtask
 
     def _begin(self) -> str:
@@ -108,45 +117,45 @@ class TransactionalSink:
 
 
 class IdempotentSink:
-    """Writes each record at once under its key, so that a repeated record has no effect in the end (SNK-6)."""
+    """Writes each record immediately under its key, so that a repeated record has no effect in the end (SNK-6)."""
 
     def __init__(self, ledger: TransactionLedger) -> None:
         self._ledger = ledger
 
     def process(self, record: Record) -> list[Record]:
-        """Write the key's value."""
+        """Write the record's value under its key."""
         self._ledger.put(record)
         return []
 
     def in_bulk(self) -> Bulk | None:
-        """Return None, because each write is visible at once."""
+        """Return None: bulk writes are not possible, because each write is visible immediately."""
         return None
 
     def flush(self) -> list[Record]:
-        """Return nothing: the sink holds no records back."""
+        """Return an empty list, because the sink writes every record immediately."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Return no state, because everything is written already."""
+        """Return no state: every record is already in the external system."""
         return NO_STATE
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """No state."""
+        """Do nothing, because this sink has no state."""
 
     def complete(self, checkpoint_id: int) -> None:
-        """Nothing to commit."""
+        """Do nothing, because this sink has nothing to commit."""
 
     @property
     def state_bytes(self) -> int:
-        """No state."""
+        """The size of the state: 0, because this sink has none."""
         return 0
 
 
 class AppendSink(IdempotentSink):
-    """Appends each record at once. Records that follow the restored checkpoint are appended again (SNK-6)."""
+    """Appends each record immediately. Records after a checkpoint are appended again after its restore (SNK-6)."""
 
     def process(self, record: Record) -> list[Record]:
-        """Append a row."""
+        """Append the record as a row."""
         self._ledger.append(record)
         return []
 
@@ -155,7 +164,7 @@ Sink = TransactionalSink | IdempotentSink
 
 
 def sink_of(spec: VertexSpec, subtask: int, *, attempt: int, ledger: TransactionLedger) -> Sink:
-    """Return the sink of a vertex for one subtask."""
+    """Return one subtask's sink, of the kind that the vertex declares."""
     if spec.sink is SinkKind.IDEMPOTENT:
         return IdempotentSink(ledger)
     if spec.sink is SinkKind.APPEND:

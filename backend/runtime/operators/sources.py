@@ -1,7 +1,7 @@
 """Sources: the splits of a log, whose records are the same in every run, and the subtasks that read them.
 
-Decides the content of the records and when they are available (SRC-1 to SRC-5). The state of a subtask is its splits
-and their offsets.
+This module decides the content of the records and when they become available (SRC-1 to SRC-5). The state of a subtask
+is the numbers of its splits and their offsets.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from backend.runtime.operators.state import OperatorSnapshot, OperatorState, Sta
 
 _SPLIT = struct.Struct("<qq")
 _SPLITS = "splits"
-# The event times of a source without a rate are a millisecond apart.
+# The event times of a source without a rate are one millisecond apart.
 _STEP_US = 1000.0
 
 
 SPLIT_ID = struct.Struct("<q")
-"""Encoding of a split that the coordinator of a source assigned (CK-1)."""
+"""The encoding of one split number in the state of a source's coordinator (CK-1)."""
 
 
 def held_splits(snapshot: OperatorSnapshot) -> list[int]:
-    """Return the splits in the snapshot of one subtask of a source."""
+    """Return the numbers of the splits in the snapshot of one source subtask."""
     return [_SPLIT.unpack(entry)[0] for entry in snapshot.entries(_SPLITS)]
 
 
 class Split:
     """One split of a log. Record n is the same in every run (SRC-1, SRC-3), and is available from its due time on.
 
-    After a restore, records that became due in the meantime are available at once. Record n has the time n / rate, and
-    an event time up to ``out_of_orderness`` before that. It is due at its time, or earlier in its burst period, or at
-    once if it belongs to the backlog.
+    The nominal time of record n is n / rate. Its event time is the nominal time, or up to ``out_of_orderness`` earlier.
+    The record is due at its nominal time, or earlier within its burst period, or from the start of the job if it
+    belongs to the backlog. After a restore, records that became due in the meantime are available immediately.
     """
 
     def __init__(self, spec: VertexSpec, number: int, *, seed: int, vertex: int = 0) -> None:
         self.number = number
         self.offset = 0
         self.newest_us = -1
-        """The latest event time that this attempt polled."""
+        """The latest event time of the records that this attempt polled; -1 before the first record."""
         self._first_origin = origin_of(number, 0, vertex)
         self._seed = seed
         self._drawn: list[Record] = []
         self._drawn_from = -LANES
-        """The offset of the first record in ``_drawn``."""
+        """The offset of the first record in ``_drawn``, the batch of records that was created last."""
         self._keys = spec.keys
         self._hot_limit = int(spec.hot_key_ratio * (1 << 32))
         self.record_bytes = spec.record_bytes
@@ -68,7 +68,7 @@ class Split:
         self._at_once = min(self._backlog, everything) if is_paced else everything
 
     def due_us(self) -> int | None:
-        """Return when the next record is due; None after the last."""
+        """Return the due time of the next record in virtual microseconds, or None if the split has no more records."""
         offset = self.offset
         if offset < self._at_once:
             return 0
@@ -77,12 +77,12 @@ class Split:
         return self._due_us(offset)
 
     def due_count(self, by_us: int, most: int) -> int:
-        """Return how many records are due by ``by_us``, up to ``most``."""
+        """Return how many of the next records are due by ``by_us``, at most ``most``."""
         offset = self.offset
         if offset + most <= self._at_once:
             return most
         end = offset + most if self.limit is None else min(offset + most, self.limit)
-        # Records become due in order.
+        # Due times never decrease with the offset, so a binary search is correct.
         return bisect_right(range(offset, end), by_us, key=self._due_us)
 
     def _due_us(self, offset: int) -> int:
@@ -90,13 +90,16 @@ class Split:
             return 0
         at_us = int((offset - self._backlog) * self._period_us)
         if self._burst_period_us:
-            # All records of one period come in its first part (SRC-4).
+            # All records of one burst period become due in its first part (SRC-4).
             begun_us = at_us // self._burst_period_us * self._burst_period_us
             at_us = begun_us + int((at_us - begun_us) * self._burst_ratio)
         return at_us
 
     def stop(self) -> None:
-        """End the split after the polled records. The snapshot keeps the offset, and a restore continues from it."""
+        """End the split after the records polled so far.
+
+        A restore from a later snapshot continues at the same offset.
+        """
         self.limit = self.offset
         self._at_once = min(self._at_once, self.offset)
 
@@ -107,7 +110,7 @@ class Split:
 
     @property
     def watermark_us(self) -> int:
-        """The watermark: every later record has a later event time."""
+        """The watermark. The event time of every later record of the split is higher."""
         return max(-1, self.newest_us - self._spread_us - 1)
 
     def poll(self) -> Record:
@@ -120,7 +123,7 @@ class Split:
         return record
 
     def drawn(self) -> tuple[list[Record], int]:
-        """Return a batch of records and the index of the next one in it. The offset does not move."""
+        """Return a batch of records, and the index of the next record in the batch. Does not advance the offset."""
         at = self.offset - self._drawn_from
         if not 0 <= at < LANES:
             at = self.offset % LANES
@@ -129,15 +132,15 @@ class Split:
         return self._drawn, at
 
     def move(self, records: list[Record]) -> None:
-        """Advance the offset past ``records``, which must be the next ones."""
+        """Advance the offset past ``records``, which must be the next records of the split."""
         self.offset += len(records)
-        # If event times are in order, the last record is the latest.
+        # If the event times are in order, the last record has the latest one.
         latest = max([record.event_time_us for record in records]) if self._spread_us else records[-1].event_time_us
         if latest > self.newest_us:
             self.newest_us = latest
 
     def _draw(self, first: int) -> list[Record]:
-        """Create ``LANES`` records from ``first`` on. Creating many at once costs less for each."""
+        """Create the ``LANES`` records from offset ``first`` on. A batch costs less per record than single records."""
         draws = mix64_run(self._seed, self.number << 44 | first)
         hot_limit, keys, step_us = self._hot_limit, self._keys, self._step_us
         of_keys = [(draw & 0xFFFFFFFF) % keys for draw in draws]
@@ -162,10 +165,10 @@ def _share(total: int, subtask: int, parallelism: int) -> int:
 
 
 class Source:
-    """One subtask of a source. It reads its splits, always the record that is due first (SRC-1)."""
+    """One subtask of a source. It reads its splits, and emits the record that is due first (SRC-1)."""
 
     due_us: Callable[[], int | None]
-    """Returns when the next record is due; None after the last."""
+    """Returns the due time of the next record in virtual microseconds, or None if no split has a further record."""
     poll: Callable[[], Record]
     """Returns the next record, and advances the offset of its split."""
 
@@ -178,14 +181,15 @@ class Source:
     def _take(self, numbers: list[int]) -> None:
         self.splits = [self._of(number) for number in numbers]
         if len(self.splits) == 1:
-            # These run for every record. With one split, there is no choice to make.
+            # ``due_us`` and ``poll`` run for every record. With only one split, the split's own methods are used,
+            # which is faster.
             (split,) = self.splits
             self.due_us, self.poll = split.due_us, split.poll
         else:
             self.due_us, self.poll = self._first_due_us, self._poll_first
 
     def _first(self) -> tuple[int, int, int] | None:
-        """Return (due time, offset, index of its split) of the next record. The lower offset breaks ties."""
+        """Return (due time, offset, split index) of the record that is due first. The lower offset breaks ties."""
         return min(
             ((due, s.offset, n) for n, s in enumerate(self.splits) if (due := s.due_us()) is not None), default=None
         )
@@ -200,50 +204,50 @@ class Source:
         return self.splits[first[2]].poll()
 
     def stop(self) -> None:
-        """End every split after its polled records. The snapshot keeps the offsets."""
+        """End every split after the records polled so far. Snapshots keep the offsets."""
         for split in self.splits:
             split.stop()
 
     @property
     def offset(self) -> int:
-        """Number of records emitted, over all splits."""
+        """The number of records emitted so far, over all splits."""
         return sum(split.offset for split in self.splits)
 
     @property
     def is_processing_backlog(self) -> bool:
-        """Whether the next record of a split existed before the job started (SRC-5)."""
+        """Whether the next record of some split existed before the job started (SRC-5)."""
         return any(split.is_processing_backlog for split in self.splits)
 
     @property
     def watermark_us(self) -> int:
-        """The watermark: every later record has a later event time. Splits that have ended do not hold it back."""
+        """The watermark. The event time of every later record is higher. Ended splits do not hold it back."""
         going = [s for s in self.splits if s.due_us() is not None] or self.splits
         return min((split.watermark_us for split in going), default=-1)
 
     @property
     def only_split(self) -> Split | None:
-        """The split, if the subtask reads exactly one."""
+        """The subtask's split if it reads exactly one, otherwise None."""
         return self.splits[0] if len(self.splits) == 1 else None
 
     def process(self, record: Record) -> list[Record]:
-        """Fail: a source has no input."""
+        """Raise an error, because a source has no input."""
         raise AssertionError("a source has no input")
 
     def in_bulk(self) -> Bulk | None:
-        """Return ``pass_on``: the records of the split go to the next operator unchanged."""
+        """Return ``pass_on``, because a source emits the records of its splits unchanged."""
         return pass_on
 
     def flush(self) -> list[Record]:
-        """Return nothing: the source holds no records back."""
+        """Return an empty list, because the source holds no records back."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Return the splits with their next offsets."""
+        """Return the numbers of the splits and their next offsets."""
         entries = tuple(_SPLIT.pack(split.number, split.offset) for split in self.splits)
         return OperatorSnapshot(states=(OperatorState(_SPLITS, StateMode.SPLIT, entries),))
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Read the splits that the restore assigned to this subtask, from the stored offsets on (RC-7)."""
+        """Read the splits that the restore assigned to this subtask, each from its stored offset on (RC-7)."""
         if not snapshot.states:
             return
         offsets = dict(_SPLIT.unpack(entry) for entry in snapshot.entries(_SPLITS))
@@ -252,9 +256,9 @@ class Source:
             split.offset = offsets[split.number]
 
     def complete(self, checkpoint_id: int) -> None:
-        """Nothing to commit."""
+        """Do nothing, because a source has nothing to commit."""
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the splits and their offsets."""
+        """The size of the split numbers and their offsets in bytes."""
         return _SPLIT.size * len(self.splits)

@@ -1,7 +1,7 @@
-"""State of operators: keyed state by key group, timers, operator state with its mode, and their bytes (ST-1, ST-2).
+"""State of operators: keyed state by key group, timers, operator state with its mode, and their sizes (ST-1, ST-2).
 
-Defines the layout of state, not its content. Invariant: the state of a key is stored only with its key group, so that a
-snapshot can be redistributed by key group (RC-7).
+This module defines how state is stored, not what it contains. Invariant: the state of a key is stored only with its key
+group, so that a restore can redistribute a snapshot by key group (RC-7).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.runtime.core.hashing import groups_of, key_group
 
 
 class StateMode(StrEnum):
-    """How a restore distributes the entries of operator state over subtasks (ST-2)."""
+    """How a restore distributes the entries of an operator state over the subtasks (ST-2)."""
 
     SPLIT = "split"
     UNION = "union"
@@ -36,13 +36,13 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
-    """The state of one operator of one subtask: keyed state by key group, and operator states."""
+    """The state of one operator of one subtask: its keyed state by key group, and its operator states."""
 
     keyed: Mapping[int, bytes] = field(default_factory=dict)
     states: tuple[OperatorState, ...] = ()
 
     def entries(self, name: str) -> tuple[bytes, ...]:
-        """Return the entries of a named state; empty if the snapshot has no such state."""
+        """Return the entries of the operator state with this name, or an empty tuple if there is no such state."""
         return next((s.entries for s in self.states if s.name == name), ())
 
 
@@ -51,12 +51,12 @@ NO_STATE = OperatorSnapshot()
 
 
 class _Part(Protocol):
-    """One kind of keyed state. In a snapshot it is integers by key."""
+    """One keyed state of an operator. A snapshot stores it as integers for each key."""
 
     def keys(self) -> Container[int]: ...
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """Return for each of the keys: the key, the count of its numbers, and the numbers."""
+        """Return the rows of the keys. The row of a key is the key, the count of its numbers, and the numbers."""
         ...
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None: ...
@@ -76,7 +76,10 @@ def _rows(of_keys: Iterable[tuple[int, list[int]]]) -> Iterable[int]:
 
 
 class ValueState:
-    """One number per key. ``held`` may be written directly for keys that it contains; other keys need ``set``."""
+    """One number per key.
+
+    Callers may write to ``held`` directly for keys that it already contains. For other keys, they must call ``set``.
+    """
 
     def __init__(self, states: KeyedStates, value_bytes: int) -> None:
         self.held: dict[int, int] = {}
@@ -94,17 +97,17 @@ class ValueState:
         return self.held
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """Return rows of one number, the value."""
+        """Return one row per key: the key, the count 1, and the value."""
         held = self.held
         return [number for key in keys for number in (key, 1, held[key])]
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
-        """Restore the value."""
+        """Restore the value of a key."""
         (self.held[key],) = numbers
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all keys and numbers, and the declared size of the rest of each value."""
+        """The size of the state: for each key, 16 bytes for key and number, plus the declared ``value_bytes``."""
         return len(self.held) * (16 + self._value_bytes)
 
 
@@ -116,7 +119,7 @@ class ListState:
         self._states = states
 
     def extend(self, key: int, numbers: Iterable[int]) -> None:
-        """Append to a key's list."""
+        """Append numbers to the list of a key."""
         held = self.held.get(key)
         if held is None:
             self._states.touch(key)
@@ -124,7 +127,7 @@ class ListState:
         held.extend(numbers)
 
     def replace(self, key: int, numbers: list[int]) -> None:
-        """Replace a key's list. An empty list removes the key."""
+        """Replace the list of a key. An empty list removes the key."""
         if numbers:
             self.held[key] = numbers
         else:
@@ -135,33 +138,33 @@ class ListState:
         return self.held
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """Return rows of the list's numbers."""
+        """Return one row per key: the key, the count of its numbers, and the numbers."""
         return _rows((key, self.held[key]) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
-        """Restore the list."""
+        """Restore the list of a key."""
         self.held[key] = list(numbers)
 
     @property
     def size_bytes(self) -> int:
-        """Eight bytes for each key and each number."""
+        """The size of the state: 8 bytes for each key and 8 for each number."""
         return 8 * sum(1 + len(numbers) for numbers in self.held.values())
 
 
 class MapState:
-    """For each key, numbers by a second key such as the end of a window."""
+    """For each key, a map from a second key, such as the end of a window, to a number."""
 
     def __init__(self, states: KeyedStates) -> None:
         self.held: dict[int, dict[int, int]] = {}
         self._states = states
 
     def get(self, key: int, at: int) -> int | None:
-        """Return one number; None if there is none."""
+        """Return the number of ``key`` at the second key ``at``, or None if there is no such number."""
         held = self.held.get(key)
         return None if held is None else held.get(at)
 
     def set(self, key: int, at: int, number: int) -> None:
-        """Write one number."""
+        """Store the number of ``key`` at the second key ``at``."""
         held = self.held.get(key)
         if held is None:
             self._states.touch(key)
@@ -169,7 +172,7 @@ class MapState:
         held[at] = number
 
     def pop(self, key: int, at: int) -> int | None:
-        """Remove and return one number; None if there was none."""
+        """Remove and return the number of ``key`` at the second key ``at``; return None if there is no such number."""
         held = self.held.get(key)
         if held is None:
             return None
@@ -183,34 +186,37 @@ class MapState:
         return self.held
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """Return rows of alternating second keys and numbers."""
+        """Return one row per key: the key, the count, and then each second key followed by its number."""
         return _rows((key, [number for pair in self.held[key].items() for number in pair]) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
-        """Restore the pairs."""
+        """Restore the map of a key."""
         self.held[key] = dict(zip(numbers[::2], numbers[1::2], strict=True))
 
     @property
     def size_bytes(self) -> int:
-        """Eight bytes for each key, sixteen for each pair."""
+        """The size of the state: 8 bytes for each key, and 16 for each second key with its number."""
         return 8 * sum(1 + 2 * len(held) for held in self.held.values())
 
 
 class ReducingState(MapState):
-    """A map state that reduces each added number with the present one."""
+    """A map state that combines each added number with the stored one by the function ``reduce``."""
 
     def __init__(self, states: KeyedStates, reduce: Callable[[int, int], int]) -> None:
         super().__init__(states)
         self._reduce = reduce
 
     def add(self, key: int, at: int, number: int) -> None:
-        """Reduce ``number`` with the present number; store it if there is none."""
+        """Combine ``number`` with the stored number of ``key`` at the second key ``at``.
+
+        If none is stored, store ``number``.
+        """
         before = self.get(key, at)
         self.set(key, at, number if before is None else self._reduce(before, number))
 
 
 class Timers:
-    """Event-time timers, one per key and time. They fire in order of time, then of key."""
+    """Event-time timers, at most one per key and time. They fire in order of time, then of key."""
 
     def __init__(self, states: KeyedStates) -> None:
         self._states = states
@@ -218,7 +224,7 @@ class Timers:
         self._of_key: dict[int, set[int]] = {}
 
     def register(self, at_us: int, key: int) -> None:
-        """Register a timer for ``at_us``. Registering it again has no effect."""
+        """Register a timer of ``key`` for ``at_us``. Registering the same timer again has no effect."""
         times = self._of_key.get(key)
         if times is None:
             self._states.touch(key)
@@ -232,7 +238,7 @@ class Timers:
         return bool(self._heap) and self._heap[0][0] <= watermark_us
 
     def pop(self) -> tuple[int, int]:
-        """Remove the next timer, and return its (time, key)."""
+        """Remove the timer that is due first, and return its time and its key."""
         at_us, key = heapq.heappop(self._heap)
         times = self._of_key[key]
         times.remove(at_us)
@@ -248,7 +254,7 @@ class Timers:
         return self._of_key
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """Return rows of the times, ascending."""
+        """Return one row per key: the key, the count of its timers, and their times in ascending order."""
         return _rows((key, sorted(self._of_key[key])) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
@@ -258,12 +264,12 @@ class Timers:
 
     @property
     def size_bytes(self) -> int:
-        """Sixteen bytes for each timer: key and time."""
+        """The size of the timers: 16 bytes for each, for its key and its time."""
         return 16 * len(self._heap)
 
 
 class KeyedStates:
-    """All keyed state of one operator of one subtask."""
+    """All keyed state and timers of one operator of one subtask."""
 
     def __init__(self, *, subtask: int, parallelism: int, max_parallelism: int) -> None:
         self.groups = groups_of(subtask, parallelism, max_parallelism)
@@ -273,7 +279,7 @@ class KeyedStates:
         self._group_of: dict[int, int] = {}
 
     def value(self, value_bytes: int = 0) -> ValueState:
-        """Add a value state. ``value_bytes`` is the declared size of the rest of each value."""
+        """Add a value state. ``value_bytes`` is the size that each value has in addition to its number."""
         return self._add(ValueState(self, value_bytes))
 
     def list(self) -> ListState:
@@ -285,11 +291,11 @@ class KeyedStates:
         return self._add(MapState(self))
 
     def reducing(self, reduce: Callable[[int, int], int]) -> ReducingState:
-        """Add a reducing state."""
+        """Add a reducing state, which combines numbers by ``reduce``."""
         return self._add(ReducingState(self, reduce))
 
     def timers(self) -> Timers:
-        """Add timers."""
+        """Add a set of event-time timers."""
         return self._add(Timers(self))
 
     def _add(self, part: _P) -> _P:
@@ -297,11 +303,10 @@ class KeyedStates:
         return part
 
     def touch(self, key: int) -> None:
-        """Note that a part begins to keep state for the key.
+        """Record that one of the states now has an entry for the key.
 
         Raises:
             ProtocolViolationError: another subtask owns the key group of the key (PT-2).
-
         """
         group = self._group_of.get(key)
         if group is None:
@@ -311,7 +316,7 @@ class KeyedStates:
         self._keys.setdefault(group, {})[key] = None
 
     def snapshot(self) -> dict[int, bytes]:
-        """Return the bytes of every key group that has state."""
+        """Return, for each key group that has state, its state as bytes."""
         result: dict[int, bytes] = {}
         for group in sorted(self._keys):
             numbers: list[int] = []
@@ -329,7 +334,7 @@ class KeyedStates:
         return result
 
     def restore(self, keyed: Mapping[int, bytes]) -> None:
-        """Restore key groups, all of which this subtask must own."""
+        """Restore the state of key groups. This subtask must own all of them."""
         for data in keyed.values():
             numbers = struct.unpack(f"<{len(data) // 8}q", data)
             at = 0
@@ -343,5 +348,5 @@ class KeyedStates:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all parts."""
+        """The total size of all states and timers."""
         return sum(part.size_bytes for part in self._parts)

@@ -1,8 +1,8 @@
-"""Storage that survives a failure: the snapshot store and its costs, and the ledger that sinks commit to.
+"""Storage that survives a failure: the snapshot store with its costs, and the ledger that sinks write to.
 
-The store transfers one upload at a time (DET-7: a shared bandwidth); other uploads wait. The ledger stands for an
-external system: it has transactions with ids, commits that can be repeated, and a transaction timeout (SNK-2 to SNK-4).
-It counts and names the transactions lost to the timeout (INV-15).
+The snapshot store transfers one upload at a time, and other uploads wait: all share one bandwidth (DET-7). The ledger
+models an external system. It has transactions with ids, commits that may be repeated, and a transaction timeout (SNK-2
+to SNK-4). It counts and lists the transactions that were lost to the timeout (INV-15).
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from backend.runtime.core.prng import LANES, mix64_pair, mix64_sum
 from backend.runtime.core.scheduler import EventClass, Scheduler
 
 _MASK = (1 << 64) - 1
-# A repeated commit concerns only the last checkpoints, so these are far more than needed.
+# The number of committed transactions that the ledger remembers, so that a repeated commit has no effect. Only the
+# commits of the last few checkpoints are ever repeated, and these have far fewer transactions.
 _COMMITTED_KEPT = 100_000
 
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """One write to the store. ``round`` counts how often the start of its transfer changed."""
+    """One write to the store.
+
+    ``round`` increases when the end of the upload is rescheduled, so that earlier events for its end are ignored.
+    """
 
     done: Callable[[object], None]
     not_before_us: int
@@ -35,7 +39,7 @@ class Upload:
 
 
 class SnapshotStore:
-    """The costs of writing and reading snapshots. The bytes themselves stay with the writer."""
+    """Models the time that it takes to write snapshots. The bytes stay with the writer."""
 
     def __init__(
         self, scheduler: Scheduler, *, latency_us: int, bytes_per_s: int, upload_bytes_per_s: int | None = None
@@ -47,15 +51,19 @@ class SnapshotStore:
         self._free_us = 0
         self._still_until_us = 0
         self._uploads: deque[Upload] = deque()
-        """Uploads whose transfer may not be over, in order."""
+        """The uploads whose transfer may not have finished, in order of their transfers."""
 
     def write(self, size_bytes: int, done: Callable[[object], None], *, factor: float = 1.0) -> Upload:
-        """Write ``size_bytes``, and call ``done`` when they are durable. ``factor`` multiplies the time."""
+        """Start to write ``size_bytes``, and call ``done`` once they are durable.
+
+        ``factor`` multiplies the time needed.
+        """
         now = self._scheduler.now
         while self._uploads and self._uploads[0].start_us + self._uploads[0].transfer_us <= now:
             self._uploads.popleft()
         transfer_us = int(size_bytes * 1_000_000 * factor) // self.bytes_per_s
-        # The limit of a single upload delays only that upload; the others may use the remaining bandwidth (DET-7).
+        # The bandwidth limit of a single upload delays only that upload: others may use the remaining bandwidth
+        # (DET-7).
         own = self._upload_bytes_per_s
         own_us = 0 if own is None else int(size_bytes * 1_000_000 * factor) // own
         latency_us = self._scheduler.jitter(int(self.latency_us * factor))
@@ -67,7 +75,10 @@ class SnapshotStore:
         return upload
 
     def cancel(self, upload: Upload) -> None:
-        """Cancel an upload. Later uploads move up by its remaining transfer time (TE-8)."""
+        """Cancel an upload.
+
+        Later uploads start earlier, because the rest of the cancelled transfer is skipped (TE-8).
+        """
         upload.round += 1
         if upload not in self._uploads:
             return
@@ -95,18 +106,18 @@ class SnapshotStore:
             upload.done(None)
 
     def stand_still(self, for_us: int) -> None:
-        """Stop writing for ``for_us``; uploads wait in the meantime."""
+        """Stop writing for ``for_us`` microseconds. Uploads wait in the meantime."""
         self._free_us = self._still_until_us = max(self._scheduler.now, self._free_us) + for_us
 
     def forget(self) -> None:
-        """Drop all queued uploads, because their writers no longer exist."""
+        """Drop all queued uploads, because the subtasks that wrote them no longer exist."""
         self._free_us = self._still_until_us = self._scheduler.now
         self._uploads.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One committed record."""
+    """One output record as the ledger stores it."""
 
     origin: int
     key: int
@@ -121,27 +132,31 @@ class _Transaction:
     folded: int = 0
     values: list[int] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
-    """Values and origins of rows that are not in ``folded`` yet. Folding many at once costs less."""
+    """``values`` and ``origins`` contain the rows that are not part of the hash ``folded`` yet.
+
+    Rows are collected because hashing many of them together is faster.
+    """
     is_prepared: bool = False
 
     def fold_lanes(self) -> None:
-        """Fold the rows that fill whole sets of lanes into the hash."""
+        """Add the waiting rows to the hash ``folded``, as far as they fill whole groups of ``LANES`` rows."""
         count = len(self.values) // LANES * LANES
         self.folded = (self.folded + mix64_sum(self.values[:count], self.origins[:count])) & _MASK
         del self.values[:count]
         del self.origins[:count]
 
     def fold(self) -> None:
-        """Fold all rows into the hash."""
+        """Add all waiting rows to the hash ``folded``."""
         self.folded = (self.folded + mix64_sum(self.values, self.origins)) & _MASK
         self.values.clear()
         self.origins.clear()
 
 
 class TransactionLedger:
-    """The external system that sinks write to: transactions, and the committed output.
+    """The external system that sinks write to. It holds open transactions and the committed output.
 
-    With ``keeps_rows`` it keeps every committed row; otherwise a count, and a hash that does not depend on the order.
+    With ``keeps_rows``, the ledger stores every committed row. Otherwise it stores a count and a hash that does not
+    depend on the order of the rows.
     """
 
     def __init__(self, now_us: Callable[[], int], *, keeps_rows: bool, timeout_us: int) -> None:
@@ -152,20 +167,20 @@ class TransactionLedger:
         self._committed: dict[str, None] = {}
         self.rows: list[Row] = []
         self.table: dict[int, int] = {}
-        """The last value that idempotent sinks wrote, by key."""
+        """The last value that idempotent sinks wrote for each key."""
         self.put_count = 0
         self.committed_count = 0
         self.folded = 0
         self.lost: list[str] = []
-        """Transactions that were past their timeout at the commit (SNK-4)."""
+        """Transactions that were committed after their timeout, so that their rows were dropped (SNK-4)."""
         self.lost_count = 0
-        """Number of rows in the lost transactions."""
+        """The number of rows in the lost transactions."""
         self.committed: Callable[[], None] | None = None
-        """Called after each commit that made rows visible."""
+        """A function that is called after each commit that made rows visible."""
 
     @property
     def newest_attempt(self) -> int:
-        """The latest attempt of the job in the names of the transactions; -1 if there are none."""
+        """The highest attempt number in the names of the transactions, or -1 if the ledger has no transactions."""
         return max((int(t.rsplit("/", 2)[1]) for t in (*self._open, *self._committed)), default=-1)
 
     def begin(self, transaction: str) -> None:
@@ -173,7 +188,7 @@ class TransactionLedger:
         self._open[transaction] = _Transaction(self._now_us())
 
     def write(self, transaction: str, record: Record) -> None:
-        """Write one row, which becomes visible with the commit."""
+        """Write one row, which becomes visible when the transaction is committed."""
         held = self._open[transaction]
         if held.is_prepared:
             raise ProtocolViolationError(f"a write into the pre-committed {transaction}", rule="SNK-1")
@@ -187,7 +202,7 @@ class TransactionLedger:
                 held.fold()
 
     def write_all(self, transaction: str, records: list[Record], values: list[int] | None = None) -> None:
-        """Write all records, with ``values`` in place of their own if given."""
+        """Write all records into the transaction. If ``values`` is set, it replaces the values of the records."""
         held = self._open[transaction]
         if values is None:
             values = [record.value for record in records]
@@ -202,12 +217,15 @@ class TransactionLedger:
             held.fold_lanes()
 
     def prepare(self, transaction: str) -> None:
-        """Pre-commit a transaction; no further write is allowed."""
+        """Pre-commit a transaction. No further write to it is allowed."""
         self._open[transaction].fold()
         self._open[transaction].is_prepared = True
 
     def commit(self, transaction: str) -> None:
-        """Make the rows of a transaction visible. A repeated commit has no effect (SNK-2)."""
+        """Make the rows of a transaction visible, unless it is past its timeout (SNK-4).
+
+        A repeated commit has no effect (SNK-2).
+        """
         if transaction in self._committed:
             return
         held = self._open.pop(transaction, None)
@@ -229,7 +247,7 @@ class TransactionLedger:
             self.committed()
 
     def open_of(self, vertex: str) -> list[str]:
-        """Return the open transactions of a sink, of every parallelism (SNK-3)."""
+        """Return the open transactions of all subtasks of a sink vertex, at any parallelism that it has had (SNK-3)."""
         return [t for t in self._open if t.rsplit("/", 3)[0] == vertex]
 
     def abort(self, transaction: str) -> None:
@@ -237,12 +255,12 @@ class TransactionLedger:
         del self._open[transaction]
 
     def put(self, record: Record) -> None:
-        """Write a key's value, which is visible at once and replaces the previous value (SNK-6)."""
+        """Store the record's value under its key, in place of the old one. It is visible immediately (SNK-6)."""
         self.table[record.key] = record.value
         self.put_count += 1
 
     def append(self, record: Record) -> None:
-        """Write a row outside any transaction; it is visible at once (SNK-6)."""
+        """Write a row outside any transaction. The row is visible immediately (SNK-6)."""
         self.committed_count += 1
         if self._keeps_rows:
             self.rows.append(Row(record.origin, record.key, record.value))

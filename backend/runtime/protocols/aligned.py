@@ -1,4 +1,4 @@
-"""Aligned exactly-once (runtime.md 2.4): a channel that delivered its barrier waits until all channels have done so.
+"""Aligned exactly-once (runtime.md 2.4): a channel is blocked after its barrier until all barriers have arrived.
 
 Invariant (AL-8): when ``Snapshot`` is returned, the task has processed exactly the records in front of the barrier on
 each channel. There is no in-flight data to persist (AL-9).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Began, Block, Command, Ended, Resume, Snapshot
-from backend.runtime.protocols.mode import Mode
+from backend.runtime.protocols.mode import ProtocolMode
 
 
 class Aligned:
@@ -24,7 +24,7 @@ class Aligned:
 
     @property
     def held(self) -> frozenset[int]:
-        """Blocked channels."""
+        """The channels that are blocked until this checkpoint ends."""
         return frozenset(self._blocked)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
@@ -32,13 +32,14 @@ class Aligned:
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Block the channel, and snapshot if it was the last one (AL-1 to AL-4)."""
+        """Block the channel. If this was the last missing barrier, snapshot and resume all channels (AL-1 to AL-4)."""
         commands: list[Command] = []
         if self._barrier is None:
             self._barrier = barrier
             commands.append(Began(barrier))
-        elif barrier.restored_alignment is Alignment.UNALIGNED:
-            # An upstream task has switched: the barrier that is forwarded after this alignment is unaligned (OPT-6).
+        elif barrier.restored_alignment is not None and barrier.restored_alignment.overtakes:
+            # An upstream task has switched to unaligned, so the barrier that this task forwards is unaligned too
+            # (OPT-6).
             self._barrier = barrier
         self._arrived.add(channel)
         self._blocked.add(channel)
@@ -46,7 +47,7 @@ class Aligned:
         return commands + self._complete()
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended: its barrier is no longer expected (AL-7)."""
+        """Stop expecting a barrier from the ended channel (AL-7). Snapshot if all other barriers have arrived."""
         self._open -= {channel}
         self._arrived.discard(channel)
         self._blocked.discard(channel)
@@ -57,7 +58,7 @@ class Aligned:
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Do nothing: an aligned checkpoint does not wait for room."""
+        """Do nothing: an aligned checkpoint has no cap."""
         return []
 
     def _complete(self) -> list[Command]:
@@ -74,7 +75,7 @@ def _barrier(_: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotTy
     return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, snapshot_type=kind)
 
 
-MODE = Mode(
+MODE = ProtocolMode(
     name="aligned",
     is_chosen=lambda _: True,
     has_channel_state=False,

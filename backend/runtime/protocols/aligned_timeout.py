@@ -1,8 +1,8 @@
 """Aligned until the checkpoint is older than its timeout, then unaligned (runtime.md 2.7).
 
-The age counts from the trigger (AT-1). With a clock per task, it counts from the first announcement or barrier at the
-task (AT-14). A barrier handled exactly at the timeout still aligns (AT-5). Channels blocked before the switch stay
-blocked (AT-4). A checkpoint that aligns in time persists no in-flight data (AT-12).
+The age counts from the trigger (AT-1), or, if the settings choose a clock per task, from the first announcement or
+barrier at the task (AT-14). A barrier handled exactly at the timeout still aligns (AT-5). Channels that were blocked
+before the switch stay blocked (AT-4). A checkpoint that aligns in time persists no in-flight data (AT-12).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.mode import Mode
+from backend.runtime.protocols.mode import ProtocolMode
 from backend.runtime.protocols.unaligned import Unaligned
 
 
 class AlignedTimeout:
-    """One checkpoint at one task. It may switch to unaligned once."""
+    """One checkpoint at one task, which starts aligned and may switch to unaligned once."""
 
     def __init__(self, barrier: Barrier, open_channels: frozenset[int], *, counts_from_us: int | None = None) -> None:
         assert barrier.aligned_timeout_us is not None
@@ -41,23 +41,26 @@ class AlignedTimeout:
 
     @property
     def is_done(self) -> bool:
-        """Whether all open channels have delivered their barrier."""
+        """Whether the barriers of all open channels have arrived."""
         return self._is_done if self._unaligned is None else self._unaligned.is_done
 
     @property
     def held(self) -> frozenset[int]:
-        """Blocked channels."""
+        """The channels that are blocked until this checkpoint ends."""
         return frozenset(self._arrived) if self._unaligned is None else self._unaligned.held
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Remember the announcement; after the switch, convert the barrier to priority (AT-2)."""
+        """Remember the announcement. After the switch, convert the announced barrier to priority instead (AT-2)."""
         if self._unaligned is not None:
             return self._unaligned.announcement(channel, barrier, now_us)
         self._announced.add(channel)
         return self._first_sign()
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Align or switch (AT-5, and the rows Bal and Bun of Appendix A)."""
+        """Block the channel and snapshot after the last barrier, or switch to unaligned (AT-5).
+
+        This method implements the rows Bal (aligned barrier) and Bun (unaligned barrier) in Appendix A of runtime.md.
+        """
         if self._unaligned is not None:
             return self._unaligned.barrier(channel, barrier, now_us)
         commands = self._first_sign()
@@ -78,7 +81,10 @@ class AlignedTimeout:
         return commands
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended: its barrier is no longer expected (AL-7). The age is checked as for a barrier."""
+        """Stop expecting a barrier from the ended channel (AL-7).
+
+        Then snapshot if all other barriers have arrived, or switch to unaligned if the timeout has passed.
+        """
         if self._unaligned is not None:
             return self._unaligned.end_of_partition(channel, now_us)
         self._open -= {channel}
@@ -91,13 +97,13 @@ class AlignedTimeout:
         return self._switch_collecting() if now_us > self._switch_after_us else []
 
     def timer(self, now_us: int) -> list[Command]:
-        """Switch to unaligned, unless the checkpoint has ended or has already switched (AT-3, AT-4)."""
+        """Switch to unaligned, unless the checkpoint has finished or has already switched (AT-3, AT-4)."""
         if self._unaligned is not None or self._is_done:
             return []
         return self._switch() if self._barrier is None else self._switch_collecting()
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Do nothing: this checkpoint does not wait for room."""
+        """Do nothing: this checkpoint has no cap."""
         return []
 
     def _first_sign(self) -> list[Command]:
@@ -130,7 +136,7 @@ def _barrier(config: RuntimeConfig, checkpoint_id: int, now_us: int, _: Snapshot
     return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, config.aligned_timeout_us)
 
 
-MODE = Mode(
+MODE = ProtocolMode(
     name="aligned with timeout",
     is_chosen=lambda config: config.is_unaligned,
     has_channel_state=True,

@@ -1,11 +1,12 @@
-"""At-least-once (runtime.md 2.5): blocks no channel, and counts the barriers of several checkpoints at once.
+"""At-least-once (runtime.md 2.5): blocks no channel, and counts the barriers of all pending checkpoints.
 
-This keeper replaces the gatekeeper, because no checkpoint is the current one. A table counts, for each checkpoint, the
-channels that delivered its barrier; the last one takes the snapshot. Records that a fast channel delivers after its
-barrier are part of that state, and are processed again after a restore (ALO-5). No record is lost, because the state
-has all records in front of the barriers.
+This keeper handles all checkpoints of one task. It replaces the gatekeeper, which handles only one pending checkpoint
+at a time. For each checkpoint, this keeper counts the channels whose barrier has arrived. The last barrier triggers the
+snapshot. Records that arrive on a fast channel behind its barrier are part of that snapshot, and are processed again
+after a restore (ALO-5). No record is lost, because the snapshot contains all records in front of the barriers.
 
-Order and limits are those of Flink's ``CheckpointBarrierTracker``.
+The order in which checkpoints complete, and the limit on tracked checkpoints, are those of Flink's
+``CheckpointBarrierTracker``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Began, Command, Ended, Forget, GiveUp, Snapshot
-from backend.runtime.protocols.mode import KeeperMode, Mode
+from backend.runtime.protocols.mode import KeeperMode, ProtocolMode
 
 TRACKED_MAX = 50
 _ABORTED_KEPT = 128
@@ -24,7 +25,7 @@ _ABORTED_KEPT = 128
 
 @dataclass(slots=True)
 class _Count:
-    """The barriers of one checkpoint. ``barrier`` is None if a cancel marker came before any of them."""
+    """Counts the barriers of one checkpoint. ``barrier`` is None if a cancel marker arrived before any barrier."""
 
     id: int
     barrier: Barrier | None
@@ -32,11 +33,14 @@ class _Count:
     arrived: set[int] = field(default_factory=set)
     is_given_up: bool = False
     is_aborted: bool = False
-    """Whether the coordinator aborted it. A cancel marker is then sent when the barrier would be forwarded (TE-1)."""
+    """Whether the coordinator aborted the checkpoint.
+
+    When the last barrier arrives, the task then sends a cancel marker instead of the barrier (TE-1).
+    """
 
 
 class AtLeastOnce:
-    """The keeper of all checkpoints of one task in at-least-once mode."""
+    """The keeper that handles all checkpoints of one task in at-least-once mode."""
 
     def __init__(self, channels: int, *, counts_ended: bool = True) -> None:
         self._open = channels
@@ -47,19 +51,19 @@ class AtLeastOnce:
 
     @property
     def pending_id(self) -> int | None:
-        """The newest checkpoint that is being counted."""
+        """The id of the newest checkpoint that waits for barriers and is not given up, or None."""
         return next((c.id for c in reversed(self._counts) if not c.is_given_up), None)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Do nothing: the checkpoints do not time out."""
+        """Do nothing: these checkpoints do not time out."""
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Count the barrier (ALO-1, ALO-2, ALO-4). A barrier of an ended checkpoint is ignored."""
+        """Count the barrier (ALO-1, ALO-2, ALO-4). A barrier of a finished checkpoint is ignored."""
         k = barrier.checkpoint_id
         if k > self.current_id and self._open == 1:
-            # Flink keeps older checkpoints in its table here. This keeper drops them: otherwise the end of this
-            # channel would complete one of them out of order.
+            # With one open channel, the checkpoint completes immediately. Flink still tracks older checkpoints here.
+            # This keeper drops them: otherwise the end of the channel would complete one of them out of order.
             self._counts.append(_Count(k, barrier, 1, {channel}, is_aborted=k in self._aborted))
             return [Began(barrier), *self._complete(len(self._counts) - 1)]
         place = next((i for i, count in enumerate(self._counts) if count.id == k), None)
@@ -72,7 +76,11 @@ class AtLeastOnce:
         return [Began(barrier), *self._keep_few()]
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: the channel counts as delivered for every checkpoint. The newest complete one takes its snapshot."""
+        """Count the ended channel as if its barrier had arrived, for every tracked checkpoint (AL-7).
+
+        The newest checkpoint that becomes complete takes its snapshot. If the settings do not allow checkpoints after a
+        channel ended, all tracked checkpoints are given up instead.
+        """
         self._open -= 1
         if not self._counts_ended:
             counts, self._counts = self._counts, []
@@ -88,13 +96,14 @@ class AtLeastOnce:
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Do nothing: the checkpoints do not wait for room."""
+        """Do nothing: these checkpoints have no cap."""
         return []
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """ALO-3: give up this checkpoint and all older ones. Its later barriers and markers are only counted."""
+        """Give up this checkpoint and all older ones (ALO-3). Their later barriers and markers are only counted."""
         if checkpoint_id > self.current_id and self._open == 1:
-            # Drop the older checkpoints, as ``barrier`` does: the end of this channel must not complete one of them.
+            # Drop the older checkpoints, as ``barrier`` does, because the end of this channel must not complete one
+            # of them.
             older, self._counts = self._counts, []
             return [*(Forget(count.id) for count in older if not count.is_given_up), _cancelled(checkpoint_id)]
         commands: list[Command] = []
@@ -114,7 +123,7 @@ class AtLeastOnce:
         return commands
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator aborted the checkpoint (CO-11). Its barriers still arrive and are counted."""
+        """Mark the checkpoint as aborted by the coordinator (CO-11). Its barriers still arrive and are counted."""
         self._aborted[checkpoint_id] = None
         while len(self._aborted) > _ABORTED_KEPT:
             del self._aborted[next(iter(self._aborted))]
@@ -159,7 +168,7 @@ def _barrier(_: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotTy
     return Barrier(checkpoint_id, now_us, Alignment.AT_LEAST_ONCE, snapshot_type=kind)
 
 
-MODE = Mode(
+MODE = ProtocolMode(
     name="at least once",
     is_chosen=lambda config: not config.is_exactly_once,
     has_channel_state=False,

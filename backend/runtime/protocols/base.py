@@ -1,7 +1,7 @@
-"""The interface of a checkpoint protocol, the interface of a task's keeper, and the commands that both return.
+"""The interfaces of a checkpoint protocol and of a task's keeper, and the commands that both return.
 
-A protocol handles one checkpoint at one task. A keeper handles all checkpoints of a task: it decides which are new,
-ended or cancelled, and which protocol each gets.
+A protocol handles one checkpoint at one task. A keeper handles all checkpoints of a task. The keeper decides which
+checkpoints are new, finished or cancelled, and creates the protocol of each new checkpoint.
 """
 
 from __future__ import annotations
@@ -16,61 +16,68 @@ from backend.runtime.core.elements import Barrier
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The first barrier of the checkpoint has arrived (ME-1, start of ME-2)."""
+    """The first barrier of the checkpoint has arrived: its measurements start (ME-1, ME-2)."""
 
     barrier: Barrier
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The channel delivered a blocking barrier; its sender waits until ``Resume``."""
+    """A blocking barrier has arrived on the channel. The channel's sender waits until ``Resume``."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Process the channel's data in front of its cut, and none after it (CAP-3)."""
+    """Process only the data that arrived on the channel before its barrier, and none behind it (CAP-3)."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """Undo ``Close``."""
+    """Undo ``Close``: process the data that arrived on the channel behind its barrier as well."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let the channel's sender continue."""
+    """Let the sender of the channel continue."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """Move the channel's announced barrier in front of all queued data (Q-5)."""
+    """Move the announced barrier of the channel in front of all queued data (Q-5)."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Call ``timer`` at this virtual time (AT-1)."""
+    """Call the protocol's ``timer`` at the virtual time ``at_us`` (AT-1)."""
 
     at_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetStallTimer:
-    """Call ``timer`` when no data has moved for the cap's stall time (CAP-2)."""
+    """Call the protocol's ``timer`` once no data has moved for the stall time of the cap (CAP-2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Persist:
     """Start to copy the input data in front of the barriers (UC-2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogClosed:
+    """The marker of the channel has arrived: the copy of the channel's data is complete (CL-6)."""
+
+    channel: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +87,9 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Forward ``barrier``, then take the state (2.3).
+    """Forward ``barrier``, then take the snapshot of the state (runtime.md 2.3).
 
-    ``output_bytes_max``: the barrier overtakes at most this many bytes (CAP-5); None: all queued output.
+    ``output_bytes_max``: the barrier overtakes at most this many bytes of queued output (CAP-5), or all of it if None.
     """
 
     barrier: Barrier
@@ -91,7 +98,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The alignment and the copying of input ended, because the last barrier arrived or the checkpoint was given up.
+    """The alignment and the copying of input end: the last barrier arrived, or the checkpoint was given up.
 
     ``checkpoint_id``: None if the task has only one pending checkpoint at a time.
     """
@@ -101,18 +108,21 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop this checkpoint, because a newer one has completed at this task (ALO-2)."""
+    """Drop this checkpoint without declining it, because a newer one supersedes it at this task (ALO-2)."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Decline the checkpoint with a reason, and send a cancel marker to all receivers."""
+    """Decline the checkpoint with ``reason``, and send a cancel marker to all receivers."""
 
     checkpoint_id: int
     reason: FailureReason
 
+
+COORDINATOR = -1
+"""Stands for the channel of a barrier that the coordinator's trigger message delivered (CL-1)."""
 
 Command = (
     Began
@@ -124,6 +134,7 @@ Command = (
     | SetTimer
     | SetStallTimer
     | Persist
+    | LogClosed
     | Switched
     | Snapshot
     | Ended
@@ -133,36 +144,42 @@ Command = (
 
 
 class CheckpointProtocol(Protocol):
-    """One checkpoint at one task."""
+    """The state machine that handles one checkpoint at one task.
+
+    Its methods for events return commands for the task.
+    """
 
     @property
     def is_done(self) -> bool:
-        """Whether the checkpoint needs no more events at this task."""
+        """Whether the checkpoint needs no more barriers or timers at this task."""
         ...
 
     @property
     def held(self) -> frozenset[int]:
-        """The channels that are blocked until this checkpoint ends."""
+        """The channels that stay blocked until this checkpoint ends."""
         ...
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """A timeoutable barrier is queued on the channel (Q-4)."""
+        """Handle the announcement of a barrier that has arrived on the channel, but is not read yet (Q-4, CL-6)."""
         ...
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """A barrier was read in its turn, or ahead of queued data."""
+        """Handle a barrier that was read from the channel, either in order or ahead of queued data.
+
+        ``channel`` is ``COORDINATOR`` if the coordinator triggered the checkpoint at this task.
+        """
         ...
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended: its barrier is no longer expected (AL-7)."""
+        """Handle the end of the channel: no barrier is expected from it any more (AL-7)."""
         ...
 
     def timer(self, now_us: int) -> list[Command]:
-        """A timer that this protocol set has fired."""
+        """Handle the timer that this protocol requested by ``SetTimer`` or ``SetStallTimer``."""
         ...
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved: check again whether a capped checkpoint fits (CAP-3)."""
+        """Check again whether a capped checkpoint fits its cap, because data has moved (CAP-3)."""
         ...
 
 
@@ -170,40 +187,43 @@ Make = Callable[[Barrier, frozenset[int]], CheckpointProtocol]
 
 
 class Keeper(Protocol):
-    """All checkpoints of one task: receives every event, and returns the commands for the task."""
+    """Handles all checkpoints of one task. Its methods for events return commands for the task."""
 
     current_id: int
-    """The id of the newest checkpoint that has been seen."""
+    """The id of the newest checkpoint that has reached the task."""
 
     @property
     def pending_id(self) -> int | None:
-        """The newest pending checkpoint; None if there is none."""
+        """The id of the newest pending checkpoint, or None if no checkpoint is pending."""
         ...
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """A timeoutable barrier is queued on the channel (Q-4)."""
+        """Handle the announcement of a barrier that has arrived on the channel, but is not read yet (Q-4, CL-6)."""
         ...
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """A barrier was read in its turn, or ahead of queued data."""
+        """Handle a barrier that was read from the channel, either in order or ahead of queued data.
+
+        ``channel`` is ``COORDINATOR`` if the coordinator triggered the checkpoint at this task.
+        """
         ...
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended."""
+        """Handle the end of the channel."""
         ...
 
     def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
-        """A timer of one checkpoint has fired."""
+        """Handle a timer that one checkpoint requested."""
         ...
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved: check again whether a capped checkpoint fits (CAP-3)."""
+        """Check again whether a capped checkpoint fits its cap, because data has moved (CAP-3)."""
         ...
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """A cancel marker was read."""
+        """Handle a cancel marker that was read from the channel."""
         ...
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator aborted the checkpoint (CO-11)."""
+        """Handle the coordinator's report that it aborted the checkpoint (CO-11)."""
         ...

@@ -1,12 +1,13 @@
-"""Unaligned with a cap on the bytes in flight (runtime.md 2.10: CAP-1 to CAP-6).
+"""Unaligned checkpoints with a cap on the persisted in-flight bytes (runtime.md 2.10: CAP-1 to CAP-6).
 
-Barriers overtake queued data. A channel that delivered its barrier is closed after its cut; all data in front of the
-cuts and on the other channels is processed. Once every barrier has arrived, the task snapshots as soon as the data that
-it would persist fits the cap, or all input in front of the cuts is processed. The task measures this data
-(``in_flight``).
+Barriers overtake queued data. The arrival of a barrier sets the cut of its channel: the task still processes the data
+that arrived on the channel before the barrier, and none behind it. The task goes on processing the channels whose
+barrier has not arrived. Once every barrier has arrived, the task takes its snapshot as soon as the data that it would
+persist fits the cap, or as soon as all input in front of the cuts is processed. The function ``in_flight`` returns the
+size of the data that the task would persist.
 
-The snapshot never starts before the last barrier. Otherwise the task could keep the cap only by not reading channels,
-and a sender that waits for its output to be read would never send its barrier (PROTOCOL.md, CAP-2).
+The snapshot never starts before the last barrier. Otherwise the task could keep to the cap only by not reading some
+channels. A sender that waits until its output is read would then never send its barrier (PROTOCOL.md, CAP-2).
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from backend.runtime.protocols.base import (
     SetStallTimer,
     Snapshot,
 )
-from backend.runtime.protocols.mode import InFlight, Mode, TaskView
+from backend.runtime.protocols.mode import InFlight, ProtocolMode, TaskView
 
 
 class Capped:
-    """One capped checkpoint at one task."""
+    """One checkpoint with a cap on in-flight data, at one task."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Capped:
         self._is_partial = is_partial
         self._decided = decided
         self._complete_since: tuple[int, int] | None = None
-        """When the last barrier arrived, and the bytes in flight then."""
+        """When the last barrier arrived, and the in-flight bytes at that time. None before the last barrier."""
         self._arrived: set[int] = set()
         self._closed: set[int] = set()
         self._blocked: set[int] = set()
@@ -62,15 +63,18 @@ class Capped:
 
     @property
     def held(self) -> frozenset[int]:
-        """Channels that are blocked after an aligned barrier."""
+        """The channels that are blocked after an aligned barrier."""
         return frozenset(self._blocked)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Do nothing: capped barriers are not announced."""
+        """Do nothing: barriers of capped checkpoints are not announced."""
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Close the channel, or block it if the barrier is aligned; then snapshot if possible (CAP-2, CAP-3)."""
+        """Close the channel, or block it if the barrier is aligned.
+
+        Then snapshot if all barriers have arrived and the cap allows it (CAP-2, CAP-3).
+        """
         commands: list[Command] = []
         if self._barrier is None:
             self._barrier = barrier
@@ -85,21 +89,24 @@ class Capped:
         return commands + self._advance(now_us)
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended: its barrier is no longer expected (AL-7)."""
+        """Stop expecting a barrier from the ended channel (AL-7).
+
+        Then snapshot if all other barriers have arrived and the cap allows it.
+        """
         self._open -= {channel}
         for channels in (self._arrived, self._closed, self._blocked):
             channels.discard(channel)
         return [] if self._barrier is None else self._advance(now_us)
 
     def timer(self, now_us: int) -> list[Command]:
-        """Give up, because no data has moved for the stall time (CAP-2)."""
+        """Give up the checkpoint, because no data has moved for the stall time (CAP-2)."""
         if self._barrier is None or self.is_done:
             return []
         now = self._in_flight()
         return self._give_up(now.input_bytes + now.output_bytes, now_us)
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved: snapshot if the data in flight fits now."""
+        """Snapshot if the in-flight data fits the cap now, because data has moved (CAP-3)."""
         return [] if self._barrier is None or self.is_done else self._advance(now_us)
 
     def _advance(self, now_us: int) -> list[Command]:
@@ -112,14 +119,14 @@ class Capped:
             self._complete_since = (now_us, in_flight_bytes)
         if in_flight_bytes <= self._cap_bytes:
             is_first = self._complete_since[1] <= self._cap_bytes
-            self._tell(in_flight_bytes, now_us, CapAction.OVERTOOK if is_first else CapAction.WAITED)
+            self._record(in_flight_bytes, now_us, CapAction.OVERTOOK if is_first else CapAction.WAITED)
             snapshot: list[Command] = [Persist(), Snapshot(self._barrier.as_unaligned())]
         elif self._is_partial and now.input_bytes <= self._cap_bytes:
-            self._tell(in_flight_bytes, now_us, CapAction.PARTIAL)
+            self._record(in_flight_bytes, now_us, CapAction.PARTIAL)
             left_bytes = self._cap_bytes - now.input_bytes
             snapshot = [Persist(), Snapshot(self._barrier.as_unaligned(), output_bytes_max=left_bytes)]
         elif now.input_bytes == 0:
-            self._tell(in_flight_bytes, now_us, CapAction.DRAINED)
+            self._record(in_flight_bytes, now_us, CapAction.DRAINED)
             snapshot = [Snapshot(self._barrier.as_aligned())]
         else:
             return self._give_up(in_flight_bytes, now_us) if self._declines else []
@@ -133,13 +140,13 @@ class Capped:
         self._closed.clear()
         return [Reopen(c) for c in closed]
 
-    def _tell(self, in_flight_bytes: int, now_us: int, action: CapAction) -> None:
+    def _record(self, in_flight_bytes: int, now_us: int, action: CapAction) -> None:
         since_us, before_bytes = self._complete_since or (now_us, in_flight_bytes)
         self._decided(CapDecision(self._cap_bytes, before_bytes, in_flight_bytes, now_us - since_us, action))
 
     def _give_up(self, in_flight_bytes: int, now_us: int) -> list[Command]:
         assert self._barrier is not None
-        self._tell(in_flight_bytes, now_us, CapAction.DECLINED)
+        self._record(in_flight_bytes, now_us, CapAction.DECLINED)
         given_up = GiveUp(self._barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
         return [Ended(), *self._reopened(), given_up]
 
@@ -163,8 +170,11 @@ def _make(_: Barrier, open_channels: frozenset[int], view: TaskView) -> Capped:
 
 
 def _at_source(barrier: Barrier, view: TaskView) -> list[Command]:
-    """Snapshot or decline at once. A source has no input to wait for: if its output does not fit the cap, its barrier
-    continues aligned, overtakes only a part, or the source declines (CAP-3 to CAP-5)."""
+    """Return the commands for a source, which snapshots or declines immediately, because it waits for no input.
+
+    If the queued output does not fit the cap, the settings decide: the source forwards the barrier as aligned, lets it
+    overtake only a part of the output, or declines the checkpoint (CAP-3 to CAP-5).
+    """
     cap = view.cap
     assert cap is not None
     cap_bytes, output_bytes, on_cap = cap.cap_bytes(), cap.in_flight().output_bytes, cap.on_cap()
@@ -182,7 +192,7 @@ def _at_source(barrier: Barrier, view: TaskView) -> list[Command]:
     return [command]
 
 
-MODE = Mode(
+MODE = ProtocolMode(
     name="unaligned with a cap",
     is_chosen=lambda config: config.is_unaligned and config.has_cap,
     has_channel_state=True,

@@ -1,9 +1,11 @@
 """The keeper of a task that may have several pending unaligned checkpoints, if the settings allow them (CC-4).
 
-This keeper replaces the gatekeeper. Barriers keep their order on each channel (Q-1). A channel that delivers the
-barrier of checkpoint k will therefore deliver no older barrier, and older checkpoints that still miss its barrier are
-given up (UC-3). Invariant: data in front of barrier k on a channel is copied for k and for every newer pending
-checkpoint whose barrier has not arrived there. The channel determines which bytes these are.
+This keeper handles all checkpoints of one task. It replaces the gatekeeper, which handles only one pending checkpoint
+at a time. Barriers keep their order on each channel (Q-1). After the barrier of checkpoint k, a channel can therefore
+deliver no older barrier, so older checkpoints whose barrier has not arrived on that channel are given up (UC-3).
+
+Invariant: data in front of barrier k on a channel is copied for k, and for every newer pending checkpoint whose barrier
+has not arrived on the channel. The channel determines which bytes these are.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class _Pending:
 
 
 class Concurrent:
-    """The checkpoints of one task. Each begins once, in increasing order of ids, and ends independently."""
+    """Handles all checkpoints of one task. Each checkpoint begins once, in order of ids, and ends independently."""
 
     def __init__(self, channels: int, make: Make, *, counts_ended: bool = True) -> None:
         self._open = frozenset(range(channels))
@@ -37,15 +39,18 @@ class Concurrent:
 
     @property
     def pending_id(self) -> int | None:
-        """The newest pending checkpoint; None if there is none."""
+        """The id of the newest pending checkpoint, or None if no checkpoint is pending."""
         return max(self._pending, default=None)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Do nothing: only barriers with a timeout are announced, and their checkpoints run one at a time."""
+        """Do nothing: only barriers with a timeout are announced, and checkpoints with a timeout run one at a time."""
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Pass the barrier to its checkpoint (CC-4). If that has ended, only resume the channel (AL-5)."""
+        """Pass the barrier to its checkpoint (CC-4).
+
+        If that checkpoint has finished, only resume the channel (AL-5).
+        """
         k = barrier.checkpoint_id
         commands = self._missed(channel, k)
         if k not in self._pending:
@@ -53,7 +58,7 @@ class Concurrent:
                 commands += [Resume(channel)] if barrier.is_blocking else []
                 if k > self.current_id:
                     self.current_id = k
-                    # The cancel marker ends the wait for this checkpoint downstream (TE-1).
+                    # The cancel marker lets downstream tasks stop waiting for this checkpoint (TE-1).
                     commands.append(GiveUp(k, FailureReason.DECLINED_ON_CANCELLATION))
                 return commands
             self.current_id = k
@@ -63,7 +68,11 @@ class Concurrent:
         return commands + self._settled(k, pending.protocol.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: by setting, count the channel as delivered for every pending checkpoint, or give all of them up."""
+        """Handle the end of the channel (AL-7).
+
+        Depending on the settings, the ended channel counts as if its barrier had arrived, or all pending checkpoints
+        are given up.
+        """
         self._open -= {channel}
         commands: list[Command] = []
         for k, pending in list(self._pending.items()):
@@ -78,11 +87,11 @@ class Concurrent:
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Do nothing: these checkpoints do not wait for room."""
+        """Do nothing: these checkpoints have no cap."""
         return []
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """Give up the checkpoint, and older ones that this channel missed (AL-6)."""
+        """Give up the checkpoint, and the older checkpoints whose barrier this channel will not deliver (AL-6)."""
         commands = self._missed(channel, checkpoint_id)
         if checkpoint_id in self._pending:
             return [*commands, *self._give_up(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)]
@@ -92,7 +101,10 @@ class Concurrent:
         return commands
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator aborted the checkpoint (CO-11)."""
+        """End the checkpoint without declining it, because the coordinator aborted it (CO-11).
+
+        If the checkpoint has not begun at this task, remember that it is aborted.
+        """
         if checkpoint_id in self._pending:
             return self._release(checkpoint_id)
         if checkpoint_id > self.current_id:
@@ -102,7 +114,7 @@ class Concurrent:
         return []
 
     def _missed(self, channel: int, checkpoint_id: int) -> list[Command]:
-        """Give up older checkpoints whose barrier this channel will not deliver."""
+        """Give up the older checkpoints whose barrier has not arrived on this channel, because it no longer can."""
         missed = [k for k, p in self._pending.items() if k < checkpoint_id and channel not in p.arrived]
         return [each for k in missed for each in self._give_up(k, FailureReason.DECLINED_SUBSUMED)]
 
@@ -114,7 +126,10 @@ class Concurrent:
         return [Ended(checkpoint_id), *(Resume(c) for c in sorted(held))]
 
     def _settled(self, checkpoint_id: int, commands: list[Command]) -> list[Command]:
-        """Remove the checkpoint if it is done, and name it in its ``Ended`` command: others may be pending."""
+        """Remove the checkpoint if it is done. Return the commands with the checkpoint's id in ``Ended``.
+
+        The id is needed because other checkpoints may be pending.
+        """
         if self._pending[checkpoint_id].protocol.is_done:
             del self._pending[checkpoint_id]
         return [replace(c, checkpoint_id=checkpoint_id) if isinstance(c, Ended) else c for c in commands]

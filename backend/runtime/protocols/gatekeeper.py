@@ -1,7 +1,7 @@
-"""The keeper of a task that has one pending checkpoint at a time: handles each id once, in increasing order.
+"""The keeper of a task that has one pending checkpoint at a time.
 
-It decides which checkpoints are new, obsolete or cancelled (TE-1, AL-1, AL-5, AL-6, AL-7, AT-11, UC-12). The protocol
-of the checkpoint decides the rest.
+The keeper handles each checkpoint id once, in increasing order. It decides which checkpoints are new, obsolete or
+cancelled (TE-1, AL-1, AL-5, AL-6, AL-7, AT-11, UC-12). The protocol of the checkpoint decides the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CANCELLED_KEPT = 128
 
 
 class Gatekeeper:
-    """The checkpoints of one task. Each is handled once, in increasing order of ids."""
+    """Handles all checkpoints of one task: each checkpoint once, in increasing order of ids."""
 
     def __init__(self, channels: int, make: Make, *, counts_ended: bool = True) -> None:
         self._open = frozenset(range(channels))
@@ -30,22 +30,22 @@ class Gatekeeper:
 
     @property
     def pending_id(self) -> int | None:
-        """The pending checkpoint; None if there is none."""
+        """The id of the pending checkpoint, or None if no checkpoint is pending."""
         return self.current_id if self._current is not None else None
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Pass the announcement to the protocol. Obsolete announcements are ignored."""
+        """Pass the announcement to the protocol. Ignore the announcement of an obsolete checkpoint."""
         if self._is_obsolete(barrier.checkpoint_id):
             return []
         return self._newer(barrier) + self._run(lambda p: p.announcement(channel, barrier, now_us))
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Pass the barrier to the protocol. An obsolete blocking barrier resumes its channel at once (AL-5)."""
+        """Pass the barrier to the protocol. If the barrier is obsolete and blocking, only resume its channel (AL-5)."""
         if self._is_obsolete(barrier.checkpoint_id):
             commands: list[Command] = [Resume(channel)] if barrier.is_blocking else []
             if barrier.checkpoint_id > self.current_id:
                 commands += self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
-                # The cancel marker ends the wait for this checkpoint downstream (TE-1).
+                # The cancel marker lets downstream tasks stop waiting for this checkpoint (TE-1).
                 commands.append(GiveUp(barrier.checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION))
             return commands
         commands = self._newer(barrier)
@@ -53,7 +53,11 @@ class Gatekeeper:
         return commands + self._run(lambda p: p.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: by setting, count the channel as delivered for the pending checkpoint, or give the checkpoint up."""
+        """Handle the end of the channel (AL-7).
+
+        Depending on the settings, the ended channel counts as if its barrier had arrived, or the pending checkpoint is
+        given up.
+        """
         self._open -= {channel}
         if self._current is None:
             return []
@@ -63,20 +67,20 @@ class Gatekeeper:
         return self._settled(self._current.end_of_partition(channel, now_us))
 
     def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
-        """Pass the timer to the protocol. Timers of ended checkpoints do nothing (AT-11)."""
+        """Pass the timer to the protocol. Timers of finished checkpoints do nothing (AT-11)."""
         if self._current is None or checkpoint_id != self.current_id:
             return []
         return self._settled(self._current.timer(now_us))
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved: pass this to the protocol."""
+        """Let the protocol check its cap again, because data has moved."""
         return [] if self._current is None else self._settled(self._current.recheck(now_us))
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """Give up the checkpoint that a cancel marker names (AL-6), on any channel.
+        """Give up the checkpoint that a cancel marker names (AL-6), on whichever channel the marker arrives.
 
         As in Flink, a marker is ignored if its checkpoint has only been announced. A marker of a newer checkpoint ends
-        the pending one without declining it: the coordinator lets that one expire.
+        the pending checkpoint without declining it, so the pending checkpoint expires at the coordinator.
         """
         is_pending = self._current is not None and self._has_arrived
         if checkpoint_id < self.current_id or (checkpoint_id == self.current_id and not is_pending):
@@ -86,7 +90,10 @@ class Gatekeeper:
         return [*commands, GiveUp(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)]
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator aborted the checkpoint (CO-11)."""
+        """End the checkpoint without declining it, because the coordinator aborted it (CO-11).
+
+        If the checkpoint has not begun at this task, remember that it is aborted.
+        """
         if self._current is not None and checkpoint_id == self.current_id:
             return self._release()
         if checkpoint_id > self.current_id:
@@ -101,7 +108,7 @@ class Gatekeeper:
         return checkpoint_id == self.current_id and self._current is None
 
     def _newer(self, barrier: Barrier) -> list[Command]:
-        """Begin a newer checkpoint at its first announcement or barrier, and give up the pending one."""
+        """If the barrier's checkpoint is newer than the current one, begin it and give up the pending checkpoint."""
         if barrier.checkpoint_id <= self.current_id:
             return []
         commands = self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
@@ -111,7 +118,8 @@ class Gatekeeper:
 
     def _run(self, call: Callable[[CheckpointProtocol], list[Command]]) -> list[Command]:
         assert self._current is not None
-        # Only the protocol's own commands can end this checkpoint: earlier commands may give up an older one.
+        # Pass only the commands that this call returned. The caller may already hold a ``GiveUp`` for an older
+        # checkpoint.
         return self._settled(call(self._current))
 
     def _settled(self, commands: list[Command]) -> list[Command]:
@@ -123,7 +131,7 @@ class Gatekeeper:
         return commands
 
     def _close(self, new_id: int, reason: FailureReason) -> list[Command]:
-        """Give up the pending checkpoint, because ``new_id`` supersedes it."""
+        """Give up the pending checkpoint, because checkpoint ``new_id`` supersedes it."""
         commands: list[Command] = []
         if self._current is not None:
             old_id = self.current_id

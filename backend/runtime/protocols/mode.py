@@ -1,6 +1,6 @@
-"""The descriptions of protocols and keepers, from which the registry chooses.
+"""What each protocol and each keeper declares about itself, so that the registry can choose between them.
 
-Tasks and the coordinator do not depend on single protocols: they use the mode, the barrier or the keeper.
+Tasks and the coordinator do not depend on single protocols. They use the mode, the barrier or the keeper.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backend.runtime.core.elements import Barrier, SnapshotType
-from backend.runtime.job.config import OnCap, RuntimeConfig
+from backend.runtime.job.config import FrontInput, OnCap, RuntimeConfig
 from backend.runtime.measure.cap_decisions import CapDecision
 from backend.runtime.protocols.base import CheckpointProtocol, Command, Keeper, Make, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The bytes that a checkpoint would persist at this task if it started now."""
+    """The bytes of in-flight input and output that a checkpoint would persist at this task if it started now."""
 
     input_bytes: int
     output_bytes: int
@@ -24,7 +24,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """A capped checkpoint's view of its task (CAP-1). Each call reads the settings then in force."""
+    """What a checkpoint with a cap on in-flight data can read about its task, by the current settings (CAP-1)."""
 
     cap_bytes: Callable[[], int]
     in_flight: Callable[[], InFlight]
@@ -38,44 +38,63 @@ def _trigger_us(barrier: Barrier) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """A protocol's view of its task."""
+    """What a protocol can read of its task."""
 
     clock_us: Callable[[Barrier], int] = _trigger_us
-    """The instant from which the alignment timeout counts (AT-1, AT-14), in virtual microseconds."""
+    """Returns the time from which the alignment timeout counts (AT-1, AT-14), in virtual microseconds."""
     cap: Cap | None = None
+    closes_logs_on_arrival: Callable[[], bool] = lambda: True
+    """Returns whether a marker closes the log of its channel when it arrives, not when it is read (CL-6)."""
+    front_input: Callable[[], FrontInput] = lambda: FrontInput.OVERTAKE
+    """Returns what happens to the input in front of the cuts when the last barrier has arrived (UL-3)."""
+    has_front: Callable[[], bool] = lambda: False
+    """Returns whether the task has records in front of the cuts of its channels that it has not processed (UL-3)."""
 
 
 def take_at_once(barrier: Barrier, _: TaskView) -> list[Command]:
-    """Take the snapshot at once: a source has no input to align."""
+    """Return the command to take the snapshot immediately. This suits a source, which has no input to align."""
     return [Snapshot(barrier)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
-    """One kind of checkpoint: when the settings choose it, its first barrier, and its protocol."""
+class ProtocolMode:
+    """One kind of checkpoint: the settings that choose it, the barrier that starts it, and its protocol."""
 
     name: str
     is_chosen: Callable[[RuntimeConfig], bool]
-    """Whether checkpoints use this mode under these settings. The first registered mode that returns True is used."""
+    """Returns whether checkpoints use this mode under these settings. The first mode that returns True is used."""
     has_channel_state: bool
-    """Whether its checkpoints may have in-flight data. If so, savepoints do not use this mode (SV-1), and do not run
-    at the same time as its checkpoints (CC-3)."""
+    """Whether checkpoints of this mode may contain in-flight data.
+
+    If so, savepoints use another mode (SV-1), and do not run at the same time as these checkpoints (CC-3).
+    """
     barrier: Callable[[RuntimeConfig, int, int, SnapshotType], Barrier]
-    """Make the barrier, given settings, checkpoint id, instant of the trigger and snapshot type."""
+    """Creates the barrier from the settings, the checkpoint id, the time of the trigger and the snapshot type."""
     handles: Callable[[Barrier], bool]
-    """Whether a task uses this mode for a checkpoint if this barrier is the first to arrive."""
+    """Returns whether a task uses this mode for a checkpoint if this barrier is the first to arrive."""
     make: Callable[[Barrier, frozenset[int], TaskView], CheckpointProtocol] | None
-    """Make the protocol, given the first barrier, the open channels and the task. None if the keeper needs none."""
+    """Creates the protocol from the first barrier, the open channels and the task.
+
+    None if the keeper of a task handles the barriers of this mode itself.
+    """
     at_source: Callable[[Barrier, TaskView], list[Command]] = take_at_once
-    """The commands of a source when it is triggered."""
+    """Returns the commands for a source when the coordinator triggers a checkpoint with this barrier there."""
+    triggers_every_task: Callable[[RuntimeConfig], bool] = lambda _: False
+    """Returns whether the coordinator triggers these checkpoints at every task, not only at sources (CL-7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeeperMode:
-    """One kind of keeper, and when the settings choose it. Changing a setting of a running job keeps the keeper."""
+    """One kind of keeper, and the settings that choose it.
+
+    A task keeps its keeper even if a setting changes while the task runs.
+    """
 
     is_chosen: Callable[[RuntimeConfig], bool]
-    """As ``Mode.is_chosen``."""
+    """Returns whether tasks use this keeper under these settings. The first keeper that returns True is used."""
     make: Callable[[int, Make, bool], Keeper]
-    """Make a task's keeper, given the number of channels, the protocol factory, and whether ended channels count as
-    delivered."""
+    """Creates the keeper of a task.
+
+    The arguments are the number of channels, the function that creates protocols, and whether an ended channel counts
+    as if its barrier had arrived.
+    """

@@ -1,11 +1,11 @@
-"""All checkpoint protocols, and the one place that decides the mode of a checkpoint. Pure.
+"""All checkpoint protocols, and the one place that decides the mode of a checkpoint.
 
-The settings choose the mode of a checkpoint, and with it the kind of barrier that is triggered (OPT-2). At a task, the
-first barrier that arrives chooses the protocol. A savepoint never has in-flight data, whatever the mode of checkpoints
-(SV-1).
+The settings choose the mode of a checkpoint, and so the kind of barrier that the coordinator triggers (OPT-2). At a
+task, the first barrier that arrives chooses the protocol. A savepoint never contains in-flight data, whatever the mode
+of checkpoints (SV-1).
 
-To add a protocol: write its module with a ``MODE``, name it in ``MODES`` (and its keeper in ``KEEPERS`` if it needs
-one), add its rules to PROTOCOL.md, and add its tests.
+To add a protocol: write its module with a ``MODE``, add the mode to ``MODES``, add a keeper to ``KEEPERS`` if the
+protocol needs one of its own, add its rules to PROTOCOL.md, and add its tests.
 """
 
 from __future__ import annotations
@@ -17,57 +17,69 @@ from backend.runtime.protocols import (
     aligned_timeout,
     at_least_once,
     capped,
+    chandy_lamport,
     concurrent,
     gatekeeper,
+    last_barrier,
     unaligned,
 )
 from backend.runtime.protocols.base import CheckpointProtocol, Command, Keeper
-from backend.runtime.protocols.mode import KeeperMode, Mode, TaskView
+from backend.runtime.protocols.mode import KeeperMode, ProtocolMode, TaskView
 
-MODES: tuple[Mode, ...] = (
+MODES: tuple[ProtocolMode, ...] = (
     at_least_once.MODE,
+    chandy_lamport.MODE,
     capped.MODE,
+    last_barrier.MODE,
     unaligned.MODE,
     aligned_timeout.MODE,
     aligned.MODE,
 )
-"""The first mode that the settings choose is used."""
+"""All modes. A checkpoint uses the first one that the settings choose."""
 
 KEEPERS: tuple[KeeperMode, ...] = (
     at_least_once.KEEPER,
     concurrent.KEEPER,
     gatekeeper.KEEPER,
 )
-"""The first keeper that the settings choose is used."""
+"""All keepers, which each handle all checkpoints of one task. A task uses the first one that the settings choose."""
 
 
-def mode_of(config: RuntimeConfig, kind: SnapshotType = SnapshotType.CHECKPOINT) -> Mode:
-    """The mode of a checkpoint or savepoint that is triggered under these settings."""
+def mode_of(config: RuntimeConfig, kind: SnapshotType = SnapshotType.CHECKPOINT) -> ProtocolMode:
+    """Return the mode of a checkpoint or savepoint that is triggered under these settings."""
     return next(m for m in MODES if m.is_chosen(config) and not (kind.is_savepoint and m.has_channel_state))
 
 
 def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:
-    """The barrier with which a checkpoint or savepoint is triggered at the sources."""
+    """Return the barrier that starts a checkpoint or savepoint at the sources."""
     return mode_of(config, kind).barrier(config, checkpoint_id, now_us, kind)
 
 
+def triggers_every_task(config: RuntimeConfig, kind: SnapshotType) -> bool:
+    """Return whether the coordinator triggers a checkpoint at every task, not only at sources (CL-7)."""
+    return mode_of(config, kind).triggers_every_task(config)
+
+
 def protocol_of(barrier: Barrier, open_channels: frozenset[int], view: TaskView) -> CheckpointProtocol:
-    """The protocol of one checkpoint at one task. ``barrier`` is the first that arrived there."""
+    """Return a new protocol for one checkpoint at one task.
+
+    ``barrier`` is the first barrier that arrived at the task.
+    """
     make = _mode_at_task(barrier).make
     assert make is not None
     return make(barrier, open_channels, view)
 
 
 def commands_at_source(barrier: Barrier, view: TaskView) -> list[Command]:
-    """The commands of a source that is triggered with this barrier."""
+    """Return the commands for a source when the coordinator triggers a checkpoint with this barrier there."""
     return _mode_at_task(barrier).at_source(barrier, view)
 
 
 def keeper_of(channels: int, config: RuntimeConfig, view: TaskView) -> Keeper:
-    """The keeper of all checkpoints of a task with this many input channels."""
+    """Return a new keeper for a task with this number of input channels."""
     keeper = next(k for k in KEEPERS if k.is_chosen(config))
     return keeper.make(channels, lambda first, opened: protocol_of(first, opened, view), config.counts_ended_channels)
 
 
-def _mode_at_task(barrier: Barrier) -> Mode:
+def _mode_at_task(barrier: Barrier) -> ProtocolMode:
     return next(m for m in MODES if m.handles(barrier))

@@ -1,9 +1,10 @@
-"""Unaligned on the first barrier (runtime.md 2.6): forward it, snapshot, then copy data in front of the other barriers.
+"""Unaligned checkpoints, which a task starts at the first barrier (runtime.md 2.6).
 
-It is also the second half of aligned-with-timeout (the ``_U`` states of Appendix A). An aligned barrier that arrives
-during it keeps its channel blocked until the checkpoint ends (UC-7). An announced barrier is converted to priority
-(AT-2).
-The protocol itself blocks no channel (UC-11).
+The task forwards the first barrier, snapshots, and then copies the data in front of the other barriers. It blocks no
+channel on its own (UC-11). An aligned barrier that arrives meanwhile keeps its channel blocked until the checkpoint
+ends (UC-7). An announced barrier is converted to priority (AT-2).
+
+Aligned-with-timeout checkpoints use this protocol after their switch (the ``_U`` states of Appendix A).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Began, Block, Command, Convert, Ended, Persist, Resume, Snapshot
-from backend.runtime.protocols.mode import Mode
+from backend.runtime.protocols.mode import ProtocolMode
 
 
 class Unaligned:
@@ -36,15 +37,15 @@ class Unaligned:
 
     @property
     def held(self) -> frozenset[int]:
-        """Channels that are blocked after an aligned barrier."""
+        """The channels that are blocked after an aligned barrier."""
         return frozenset(self._blocked)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Convert the announced barrier to priority (AT-2)."""
+        """Convert the announced barrier to priority (AT-2), unless the channel's barrier has already arrived."""
         return [] if channel in self._arrived else [Convert(channel)]
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Start with the first barrier, and end with the last (UC-1, UC-2, UC-5, UC-7)."""
+        """Start the snapshot with the first barrier, and end the checkpoint with the last (UC-1, UC-2, UC-5, UC-7)."""
         commands: list[Command] = []
         if not self._has_begun:
             self._has_begun = True
@@ -58,12 +59,15 @@ class Unaligned:
         return commands + self._complete()
 
     def start(self, barrier: Barrier) -> list[Command]:
-        """Start to copy input, then forward the barrier and snapshot (F-S-L)."""
+        """Start to copy input, then forward the barrier and snapshot (the order F-S-L: forward, snapshot, log)."""
         self._is_snapshot_taken = True
         return [Persist(), Snapshot(barrier.as_unaligned())]
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended: its barrier is no longer expected (AL-7)."""
+        """Stop expecting a barrier from the ended channel (AL-7).
+
+        End the checkpoint at this task if all other barriers have arrived.
+        """
         self._open -= {channel}
         self._arrived.discard(channel)
         self._blocked.discard(channel)
@@ -74,11 +78,11 @@ class Unaligned:
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Do nothing: an unaligned checkpoint does not wait for room."""
+        """Do nothing: this checkpoint has no cap."""
         return []
 
     def _complete(self) -> list[Command]:
-        if not self._is_snapshot_taken or self._arrived < self._open:
+        if not self._is_snapshot_taken or not self._open <= self._arrived:
             return []
         self.is_done = True
         held = sorted(self._blocked)
@@ -90,9 +94,9 @@ def _barrier(_: RuntimeConfig, checkpoint_id: int, now_us: int, __: SnapshotType
     return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED)
 
 
-MODE = Mode(
+MODE = ProtocolMode(
     name="unaligned",
-    # A timeout of 0 is unaligned from the start (AT-10).
+    # With a timeout of 0, checkpoints are unaligned from the start (AT-10).
     is_chosen=lambda config: config.is_unaligned and config.aligned_timeout_us == 0,
     has_channel_state=True,
     barrier=_barrier,

@@ -1,6 +1,6 @@
 """The content of checkpoints, and how they are restored.
 
-* ``completed``     a completed checkpoint, and a subtask's share of the job's in-flight cap
+* ``completed``     a completed checkpoint, and the share of the job's in-flight cap that each subtask has
 * ``metadata``      writes a completed checkpoint as bytes, and reads it back
 * ``restoring``     assigns a checkpoint's state to the subtasks of a graph, at any parallelism
 * ``sizes``         converts channel state into spans, for runs that track only the sizes of records

@@ -1,4 +1,4 @@
-"""The uses that each kind of snapshot supports (GR-4): Flink's matrix, and the part that this runtime implements."""
+"""The uses that each kind of snapshot supports (GR-4): Flink's table, and the part that this runtime implements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class SnapshotKind(StrEnum):
-    """The columns of the matrix."""
+    """The kinds of snapshots, which are the columns of the table."""
 
     CANONICAL_SAVEPOINT = "canonical savepoint"
     NATIVE_SAVEPOINT = "native savepoint"
@@ -16,7 +16,7 @@ class SnapshotKind(StrEnum):
 
 
 class Support(StrEnum):
-    """One cell of the matrix. AT_OWN_RISK: the use is not refused, but nothing checks that it works."""
+    """Whether a kind of snapshot supports a use. AT_OWN_RISK: the use is allowed, but nothing checks that it works."""
 
     YES = "yes"
     NO = "no"
@@ -24,7 +24,7 @@ class Support(StrEnum):
 
 
 class Use(StrEnum):
-    """The rows of the matrix."""
+    """The uses of a snapshot, which are the rows of the table."""
 
     BACKEND_CHANGE = "state backend change"
     SELF_CONTAINED = "self-contained and relocatable"
@@ -53,15 +53,15 @@ CAPABILITIES: Mapping[Use, Mapping[SnapshotKind, Support]] = {
     Use.PATCH_VERSION: _row(_YES, _YES, _YES, _YES),
     Use.RESCALING: _row(_YES, _YES, _YES, _YES),
 }
-"""Flink's matrix (GR-4)."""
+"""Flink's table (GR-4): for each use, whether each kind of snapshot supports it."""
 
 OF_THIS_RUNTIME: Mapping[Use, Mapping[SnapshotKind, Support]] = {
     Use.ARBITRARY_UPGRADE: CAPABILITIES[Use.ARBITRARY_UPGRADE],
     Use.SAME_TOPOLOGY_UPGRADE: {**CAPABILITIES[Use.SAME_TOPOLOGY_UPGRADE], SnapshotKind.UNALIGNED: _RISK},
     Use.RESCALING: CAPABILITIES[Use.RESCALING],
 }
-"""The rows that the reference runtime, with its one backend and one version, implements.
+"""The rows of the table that the reference runtime implements, which has only one state backend and one version.
 
-One cell differs: an upgrade of the same topology from an unaligned checkpoint is at own risk here (GR-2).
-``JobEngine.at_own_risk`` reports it.
+One cell differs from Flink: upgrading a job with the same topology from an unaligned checkpoint is at own risk here
+(GR-2). ``JobEngine.at_own_risk`` reports such an upgrade.
 """

@@ -1,11 +1,11 @@
-"""Writes a completed checkpoint as bytes, and reads it back: one metadata document, and files for larger state (CK-1
-to CK-4).
+"""Writes a completed checkpoint as bytes, and reads it back (CK-1 to CK-4).
 
-The metadata names the graph and each operator with its parallelism and maximum parallelism. For each subtask it has
-handles to the keyed state (by key group), the operator states (with their modes) and the channel state (by channel).
-Reading a checkpoint needs no other input. Each part has a checksum, and damaged parts are refused.
+A checkpoint is one metadata document, and one file for each larger piece of state. The document names the graph, and
+each operator with its parallelism and maximum parallelism. For each subtask, it contains handles to the keyed state (by
+key group), the operator states (with their modes) and the channel state (by channel). Reading a checkpoint needs no
+other input. The document and each file have checksums, and a damaged part is refused.
 
-Invariant (INV-7): a handle names each file, and the file of each handle exists.
+Invariant (INV-7): each file is named by a handle, and the file of each handle exists.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Any
 from backend.domain.errors import CorruptCheckpointError
 from backend.runtime.core.hashing import groups_of
 from backend.runtime.job.graph import Graph, VertexSpec
-from backend.runtime.measure.measures import ChannelState, CheckpointRecord, FileCounts, SubtaskSnapshot, TaskKey
+from backend.runtime.measure.measures import ChannelState, FileCounts, MeasuredCheckpoint, SubtaskSnapshot, TaskKey
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.sources import SPLIT_ID
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
 
 INLINE_BELOW_BYTES = 20 << 10
-"""Smaller state is stored in the metadata itself (CK-2). This is Flink's default."""
+"""State smaller than this is stored in the metadata document itself (CK-2). This is Flink's default."""
 _CHECKED_BY = b'{"crc":"%08x",'
 _CHECK_BYTES = len(_CHECKED_BY % 0)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint as it is stored."""
+    """A checkpoint as bytes: the metadata document, and the files by name."""
 
     metadata: bytes
     files: Mapping[str, bytes]
@@ -42,21 +42,21 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class VertexState:
-    """The state of one vertex; subtasks by index."""
+    """The state of one vertex. ``subtasks`` are ordered by index."""
 
     parallelism: int
     max_parallelism: int
     is_keyed: bool
     subtasks: tuple[SubtaskSnapshot, ...]
     splits: tuple[int, ...] | None = None
-    """The splits that the coordinator of a source had assigned; None for other vertices."""
+    """The splits that the coordinator of a source had assigned; None if the vertex is no source."""
     number: int = 0
-    """The number that a source's random data depends on."""
+    """The number from which a source derives its random data. It stays the same if the vertex moves in the graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCheckpoint:
-    """A checkpoint read back."""
+    """A checkpoint that was read back from bytes."""
 
     id: int
     triggered_at_us: int
@@ -65,21 +65,21 @@ class ReadCheckpoint:
     """The fingerprint of the graph: vertices, operators, parallelism, edges, partitioners (CK-1)."""
     vertices: Mapping[str, VertexState]
     repeatable_records: int = 0
-    """At least once: the number of records that a restore from this checkpoint processes again (ALO-5)."""
+    """In at-least-once mode, the number of records that a restore of this checkpoint processes again (ALO-5)."""
 
     @property
     def has_channel_state(self) -> bool:
-        """Whether in-flight data is part of it."""
+        """Whether the checkpoint contains in-flight data."""
         return self.persisted_bytes > 0
 
     @property
     def persisted_bytes(self) -> int:
-        """Bytes of in-flight data in the checkpoint."""
+        """The number of bytes of in-flight data in the checkpoint."""
         return sum(s.persisted_bytes for v in self.vertices.values() for s in v.subtasks)
 
 
 def fingerprint(graph: Graph) -> dict[str, Any]:
-    """The parts of a graph that a checkpoint depends on."""
+    """Return the parts of a graph that a checkpoint depends on, as they are stored in the checkpoint."""
     return {
         "vertices": [
             {"id": v.id, "operators": operator_ids(v), "parallelism": v.parallelism, "is_keyed": v.kind.is_keyed}
@@ -93,7 +93,7 @@ def fingerprint(graph: Graph) -> dict[str, Any]:
 
 
 def operator_ids(vertex: VertexSpec) -> list[str]:
-    """The stable ids of a vertex's operators, first to last."""
+    """Return the stable ids of a vertex's operators, first to last."""
     words = vertex.kind.value.split("+")
     return [f"{vertex.id}:{word}" for word in (["map", "sink"] if words == ["sink"] else words)]
 
@@ -102,7 +102,7 @@ def operator_ids(vertex: VertexSpec) -> list[str]:
 
 
 class _Writer:
-    """Stores streams of bytes: small ones in the metadata, each larger one in its own file."""
+    """Stores byte strings: short ones in the metadata document, and each longer one in its own file."""
 
     def __init__(self, checkpoint_id: int, inline_below_bytes: int) -> None:
         self.files: dict[str, bytes] = {}
@@ -110,7 +110,10 @@ class _Writer:
         self._inline_below_bytes = inline_below_bytes
 
     def handle(self, name: str, chunks: Iterable[bytes]) -> dict[str, Any]:
-        """Store the chunks, and return their handle: file or inline bytes, and each chunk's offset and length."""
+        """Store the chunks together, and return their handle.
+
+        The handle contains the file's name or the bytes themselves, and the offset and length of each chunk.
+        """
         parts = list(chunks)
         data = b"".join(parts)
         spans: list[tuple[int, int]] = []
@@ -126,7 +129,7 @@ class _Writer:
 
 
 def write_checkpoint(
-    record: CheckpointRecord,
+    record: MeasuredCheckpoint,
     snapshots: Mapping[TaskKey, SubtaskSnapshot],
     graph: Graph,
     *,
@@ -143,7 +146,7 @@ def write_checkpoint(
                 "parallelism": vertex.parallelism,
                 "max_parallelism": vertex.effective_max_parallelism,
                 "number": index if vertex.number is None else vertex.number,
-                # Operators do not finish yet (runtime.md, section 6).
+                # Always False: operators that finish before the job are not implemented (runtime.md, section 6).
                 "is_fully_finished": False,
                 "coordinator": _coordinator_state(writer, vertex),
                 "subtasks": [_subtask(writer, vertex, subtask, snapshot) for subtask, snapshot in enumerate(own)],
@@ -164,14 +167,18 @@ def write_checkpoint(
 
 
 def _coordinator_state(writer: _Writer, vertex: VertexSpec) -> dict[str, Any] | None:
-    """The state of a vertex's coordinator: for a source, the splits that it assigned; None for others (CK-1)."""
+    """Store the state of a vertex's coordinator, and return its handle (CK-1).
+
+    For a source, the state is the splits that the coordinator assigned. Return None for other vertices, which have no
+    such state.
+    """
     if not vertex.kind.is_source:
         return None
     return writer.handle(f"{vertex.id}-coordinator", [SPLIT_ID.pack(split) for split in range(vertex.split_count)])
 
 
 def files_of(snapshot: SubtaskSnapshot, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> FileCounts:
-    """How many streams a subtask's snapshot has, and how many of them are written as separate files (ME-18)."""
+    """Return the number of byte strings in a subtask's snapshot, and how many are separate files (ME-18)."""
     sizes = [sum(map(len, operator.keyed.values())) for operator in snapshot.operators]
     sizes += [sum(map(len, state.entries)) for operator in snapshot.operators for state in operator.states]
     for side in (snapshot.channels.inputs, snapshot.channels.outputs):
@@ -203,7 +210,8 @@ def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: Subtas
             }
             for n, (operator, state) in enumerate(zip(operator_ids(vertex), snapshot.operators, strict=True))
         ],
-        # Input handles by (gate, channel), output handles by (partition, subpartition); both name the channel (CK-4).
+        # CK-1, CK-4: each handle names its channel, so that both the input state and the output state of a channel
+        # can be found.
         "inputs": _channels(writer, f"{name}-inputs", channels.inputs),
         "outputs": _channels(writer, f"{name}-outputs", channels.outputs),
         "watermark_us": snapshot.watermark_us,
@@ -221,11 +229,10 @@ def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[Dat
 
 
 def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
-    """Read a checkpoint back (CK-3).
+    """Read a checkpoint back from bytes (CK-3).
 
     Raises:
-        CorruptCheckpointError: a part of it is damaged or missing.
-
+        CorruptCheckpointError: a part of the checkpoint is damaged or missing.
     """
     body = stored.metadata[_CHECK_BYTES:]
     if stored.metadata[:_CHECK_BYTES] != _CHECKED_BY % zlib.crc32(body):

@@ -1,7 +1,7 @@
-"""Assigns the state of a checkpoint to the subtasks of a graph, at any parallelism (4.3 to 4.5). Pure.
+"""Assigns the state of a checkpoint to the subtasks of a graph, at any parallelism (runtime.md 4.3 to 4.5).
 
-Decides which changes of the graph are accepted and which are refused. A refusal is a PlanError that names the rule, the
-vertex and the fix.
+This module also decides which changes of the graph are accepted. A refused change raises a PlanError that names the
+rule, the vertex and the fix.
 
 Invariant: each key group (RS-1), each entry of split state and each old sender's channel state has exactly one new
 owner. Several new subtasks may read an old receiver's channel state, and exactly one of them keeps each record (RS-9).
@@ -31,18 +31,20 @@ _Side = dict[ChannelKey, list[Data]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The snapshot that each subtask restores. On edges in ``rescaled``, channel state has the old channels' keys."""
+    """The snapshot that each subtask restores.
+
+    On the edges in ``rescaled``, channel state is stored under the keys of the old channels.
+    """
 
     snapshots: Mapping[TaskKey, SubtaskSnapshot]
     rescaled: Mapping[int, EdgeRescale]
 
 
 def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
-    """Assign a checkpoint's state to the subtasks of a graph that ``restored_graph`` returned.
+    """Assign a checkpoint's state to the subtasks of ``graph``, which must come from ``restored_graph``.
 
     Raises:
         PlanError: an edge with data in flight cannot be rescaled (RS-11) or no longer exists (GR-2).
-
     """
     edges = _edges_with_data(read, graph)
     rescaled = {}
@@ -67,7 +69,7 @@ def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
 
 
 def without_channel_state(read: ReadCheckpoint) -> tuple[ReadCheckpoint, int]:
-    """Return the checkpoint without its in-flight data, and the number of bytes that are left out (RC-8)."""
+    """Return the checkpoint without its in-flight data, and the number of bytes that were removed (RC-8)."""
     lost_bytes = sum(s.persisted_bytes for v in read.vertices.values() for s in v.subtasks)
     vertices = {
         name: replace(
@@ -82,15 +84,14 @@ def without_channel_state(read: ReadCheckpoint) -> tuple[ReadCheckpoint, int]:
 
 
 def restored_graph(read: ReadCheckpoint, graph: Graph, *, allows_non_restored: bool = False) -> Graph:
-    """Return the graph to run with, which keeps the checkpoint's splits and maximum parallelisms (PT-4).
+    """Return the graph to run, which keeps the checkpoint's splits and maximum parallelisms (PT-4).
 
-    Operators are matched by id. New operators start empty. With ``allows_non_restored``, the state of operators that
-    no longer exist is left out (GR-1).
+    Operators are matched by id. New operators start empty. With ``allows_non_restored``, the state of operators that no
+    longer exist is left out (GR-1).
 
     Raises:
         PlanError: the graph sets a different maximum parallelism, or a parallelism above it; state matches no operator;
             an edge with data in flight changed; or the sources' splits are not those that were assigned (CK-1).
-
     """
     with_data = _edges_with_data(read, graph)
     if not allows_non_restored:
@@ -115,7 +116,10 @@ def restored_graph(read: ReadCheckpoint, graph: Graph, *, allows_non_restored: b
 
 
 def at_own_risk(read: ReadCheckpoint, graph: Graph) -> tuple[str, ...]:
-    """Vertices with changed operators that send or receive data in flight. Nothing checks that these agree (GR-2)."""
+    """Return the vertices whose operators changed although an edge to or from them has data in flight.
+
+    Nothing checks that the changed operators can process this data (GR-2).
+    """
     edges = _edges_with_data(read, graph)
     touched = {end for new in edges.values() for end in (graph.edges[new].source, graph.edges[new].target)}
     before = _operators_before(read)
@@ -169,7 +173,10 @@ def _check_splits(vertex: VertexSpec, state: VertexState) -> None:
 
 
 def _numbered(vertices: list[VertexSpec], read: ReadCheckpoint) -> Iterator[VertexSpec]:
-    """Keep the numbers of vertices, so that sources continue with the same data wherever they are in the graph."""
+    """Yield the vertices with their numbers from the checkpoint, so that sources continue with the same data.
+
+    A new vertex has its index as its number, or an unused number if another vertex already has that one.
+    """
     taken = {state.number for state in read.vertices.values()}
     for index, vertex in enumerate(vertices):
         state = read.vertices.get(vertex.id)
@@ -186,11 +193,10 @@ def _numbered(vertices: list[VertexSpec], read: ReadCheckpoint) -> Iterator[Vert
 
 
 def _edges_with_data(read: ReadCheckpoint, graph: Graph) -> dict[int, int]:
-    """Map the index of each edge with data in flight from the checkpoint's graph to this one (GR-2).
+    """Map each edge with data in flight from its index in the checkpoint's graph to its index in ``graph`` (GR-2).
 
     Raises:
         PlanError: such an edge no longer exists, or its partitioner changed.
-
     """
     held = {
         key.edge
@@ -209,7 +215,7 @@ def _edges_with_data(read: ReadCheckpoint, graph: Graph) -> dict[int, int]:
 
 
 _Edge = tuple[str, str, str, bool]
-"""Source, target, partitioner, and whether records are hashed by origin."""
+"""An edge: source, target, partitioner, and whether records are partitioned by the hash of their origin."""
 
 
 def _now(edge: EdgeSpec) -> _Edge:
@@ -221,7 +227,7 @@ def _before(edge: Mapping[str, Any]) -> _Edge:
 
 
 def _named(edges: list[_Edge]) -> list[tuple[_Edge, int]]:
-    """Number equal edges in their order, to make each unique."""
+    """Return each edge with the number of equal edges before it, which makes equal edges distinct."""
     seen: Counter[_Edge] = Counter()
     names = []
     for edge in edges:
@@ -246,7 +252,10 @@ def _edge_changed(edge: _Edge, graph: Graph) -> PlanError:
 
 
 def _channel_state(read: ReadCheckpoint, edges: Mapping[int, int]) -> tuple[_Side, _Side]:
-    """All input and all output channel state, by old channel with the new index of its edge."""
+    """Return all input and all output channel state.
+
+    The keys are the old channels, but with the new index of their edge.
+    """
     sides: tuple[_Side, _Side] = ({}, {})
     for state in read.vertices.values():
         for snapshot in state.subtasks:
@@ -281,7 +290,10 @@ def _operators_before(read: ReadCheckpoint) -> dict[str, list[str]]:
 def _operators(
     read: ReadCheckpoint, state: VertexState | None, vertex: VertexSpec, subtask: int
 ) -> tuple[OperatorSnapshot, ...]:
-    """The restored state of each operator, matched by id. New operators start empty (GR-1)."""
+    """Return the restored state of each operator of one subtask, matched by operator id (GR-1).
+
+    New operators start empty.
+    """
     if state is None:
         return tuple(NO_STATE for _ in operator_ids(vertex))
     places = {operator: n for n, operator in enumerate(_operators_before(read)[vertex.id])}
@@ -315,7 +327,11 @@ def _snapshot(
 
 
 def _state_bytes(state: VertexState, operators: tuple[OperatorSnapshot, ...]) -> int:
-    """The declared size of a new subtask's state: its entries, and its share of each old subtask's key groups."""
+    """Return the declared size of a new subtask's state.
+
+    It is the size of the subtask's operator state, plus its share of the declared keyed state of each old subtask, in
+    proportion to the bytes of the key groups that it takes over.
+    """
     size = sum(_entry_bytes(operator) for operator in operators)
     own = {group for operator in operators for group in operator.keyed}
     for old in state.subtasks:

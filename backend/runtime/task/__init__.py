@@ -1,16 +1,16 @@
-"""One subtask. ``task`` imports its parts. The parts see the task through ports.
+"""One subtask. The module ``task`` imports all other modules, and these use the task only through ``ports``.
 
 * ``task``           the mailbox loop, backpressure and the choice of the next input
-* ``ports``          the interface of a task for its parts
+* ``ports``          the interface of a task for the other modules
 * ``environment``    the objects that all parts of a running job share
 * ``messages``       messages from subtasks to the coordinator
 * ``checkpointing``  carries out the protocol's commands
 * ``snapshots``      takes one snapshot: forwards the barrier, takes the state, writes it, acknowledges
-* ``capping``        gives a capped checkpoint the subtask's cap and its in-flight bytes
+* ``capping``        reports the subtask's in-flight bytes, and the cap on them, to the protocol
 * ``event_time``     watermarks, idle inputs, timers
 * ``sourcing``       the steps of a source
-* ``running_ahead``  carries out several steps at once if that changes nothing that can be observed
-* ``stopping``       stops with a savepoint
+* ``running_ahead``  carries out several steps together if that changes nothing that can be observed
+* ``stopping``       stops the subtask with a savepoint
 * ``recovery``       restores one attempt of one subtask from its share of a checkpoint
 * ``restarts``       measures the cost of each restart of the job; restores nothing
 """

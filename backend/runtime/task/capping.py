@@ -1,4 +1,7 @@
-"""One subtask's answers to capped checkpoints (2.10): its cap and its in-flight bytes. Also keeps their decision."""
+"""What a checkpoint with an in-flight cap needs from its subtask: the cap, and the in-flight bytes (runtime.md 2.10).
+
+The module also stores what the checkpoint did because of the cap.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ _NO_CAP_BYTES = 1 << 62
 
 
 class Capping:
-    """The cap of one attempt of one subtask. ``current_id`` returns the newest checkpoint that its input has seen."""
+    """Provides the in-flight cap of one attempt of one subtask to the protocol.
+
+    ``current_id`` returns the id of the newest checkpoint that has reached the subtask's input.
+    """
 
     def __init__(self, task: TaskPort, current_id: Callable[[], int]) -> None:
         self._task = task
@@ -24,16 +30,16 @@ class Capping:
 
     @property
     def cap(self) -> Cap:
-        """The subtask's answers for the protocol. Each call reads the settings then in force."""
+        """What the protocol can read of this subtask. Each call uses the settings in force at that time."""
         return Cap(self.cap_bytes, self._in_flight, lambda: self._env.config.on_cap, self._decided)
 
     def cap_bytes(self) -> int:
-        """CAP-6: the cap of this subtask, in bytes."""
+        """Return the in-flight cap of this subtask, in bytes (CAP-6)."""
         cap = self._env.coordinator.cap_bytes(self._task.key)
         return _NO_CAP_BYTES if cap == UNLIMITED else cap
 
     def take_decision(self) -> CapDecision | None:
-        """CAP-7: return the decision on the checkpoint that now snapshots or is given up, and forget it."""
+        """Remove and return the cap decision on the checkpoint that snapshots or is given up now (CAP-7)."""
         decision, self._decision = self._decision, None
         return decision
 
@@ -41,7 +47,7 @@ class Capping:
         self._decision = decision
 
     def _in_flight(self) -> InFlight:
-        """CAP-1: the bytes that would be persisted if the checkpoint started now."""
+        """Return the bytes that would be persisted if the checkpoint started now (CAP-1)."""
         task, pending = self._task, self._current_id()
         waiting = sum(channel.front_bytes(pending) for channel in task.gate.channels)
         overtakable = sum(output.queued[1] for output in task.outputs if output.can_overtake)
@@ -49,5 +55,8 @@ class Capping:
 
 
 def may_poll(channel: InputChannel) -> bool:
-    """Return whether the channel may be read. A closed channel yields only the data in front of its cut (CAP-3)."""
+    """Return whether the channel may be read.
+
+    From a closed channel, only data in front of its cut may be read (CAP-3).
+    """
     return not channel.is_closed or channel.has_front

@@ -1,11 +1,11 @@
-"""One subtask's part in checkpoints: receives barriers, carries out the protocol's commands, gives up (2.3, TE-1).
+"""One subtask's part in checkpoints: receives barriers, carries out the protocol's commands (runtime.md 2.3, TE-1).
 
-The protocol decides. This module applies its commands to the gate's channels, and ``snapshots`` takes the snapshot.
-The subtask processes elements meanwhile (UC-6). The checkpoint gauges of a subtask are here too (ME-16).
+The protocol decides. This module applies its commands to the gate's channels, and ``snapshots`` takes the snapshot. The
+subtask goes on processing elements meanwhile (UC-6). This module also sets the subtask's checkpoint gauges (ME-16).
 
-Invariant: the state counts the data in front of the cut of each channel, and in-flight data is the data between the
-cuts at the channel's two ends (INV-2, INV-3). At least once, the state may count more records; their number is
-measured (INV-6).
+Invariant: the state contains the effect of exactly the data in front of the cut of each channel. In-flight data is the
+data between the cut at the sender and the cut at the receiver of a channel (INV-2, INV-3). In at-least-once mode, the
+state may contain the effect of more records, and their number is measured (INV-6).
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Barrier, CancelMarker, Element, Event, Record
 from backend.runtime.core.scheduler import EventClass
+from backend.runtime.job.config import LogUntil
 from backend.runtime.measure.measures import PhaseOrder, SubtaskCheckpoint
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey, InputChannel
 from backend.runtime.protocols.base import (
+    COORDINATOR,
     Began,
     Block,
     Close,
@@ -30,6 +32,7 @@ from backend.runtime.protocols.base import (
     Forget,
     GiveUp,
     Keeper,
+    LogClosed,
     Persist,
     Reopen,
     Resume,
@@ -47,23 +50,23 @@ from backend.runtime.task.stopping import Stopping
 
 
 class CheckpointedTask(SnapshottingTask, Protocol):
-    """The task as checkpointing sees it."""
+    """The part of a task's interface that ``TaskCheckpointing`` uses."""
 
     stopping: Stopping
 
     @property
     def records_in(self) -> int:
-        """Records taken by this attempt."""
+        """The number of records that this attempt has taken from its input."""
         ...
 
     @property
     def bytes_out(self) -> int:
-        """Bytes written by this attempt, counted once for each channel that receives them."""
+        """The bytes that this attempt wrote. A record that goes to several channels counts once for each."""
         ...
 
 
 class TaskCheckpointing:
-    """The checkpoints of one attempt of one subtask."""
+    """Handles the checkpoints of one attempt of one subtask."""
 
     def __init__(self, task: CheckpointedTask) -> None:
         self._task = task
@@ -78,15 +81,26 @@ class TaskCheckpointing:
         self._first_sign = (-1, 0)
         self._known_keeper: Keeper | None = None
         self._capping = Capping(task, lambda: 0 if self._known_keeper is None else self._known_keeper.current_id)
-        self._view = TaskView(self._first_sign_us, self._capping.cap)
+        self._view = TaskView(
+            self._first_sign_us,
+            self._capping.cap,
+            closes_logs_on_arrival=lambda: self._env.config.log_until is LogUntil.ARRIVAL,
+            front_input=lambda: self._env.config.front_input,
+            has_front=lambda: any(channel.has_front or channel.elements for channel in task.gate.channels),
+        )
         self.is_watching = False
         task.gate.announced = self._announced
 
     # --- events ---------------------------------------------------------------------------------------------------
 
     def trigger(self, barrier: Barrier) -> None:
-        """Mail: the coordinator triggers a checkpoint at this source (UC-8)."""
+        """Start a checkpoint at this task, because the coordinator triggered it (UC-8, CL-7). Runs as a mail."""
         if barrier.checkpoint_id <= self.last_id:
+            return
+        if self._task.gate.channels:
+            self._snapshots.log(barrier.checkpoint_id, Kind.BARRIER_RECEIVED)
+            self._arriving = COORDINATOR
+            self._execute(self._keeper().barrier(COORDINATOR, barrier, self._env.now), barrier.checkpoint_id)
             return
         if barrier.checkpoint_id in self._aborted:
             self.last_id = barrier.checkpoint_id
@@ -109,21 +123,25 @@ class TaskCheckpointing:
         run = self._snapshots.runs.get(k)
         if run is not None:
             self._env.faults.passed("task.between-barriers", task.name)
-            run.arrived.add(channel.index)
-            run.last_barrier_us = self._env.now
-            run.polled_by_last_bytes = task.gate.polled_bytes
+            self._note_arrival(run, channel.index)
         self._snapshots.log(k, Kind.BARRIER_RECEIVED, channel=channel.key)
         self._arriving = channel.index
         self._execute(self._keeper().barrier(channel.index, barrier, self._env.now), k)
         if run is None and k in self._snapshots.runs:
             self._env.faults.passed("task.after-first-barrier", task.name)
         elif run is None and k > self._gauged_id:
-            # The checkpoint was aborted before its barrier arrived: the gauge is set all the same
+            # The checkpoint was aborted before its barrier arrived. As in Flink, the gauge is set nevertheless
             # (flink-baseline.md, 13).
             self._gauge(barrier)
 
+    def _note_arrival(self, run: Run, index: int) -> None:
+        if run.is_input_open:
+            run.arrived.add(index)
+            run.last_barrier_us = self._env.now
+            run.polled_by_last_bytes = self._task.gate.polled_bytes
+
     def on_priority(self, _: object) -> None:
-        """Mail: handle all priority events that have arrived (Q-6)."""
+        """Handle all priority events that have arrived (Q-6). Runs as a mail."""
         while (found := self._task.gate.next_priority()) is not None:
             self.on_barrier(*found)
 
@@ -133,7 +151,7 @@ class TaskCheckpointing:
         pending = keeper.pending_id
         self._execute(keeper.cancel(checkpoint_id, channel.index), checkpoint_id)
         if pending is not None and pending < checkpoint_id and keeper.pending_id != pending:
-            # The superseded checkpoint is not declined, as in Flink; its data is dropped all the same (CC-5).
+            # As in Flink, the superseded checkpoint is not declined, but its data is dropped (CC-5).
             self._drop(pending, "superseded by a cancelled checkpoint")
 
     def on_end_of_partition(self, channel: InputChannel) -> None:
@@ -142,20 +160,21 @@ class TaskCheckpointing:
         self._execute(keeper.end_of_partition(channel.index, self._env.now), keeper.current_id)
 
     def abort(self, checkpoint_id: int) -> None:
-        """Mail: the coordinator aborted the checkpoint (CO-11)."""
+        """Give up the checkpoint, because the coordinator aborted it (CO-11). Runs as a mail."""
         self._aborted.add(checkpoint_id)
         if len(self._aborted) > 256:
             self._aborted.discard(min(self._aborted))
         commands = self._keeper().aborted(checkpoint_id) if self._task.gate.channels else []
         self._execute(commands, checkpoint_id)
         if commands:
-            # A downstream subtask that waits for its barrier may miss the coordinator's message (Appendix A, abort).
+            # Downstream subtasks may miss the coordinator's abort message and wait for the barrier, so send them a
+            # cancel marker (Appendix A, abort).
             self._broadcast_cancel(checkpoint_id)
         self._drop(checkpoint_id, "aborted by the coordinator")
         self._env.local.drop(self._task.key, checkpoint_id)
 
     def complete(self, checkpoint_id: int) -> None:
-        """Mail: the checkpoint is complete; sinks commit (SNK-2)."""
+        """Let sinks commit, because the checkpoint is complete (SNK-2). Runs as a mail."""
         faults = self._env.faults
         faults.passed("task.in-notify", self._task.name)
         for operator in self._task.operators:
@@ -168,14 +187,20 @@ class TaskCheckpointing:
         self._task.stopping.completed(checkpoint_id)
 
     def recheck(self, _: object) -> None:
-        """Check again whether a capped checkpoint that waits for room fits, because data moved (CAP-3)."""
+        """If a checkpoint waits until its data fits a cap or is processed, check again (CAP-3, UL-3).
+
+        Called after an element was processed, when there is none to process, and when output has left.
+        """
         if self.is_waiting_for_room:
             keeper = self._keeper()
             self._execute(keeper.recheck(self._env.now), keeper.current_id)
 
     def processed(self, channel: InputChannel, element: Element | Event) -> None:
-        """Note a processed element: a capped checkpoint may fit now (CAP-3), and at least once, count records
-        that follow a barrier (ALO-5)."""
+        """Do what the checkpoints need after an element was processed.
+
+        A checkpoint that waits may start now (CAP-3, UL-3). In at-least-once mode, count the records that follow a
+        barrier (ALO-5).
+        """
         self.recheck(None)
         if isinstance(element, Record):
             for run in self._snapshots.runs.values():
@@ -184,7 +209,7 @@ class TaskCheckpointing:
 
     @property
     def alignment_gauge_us(self) -> int:
-        """Microseconds that the pending checkpoint has been aligning here; 0 if none is aligning (ME-2)."""
+        """How long the pending checkpoint has been aligning here, in microseconds; 0 if none is aligning (ME-2)."""
         pending = self._known_keeper.pending_id if self._known_keeper is not None else None
         run = self._snapshots.runs.get(pending) if pending is not None else None
         if run is None or run.measured.alignment_us is not None:
@@ -204,7 +229,7 @@ class TaskCheckpointing:
         return self._clock_us(barrier)
 
     def _announced(self, channel: InputChannel, barrier: Barrier) -> None:
-        # The announcement is a priority event: a mail handles it ahead of the data (Q-4).
+        # An announcement is a priority event, so a mail handles it before any further data (Q-4).
         self._task.mail(self._on_announcement, (channel, barrier))
 
     def _on_announcement(self, announced: tuple[InputChannel, Barrier]) -> None:
@@ -244,6 +269,9 @@ class TaskCheckpointing:
                 self._watch_for_stall((k, -1))
             case Persist():
                 self._persist(k)
+            case LogClosed(channel=index):
+                self._note_arrival(self._snapshots.runs[k], index)
+                self._snapshots.log(k, Kind.LOG_CLOSED, channel=task.gate.channels[index].key)
             case Switched():
                 self._snapshots.log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed")
                 self._env.faults.passed("task.input-switch", task.name)
@@ -257,7 +285,7 @@ class TaskCheckpointing:
                 self._give_up(given_up, reason)
 
     def _began(self, barrier: Barrier) -> Run:
-        """AL-3, UC-1: start the measurements of a checkpoint whose first barrier arrived."""
+        """Start the measurements of a checkpoint whose first barrier arrived (AL-3, UC-1)."""
         self._env.faults.passed("task.before-first-barrier", self._task.name)
         now = self._env.now
         measured = SubtaskCheckpoint(barrier.checkpoint_id, barrier.triggered_at_us, first_barrier_us=now)
@@ -275,7 +303,7 @@ class TaskCheckpointing:
         self.is_watching = self.is_waiting_for_room or any(r.is_counting for r in self._snapshots.runs.values())
 
     def _clock_us(self, barrier: Barrier) -> int:
-        """The instant from which the alignment timeout counts (AT-1, AT-14)."""
+        """Return the time from which the alignment timeout counts (AT-1, AT-14), in virtual microseconds."""
         if not self._env.config.aligns_after_first:
             return barrier.triggered_at_us
         k, at_us = self._first_sign
@@ -286,7 +314,10 @@ class TaskCheckpointing:
         self.start_delay_gauge_us = max(0, self._env.now - barrier.triggered_at_us)
 
     def _persist(self, k: int) -> None:
-        """UC-2: start to copy the input. An input that was aligned is not copied: it has no in-flight data (AT-8)."""
+        """Start to copy the input (UC-2).
+
+        Not called if the input was aligned, because it has no in-flight data then (AT-8).
+        """
         run = self._snapshots.runs[k]
         run.measured.order = PhaseOrder.FORWARD_SNAPSHOT_LOG
         if self._env.config.prioritizes_missing:
@@ -300,7 +331,10 @@ class TaskCheckpointing:
         run.persisted_bytes += len(data)
 
     def _ended(self, k: int, *, is_alone: bool) -> None:
-        """End the alignment (ME-2, ME-3). ``is_alone``: no other pending checkpoint still copies input (CC-4)."""
+        """End the alignment, and measure it (ME-2, ME-3).
+
+        ``is_alone``: whether no other checkpoint can be copying input at this task (CC-4).
+        """
         self.is_waiting_for_room = False
         gate = self._task.gate
         gate.may_poll = None
@@ -315,7 +349,7 @@ class TaskCheckpointing:
         self._watch()
         if run is None:
             return
-        # The alignment ends with the last barrier (ME-2), even if a cap delays the snapshot further.
+        # The measured alignment ends with the last barrier (ME-2), even if a cap delays the snapshot further.
         run.measured.alignment_us = run.last_barrier_us - run.measured.first_barrier_us
         run.measured.processed_bytes = run.polled_by_last_bytes - run.polled_before_bytes
         run.is_input_open = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from backend.runtime.core.barrier_log import BarrierLog
@@ -18,31 +19,31 @@ from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMes
 
 
 class CoordinatorPort(Protocol):
-    """The coordinator as tasks see it."""
+    """The part of the coordinator's interface that tasks use."""
 
     def on_ack(self, message: AckMessage) -> None:
-        """Handle an acknowledgement."""
+        """Handle a subtask's acknowledgement of a checkpoint."""
         ...
 
     def on_decline(self, message: DeclineMessage) -> None:
-        """Handle a decline."""
+        """Handle a subtask's decline of a checkpoint."""
         ...
 
     def on_backlog(self, message: BacklogMessage) -> None:
-        """Handle the news that a source began or finished working off a backlog (SRC-5)."""
+        """Handle a source's report that it started or finished working off a backlog (SRC-5)."""
         ...
 
     def on_finished(self, message: FinishedMessage) -> None:
-        """Handle the news that a subtask finished (SV-3)."""
+        """Handle a subtask's report that it has finished (SV-3)."""
         ...
 
     def cap_bytes(self, task: TaskKey) -> int:
-        """The in-flight cap of one subtask, in bytes (CAP-6)."""
+        """Return the in-flight cap of one subtask, in bytes (CAP-6)."""
         ...
 
 
 class Environment:
-    """The shared objects of one job. A change of a setting replaces ``config`` as a whole."""
+    """The objects that the parts of one job share. A change of a setting replaces ``config`` as a whole."""
 
     coordinator: CoordinatorPort
 
@@ -74,15 +75,18 @@ class Environment:
         self.is_size_only = is_size_only
         """Whether only the sizes of records are tracked, not their bytes (``network.spans``)."""
         self.is_stepwise = is_stepwise
-        """Whether every step is a separate event. The run is the same, but slower (``running_ahead.py``)."""
+        """Whether every step is a separate event. The run has the same result but is slower (``running_ahead.py``)."""
 
     @property
     def now(self) -> int:
-        """Virtual time in microseconds."""
+        """The current virtual time in microseconds."""
         return self.scheduler.now
 
     def send(self, point: str, action: Action, argument: Any) -> None:
-        """Send a message between coordinator and task. It takes the RPC latency unless a fault changes that."""
+        """Send a message between coordinator and task. ``action(argument)`` runs after the RPC latency.
+
+        A fault at ``point`` may drop, duplicate or delay the message.
+        """
         delay_us = self.scheduler.jitter(self.config.rpc_latency_us)
         fault = self.faults.message(point)
         if fault is not None and fault.action == FaultAction.DROP:
@@ -93,12 +97,20 @@ class Environment:
             delay_us += fault.delay_us
         self.scheduler.after(delay_us, EventClass.RPC, action, argument)
 
+    def send_trigger(self, action: Action, argument: Any, number: int) -> None:
+        """Send one of the coordinator's trigger messages after ``number`` others, each of which took time (CL-7)."""
+        wait_us = number * self.config.trigger_cost_us
+        if wait_us:
+            self.scheduler.after(wait_us, EventClass.RPC, partial(self.send, "rpc.trigger", action), argument)
+        else:
+            self.send("rpc.trigger", action, argument)
+
     def write(
         self, size_bytes: int, done: Callable[[object], None], failed: Callable[[object], None], factor: float
     ) -> Upload | None:
         """Write to the store, and call ``done`` or ``failed``. Neither is called if the returned upload is cancelled.
 
-        Returns None if a fault fails the write.
+        Return None if a fault makes the write fail.
         """
         fault = self.faults.message("store.write")
         if fault is not None and fault.action == FaultAction.ERROR:

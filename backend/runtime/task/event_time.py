@@ -1,8 +1,8 @@
-"""Event time at one subtask: watermarks, idle inputs, firing timers, and the watermarks that a source emits (1.6).
+"""Event time at one subtask: watermarks, idle inputs, timers, and the watermarks of a source (runtime.md 1.6).
 
-A subtask's watermark is the lowest of its active channels and never decreases (WM-1). The subtask emits it after the
-timers that it makes due have fired. Firing takes one step. With interruptible timers, each timer takes its own step,
-and mails run between them (BP-6).
+A subtask's watermark is the lowest watermark of its active channels, and never decreases (WM-1). The subtask emits a
+watermark after it has fired the timers that the watermark makes due. Firing all of them takes one step. With
+interruptible timers, each timer takes a step of its own, and mails run between these steps (BP-6).
 """
 
 from __future__ import annotations
@@ -17,23 +17,28 @@ from backend.runtime.task.ports import TaskPort
 
 
 class EventTimeTask(TaskPort, Protocol):
-    """The task as its event time sees it."""
+    """The part of a task's interface that ``EventTime`` uses."""
 
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
-        """Process records with the chained operators from index ``behind`` on, and emit the results."""
+        """Process the records with the chained operators, starting with the operator at index ``behind``, and emit
+        the results.
+        """
         ...
 
 
 class SourceTimeTask(TaskPort, Protocol):
-    """The task as the event time of a source sees it."""
+    """The part of a task's interface that ``SourceTime`` uses."""
 
     def end_of_data(self, *, is_drained: bool = True) -> None:
-        """Send end-of-data to every receiver: only events follow (Q-2, SRC-4)."""
+        """Send end-of-data to every receiver. After it, only events follow (Q-2, SRC-4)."""
         ...
 
 
 class EventTime:
-    """The event time of one attempt. It is unknown at first, because watermarks are not restored (WM-3)."""
+    """Tracks the event time of one attempt of one subtask.
+
+    The watermark is -1 (unknown) at first, because it is not restored (WM-3).
+    """
 
     def __init__(self, task: EventTimeTask) -> None:
         self._task = task
@@ -42,9 +47,9 @@ class EventTime:
         first = task.operators[0]
         self._timed = first if isinstance(first, TimedOperator) else None
         self.fired_count = 0
-        """How many timers this attempt has fired."""
+        """The number of timers that this attempt has fired."""
         self.is_firing = False
-        """Whether timers that are due at the current watermark still have to fire (BP-6)."""
+        """Whether some timers that are due at the current watermark have not fired yet (BP-6)."""
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -55,7 +60,7 @@ class EventTime:
         self._advance()
 
     def on_status(self, channel: InputChannel, status: WatermarkStatus) -> None:
-        """Handle a channel that became idle or active."""
+        """Handle a channel that became idle or active. If this changes the status of the subtask, emit that status."""
         channel.is_idle = status.is_idle
         is_idle = all(c.is_idle or c.is_ended for c in self._task.gate.channels)
         if is_idle is not self.is_idle:
@@ -92,7 +97,7 @@ class EventTime:
     # --- timers ---------------------------------------------------------------------------------------------------
 
     def fire_on(self) -> None:
-        """Fire the next timer, or emit the watermark if all have fired. One step."""
+        """Fire the next due timer, or emit the watermark if all due timers have fired. Takes one step."""
         assert self._timed is not None
         if not self._fire_one(self._timed):
             self.is_firing = False
@@ -110,7 +115,7 @@ class EventTime:
 
 
 class SourceTime:
-    """The event time that one source subtask emits: periodic watermarks, idleness, the last watermark (WM-2)."""
+    """Emits the event time of one source subtask: periodic watermarks, idleness, the final watermark (WM-2)."""
 
     def __init__(self, task: SourceTimeTask, source: Source) -> None:
         self._task = task
@@ -125,21 +130,25 @@ class SourceTime:
         self._is_over = False
 
     def wake_up(self) -> None:
-        """End the idle state: a record is about to be emitted."""
+        """End the idle state, because the source is about to emit a record."""
         self.is_idle = False
         self._task.emission.broadcast(WatermarkStatus(is_idle=False))
 
-    def tell(self, now_us: int) -> None:
-        """Emit the watermark that is due, and set when the next one is due."""
+    def report(self, now_us: int) -> None:
+        """Emit the current watermark, and set the time of the next one."""
         self.next_us = now_us + self._interval_us
         self._task.emission.broadcast(Watermark(self._source.watermark_us))
 
-    def is_told(self, due_us: int | None, now_us: int) -> bool:
-        """Return whether the source, which has no record until ``due_us``, emitted its end or its idleness now."""
+    def is_reported(self, due_us: int | None, now_us: int) -> bool:
+        """If the source has become idle, emit the idle status. If it has ended, send the end of its data.
+
+        Return whether anything was emitted. ``due_us`` is when the next record is due, or None if the source has no
+        further record.
+        """
         if due_us is None:
             if self._is_over:
                 return False
-            # A bounded source has ended: it emits the last watermark (WM-2), and emits it again after a restore.
+            # A bounded source has ended. It emits the final watermark (WM-2), and emits it again after a restore.
             self.end(is_drained=True)
             return True
         if not self._idle_after_us or self.is_idle or now_us < self.emitted_us + self._idle_after_us:
@@ -149,8 +158,10 @@ class SourceTime:
         return True
 
     def end(self, *, is_drained: bool) -> None:
-        """End the data of this source. ``is_drained``: emit the last watermark first; not if the job will be resumed
-        from here (FN-21)."""
+        """Send the end of this source's data.
+
+        ``is_drained``: emit the final watermark first. It is False if the job will be resumed from this point (FN-21).
+        """
         if self._is_over:
             return
         self._is_over = True
@@ -161,7 +172,7 @@ class SourceTime:
         self._task.end_of_data(is_drained=is_drained)
 
     def wake_us(self, due_us: int | None) -> int | None:
-        """When the source next has something to do, in virtual microseconds; None for never."""
+        """Return the next time at which the source has to act, in virtual microseconds, or None if there is none."""
         if due_us is None or not self._idle_after_us or self.is_idle:
             return due_us
         return min(due_us, self.emitted_us + self._idle_after_us)

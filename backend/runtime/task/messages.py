@@ -1,4 +1,4 @@
-"""The messages that subtasks send to the coordinator. Values only. Each arrives after the RPC latency."""
+"""The messages that subtasks send to the coordinator. Each message arrives after the RPC latency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.runtime.measure.measures import SubtaskCheckpoint, SubtaskSnapshot,
 
 @dataclass(frozen=True, slots=True)
 class AckMessage:
-    """A subtask acknowledges a checkpoint."""
+    """The message with which a subtask acknowledges a checkpoint."""
 
     checkpoint_id: int
     task: TaskKey
@@ -21,7 +21,7 @@ class AckMessage:
 
 @dataclass(frozen=True, slots=True)
 class DeclineMessage:
-    """A subtask declines a checkpoint (CO-10)."""
+    """The message with which a subtask declines a checkpoint (CO-10)."""
 
     checkpoint_id: int
     task: TaskKey
@@ -31,7 +31,7 @@ class DeclineMessage:
 
 @dataclass(frozen=True, slots=True)
 class BacklogMessage:
-    """A source subtask began or finished working off a backlog."""
+    """The message by which a source subtask reports that it started or finished working off a backlog."""
 
     task: TaskKey
     attempt: int
@@ -40,7 +40,7 @@ class BacklogMessage:
 
 @dataclass(frozen=True, slots=True)
 class FinishedMessage:
-    """A subtask has finished. This is its last message."""
+    """The message by which a subtask reports that it has finished. This is the last message of the subtask."""
 
     task: TaskKey
     attempt: int

@@ -1,6 +1,7 @@
-"""The interface of a task for its parts. A part that needs more of the task extends this port in its own module.
+"""The interface of a task for the modules that implement parts of it.
 
-The parts do not import the task, and the task imports all of them.
+A module that needs more of the task extends this interface for itself. These modules do not import the task, and the
+task imports all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from backend.runtime.task.environment import Environment
 
 
 class TaskPort(Protocol):
-    """One attempt of one subtask as its parts see it."""
+    """One attempt of one subtask, as the modules that implement parts of it use it."""
 
     env: Environment
     spec: VertexSpec
@@ -30,12 +31,12 @@ class TaskPort(Protocol):
     emission: Emission
     operators: tuple[Operator, ...]
     cost_us: int
-    """Cost of the current step in virtual microseconds; a part may add to it."""
+    """The cost of the current step in virtual microseconds. These modules may add to it."""
     lamport: int
 
     @property
     def outputs(self) -> list[Output]:
-        """The output edges."""
+        """The outputs of the task, one per edge."""
         ...
 
     def mail(self, action: Callable[[Any], None], argument: Any = None) -> None:
@@ -43,5 +44,5 @@ class TaskPort(Protocol):
         ...
 
     def flush(self) -> None:
-        """Emit the records that operators hold back and do not keep as state (TE-2)."""
+        """Emit the records that operators hold back without keeping them as state (TE-2)."""
         ...

@@ -1,10 +1,11 @@
 """Restores one subtask (runtime.md 4.2): its output first, then its operators, then its recovered input.
 
-On each channel, the receiver's recovered bytes come first, then the sender's, then new ones (RC-3). No byte is on both
-sides (RC-4).
+On each channel, the receiver processes its own recovered bytes first, then the sender's recovered bytes, then new bytes
+(RC-3). No byte is recovered at both ends (RC-4).
 
-Invariant: no new element is read before the recovered data of every channel is processed (RC-1). An event ends the
-sender's recovered data and blocks its queue until the event has arrived on all channels (RC-2).
+Invariant: no new element is read before the recovered data of every channel is processed (RC-1). An event marks the end
+of the sender's recovered data. The event blocks the sender's queue until the events of all channels have arrived
+(RC-2).
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from backend.runtime.task.restarts import Initialization
 
 
 class RecoveringTask(TaskPort, Protocol):
-    """The task as its recovery sees it."""
+    """The part of a task's interface that ``Recovery`` uses."""
 
     initialization: Initialization
     event_time: EventTime
 
     def become_running(self) -> None:
-        """Start to run: everything is restored, and recovered data is processed (step 7)."""
+        """Set the task to running, because all recovered data is processed (runtime.md 4.2, step 7)."""
         ...
 
 
 class Recovery:
-    """The recovery of one attempt of one subtask."""
+    """Restores one attempt of one subtask."""
 
     def __init__(self, task: RecoveringTask) -> None:
         self._task = task
@@ -59,14 +60,15 @@ class Recovery:
         task, faults = self._task, self._env.faults
         self._rescaled = rescaled
         if snapshot is None:
-            # Nothing to restore; transactions that an earlier attempt left open are aborted all the same (SNK-3).
+            # There is nothing to restore, but transactions that an earlier attempt left open are aborted (SNK-3).
             for operator in task.operators:
                 if isinstance(operator, TransactionalSink):
                     operator.restore(NO_STATE, 0)
             return
         faults.passed("recovery.before-output", task.name)
         self._restore_output(snapshot.channels.outputs)
-        # RC-6: output that the pool has no room for is read when a segment is free; the other steps wait for it.
+        # RC-6: recovered output that does not fit the pool is loaded when a segment becomes free. The other steps
+        # wait until then.
         then = partial(self._restore_rest, snapshot, checkpoint_id, has_channel_state=has_channel_state)
         task.emission.then(then)
 
@@ -86,7 +88,7 @@ class Recovery:
             self._seen = set()
 
     def finish_input(self) -> None:
-        """All recovered input is processed: read the channels from now on (step 5)."""
+        """Start to read the channels, because all recovered input is processed (runtime.md 4.2, step 5)."""
         task = self._task
         task.gate.is_recovering = False
         task.initialization.gate_restored_at_us = self._env.now
@@ -103,10 +105,11 @@ class Recovery:
         self._seen.add(channel.index)
         channel.end_virtual()
         if channel.is_idle:
-            # The new attempt of the sender starts active; the recovered idle status no longer holds.
+            # The sender's new attempt starts as active, so an idle status in the recovered data no longer applies.
             self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False))
         if channel.key.edge in self._rescaled:
-            # The sender may read other splits now: ignore the recovered watermark until it sends a new one.
+            # The sender may read different splits now, so ignore the recovered watermark until the sender emits a new
+            # one.
             channel.watermark_us = -1
         if len(self._seen) == len(self._task.gate.channels):
             self._seen = None
@@ -130,7 +133,8 @@ class Recovery:
 
     def _load(self, subpartition: Subpartition, virtual: VirtualChannel | None, chunk: Data, at: int) -> int:
         if at == 0 and virtual is not None:
-            # RS-7. If no segment was free, the next try adds the name again. This is harmless: the reader is on it.
+            # RS-7: add an event that names the old channel. If no segment was free, the next try adds the event
+            # again, which has no effect.
             subpartition.add_event(virtual)
         at = subpartition.append_recovered(chunk, at)
         if at == len(chunk):
@@ -152,7 +156,10 @@ class Recovery:
             self._env.faults.passed("recovery.mid-input", self._task.name)
 
     def _demultiplex(self) -> None:
-        """Separate old channels inside new ones, on input edges rescaled with data in flight (RS-7, RS-12)."""
+        """Set the decoders that separate old channels inside new ones (RS-7, RS-12).
+
+        Only input edges that are rescaled with data in flight need them.
+        """
         keeps = {edge: self._keeps(edge) for edge in self._rescaled}
         for channel in self._task.gate.channels:
             rescale = self._rescaled.get(channel.key.edge)
@@ -164,7 +171,7 @@ class Recovery:
         self._task.initialization.records_filtered += 1
 
     def _keeps(self, edge: int) -> Keeps:
-        """RS-9: return a predicate that is true if the edge would now send a record to this subtask."""
+        """Return a predicate that is true for records that the edge would now send to this subtask (RS-9)."""
         graph, index = self._env.graph, self._task.index
         spec = graph.edges[edge]
         target = graph.vertex(spec.target)

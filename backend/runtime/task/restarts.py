@@ -1,7 +1,7 @@
 """The cost of each restart of a job: its parts, and how long each subtask took to initialise (ME-17, RC-11).
 
-The runtime notices a failure in the event in which it happens, so detection takes no time. The other parts overlap:
-subtasks load in parallel, and sources replay while other subtasks still process recovered data.
+The runtime notices a failure in the same event in which the failure happens, so detection takes no time. The other
+parts overlap: subtasks load in parallel, and sources replay while other subtasks still process recovered data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from backend.runtime.operators.sources import Source, held_splits
 
 @dataclass(slots=True)
 class Initialization:
-    """ME-17 for one subtask. The durations are consecutive, in microseconds. None: not reached (yet)."""
+    """The durations of one subtask's initialisation, in microseconds (ME-17).
+
+    The durations follow one another. A time that is None has not been reached.
+    """
 
     deployed_at_us: int
     read_output_us: int = 0
@@ -29,30 +32,30 @@ class Initialization:
     local_bytes: int = 0
     """The part of the state that came from the worker's own copy, without a transfer (RC-10)."""
     records_filtered: int = 0
-    """Recovered records dropped here because another subtask owns them at the new parallelism (RS-9)."""
+    """Recovered records that this subtask dropped, because another subtask owns them at the new parallelism (RS-9)."""
 
     @property
     def mailbox_start_us(self) -> int:
-        """From the deployment until the mailbox started to run."""
+        """The time from the deployment until the mailbox started to run."""
         return self.read_output_us + self.initialize_state_us + self.read_input_us
 
     @property
     def gate_restore_us(self) -> int | None:
-        """From the start of the mailbox until all recovered input was processed."""
+        """The time from the start of the mailbox until all recovered input was processed; None until then."""
         if self.gate_restored_at_us is None:
             return None
         return self.gate_restored_at_us - self.deployed_at_us - self.mailbox_start_us
 
     @property
     def until_running_us(self) -> int | None:
-        """From the deployment until the subtask ran."""
+        """The time from the deployment until the subtask was running; None until then."""
         return None if self.running_at_us is None else self.running_at_us - self.deployed_at_us
 
 
 def initialization(
     snapshot: SubtaskSnapshot | None, *, now_us: int, bytes_per_s: int, has_local_copy: bool = False
 ) -> Initialization:
-    """Divide one subtask's load time into its parts. Their sum is the transfer time of all loaded bytes."""
+    """Return the parts of one subtask's load time. Their sum is the transfer time of all loaded bytes."""
     if snapshot is None:
         return Initialization(now_us)
     local_bytes = 0
@@ -77,42 +80,48 @@ def initialization(
 
 @dataclass(slots=True)
 class Restart:
-    """RC-11: one restart. Instants are virtual microseconds. None: not reached (yet), or not applicable."""
+    """One restart of the job and its cost (RC-11).
+
+    Times are virtual microseconds. A value that is None has not been reached, or does not apply.
+    """
 
     failed_at_us: int
     cause: str
     source_offsets: Mapping[TaskKey, int]
-    """The offset of each source subtask when the job failed."""
+    """The offset that each source subtask had reached when the job failed."""
     deployed_at_us: int | None = None
     restored_id: int | None = None
     subtasks: dict[TaskKey, Initialization] = field(default_factory=dict)
     lost_channel_bytes: int = 0
-    """In-flight data of the checkpoint that was discarded on request (RC-8)."""
+    """The in-flight bytes of the checkpoint that were discarded on request (RC-8)."""
     repeated_records: int = 0
-    """At least once: records that the restored state already counts and that are processed again (ALO-5)."""
+    """The number of records that are processed again although the state contains them (at-least-once mode, ALO-5)."""
     is_interrupted: bool = False
-    """Whether the job stopped again before every subtask ran."""
+    """Whether the job stopped again before every subtask was running."""
     replayed: dict[TaskKey, int] = field(default_factory=dict)
     caught_up: dict[TaskKey, int] = field(default_factory=dict)
 
     @property
     def restart_us(self) -> int | None:
-        """From the failure to the deployment."""
+        """The time from the failure to the deployment; None until then."""
         return None if self.deployed_at_us is None else self.deployed_at_us - self.failed_at_us
 
     @property
     def state_load_us(self) -> int:
-        """The longest state load of any subtask."""
+        """The longest time that any subtask took to load its state."""
         return max((i.initialize_state_us for i in self.subtasks.values()), default=0)
 
     @property
     def channel_load_us(self) -> int:
-        """The longest load of in-flight data of any subtask."""
+        """The longest time that any subtask took to load its in-flight data."""
         return max((i.read_output_us + i.read_input_us for i in self.subtasks.values()), default=0)
 
     @property
     def channel_replay_us(self) -> int | None:
-        """From the end of the last load until the last subtask had processed its recovered data and ran."""
+        """The time from the end of the last load until every subtask was running; None until then.
+
+        In that time, subtasks process their recovered data.
+        """
         running = self.running_at_us
         if running is None:
             return None
@@ -120,23 +129,23 @@ class Restart:
 
     @property
     def running_at_us(self) -> int | None:
-        """When the last subtask started to run; None if some do not run yet."""
+        """When the last subtask started to run; None until all are running."""
         instants = [i.running_at_us for i in self.subtasks.values()]
         return _last(instants) if instants else None
 
     @property
     def source_replay_us(self) -> int | None:
-        """From the deployment until every source had reached the offset at which the job failed."""
+        """The time from the deployment until every source had reached the offset at which the job failed."""
         return self._since_deployed(self.replayed)
 
     @property
     def catch_up_us(self) -> int | None:
-        """From the deployment until every source had emitted all records that were due."""
+        """The time from the deployment until every source had emitted all records that were due."""
         return self._since_deployed(self.caught_up)
 
     @property
     def costs(self) -> dict[str, int | None]:
-        """RC-11 by name, for display: durations in microseconds, which overlap, and lost or repeated data."""
+        """The costs by name, for display (RC-11). Durations are in microseconds, and overlap."""
         return {
             "state_load_us": self.state_load_us,
             "channel_load_us": self.channel_load_us,
@@ -154,13 +163,13 @@ class Restart:
     # --- reports from the sources ---------------------------------------------------------------------------------
 
     def emitted(self, key: TaskKey, offset: int, now_us: int) -> bool:
-        """Note that a source emitted a record. Returns whether later reports from it are still needed."""
+        """Handle the report that a source emitted a record. Return whether it has to report later records too."""
         if key not in self.replayed and offset >= self.source_offsets.get(key, 0):
             self.replayed[key] = now_us
         return key not in self.caught_up
 
     def waits(self, key: TaskKey, offset: int, now_us: int) -> None:
-        """Note that no record of a source is due: it has caught up."""
+        """Handle the report that a source has caught up, which means that none of its records is due."""
         self.emitted(key, offset, now_us)
         self.caught_up.setdefault(key, now_us)
 
@@ -171,27 +180,33 @@ def _last(instants: Sequence[int | None]) -> int | None:
 
 
 class SourceReader(Protocol):
-    """A subtask; ``source`` is None if it does not read a source."""
+    """A subtask that may read a source. ``source`` is None if it does not."""
 
     key: TaskKey
     source: Source | None
 
 
 class OffsetsReached:
-    """The highest offset that any attempt reached in each split of each source, whichever subtask read it."""
+    """The highest offset that any attempt has reached in each split of each source.
+
+    It does not matter which subtask read the split.
+    """
 
     def __init__(self) -> None:
         self._offsets: dict[tuple[int, int], int] = {}
 
     def note(self, tasks: Sequence[SourceReader]) -> None:
-        """Note the offsets of these subtasks, whose attempt ends now."""
+        """Store the offsets of these subtasks, whose attempt ends now."""
         for task in tasks:
             for split in task.source.splits if task.source is not None else ():
                 name = task.key[0], split.number
                 self._offsets[name] = max(self._offsets.get(name, 0), split.offset)
 
     def of(self, tasks: Sequence[SourceReader], snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, int]:
-        """Each source subtask's sum of offsets over its splits, or over its snapshot's splits if it has a snapshot."""
+        """Return, for each source subtask, the sum of the highest offsets of its splits.
+
+        The splits are those of the subtask's snapshot, or those that it reads now if it has no snapshot.
+        """
         sums: dict[TaskKey, int] = {}
         for task in tasks:
             if task.source is not None:

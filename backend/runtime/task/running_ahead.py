@@ -1,12 +1,12 @@
-"""Plans several steps of one subtask at once and carries them out together, without an event for each. For speed.
+"""Plans several steps of one subtask, and carries them out together without an event for each, to save time.
 
-The next steps of a subtask can be computed in advance while it works through a buffer whose records all cost the same
-and the output fits into unfinished segments that no reader can see yet. The subtask then plans these steps together,
-and its next event is the step after the plan. Their effects are applied when the state is read (``settle``). Anything
-that may change the planned steps (a mail, a flush, a reader) cancels the rest of the plan (``interrupt``).
+The next steps of a subtask can be planned while it works through a buffer whose records all cost the same, if the
+output fits into unfinished segments that no reader can see yet. The subtask's next event is then the step after the
+plan. The effects of the planned steps are applied when the state is read (``settle``). Anything that may change the
+planned steps (a mail, a flush, a reader) cancels the rest of the plan (``interrupt``).
 
-Invariant: running ahead cannot be observed. A reader sees at any time the same state as if every step were an event,
-and every other event is the same, at the same time, in the same order. A step that others could see is never planned.
+Invariant: planning cannot be observed. At any time, a reader sees the same state as if every step were an event, and
+all other events happen at the same times and in the same order. A step that others could see is never planned.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from backend.runtime.operators.sinks import Bulk
 from backend.runtime.operators.sources import Source
 from backend.runtime.task.ports import TaskPort
 
-# With fewer steps, planning costs more than it saves.
+# If fewer steps could be planned, planning would cost more than it saves.
 _STEPS_MIN = 2
 
 
 class StepSums:
-    """How many steps a subtask made, and the sum of the squares of their times, which enters the trace hash (DET-4)."""
+    """The number of steps of a subtask, and the sum of the squares of their times.
+
+    Both enter the trace hash (DET-4).
+    """
 
     __slots__ = ("count", "squares")
 
@@ -37,7 +40,7 @@ class StepSums:
         self.squares = 0
 
     def add(self, first_us: int, apart_us: int, count: int) -> None:
-        """Add ``count`` steps, the first at ``first_us`` and each ``apart_us`` after the one before."""
+        """Add ``count`` steps. The first is at ``first_us``, and each later step is ``apart_us`` after the previous."""
         self.count += count
         self.squares += (
             count * first_us * first_us
@@ -47,18 +50,18 @@ class StepSums:
 
 
 class SteppingTask(TaskPort, Protocol):
-    """The task as running ahead sees it."""
+    """The part of a task's interface that ``RunningAhead`` uses."""
 
     number: int
     steps: StepSums
 
     def count_in(self, count: int) -> None:
-        """Add records that were processed ahead to the records in."""
+        """Increase the number of records taken from the input by ``count``, because planned steps processed them."""
         ...
 
 
 class RunningAhead:
-    """The plan of one attempt of one subtask. It holds steps only while the subtask is busy."""
+    """Plans and carries out steps of one attempt of one subtask. Steps are planned only while the subtask is busy."""
 
     __slots__ = (
         "_apart_us",
@@ -95,23 +98,26 @@ class RunningAhead:
         self._reschedule = reschedule
         self._emitted = emitted
         self._left = 0
-        """How many planned steps are not carried out yet."""
+        """The number of planned steps that are not carried out yet."""
         self._begin_us = 0
-        """The time of the first of these steps."""
+        """The time of the first step that is not carried out yet."""
         self._records: list[Record] = []
-        """The input in order, all of one size: the next equal records of a buffer, or the drawn records of a source."""
+        """The input records in order: the next ones of a buffer, or a batch of a source. All have the same size."""
         self._at = 0
-        """The index of the first record that is not processed yet."""
+        """The index in ``_records`` of the first record that is not processed yet."""
         self._places: list[Places] = []
-        """The targets of the records, by output."""
+        """For each output, the targets of the records."""
         self._size = 0
         self._elements: list[Element] = []
-        """The unprocessed elements of the current buffer, the next one last; empty for a source."""
+        """The unprocessed elements of the current buffer, in reverse order. Empty for a source."""
         self._end = 0
-        """How many elements the buffer had left when ``_records`` was filled."""
+        """The number of elements that were left in the buffer when ``_records`` was filled."""
 
     def plan(self, channel: InputChannel, at_us: int) -> int:
-        """Plan steps for the next records of a buffer, from ``at_us`` on. Returns the time of the step after them."""
+        """Plan steps for the next records of a buffer, from ``at_us`` on.
+
+        Return the time of the step after the plan.
+        """
         elements = channel.elements
         left = len(elements)
         if left < _STEPS_MIN:
@@ -125,7 +131,10 @@ class RunningAhead:
         return self._planned(at, len(self._records) - at, at_us)
 
     def plan_source(self, source: Source, before_us: int, at_us: int) -> int:
-        """Plan steps for the records that a source has ready, up to ``before_us``. Returns as ``plan``."""
+        """Plan steps for the due records of a source, from ``at_us`` to before ``before_us``.
+
+        Return the time of the step after the plan.
+        """
         split = source.only_split
         if split is None:
             return at_us
@@ -153,7 +162,7 @@ class RunningAhead:
         return at_us + count * self._apart_us
 
     def settle(self) -> None:
-        """Carry out the steps whose time has come."""
+        """Carry out the planned steps whose time has come."""
         if not self._left:
             return
         scheduler = self._scheduler
@@ -162,13 +171,16 @@ class RunningAhead:
             return
         count, rest_us = divmod(elapsed_us, self._apart_us)
         if rest_us or scheduler.order >= self._turn:
-            # The step of this instant has passed too, because the current event comes after it.
+            # The current event comes after the subtask's step of the same time, so that step is carried out too.
             count += 1
         if count:
             self._carry_out(min(count, self._left))
 
     def interrupt(self) -> None:
-        """Carry out the steps whose time has come, and cancel the rest, because something is about to change."""
+        """Carry out the planned steps whose time has come, and cancel the rest.
+
+        Called before anything changes that the plan depends on.
+        """
         if self._left:
             self.settle()
             if self._left:
@@ -176,7 +188,7 @@ class RunningAhead:
                 self._reschedule(self._begin_us)
 
     def finish(self) -> None:
-        """Carry out the whole plan: the step after it is due."""
+        """Carry out the whole plan, because the step after it is due."""
         if self._left:
             self._carry_out(self._left)
 
@@ -200,7 +212,7 @@ class RunningAhead:
 
 
 def _alike(elements: list[Element], record_bytes: int) -> list[Record]:
-    """The elements of a buffer, next one first, up to the first that is not a record of the same size."""
+    """Return the records at the front of a buffer that all have the same size, in processing order."""
     found = elements[::-1]
     if record_bytes:
         return found  # type: ignore[return-value]
@@ -222,8 +234,8 @@ def running_ahead(
     """Return the planner of a subtask, or None if each of its steps must be an event.
 
     Each step must be an event if the run is stepwise, if the cost depends on the record, if an emission may block
-    halfway, if a fault may strike after any record, if other subtasks see an operator's effects at once, if a route
-    cannot be computed ahead, or if the schedule is fuzzed (a fuzzed schedule draws the order of all steps).
+    halfway, if a fault may happen after any record, if other subtasks see an operator's effects immediately, if a route
+    cannot be computed ahead, or if the schedule is fuzzed, because the order of all steps is then random.
     ``reschedule`` moves the task's next event. ``emitted`` is None unless the task reads a source.
     """
     env, bulks = task.env, in_bulk(task.operators)

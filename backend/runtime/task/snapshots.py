@@ -1,15 +1,16 @@
-"""One subtask's snapshots: forward the barrier, take the operators' state, write it, acknowledge (2.3, TE-3 to TE-8).
+"""One subtask's snapshots: forward the barrier, take the state, write it, acknowledge (runtime.md 2.3, TE-3 to TE-8).
 
-One snapshot forwards the barrier, then takes the operators' state from last to first, without processing a record in
-between. The state is then written while the subtask works on (ST-4). The subtask acknowledges when the state is
-written, the input side is complete, and every barrier on the output side has left or has overtaken (AT-7). The two
-sides are independent (AT-9). In-flight data is written only if something was overtaken (SP-1).
+The subtask forwards the barrier, and then takes the operators' state from the last operator to the first, without
+processing a record in between. The state is then written while the subtask goes on (ST-4). The subtask acknowledges
+once the state is written, the input side is complete, and every barrier on the output side has left or has overtaken
+(AT-7). The input side and the output side are independent (AT-9). In-flight data is written only if a barrier has
+overtaken data (SP-1).
 
-By a setting, the state is taken first, and the barrier is forwarded after the sync phase and before anything else
-(PH-1). Downstream subtasks then wait for the sync phase too (PH-2).
+A setting reverses the order: the state is taken first, and the barrier is forwarded after the sync phase and before
+anything else (PH-1). Downstream subtasks then wait for the sync phase too (PH-2).
 
-Invariant (INV-4): the state counts the records in front of the cut. It does not count the records that are persisted
-as channel state.
+Invariant (INV-4): the state contains the effect of the records in front of the cut, and no effect of the records that
+are persisted as channel state.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from backend.runtime.task.ports import TaskPort
 
 @dataclass(slots=True)
 class Run:
-    """One pending checkpoint at this subtask."""
+    """The progress of one pending checkpoint at this subtask."""
 
     measured: SubtaskCheckpoint
     polled_before_bytes: int
@@ -54,37 +55,45 @@ class Run:
     sync_end_us: int | None = None
     persisted_bytes: int = 0
     output_bytes_left: int | None = None
-    """How many bytes its barrier may still overtake (CAP-5); None: any number."""
+    """How many bytes the checkpoint's barrier may still overtake (CAP-5), or None if there is no limit."""
     unwritten: int = 0
     uploads: list[Upload] = field(default_factory=list)
     is_channel_state_written: bool = False
     is_over: bool = False
     is_counting: bool = False
-    """At least once: whether records that follow its barriers are counted, until the snapshot (ALO-5)."""
+    """At-least-once mode: whether records that follow a barrier of this checkpoint are being counted (ALO-5).
+
+    Counting ends with the snapshot.
+    """
     clock_us: int = 0
-    """The instant from which its alignment timeout counts: the trigger, or the first sign of the checkpoint at this
-    subtask (AT-14)."""
+    """The time from which the checkpoint's alignment timeout counts, in virtual microseconds.
+
+    This is the time of the trigger, or that of the first announcement or barrier at this subtask (AT-14).
+    """
 
 
 class SnapshottingTask(TaskPort, Protocol):
-    """The task as snapshots see it."""
+    """The part of a task's interface that ``Snapshots`` uses."""
 
     @property
     def watermark_us(self) -> int:
-        """The watermark of the subtask; -1 if it is unknown."""
+        """The watermark of the subtask, or -1 if it is unknown."""
         ...
 
     def go_on_with(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run ``action`` as the next step, when the cost of the current step has passed (PH-1)."""
+        """Run ``action(argument)`` as the next step, after the cost of the current step has passed (PH-1)."""
         ...
 
     def channel_id(self, key: ChannelKey) -> ChannelId:
-        """The channel's id in barrier events."""
+        """Return the id that the channel has in barrier events."""
         ...
 
 
 class Snapshots:
-    """The snapshots of one attempt of one subtask. ``give_up`` declines a checkpoint and cancels it downstream."""
+    """Takes the snapshots of one attempt of one subtask.
+
+    ``give_up`` declines a checkpoint and sends cancel markers downstream.
+    """
 
     def __init__(self, task: SnapshottingTask, give_up: Callable[[int, FailureReason], None]) -> None:
         self._task = task
@@ -93,12 +102,14 @@ class Snapshots:
         self.runs: dict[int, Run] = {}
 
     def take(self, barrier: Barrier) -> None:
-        """Take the snapshot of a checkpoint whose run has begun."""
+        """Take the snapshot of a checkpoint that has begun at this subtask."""
         run = self.runs[barrier.checkpoint_id]
         for older in [r for r in self.runs.values() if r is not run and r.waiting_outputs]:
-            # The abort message is lost or late; barriers of the older checkpoint must not overtake now (AT-7, UC-12).
+            # The coordinator's abort message for the older checkpoint is lost or late. The barriers of that
+            # checkpoint must not overtake now (AT-7, UC-12).
             self._give_up(older.measured.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
-        # TE-2: if the last records before the barrier find no buffer, the barrier waits with them (BP-4).
+        # TE-2: emit the records that operators hold back. If they find no free buffer, the barrier waits behind them
+        # (BP-4).
         self._task.flush()
         self._task.emission.then(partial(self._forward_and_sync, run, barrier))
 
@@ -117,14 +128,17 @@ class Snapshots:
 
     def _forward_late(self, run: Run, barrier: Barrier) -> None:
         if run.is_over:
-            # The checkpoint was given up meanwhile: a cancel marker was sent instead of the barrier.
+            # The checkpoint was given up meanwhile, and a cancel marker was sent instead of the barrier.
             return
         self._forward(run, barrier)
         run.is_forwarded = True
         self.advance(run)
 
     def _sync(self, run: Run, k: int) -> None:
-        """Run the sync phase (TE-6, ME-5). An error here fails the job (FP-5)."""
+        """Run the sync phase, which takes the state of all operators (TE-6, ME-5).
+
+        An error here fails the job (FP-5).
+        """
         task, faults = self._task, self._env.faults
         faults.passed("task.before-sync", task.name)
         self.log(k, Kind.SNAPSHOT_SYNC_START)
@@ -158,7 +172,8 @@ class Snapshots:
             due_us = run.clock_us + barrier.aligned_timeout_us
             hop_us = self._env.config.overtake_unflushed_us
             if hop_us:
-                # AT-13: the wait in this output has its own limit. The timeout still bounds the checkpoint's age.
+                # AT-13: a second limit applies to the time that the barrier waits in this output. The timeout still
+                # limits the checkpoint's age.
                 due_us = min(due_us, self._env.now + hop_us)
             self._env.scheduler.at(due_us, EventClass.TIMER, self._mail_output_timer, run)
 
@@ -167,7 +182,7 @@ class Snapshots:
         subpartition = output.pool.subpartitions[position]
         key = ChannelKey(output.edge, self._task.index, output.targets[position])
         self.log(k, Kind.BARRIER_EMITTED, channel=key)
-        if not barrier.needs_channel_state:
+        if not (barrier.is_priority or barrier.is_timeoutable):
             subpartition.add_event(barrier)
         elif not output.can_overtake:
             run.measured.forced_hops += 1
@@ -229,7 +244,10 @@ class Snapshots:
             self._give_up(run.measured.checkpoint_id, FailureReason.ASYNC_FAILURE)
 
     def advance(self, run: Run) -> None:
-        """Write channel state or acknowledge, if input, output and state allow it. Called when one of them changed."""
+        """Write the channel state once input and output are complete, then acknowledge once everything is written.
+
+        Called whenever the input, the output or the state has changed.
+        """
         if run.is_over or run.sync_end_us is None or run.is_input_open:
             return
         if not run.is_forwarded or run.waiting_outputs:
@@ -245,7 +263,7 @@ class Snapshots:
             self._acknowledge(run)
 
     def _acknowledge(self, run: Run) -> None:
-        """Complete the measurements and send the acknowledgement (TE-7, ME-4, ME-6)."""
+        """Complete the measurements, and send the acknowledgement (TE-7, ME-4, ME-6)."""
         task, faults = self._task, self._env.faults
         measured = run.measured
         assert run.sync_end_us is not None
@@ -290,7 +308,7 @@ class Snapshots:
         size_bytes: int | None = None,
         reason: str | None = None,
     ) -> None:
-        """Log one barrier event of this subtask."""
+        """Add one barrier event of this subtask to the log."""
         task = self._task
         self._env.log.add(
             k,

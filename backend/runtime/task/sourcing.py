@@ -1,7 +1,7 @@
-"""The steps of a source subtask: emits records when they are due, and reports backlog and progress after a restart.
+"""The steps of a source subtask: emits records when they are due, and reports its backlog and its restart progress.
 
-Decides when there is something to do (SRC-1). ``operators.sources`` makes the records, ``event_time`` decides when
-watermarks are due, and ``task`` makes the step.
+This module decides when the source has something to do (SRC-1). ``operators.sources`` creates the records,
+``event_time`` decides when watermarks are due, and ``task`` runs the step.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _BUSY = Usage.BUSY
 
 
 class SourceTask(SourceTimeTask, Protocol):
-    """The task as the steps of a source see it."""
+    """The part of a task's interface that ``Sourcing`` uses."""
 
     account: TimeAccount
 
     def become_running(self) -> None:
-        """Start to run: everything is restored (step 7)."""
+        """Set the task to running, because everything is restored (runtime.md 4.2, step 7)."""
         ...
 
     def charge(self, record: Record) -> None:
-        """Add the record's cost to the current step."""
+        """Add the cost of processing the record to the current step."""
         ...
 
     def wake(self) -> None:
-        """Schedule a step, because there may be something to do."""
+        """Schedule a step, because the source may have something to do."""
         ...
 
 
 class Sourcing:
-    """The source steps of one attempt of one subtask."""
+    """Runs the source steps of one attempt of one subtask."""
 
     def __init__(self, task: SourceTask, source: Source) -> None:
         self.source = source
         self.restart: Restart | None = None
-        """The restart whose replay and catch-up this source still has to report to; None if it is done."""
+        """The restart to which this source still has to report its replay and catch-up, or None."""
         self._task = task
         self._env = task.env
         self._time = SourceTime(task, source)
@@ -53,12 +53,15 @@ class Sourcing:
         self._can_crash_after_emit = task.env.faults.concerns("source.after-emit")
 
     def poll(self, now: int) -> bool:
-        """Emit the next record if it is due, else the idleness or end that is due. Returns whether there was any."""
+        """Emit the next record if it is due. Otherwise, check whether the source has become idle or has ended.
+
+        Return whether anything was emitted.
+        """
         task, source, time = self._task, self.source, self._time
         if task.gate.is_recovering:
             task.gate.is_recovering = False
             task.become_running()
-            self._tell_of_backlog()
+            self._report_backlog()
         due_us = source.due_us()
         if due_us is None or due_us > now:
             return self._wait(due_us, now)
@@ -73,32 +76,32 @@ class Sourcing:
         if self._can_crash_after_emit:
             self._env.faults.passed("source.after-emit", task.name)
         if now >= time.next_us:
-            time.tell(now)
+            time.report(now)
         if self.restart is not None and not self.restart.emitted(task.key, source.offset, now):
             self.restart = None
         if self._is_in_backlog:
-            self._tell_of_backlog()
+            self._report_backlog()
         return True
 
     def plan(self, ahead: RunningAhead, at_us: int) -> int:
-        """Run ahead from ``at_us`` on, at most to the next watermark. Returns the time of the next step."""
+        """Plan steps ahead from ``at_us`` on, at most up to the next watermark. Return the time of the next step."""
         if self.restart is not None or self._is_in_backlog or self._time.is_idle:
             return at_us
         return ahead.plan_source(self.source, self._time.next_us, at_us)
 
     def emitted(self, records: list[Record], last_us: int) -> None:
-        """Note records that were emitted ahead, the last one at ``last_us``."""
+        """Advance past these records, which planned steps have emitted, the last one at ``last_us``."""
         assert self.source.only_split is not None
         self.source.only_split.move(records)
         self._time.emitted_us = last_us
 
     def end(self, *, is_drained: bool) -> None:
-        """Stop reading, because the job stops (6.6, step 1)."""
+        """Stop reading, and send the end of the data, because the job stops (runtime.md 6.6, step 1)."""
         self.source.stop()
         self._time.end(is_drained=is_drained)
 
-    def _tell_of_backlog(self) -> None:
-        """Tell the coordinator if working off a backlog began or ended (SRC-5)."""
+    def _report_backlog(self) -> None:
+        """Send a message to the coordinator if the source started or finished working off its backlog (SRC-5)."""
         is_processing = self.source.is_processing_backlog
         if is_processing is not self._is_in_backlog:
             self._is_in_backlog = is_processing
@@ -107,7 +110,7 @@ class Sourcing:
             env.scheduler.after(env.config.rpc_latency_us, EventClass.RPC, env.coordinator.on_backlog, message)
 
     def _wait(self, due_us: int | None, now: int) -> bool:
-        if self._time.is_told(due_us, now):
+        if self._time.is_reported(due_us, now):
             self._task.account.turn(_BUSY, now)
             return True
         if self.restart is not None:

@@ -1,9 +1,9 @@
-"""Stops one subtask with a savepoint: ends its data, waits for the savepoint, and finishes (6.6, SV-3).
+"""Stops one subtask with a savepoint: ends its data, waits for the savepoint, and finishes (runtime.md 6.6, SV-3).
 
-A source stops reading and sends end-of-data after its last record. With drain it first sends the last watermark, which
-fires every timer downstream. Without drain no timer fires, and open windows stay in the savepoint (FN-19, FN-21). The
-barrier follows the end of the data, so the savepoint holds everything. A subtask finishes only after that savepoint is
-complete (FN-22) and all inputs of the subtask have ended.
+A source stops reading, and sends end-of-data after its last record. With drain, it first sends the final watermark,
+which fires every timer downstream. Without drain, no timer fires, and open windows stay in the savepoint (FN-19,
+FN-21). The barrier follows the end of the data, so the savepoint contains the effect of every record. A subtask
+finishes once that savepoint is complete (FN-22) and all inputs of the subtask have ended.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from backend.runtime.task.sourcing import Sourcing
 
 
 class StoppingTask(TaskPort, Protocol):
-    """The task as stopping sees it."""
+    """The part of a task's interface that ``Stopping`` uses."""
 
     sourcing: Sourcing | None
 
     def finish(self) -> None:
-        """Finish: the subtask runs no more steps, and its queued output is still delivered."""
+        """End the attempt: the subtask runs no more steps, but its queued output is still sent."""
         ...
 
 
 class Stopping:
-    """The progress of one attempt of one subtask in stopping."""
+    """Tracks the progress of stopping one attempt of one subtask."""
 
     def __init__(self, task: StoppingTask) -> None:
         self._task = task
@@ -37,25 +37,28 @@ class Stopping:
         self._is_complete = False
 
     def triggered(self, barrier: Barrier) -> None:
-        """Handle a trigger at this source. If the job is to stop, end the data before the barrier."""
+        """If the triggered savepoint is to stop the job, end this source's data before the barrier."""
         kind = barrier.snapshot_type
         if kind.is_synchronous:
             assert self._task.sourcing is not None
             self._task.sourcing.end(is_drained=kind.drains)
 
     def snapshotting(self, barrier: Barrier) -> None:
-        """Note the savepoint that stops the job when its snapshot is taken."""
+        """Remember the savepoint's id if it is to stop the job. Called when its snapshot is taken."""
         if barrier.snapshot_type.is_synchronous:
             self._savepoint_id = barrier.checkpoint_id
 
     def completed(self, checkpoint_id: int) -> None:
-        """Note that a checkpoint or savepoint is complete and its transactions are committed."""
+        """Finish if this was the savepoint that stops the job and every input has ended.
+
+        Called when a checkpoint or savepoint is complete and its transactions are committed.
+        """
         if checkpoint_id == self._savepoint_id:
             self._is_complete = True
             self.advance()
 
     def advance(self) -> None:
-        """Finish, if the savepoint is complete and every input has ended."""
+        """Finish if the savepoint is complete and every input has ended."""
         task = self._task
         if self._is_complete and all(channel.is_ended for channel in task.gate.channels):
             task.emission.broadcast_event(EndOfPartition())

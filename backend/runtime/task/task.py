@@ -1,8 +1,9 @@
 """One subtask: the mailbox loop, backpressure and the choice of the next input (runtime.md 1.5).
 
-A step is one mail or one element, mails first (MB-1, BP-5). Its effects happen at its start, and its cost passes before
-the next step (DET-6). A step that runs out of output buffers is hard-blocked: no mail runs until its output is written
-(BP-4). Between steps, a subtask first waits for output, during which mails still run (MB-4), then for input (MB-2).
+A step processes one mail or one element. Mails come first (MB-1, BP-5). The effects of a step happen at its start, and
+its cost passes before the next step (DET-6). A step that runs out of output buffers is hard-blocked: no mail runs until
+its output is written (BP-4). Between steps, a subtask first waits for free output buffers, during which mails still run
+(MB-4). Then it waits for input (MB-2).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from backend.runtime.task.sourcing import Sourcing
 from backend.runtime.task.stopping import Stopping
 
 _STEP_US_MIN = 1
-# Module constants, because every element needs them and an enum attribute costs as much as a call.
+# These are module constants because every element needs them, and reading an enum member costs as much as a call.
 _BUSY, _IDLE, _SOFT, _HARD = Usage.BUSY, Usage.IDLE, Usage.SOFT, Usage.HARD
 
 
@@ -55,7 +56,7 @@ _ANY_RECORD = Record(0, 0, 0, 0, 0)
 
 
 class TaskStatus(Enum):
-    """The states of one attempt."""
+    """The states of one attempt of a subtask."""
 
     INITIALIZING = "INITIALIZING"
     RUNNING = "RUNNING"
@@ -82,7 +83,7 @@ class Task:
         self.index = key[1]
         self.name = f"{spec.id}/{key[1]}"
         self.number = key[0] * PARALLELISM_MAX + key[1]
-        """Orders the steps of different subtasks at one instant."""
+        """Decides the order of the steps of different subtasks that happen at the same time."""
         self.attempt = attempt
         # Progress.
         self.status = TaskStatus.INITIALIZING
@@ -102,19 +103,22 @@ class Task:
         self._behind_first = self.operators[1:]
         self._may_block = spec.may_block_in_emission
         self._pools: tuple[OutputPool, ...] = ()
-        """The pools that must be available before a step; empty if the subtask may block in the middle of a step."""
+        """The pools that must have a free buffer before a step.
+
+        Empty if the subtask may block in the middle of a step.
+        """
         # Costs and times of steps.
         self.slow_factor = factor_of(spec.slow_factors, key[1])
         is_fixed = spec.cost_of is None and not spec.cost_ns_per_byte
         self._fixed_cost_us = self._cost_of(_ANY_RECORD) if is_fixed else None
         self.cost_us = 0
-        """Cost of the current step in virtual microseconds; mails add to it."""
+        """The cost of the current step in virtual microseconds. Mails add to it."""
         self._scheduler = env.scheduler
         self._step_action = self._step
         self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
         self._is_scheduled = False
         self._epoch = 0
-        """A scheduled step of an earlier epoch is skipped."""
+        """Incremented when scheduled steps become invalid. A step of an earlier epoch does nothing."""
         self._free_us = env.now
         # Measurements.
         samples = env.config.metric_window_us // env.config.metric_period_us
@@ -124,9 +128,9 @@ class Task:
         self.steps = StepSums()
         self.lamport = 0
         self._records_in = 0
-        # Parts.
+        # The parts of the task that are in other modules.
         self.ahead: RunningAhead | None = None
-        """The planner of steps ahead; None if every step must be an event."""
+        """Plans several steps ahead. None if every step must be an event."""
         self.event_time = EventTime(self)
         self.sourcing = Sourcing(self, self.source) if self.source is not None else None
         self.stopping = Stopping(self)
@@ -143,10 +147,10 @@ class Task:
         has_channel_state: bool,
         rescaled: Mapping[int, EdgeRescale],
     ) -> None:
-        """Restore the snapshot (4.2) and start to run.
+        """Restore the snapshot, and start to run (runtime.md 4.2).
 
-        ``has_channel_state``: whether any subtask of the checkpoint has in-flight data.
-        ``rescaled``: the edges whose channel state names the channels of another parallelism (4.4).
+        ``has_channel_state``: whether any subtask of the checkpoint has in-flight data. ``rescaled``: the edges whose
+        channel state is stored under the channels of another parallelism (runtime.md 4.4).
         """
         self.checkpointing.last_id = checkpoint_id
         is_local = False
@@ -178,7 +182,7 @@ class Task:
             output.pool.is_closed = True
 
     def finish(self) -> None:
-        """Finish: the subtask runs no more steps, and its queued output is still delivered."""
+        """End the attempt: the subtask runs no more steps, but its queued output is still sent."""
         self._end(TaskStatus.FINISHED)
 
     def _end(self, status: TaskStatus) -> None:
@@ -197,27 +201,27 @@ class Task:
             self.wake()
 
     def settle(self) -> None:
-        """Apply the steps planned ahead up to now."""
+        """Carry out the planned steps whose time has come."""
         if self.ahead is not None:
             self.ahead.settle()
 
     def interrupt(self) -> None:
-        """Apply the steps planned ahead up to now, cancel the rest, and schedule the next step as an event."""
+        """Carry out the planned steps whose time has come, cancel the rest, and schedule the next step as an event."""
         if self.ahead is not None:
             self.ahead.interrupt()
 
     def go_on_with(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run ``action`` as the next step, when the cost of the current step has passed (PH-1)."""
+        """Run ``action(argument)`` as the next step, after the cost of the current step has passed (PH-1)."""
         self._mails.appendleft((action, argument, self.env.scheduler.now))
 
     def sample(self, now_us: int) -> None:
-        """Take a sample for the sliding window of the metrics."""
+        """Record a sample for the sliding window of the metrics."""
         self.account.sample(now_us)
         self.rates.sample(now_us, self.totals)
 
     @property
     def totals(self) -> Totals:
-        """Counters since the attempt began."""
+        """The values of this attempt's counters."""
         self.settle()
         channels = self.gate.channels
         return Totals(
@@ -234,16 +238,16 @@ class Task:
 
     @property
     def watermark_us(self) -> int:
-        """The watermark of the subtask; -1 if it is unknown."""
+        """The watermark of the subtask, or -1 if it is unknown."""
         return self.event_time.watermark_us
 
     @property
     def mail_count(self) -> int:
-        """Number of waiting mails."""
+        """The number of waiting mails."""
         return len(self._mails)
 
     def channel_id(self, key: ChannelKey) -> ChannelId:
-        """The channel's public id, with vertex names."""
+        """Return the channel's public id, which contains the vertex names."""
         known = self._channel_ids.get(key)
         if known is None:
             edge = self.env.graph.edges[key.edge]
@@ -259,12 +263,12 @@ class Task:
         self._scheduler.step_at(at_us, self.number, self._step_action, self._epoch)
 
     def _reschedule(self, at_us: int) -> None:
-        """Replace the scheduled step by one at ``at_us``."""
+        """Replace the scheduled step by a step at ``at_us``."""
         self._epoch += 1
         self._schedule(at_us)
 
     def wake(self) -> None:
-        """Schedule a step if none is scheduled, because there may be something to do."""
+        """Schedule a step if none is scheduled, because the subtask may have something to do."""
         if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
             now = self.env.scheduler.now
             self._schedule(now if now > self._free_us else self._free_us)
@@ -277,7 +281,10 @@ class Task:
         self.mail(self.checkpointing.on_priority)
 
     def on_output_change(self) -> None:
-        """Wake the subtask if it waits for output, because an output pool changed."""
+        """If the subtask waits for output buffers, wake it, because an output pool changed.
+
+        If a capped checkpoint waits until its data fits the cap, let it check again.
+        """
         usage = self.account.usage
         if usage is _HARD or (usage is _SOFT and self._has_output()):
             self.wake()
@@ -291,7 +298,7 @@ class Task:
         return True
 
     def _step(self, epoch: int) -> int | None:
-        """Process one mail or one element. Returns the time of the next step; None if the subtask has to be woken."""
+        """Process one mail or one element. Return the time of the next step, or None if ``wake`` has to schedule it."""
         if epoch != self._epoch:
             return None
         now = self._scheduler.now
@@ -316,7 +323,7 @@ class Task:
                     return None
             channel = self.gate.current
             if channel is not None and channel.elements and not self.event_time.is_firing:
-                # The rest of the current buffer needs no check of the gate.
+                # The rest of the current buffer can be processed without asking the gate for its next input.
                 if self.account.usage is not _BUSY:
                     self.account.turn(_BUSY, now)
                 element = channel.elements.pop()
@@ -334,12 +341,12 @@ class Task:
         return at_us
 
     def _wait(self, usage: Usage, now: int) -> None:
-        """Schedule no next step until ``wake`` is called."""
+        """Record why the subtask waits. No step is scheduled until ``wake`` is called."""
         self.account.turn(usage, now)
         self._is_scheduled = False
 
     def _plan(self, ahead: RunningAhead, at_us: int) -> int:
-        """Run ahead from ``at_us`` on if possible. Returns the time of the next step that is an event."""
+        """Plan steps from ``at_us`` on if possible. Return the time of the next step that is an event."""
         if self.emission.is_blocked or self.checkpointing.is_watching:
             return at_us
         for pool in self._pools:
@@ -351,11 +358,11 @@ class Task:
         return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
 
     def count_in(self, count: int) -> None:
-        """Add records that were processed ahead to the records in."""
+        """Increase the number of records taken from the input by ``count``, because planned steps processed them."""
         self._records_in += count
 
     def _poll(self, now: int) -> bool:
-        """Fire a timer, or read input or the source. Returns whether there was something to do."""
+        """Fire a timer, or process the next input or source record. Return whether there was something to do."""
         if self.event_time.is_firing:
             self.account.turn(_BUSY, now)
             self.event_time.fire_on()
@@ -363,9 +370,9 @@ class Task:
         return self._poll_input(now) if self.sourcing is None else self.sourcing.poll(now)
 
     def _write_on(self, now: int) -> bool:
-        """Write waiting output. Returns whether the step may continue.
+        """Write waiting output. Return whether the step may continue.
 
-        Returns False if output still waits, or if an action that waited for the output took this step.
+        Return False if some output still waits, or if an action that had waited for the output used up this step.
         """
         if not self.emission.write_on():
             self._wait(_HARD, now)
@@ -385,6 +392,10 @@ class Task:
             if gate.is_recovering:
                 self._recovery.finish_input()
                 return True
+            if self.checkpointing.is_waiting_for_room:
+                # The last buffer in front of a cut may have ended within a record, so that no element followed it.
+                self.checkpointing.recheck(None)
+                return not self.checkpointing.is_waiting_for_room
             return False
         if self.account.usage is not _BUSY:
             self.account.turn(_BUSY, now)
@@ -414,7 +425,7 @@ class Task:
             self.emission.emit(out)
 
     def charge(self, record: Record) -> None:
-        """Add the record's cost to the current step."""
+        """Add the cost of processing the record to the current step."""
         cost_us = self._fixed_cost_us
         self.cost_us += self._cost_of(record) if cost_us is None else cost_us
 
@@ -456,41 +467,44 @@ class Task:
 
     @property
     def outputs(self) -> list[Output]:
-        """The output edges."""
+        """The outputs of the task, one per edge."""
         return self.emission.outputs
 
     @property
     def records_in(self) -> int:
-        """Records taken by this attempt."""
+        """The number of records that this attempt has taken from its input."""
         self.settle()
         return self._records_in
 
     @property
     def records_out(self) -> int:
-        """Records emitted by this attempt."""
+        """The number of records that this attempt has emitted."""
         self.settle()
         return self.emission.records_out
 
     @property
     def bytes_out(self) -> int:
-        """Bytes of records and watermarks written by this attempt, counted once for each channel that receives them."""
+        """The bytes of records and watermarks that this attempt wrote.
+
+        A record that goes to several channels counts once for each.
+        """
         self.settle()
         return self.emission.bytes_out
 
     def flush(self) -> None:
-        """Emit the records that operators hold back and do not keep as state, before a barrier (TE-2)."""
+        """Emit the records that operators hold back without keeping them as state. Called before a barrier (TE-2)."""
         for behind, operator in enumerate(self.operators, 1):
             held = operator.flush()
             if held:
                 self.pass_on(held, behind)
 
     def end_of_data(self, *, is_drained: bool = True) -> None:
-        """Send end-of-data to every receiver: only events follow (Q-2, SRC-4)."""
+        """Send end-of-data to every receiver. After it, only events follow (Q-2, SRC-4)."""
         self.flush()
         self.emission.broadcast_event(EndOfData(is_drained))
 
     def become_running(self) -> None:
-        """Start to run: everything is restored, and recovered data is processed (step 7)."""
+        """Set the task to running, because all recovered data is processed (runtime.md 4.2, step 7)."""
         self.status = TaskStatus.RUNNING
         self.initialization.running_at_us = self.env.now
         if self.initialization.gate_restored_at_us is None:

@@ -1,1 +1,1 @@
-"""Use cases about advice."""
+"""Use cases about advice on jobs."""

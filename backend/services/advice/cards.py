@@ -1,12 +1,14 @@
-"""Advice on jobs: derived with the verdict, kept as cards, and followed until checkpoints after a change measure it.
+"""Stores each piece of advice on a job as a card, and follows the card until the effect of the change is measured.
 
 A loop in the API's process updates the cards, and so does every request for a job's advice. Therefore shown advice is
-never older than the verdict next to it, and jobs without requests are followed too. Both take the job's lock first.
+never older than the verdict next to it, and the cards of jobs that nobody requests are updated too. The loop and the
+requests lock a job's cards before they update them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, cast
 from urllib.parse import urlsplit
@@ -25,30 +27,37 @@ from backend.contracts.advice import (
     SilenceOut,
 )
 from backend.contracts.api import Page
+from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.clock import Clock
-from backend.domain.errors import ConflictError
+from backend.domain.errors import ConflictError, StoreUnavailableError
+from backend.domain.ids import JobId
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin
-from backend.services.jobs.evidence import EvidenceReader, JobCase
+from backend.services.jobs.analysed import AnalysedJobs
+from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
+from backend.services.jobs.watched import WatchedJob
 from backend.services.paging import decode_cursor, page_of
-from backend.services.targets.targets import TargetRules
+from backend.services.targets.targets import check_host
 from backend.store.advice import cards as store
 from backend.store.advice.cards import CardEvent, CardRecord
-from backend.store.jobs.reader import JobRecord, get_job, list_current
+from backend.store.jobs.reader import JobRecord, get_job
 from backend.store.postgres.connections import reading, writing
 from backend.store.targets.targets import TargetRepository
 
 _CARDS_READ = 50
-_REFRESH_EVERY = timedelta(minutes=10)
 _GIVEN_EVERY = timedelta(minutes=1)
 _PATCH_TIMEOUT_S = 8.0
-# Cards that are always shown; of the verified and rolled-back ones, only the newest of a topic is.
+# Cards in these states are always shown. Of verified and rolled-back cards, only the newest one of each topic is
+# shown.
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
 
 
 class ChangeSettings(Protocol):
-    """Changes settings of the job that runs as ``engine_run_id`` on the target of ``kind`` at ``url``."""
+    """A function that changes settings of a running job.
+
+    The job runs as ``engine_run_id`` on the target of ``kind`` at ``url``.
+    """
 
     async def __call__(
         self,
@@ -59,40 +68,51 @@ class ChangeSettings(Protocol):
         token: str | None,
         *,
         kind: str,
+        rules: AddressRules,
     ) -> None:
-        """Raise ``UpstreamError`` if the target does not make the change, ``ConflictError`` if its engine cannot."""
+        """Change the settings. Only addresses that ``rules`` allow are connected to.
+
+        Raises:
+            UpstreamError: the target does not make the change.
+            ConflictError: the target's engine cannot change settings of a running job.
+        """
         ...
 
 
 class AdviceService:
-    """Answers requests about advice; one instance per process."""
+    """Handles requests about advice, and keeps the cards of all jobs up to date. Each process has one instance."""
 
     def __init__(
         self,
         engine: AsyncEngine,
         clock: Clock,
         evidence: EvidenceReader,
-        rules: TargetRules,
+        rules: AddressRules,
         change: ChangeSettings | None,
         token: str | None = None,
+        jobs: AnalysedJobs | None = None,
     ) -> None:
-        """``token`` authorises changes to the built-in runtime; no other target receives it."""
+        """``token`` authorises changes to the built-in runtime. It is sent to no other target."""
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
         self._rules = rules
         self._change = change
         self._token = token
+        self._jobs = jobs or AnalysedJobs(clock, evidence)
+        # The version of each job whose cards are up to date, and when they were last updated.
+        self._done: dict[JobId, tuple[int, datetime]] = {}
 
     async def of_job(self, job_id: str) -> JobAdviceOut:
-        """Return the recommendations for a job now, and the reasons for topics without one.
+        """Return the current recommendations for a job, and the reason for each topic without a recommendation.
 
         Raises:
             UnknownEntityError: there is no such job.
-
         """
         case = await self._case(job_id)
-        await self._keep(case)
+        # If the cards cannot be written, for example on a full disk, the stored ones are shown.
+        with contextlib.suppress(StoreUnavailableError):
+            await self._keep(case)
         async with reading(self._engine) as connection:
             cards = await store.list_cards(connection, job_id, limit=_CARDS_READ)
             shown = _shown(cards)
@@ -114,7 +134,6 @@ class AdviceService:
         Raises:
             UnknownEntityError: there is no such job.
             InvalidInputError: the cursor does not belong to this list.
-
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
         async with reading(self._engine) as connection:
@@ -130,7 +149,6 @@ class AdviceService:
 
         Raises:
             UnknownEntityError: there is no such job or card.
-
         """
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
@@ -139,19 +157,18 @@ class AdviceService:
         return _card_out(card, events.get(card_id, ()), record)
 
     async def accept(self, job_id: str, card_id: str) -> CardOut:
-        """Mark a card as accepted: a person intends to make the change.
+        """Mark a card as accepted, which means that a person intends to make the change.
 
         Raises:
             UnknownEntityError: there is no such job or card.
             ConflictError: the card is already decided.
-
         """
         return await self._decide(
             job_id, card_id, AdviceState.ACCEPTED, "accepted; waiting for the engine to report it"
         )
 
     async def dismiss(self, job_id: str, card_id: str, reason: str) -> CardOut:
-        """Mark a card as dismissed: the change is not wanted. Errors as ``accept``."""
+        """Mark a card as dismissed, because a person does not want the change. Raises the same errors as ``accept``."""
         return await self._decide(job_id, card_id, AdviceState.DISMISSED, reason.strip())
 
     async def apply(self, job_id: str, card_id: str) -> CardOut:
@@ -159,44 +176,65 @@ class AdviceService:
 
         Raises:
             UnknownEntityError: there is no such job or card.
-            ConflictError: the card is already decided, or the change needs a restart, which only a person can do, or
-                this process has no way to change settings.
+            ConflictError: the card is already decided, the change needs a restart, which only a person can do, or this
+                process cannot change settings.
             InvalidInputError: the target's address is no longer allowed, or the target refuses the values.
-            TargetUnavailableError: the target does not answer.
-            TargetProtocolError: the target's answer is malformed.
-
+            TargetUnavailableError: the target does not respond.
+            TargetProtocolError: the target's response is malformed.
         """
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
         _must_be_open(card)
-        advice = RecommendationOut.model_validate(card.document)
+        advice, _ = _content(card)
         if not _can_apply(card, record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
         target = await TargetRepository(self._engine).get(record.run.target_id)
-        if target.origin is TargetOrigin.API:
-            # Its address was allowed when it was added, but the allow-list may have changed since.
-            self._rules.check(urlsplit(target.url).hostname or "")
+        is_configured = target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
+        if not is_configured:
+            # The target's address was allowed when it was added, but the allow-list may have changed since.
+            check_host(self._rules, urlsplit(target.url).hostname or "")
         if self._change is None:
             raise ConflictError("this process cannot change the settings of targets", kind="apply-unavailable")
-        # Only the built-in target's address comes from the configuration; another may belong to a third party.
+        # Only the built-in target gets the token, because its address comes from the configuration. Any other target
+        # may belong to a third party.
         token = self._token if target.origin is TargetOrigin.BUILT_IN else None
         await self._change(
-            target.url, record.run.engine_run_id, advice.how_to.patch, _PATCH_TIMEOUT_S, token, kind=target.kind
+            target.url,
+            record.run.engine_run_id,
+            advice.how_to.patch,
+            _PATCH_TIMEOUT_S,
+            token,
+            kind=target.kind,
+            rules=EVERYWHERE if is_configured else self._rules,
         )
         return await self._decide(
             job_id, card_id, AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings"
         )
 
-    async def keep_all(self) -> int:
-        """Bring the cards of every watched job up to date; return the number of jobs."""
+    async def keep_all(self) -> bool:
+        """Update the cards of watched jobs. Return whether some jobs are left for the next call.
+
+        Only jobs that changed are looked at, and every minute those with cards that are still followed.
+        """
+        now = self._clock.now()
         async with reading(self._engine) as connection:
-            records = await list_current(connection)
-            cases = await self._evidence.cases(connection, records)
-        for case in cases:
-            await self._keep(case)
-        return len(cases)
+            jobs, _ = await self._jobs.refresh(connection)
+            followed = await store.followed_jobs(connection)
+        for job_id, version, case in _judged(jobs, now):
+            done = self._done.get(job_id)
+            is_changed = done is None or done[0] != version
+            has_cards = job_id in followed
+            is_due = has_cards and (done is None or now - done[1] >= _GIVEN_EVERY)
+            if is_due or (is_changed and (has_cards or case.finding.advice.recommendations)):
+                await self._keep(case)
+                self._done[job_id] = version, now
+            elif is_changed:
+                self._done[job_id] = version, now
+        known = {w.job.record.id for w in jobs}
+        self._done = {job_id: done for job_id, done in self._done.items() if job_id in known}
+        return self._jobs.is_behind
 
     async def _case(self, job_id: str) -> JobCase:
         async with reading(self._engine) as connection:
@@ -217,6 +255,9 @@ class AdviceService:
         advice = case.finding.advice
         silence = next((s.reason for s in advice.silences if s.topic is card.topic), "the rules advise another change")
         is_given = any(r.kind == card.kind for r in advice.recommendations)
+        if case.record.run.state is JobState.ENDED and card.state is AdviceState.NEW:
+            # Nobody computes the numbers of this card again. If the job starts again, there is a new card.
+            is_given, silence = False, "the job ended"
         settings = case.finding.settings
         seen = Observed(
             now=self._clock.now(),
@@ -263,7 +304,7 @@ class AdviceService:
             changed_at=now,
             last_given_at=now,
             applied_at=None,
-            document=_document(advice),
+            document=_document(advice, now),
             measured=None,
         )
         await store.add_card(connection, card)
@@ -279,6 +320,15 @@ class AdviceService:
         return _card_out(moved, events.get(card_id, ()), record)
 
 
+def _judged(jobs: Iterable[WatchedJob[RecalledJob]], now: datetime) -> Iterator[tuple[JobId, int, JobCase]]:
+    """Yield the jobs with a finding that holds, each with its version."""
+    for watched in jobs:
+        job = watched.job
+        if job.finding is not None and job.is_current:
+            case = JobCase(job.record, job.shape, job.headers, job.open_checkpoint, job.finding)
+            yield job.record.id, watched.version, case_now(case, now)
+
+
 def _must_be_open(card: CardRecord) -> None:
     if not card.state.is_open:
         raise ConflictError(f"it is already {card.state.value}: {card.state_reason}", kind="recommendation-decided")
@@ -286,29 +336,29 @@ def _must_be_open(card: CardRecord) -> None:
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
     found = [c for c in cards if c.state in _SHOWN]
-    told: set[Topic] = {c.topic for c in found if c.state is AdviceState.APPLIED}
+    topics: set[Topic] = {c.topic for c in found if c.state is AdviceState.APPLIED}
     for card in cards:
-        if card.state in (AdviceState.VERIFIED, AdviceState.ROLLED_BACK) and card.topic not in told:
-            told.add(card.topic)
+        if card.state in (AdviceState.VERIFIED, AdviceState.ROLLED_BACK) and card.topic not in topics:
+            topics.add(card.topic)
             found.append(card)
     return found
 
 
 async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recommendation, now: datetime) -> None:
-    """Record that the open card's advice was given again; while the card is new, also refresh its text at times."""
+    """Record that the rules still give the advice of this open card: once a minute, or if the proposal has changed.
+
+    The content of a new card is replaced at the same time. After a person accepted the card, its content stays.
+    """
     if card.kind != advice.kind:
         return
-    document = None
-    if card.state is AdviceState.NEW:
-        is_other = _setting(card.document["proposed"]) != advice.proposed
-        if is_other or now - card.last_given_at >= _REFRESH_EVERY:
-            document = _document(advice)
-    if document is not None or now - card.last_given_at >= _GIVEN_EVERY:
+    is_other = card.state is AdviceState.NEW and _setting(card.document["proposed"]) != advice.proposed
+    if is_other or now - card.last_given_at >= _GIVEN_EVERY:
+        document = _document(advice, now) if card.state is AdviceState.NEW else None
         await store.refresh_card(connection, card.id, now, document)
 
 
 def _keeps_out(card: CardRecord, advice: Recommendation, now: datetime) -> bool:
-    # An applied change is measured before anything else is advised on its topic.
+    # An applied change is measured before the rules advise another change on its topic.
     if card.topic is advice.topic and card.state is AdviceState.APPLIED:
         return True
     if card.kind != advice.kind:
@@ -317,7 +367,7 @@ def _keeps_out(card: CardRecord, advice: Recommendation, now: datetime) -> bool:
 
 
 def _values_of(card: CardRecord) -> Card:
-    told = RecommendationOut.model_validate(card.document)
+    advice, _ = _content(card)
     return Card(
         state=card.state,
         created_at=card.created_at,
@@ -326,7 +376,7 @@ def _values_of(card: CardRecord) -> Card:
         current=_setting(card.document["current"]),
         proposed=_setting(card.document["proposed"]),
         expected=tuple(
-            (e.metric, Interval(e.predicted.value, e.predicted.low, e.predicted.high)) for e in told.expected
+            (e.metric, Interval(e.predicted.value, e.predicted.low, e.predicted.high)) for e in advice.expected
         ),
     )
 
@@ -335,8 +385,18 @@ def _setting(document: Mapping[str, object]) -> Setting:
     return Setting(**SettingOut.model_validate(document).model_dump())
 
 
-def _document(advice: Recommendation) -> Mapping[str, object]:
-    return RecommendationOut.model_validate(advice).model_dump(mode="json")
+_COMPUTED_AT = "computed_at"
+
+
+def _document(advice: Recommendation, now: datetime) -> Mapping[str, object]:
+    return RecommendationOut.model_validate(advice).model_dump(mode="json") | {_COMPUTED_AT: now.isoformat()}
+
+
+def _content(card: CardRecord) -> tuple[RecommendationOut, datetime | None]:
+    """Return the recommendation of a card, and when it was computed if that was stored with it."""
+    document = dict(card.document)
+    at = document.pop(_COMPUTED_AT, None)
+    return RecommendationOut.model_validate(document), datetime.fromisoformat(at) if isinstance(at, str) else None
 
 
 def _measured_document(step: Step) -> Mapping[str, object] | None:
@@ -353,11 +413,12 @@ def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -
 
 
 def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
-    advice = RecommendationOut.model_validate(card.document)
+    advice, computed_at = _content(card)
     measured = card.measured or {"rows": [], "ids": []}
     return CardOut.of(
         card,
         updated_at=card.changed_at,
+        computed_at=computed_at,
         can_apply=_can_apply(card, record, advice),
         recommendation=advice,
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),

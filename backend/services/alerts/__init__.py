@@ -1,1 +1,1 @@
-"""Use cases about alerts: evaluate, deliver, list, silence, send to receivers."""
+"""Use cases about alerts: evaluate rules, deliver alerts, list incidents, and manage rules, silences and receivers."""

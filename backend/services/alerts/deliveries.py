@@ -1,11 +1,14 @@
-"""Empties the outbox: delivers at least once to each receiver, in order, with back-off; every attempt is logged.
+"""Delivers messages about alerts to their receivers: at least once, in order, with back-off. Logs every attempt.
 
-A firing alert is sent to Alertmanager repeatedly, within its resolve timeout. While PostgreSQL is unreachable it is
-sent from memory: an alert must not seem resolved because we cannot read our own state. Receivers are served
-concurrently, so a slow one does not delay the others.
+The messages to deliver are in an outbox in PostgreSQL. Receivers are served concurrently, so a slow one does not
+delay the others.
 
-At least once can mean twice. A process can die after a receiver took a message and before that is recorded. The next
-process sends the message again, with the same ``Idempotency-Key`` (episode and kind).
+A firing alert is sent to Alertmanager again and again, before Alertmanager's resolve timeout ends. While PostgreSQL
+is unreachable, the alert is sent from memory, because it must not seem resolved only because this service cannot read
+its own state.
+
+At least once can mean twice: a process can terminate after a receiver accepted a message and before the acceptance is
+recorded. The next process sends the message again, with the same ``Idempotency-Key`` (episode and kind).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import anyio
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.alerting.delivery import DeliveryKind, ReceiverKind
+from backend.alerting.delivery import DeliveryKind, ReceiverKind, ReceiverOrigin
 from backend.alerting.lifecycle import Alert, AlertState
 from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook, valid_until
 from backend.domain.clock import Clock
@@ -35,18 +38,19 @@ from backend.store.postgres.connections import reading, writing
 _log = structlog.get_logger(__name__)
 
 RESOLUTION_KEPT: Final = timedelta(days=3)
-"""A message that its receiver has not taken for this long is abandoned; the delivery log records that."""
+"""A message that its receiver has not accepted for this long is abandoned. The delivery log records that."""
 
 _BATCH = 100
-# Times per ``resend_s`` that alerts to send again are read from the store.
+# How often the store is read within ``resend_s`` to find the alerts that must be sent again.
 _LOOKS_PER_RESEND = 6
-# Longest time to send from memory: another process may still reach the store and know better.
+# Alerts are sent from memory for at most this long, because another process may reach the store and have newer
+# alerts.
 _FROM_MEMORY_MAX = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """Seconds. ``resend_s`` is well below Alertmanager's resolve timeout of five minutes."""
+    """Times in seconds. ``resend_s`` is well below Alertmanager's resolve timeout of five minutes."""
 
     resend_s: float = 60.0
     backoff_first_s: float = 2.0
@@ -55,19 +59,19 @@ class DeliveryOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """The firing alerts that the Alertmanagers had been sent, by receiver id, when the store was last read."""
+class _Accepted:
+    """The firing alerts that each Alertmanager had accepted when the store was last read, by receiver id."""
 
     read_at: datetime
     alerts: Mapping[str, tuple[Receiver, tuple[Alert, ...]]]
 
 
 def no_failpoint(name: str) -> None:
-    """Do nothing between two steps; tests replace this to end the process there."""
+    """Do nothing. Tests replace this function to terminate the process between two steps."""
 
 
 class AlertDelivery:
-    """Delivers due messages; one instance per process."""
+    """Delivers due messages. Each process has one instance."""
 
     def __init__(
         self,
@@ -87,18 +91,17 @@ class AlertDelivery:
         self._options = options or DeliveryOptions()
         self._random = random
         self._failpoint = failpoint
-        self._told: _Told | None = None
+        self._accepted: _Accepted | None = None
         self._has_delivered = False
         self._unrecorded: dict[int, tuple[Claim, Attempt, datetime]] = {}
         self._resent_from_memory_at: datetime | None = None
 
     async def deliver_due(self, term: Term) -> int:
-        """Attempt every due message once; return how many the receivers took.
+        """Attempt to deliver every due message once. Return how many messages the receivers accepted.
 
         Raises:
             LeadershipLostError: another process delivers now.
             StoreUnavailableError: PostgreSQL is unreachable.
-
         """
         now = self._clock.now()
         await self._write_outcomes()
@@ -132,7 +135,7 @@ class AlertDelivery:
         groups = [claimed] if receiver.kind is ReceiverKind.ALERTMANAGER else [[c] for c in claimed]
         deadline_s = self._clock.monotonic_s() + self._options.claim_s / 2
         for group in groups:
-            # Stop serving a slow receiver for now, before the claims on its other messages run out.
+            # Stop serving a slow receiver for now, before the claims on its remaining messages expire.
             if self._clock.monotonic_s() > deadline_s:
                 return
             at = self._clock.now()
@@ -143,7 +146,7 @@ class AlertDelivery:
             self._failpoint("recorded")
 
     async def _write_outcomes(self) -> None:
-        """Store the outcomes of attempts, including those made before the store became unreachable."""
+        """Store the outcomes that are not stored yet, such as those that arrived while the store was unreachable."""
         for delivery_id, (claim, attempt, next_at) in list(self._unrecorded.items()):
             async with writing(self._engine) as connection:
                 await deliveries.record(connection, claim, attempt, next_attempt_at=next_at)
@@ -151,17 +154,17 @@ class AlertDelivery:
 
     async def _send(self, receiver: Receiver, group: Sequence[tuple[Claim, Alert]], at: datetime) -> Sent:
         if receiver.kind is ReceiverKind.ALERTMANAGER:
-            return await self._tell(receiver, [a for _, a in group], at)
+            return await self._send_alerts(receiver, [a for _, a in group], at)
         (claim, alert), *_ = group
         body = for_webhook(alert, self._links, is_firing=claim.kind is DeliveryKind.FIRING, receiver=receiver.name)
         key = f"{alert.id}-{claim.kind}"
-        return await self._sender.post(Address(receiver.url, receiver.credential), body, key=key)
+        return await self._sender.post(address_of(receiver, receiver.url), body, key=key)
 
-    async def _tell(self, receiver: Receiver, alerts: Sequence[Alert], at: datetime) -> Sent:
+    async def _send_alerts(self, receiver: Receiver, alerts: Sequence[Alert], at: datetime) -> Sent:
         ends_at = valid_until(at, self._options.resend_s)
         unique = {a.id: a for a in alerts}.values()
         body: list[Json] = [for_alertmanager(a, self._links, ends_at=ends_at) for a in unique]
-        return await self._sender.post(Address(alertmanager_url(receiver.url), receiver.credential), body)
+        return await self._sender.post(address_of(receiver, alertmanager_url(receiver.url)), body)
 
     async def _record(self, receiver: Receiver, claim: Claim, at: datetime, sent: Sent) -> bool:
         attempt = Attempt(claim.number, at, sent.duration_ms, sent.is_ok, sent.result)
@@ -183,39 +186,40 @@ class AlertDelivery:
         return sent.is_ok
 
     def _backoff_s(self, number: int) -> float:
-        # Half of the pause is random, so that messages that failed together are not retried together.
+        # Half of the pause is random, so that messages that failed at the same time are retried at different times.
         full = min(self._options.backoff_most_s, self._options.backoff_first_s * 2.0 ** min(number - 1, 30))
         return full * (0.5 + 0.5 * self._random())
 
     # --- sending to Alertmanager again ----------------------------------------------------------------------------
 
     async def resend(self, term: Term) -> int:
-        """Send the alerts that are due again to each Alertmanager; return how many were taken.
+        """Send firing alerts again to each Alertmanager that last got them at least ``resend_s`` seconds ago.
+
+        Return how many alerts were accepted.
 
         Raises:
             LeadershipLostError: another process delivers now.
             StoreUnavailableError: PostgreSQL is unreachable.
-
         """
         now = self._clock.now()
-        last = self._told
+        last = self._accepted
         look_after = timedelta(seconds=self._options.resend_s / _LOOKS_PER_RESEND)
         if last is not None and not self._has_delivered and timedelta() <= now - last.read_at < look_after:
             return 0
         async with reading(self._engine) as connection:
             await fence(connection, term)
-            told = await deliveries.told_to_alertmanagers(connection)
-            alerts = await get_alerts(connection, [alert_id for _, alert_id, _, _ in told])
+            accepted = await deliveries.accepted_by_alertmanagers(connection)
+            alerts = await get_alerts(connection, [alert_id for _, alert_id, _, _ in accepted])
             receivers = {r.id: r for r in await list_receivers(connection)}
-        self._told, self._has_delivered = _Told(now, _by_receiver(told, alerts, receivers)), False
+        self._accepted, self._has_delivered = _Accepted(now, _by_receiver(accepted, alerts, receivers)), False
         count = 0
-        for receiver_id in dict.fromkeys(r for _, _, r, _ in told):
-            own = [(i, alerts[a]) for i, a, r, at in told if r == receiver_id and self._is_time(at, now)]
+        for receiver_id in dict.fromkeys(r for _, _, r, _ in accepted):
+            own = [(i, alerts[a]) for i, a, r, at in accepted if r == receiver_id and self._is_time(at, now)]
             if not own:
                 continue
-            sent = await self._tell(receivers[receiver_id], [a for _, a in own], now)
+            sent = await self._send_alerts(receivers[receiver_id], [a for _, a in own], now)
             if not sent.is_ok:
-                # No back-off: the next round tries again, until the receiver takes them.
+                # There is no back-off: each further round tries again, until the receiver accepts the alerts.
                 _log.warning("alerts not sent again", receiver=receivers[receiver_id].name, result=sent.result)
                 continue
             async with writing(self._engine) as connection:
@@ -225,36 +229,48 @@ class AlertDelivery:
         return count
 
     async def resend_from_memory(self) -> int:
-        """Send the alerts that fired when the store was last read, so that no Alertmanager resolves them meanwhile."""
-        now, told = self._clock.now(), self._told
+        """Send again the alerts that were firing when the store was last read. Return how many were accepted.
+
+        Without this, the Alertmanagers would resolve these alerts while the store is unreachable.
+        """
+        now, accepted = self._clock.now(), self._accepted
         last = self._resent_from_memory_at
-        if told is None or now - told.read_at > _FROM_MEMORY_MAX or (last is not None and not self._is_time(last, now)):
+        if (
+            accepted is None
+            or now - accepted.read_at > _FROM_MEMORY_MAX
+            or (last is not None and not self._is_time(last, now))
+        ):
             return 0
         self._resent_from_memory_at = now
         count = 0
-        for receiver, alerts in told.alerts.values():
-            sent = await self._tell(receiver, alerts, now)
+        for receiver, alerts in accepted.alerts.values():
+            sent = await self._send_alerts(receiver, alerts, now)
             count += len(alerts) if sent.is_ok else 0
         return count
 
     def forget(self) -> None:
-        """Discard the remembered alerts: another process delivers now."""
-        self._told = None
+        """Discard the alerts in memory, because another process delivers now."""
+        self._accepted = None
 
     def _is_time(self, last: datetime, now: datetime) -> bool:
         return now - last >= timedelta(seconds=self._options.resend_s)
 
 
+def address_of(receiver: Receiver, url: str) -> Address:
+    """Return where to send a message for ``receiver``. The allow-list does not apply to configured receivers."""
+    return Address(url, receiver.credential, is_configured=receiver.origin is ReceiverOrigin.CONFIGURATION)
+
+
 def alertmanager_url(root: str) -> str:
-    """Return the URL at which an Alertmanager at ``root`` takes alerts; ``root`` may already contain the path."""
+    """Return the URL at which an Alertmanager accepts alerts. ``root`` may already contain the path."""
     return root if root.endswith("/api/v2/alerts") else f"{root.rstrip('/')}/api/v2/alerts"
 
 
 def _by_receiver(
-    told: Sequence[tuple[int, str, str, datetime]], alerts: Mapping[str, Alert], receivers: Mapping[str, Receiver]
+    accepted: Sequence[tuple[int, str, str, datetime]], alerts: Mapping[str, Alert], receivers: Mapping[str, Receiver]
 ) -> dict[str, tuple[Receiver, tuple[Alert, ...]]]:
     found: dict[str, list[Alert]] = {}
-    for _, alert_id, receiver_id, _ in told:
+    for _, alert_id, receiver_id, _ in accepted:
         if alerts[alert_id].state is AlertState.FIRING:
             found.setdefault(receiver_id, []).append(alerts[alert_id])
     return {r: (receivers[r], tuple(own)) for r, own in found.items()}

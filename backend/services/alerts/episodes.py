@@ -1,4 +1,4 @@
-"""Alerts in the API's shape: lists, and one alert with its history."""
+"""Returns alerts in the API's shape: lists of alerts, and one alert with its history."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from backend.store.alerts.silences import Silence, silences_at
 from backend.store.postgres.connections import reading
 
 _EPISODES_MAX = 30
-_ATTEMPTS_MAX = 20
+ATTEMPTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class WantedAlerts:
-    """A filter for alerts; None does not restrict. Empty ``states`` stand for pending, firing and resolved."""
+    """A filter for alerts.
+
+    A field that is None does not restrict the selection. Empty ``states`` select pending, firing and resolved alerts.
+    """
 
     states: tuple[AlertState, ...] = ()
     rule: str | None = None
@@ -38,7 +41,7 @@ class WantedAlerts:
 
 
 class AlertService:
-    """Answers requests about alerts."""
+    """Handles requests for alerts."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, links: Links) -> None:
         self._engine = engine
@@ -46,11 +49,10 @@ class AlertService:
         self._links = links
 
     async def page(self, wanted: WantedAlerts, *, cursor: str | None, limit: int) -> api.Page[wire.AlertOut]:
-        """Return one page, the latest begun first.
+        """Return one page of alerts, ordered by the time when they began, newest first.
 
         Raises:
             InvalidInputError: the cursor does not belong to this list.
-
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
         states = wanted.states or (AlertState.PENDING, AlertState.FIRING, AlertState.RESOLVED)
@@ -60,15 +62,14 @@ class AlertService:
             found = await list_alerts(connection, chosen, before=before, limit=limit + 1)
             silences = await silences_at(connection, now)
         items, following = page_of(found, limit, lambda a: (a.began_at, a.id))
-        shown = [wire.AlertOut.of(*_values(a), **_fields(a, silences, self._links, now)) for a in items]
+        shown = [wire.AlertOut.of(*alert_values(a), **alert_fields(a, silences, self._links, now)) for a in items]
         return api.Page[wire.AlertOut](items=shown, next=following, as_of=now)
 
     async def detail(self, alert_id: str) -> wire.AlertDetailOut:
-        """Return one alert with its history and deliveries.
+        """Return one alert with its history, its deliveries and earlier episodes.
 
         Raises:
-            UnknownEntityError: there is no such id.
-
+            UnknownEntityError: there is no alert with this id.
         """
         now = self._clock.now()
         async with reading(self._engine) as connection:
@@ -77,11 +78,11 @@ class AlertService:
             events = (await events_of(connection, [alert_id])).get(alert_id, [])
             episodes = await earlier_episodes(connection, alert, limit=_EPISODES_MAX)
             sent = await deliveries_of(connection, alert_id)
-            attempts = await attempts_of(connection, [d.id for d in sent], limit=_ATTEMPTS_MAX)
+            attempts = await attempts_of(connection, [d.id for d in sent], limit=ATTEMPTS_MAX)
         rule = rule_of(alert.identity.rule)
         return wire.AlertDetailOut.of(
-            *_values(alert),
-            **_fields(alert, silences, self._links, now),
+            *alert_values(alert),
+            **alert_fields(alert, silences, self._links, now),
             events=events,
             deliveries=[_delivery_out(d, attempts.get(d.id, [])) for d in sent],
             episodes=episodes,
@@ -91,11 +92,13 @@ class AlertService:
         )
 
 
-def _values(alert: Alert) -> tuple[object, ...]:
+def alert_values(alert: Alert) -> tuple[object, ...]:
+    """Return the objects whose attributes are fields of ``AlertOut``."""
     return alert, alert.identity, alert.reading
 
 
-def _fields(alert: Alert, silences: Sequence[Silence], links: Links, now: datetime) -> dict[str, object]:
+def alert_fields(alert: Alert, silences: Sequence[Silence], links: Links, now: datetime) -> dict[str, object]:
+    """Return the fields of ``AlertOut`` that are no attributes of an episode."""
     texts, job_id = alert.reading.annotations, alert.identity.job_id
     return {
         "summary": texts.get("summary", alert.identity.rule),
@@ -109,13 +112,18 @@ def _fields(alert: Alert, silences: Sequence[Silence], links: Links, now: dateti
             if job_id is not None
         ],
         "permalink": permalink(alert, links),
+        "incident_link": None if alert.incident_id is None else f"{API_ROOT}/incidents/{alert.incident_id}",
     }
 
 
 def _delivery_out(record: DeliveryRecord, attempts: Sequence[Attempt]) -> wire.DeliveryOut:
-    return wire.DeliveryOut.of(
-        record,
-        receiver=record.receiver_name,
-        next_attempt_at=record.next_attempt_at if record.state is DeliveryState.DUE else None,
-        attempts=attempts,
-    )
+    return wire.DeliveryOut.of(record, **delivery_fields(record, attempts))
+
+
+def delivery_fields(record: DeliveryRecord, attempts: Sequence[Attempt]) -> dict[str, object]:
+    """Return the fields of ``DeliveryOut`` that are no attributes of a delivery."""
+    return {
+        "receiver": record.receiver_name,
+        "next_attempt_at": record.next_attempt_at if record.state is DeliveryState.DUE else None,
+        "attempts": attempts,
+    }

@@ -1,6 +1,7 @@
-"""One evaluation: read every signal, then decide and write states, history and due messages in a fenced transaction.
+"""Evaluates the alert rules once: reads all signals, decides, and writes the result in one fenced transaction.
 
-Unreadable data does not clear an alert: while the store is unreachable nothing is decided and nothing changes.
+The result is the states of alerts, their history and the messages to deliver. Missing data does not resolve an alert:
+while the store is unreachable, nothing is decided and nothing changes.
 """
 
 from __future__ import annotations
@@ -12,13 +13,22 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.alerting.evaluation import EvaluatedEpisode, evaluate
-from backend.alerting.lifecycle import Alert, AlertState
+from backend.alerting.evaluation import EvaluatedEpisode, Readings, evaluate, readings_of
+from backend.alerting.incidents import INCIDENT_GAP, assign, cause_of, subject_of
+from backend.alerting.lifecycle import Alert, AlertState, ReadingKind
+from backend.alerting.rules import RuleSettings
 from backend.domain.clock import Clock
 from backend.services.alerts.deliveries import RESOLUTION_KEPT
 from backend.services.alerts.signals import SignalReader, Signals
 from backend.store.alerts.deliveries import enqueue, note_held
 from backend.store.alerts.episodes import open_alerts, save_alerts, touch_alerts
+from backend.store.alerts.incidents import (
+    fill_cause,
+    outdated_incidents,
+    recent_incidents,
+    refresh_incidents,
+    save_incidents,
+)
 from backend.store.alerts.lease import Term, fence, note_evaluation
 from backend.store.alerts.rules import rules_in_force
 from backend.store.alerts.silences import silences_at
@@ -27,7 +37,7 @@ from backend.store.postgres.connections import reading, writing
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """What one evaluation did."""
+    """The result of one evaluation: why alerts fired or were resolved, and how many messages became due."""
 
     fired: tuple[str, ...]
     resolved: tuple[str, ...]
@@ -35,12 +45,13 @@ class EvaluationReport:
 
 
 class AlertEvaluator:
-    """Evaluates the rules; all state between evaluations is in the store."""
+    """Evaluates the alert rules. The states of alerts between evaluations are in the store."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, signals: SignalReader) -> None:
         self._engine = engine
         self._clock = clock
         self._signals = signals
+        self._refreshed: Term | None = None
 
     async def evaluate(self, term: Term) -> EvaluationReport:
         """Evaluate every rule once.
@@ -48,23 +59,36 @@ class AlertEvaluator:
         Raises:
             LeadershipLostError: another process evaluates now; nothing was written.
             StoreUnavailableError: PostgreSQL is unreachable; nothing was decided.
-
         """
         began_s = time.perf_counter()
         async with reading(self._engine) as connection:
+            rules = await rules_in_force(connection)
             signals = await self._signals.read(connection)
+            # A verdict takes much longer to compute than the readings, and only the texts of active readings need a
+            # verdict. So the readings are computed without verdicts first.
+            readings = readings_of(rules, signals.signals)
+            active = {subject for (_, subject), found in readings.items() if found.kind is ReadingKind.ACTIVE}
+            signals = await self._signals.with_places(connection, signals, active)
         async with writing(self._engine) as connection:
             await fence(connection, term)
-            report = await self._decide(connection, signals)
+            if self._refreshed != term:
+                # During an upgrade, an older version, which knows no incidents, may have evaluated before this term.
+                await refresh_incidents(connection, await outdated_incidents(connection))
+            report = await self._decide(connection, rules, signals, readings)
             ms = round((time.perf_counter() - began_s) * 1000)
             await note_evaluation(connection, term, at=self._clock.now(), evaluation_ms=ms, problem=None)
+        self._refreshed = term
         return report
 
-    async def _decide(self, connection: AsyncConnection, signals: Signals) -> EvaluationReport:
+    async def _decide(
+        self, connection: AsyncConnection, rules: Sequence[RuleSettings], signals: Signals, readings: Readings
+    ) -> EvaluationReport:
         now = self._clock.now()
-        rules = await rules_in_force(connection)
         opened = await open_alerts(connection)
-        outcomes = evaluate(rules, signals.signals, opened, signals.target_labels, now)
+        outcomes: Sequence[EvaluatedEpisode] = evaluate(
+            rules, signals.signals, opened, signals.target_labels, now, readings
+        )
+        outcomes = await _with_incidents(connection, outcomes)
         await _save(connection, outcomes, opened, now)
         silences = await silences_at(connection, now)
         firing = [o.alert for o in outcomes if o.alert.state is AlertState.FIRING]
@@ -78,16 +102,43 @@ class AlertEvaluator:
         )
 
 
+async def _with_incidents(
+    connection: AsyncConnection, outcomes: Sequence[EvaluatedEpisode]
+) -> Sequence[EvaluatedEpisode]:
+    """Assign the episodes that have no incident yet to incidents, store new incidents, and return all episodes."""
+    fresh = [o.alert for o in outcomes if o.alert.incident_id is None]
+    if not fresh:
+        return outcomes
+    since = min(a.began_at for a in fresh) - INCIDENT_GAP
+    recent = await recent_incidents(connection, sorted({subject_of(a.identity) for a in fresh}), since=since)
+    assigned, changed = assign(fresh, recent)
+    firsts = {assigned[a.id]: a for a in sorted(fresh, key=lambda a: (a.began_at, a.id), reverse=True)}
+    await save_incidents(connection, changed, firsts)
+    return [
+        replace(o, alert=replace(o.alert, incident_id=assigned[o.alert.id])) if o.alert.id in assigned else o
+        for o in outcomes
+    ]
+
+
 async def _save(
     connection: AsyncConnection, outcomes: Sequence[EvaluatedEpisode], opened: Sequence[Alert], now: datetime
 ) -> None:
-    """Save changed alerts; of unchanged ones, only set the time of evaluation."""
+    """Save the alerts that changed. For the others, only set the time of evaluation."""
     before = {a.id: replace(a, evaluated_at=now) for a in opened}
     same = {o.alert.id for o in outcomes if not o.events and before.get(o.alert.id) == o.alert}
     changed = [(o.alert, o.events) for o in outcomes if o.alert.id not in same]
     await touch_alerts(connection, sorted(same), at=now)
     await save_alerts(connection, changed)
+    known = {a.id: a.incident_id for a in opened}
+    unknown = {a.id for a in opened if cause_of(a.reading).kind is None}
+    for alert, _ in changed:
+        cause = cause_of(alert.reading)
+        # The verdict may have come after the alert began, or been undecided then.
+        if alert.incident_id is not None and alert.id in unknown and cause.kind is not None:
+            await fill_cause(connection, alert.incident_id, cause)
+    moved = [o.alert for o in outcomes if o.events or known.get(o.alert.id) != o.alert.incident_id]
+    await refresh_incidents(connection, sorted({a.incident_id for a in moved if a.incident_id is not None}))
 
 
-def _entered(outcomes: list[EvaluatedEpisode], state: AlertState) -> tuple[str, ...]:
+def _entered(outcomes: Sequence[EvaluatedEpisode], state: AlertState) -> tuple[str, ...]:
     return tuple(o.alert.reading.reason for o in outcomes if any(e.after is state for e in o.events))

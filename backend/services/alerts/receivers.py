@@ -1,7 +1,8 @@
-"""Receivers of alerts: list, add, test and remove them; and decide which addresses are allowed.
+"""Lists, adds, tests and removes receivers of alerts, and decides which of their addresses are allowed.
 
-Addresses given through the API follow the same rules as targets: all are trusted while only this machine can reach the
-API, else they must be on an allow-list. A credential is stored as a reference, never as itself.
+Addresses that come through the API follow the same rules as those of targets. All addresses are trusted while only
+this machine can reach the API; otherwise an address must be on an allow-list. A credential is stored as a reference,
+never as its value.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from backend.alerting.lifecycle import Alert, AlertState, Identity, Reading, Rea
 from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook
 from backend.contracts import alerts as wire
 from backend.contracts import api
+from backend.domain.address_rules import AddressRules
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
 from backend.notify.addresses import holds_secret, host_of_secret, is_reference, shown_url
-from backend.notify.sender import Address, Sender
-from backend.services.alerts.deliveries import alertmanager_url
+from backend.notify.sender import Sender
+from backend.services.alerts.deliveries import address_of, alertmanager_url
 from backend.services.paging import decode_cursor, page_of
-from backend.services.targets.targets import TargetRules, normalised_url
+from backend.services.targets.targets import check_host, normalised_url
 from backend.store.alerts.deliveries import due_counts
 from backend.store.alerts.receivers import (
     Receiver,
@@ -51,9 +53,9 @@ _CREDENTIAL_ALLOWED = (
 
 
 class ReceiverService:
-    """Answers requests about receivers."""
+    """Handles requests about receivers."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, rules: TargetRules, sender: Sender, links: Links) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock, rules: AddressRules, sender: Sender, links: Links) -> None:
         self._engine = engine
         self._clock = clock
         self._rules = rules
@@ -65,7 +67,6 @@ class ReceiverService:
 
         Raises:
             InvalidInputError: the cursor does not belong to this list.
-
         """
         after = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
         async with reading(self._engine) as connection:
@@ -76,15 +77,14 @@ class ReceiverService:
         return api.Page[wire.ReceiverOut](items=shown, next=following, as_of=self._clock.now())
 
     async def add(self, wanted: wire.ReceiverIn) -> wire.ReceiverOut:
-        """Add a receiver. It also gets the alerts that fire already.
+        """Add a receiver. The receiver also gets the alerts that are already firing.
 
         Raises:
             InvalidInputError: the address is invalid or not allowed here, or the credential is not a reference.
-            ConflictError: a receiver of this name exists.
-
+            ConflictError: a receiver with this name exists.
         """
         url, host = self._address(wanted)
-        self._rules.check(host, what="receiver")
+        check_host(self._rules, host, what="receiver")
         _check_credential(wanted.credential)
         receiver = new_receiver(
             wanted.name, ReceiverKind(wanted.kind), url, wanted.credential, ReceiverOrigin.API, self._clock.now()
@@ -94,7 +94,11 @@ class ReceiverService:
         return _out(receiver, 0)
 
     def _address(self, wanted: wire.ReceiverIn) -> tuple[str, str]:
-        """Return the address as it is stored, and its host."""
+        """Return the address in the form in which it is stored, and its host.
+
+        Raises:
+            InvalidInputError: the address is invalid, or its path seems to contain a secret.
+        """
         if not is_reference(wanted.url.strip()):
             url, host = normalised_url(wanted.url, what="receiver")
             if holds_secret(url):
@@ -109,21 +113,19 @@ class ReceiverService:
         return reference, found
 
     async def remove(self, receiver_id: str) -> None:
-        """Remove a receiver: nothing more is sent to it.
+        """Remove a receiver, so that no more messages are sent to it.
 
         Raises:
-            UnknownEntityError: there is no such id.
-
+            UnknownEntityError: there is no receiver with this id.
         """
         async with writing(self._engine) as connection:
             await remove_receiver(connection, receiver_id, at=self._clock.now())
 
     async def test(self, receiver_id: str) -> wire.ReceiverTestOut:
-        """Send a test message once; nothing is stored.
+        """Send a test message once. Nothing is stored.
 
         Raises:
-            UnknownEntityError: there is no such id.
-
+            UnknownEntityError: there is no receiver with this id.
         """
         async with reading(self._engine) as connection:
             receiver = await get_receiver(connection, receiver_id)
@@ -131,21 +133,21 @@ class ReceiverService:
         alert = _test_alert(now)
         body: Json | list[Json]
         if receiver.kind is ReceiverKind.ALERTMANAGER:
-            # The alert ends when it begins: it shows that the receiver takes alerts, but hardly notifies anyone.
+            # The test alert ends when it begins. So it shows that the receiver accepts alerts, but usually notifies
+            # nobody.
             url, body = alertmanager_url(receiver.url), [for_alertmanager(alert, self._links, ends_at=now)]
         else:
             url, body = receiver.url, for_webhook(alert, self._links, is_firing=False, receiver=receiver.name)
-        sent = await self._sender.post(Address(url, receiver.credential), body)
+        sent = await self._sender.post(address_of(receiver, url), body)
         return wire.ReceiverTestOut.model_validate(sent)
 
 
 async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str]) -> None:
-    """Make the receivers of origin ``configuration`` exactly the configured Alertmanagers.
+    """Make the configured Alertmanagers the only receivers of origin ``configuration``.
 
     Raises:
         InvalidInputError: an address is invalid.
         StoreUnavailableError: PostgreSQL is unreachable.
-
     """
     wanted = {normalised_url(url, what="receiver")[0] for url in urls}
     async with writing(engine) as connection:
@@ -162,20 +164,20 @@ async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str
                     )
                     await add_receiver(connection, new)
             except ConflictError:
-                # A receiver of that name was added through the API, or by another process just now.
+                # A receiver with this name was added through the API, or by another process at the same time.
                 continue
 
 
 def new_receiver(
     name: str, kind: ReceiverKind, url: str, credential: str | None, origin: ReceiverOrigin, at: datetime
 ) -> Receiver:
-    """Make a receiver with a new id."""
+    """Return a receiver with a new id. If ``name`` is empty, its name is its address."""
     return Receiver("w" + secrets.token_hex(8), name.strip() or shown_url(url), kind, url, credential, origin, at)
 
 
 def _check_credential(reference: str | None) -> None:
     if reference is not None and not _CREDENTIAL.fullmatch(reference):
-        # The error does not repeat the value, which may be the credential itself.
+        # The error does not repeat the value, because the value may be the credential itself.
         raise _refused("credential", "is not a reference to a credential", _CREDENTIAL_ALLOWED)
 
 

@@ -1,4 +1,4 @@
-"""Alert rules and silences, which people change, and the rules' runbooks."""
+"""Lists and changes alert rules and silences, and returns the rules' runbooks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from backend.alerting.labels import Matcher, check_matchers
 from backend.alerting.lifecycle import Alert
 from backend.alerting.rules import Rule, RuleChange, RuleSettings, changed, rule_of
 from backend.contracts import alerts as wire
-from backend.contracts import api
+from backend.contracts import api, incidents
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
+from backend.services.alerts.incidents import hidden_by
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import API_ROOT
 from backend.store.alerts.episodes import open_alerts
@@ -28,7 +29,7 @@ _SILENCE_MAX = timedelta(days=366)
 
 
 class AlertControlService:
-    """Answers requests about rules, silences and runbooks."""
+    """Handles requests about rules, silences and runbooks."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
@@ -37,7 +38,7 @@ class AlertControlService:
     # --- rules ----------------------------------------------------------------------------------------------------
 
     async def rules(self) -> api.Page[wire.AlertRuleOut]:
-        """Return every rule on one page; there are few."""
+        """Return all rules on one page, because there are only a few."""
         async with reading(self._engine) as connection:
             items = [_rule_out(s, opened) for s, opened in await self._with_open(connection)]
         return api.Page[wire.AlertRuleOut](items=items, as_of=self._clock.now())
@@ -47,20 +48,18 @@ class AlertControlService:
 
         Raises:
             UnknownEntityError: there is no such rule.
-
         """
         rule = _known(name)
         async with reading(self._engine) as connection:
             return await self._one(connection, rule)
 
     async def change_rule(self, name: str, patch: wire.AlertRulePatch, *, version: int | None) -> wire.AlertRuleOut:
-        """Change a rule; if ``version`` is given, only if the rule still has it.
+        """Change a rule. If ``version`` is set, change it only if the rule still has this version.
 
         Raises:
             UnknownEntityError: there is no such rule.
             InvalidInputError: a value is out of bounds.
             ConflictError: the rule was changed meanwhile.
-
         """
         rule = _known(name)
         change = RuleChange(patch.is_enabled, patch.for_s, patch.keep_firing_for_s, patch.thresholds or {})
@@ -79,11 +78,10 @@ class AlertControlService:
         return [(s, opened.count(s.rule.name)) for s in await rules_in_force(connection)]
 
     def runbook(self, name: str) -> wire.RunbookOut:
-        """Return the rule's runbook: what to do when the rule fires.
+        """Return the rule's runbook, which says what to do when the rule fires.
 
         Raises:
             UnknownEntityError: there is no such rule.
-
         """
         rule = _known(name)
         return wire.RunbookOut(rule=rule.name, markdown=runbook_path(rule).read_text(encoding="utf-8"))
@@ -91,11 +89,12 @@ class AlertControlService:
     # --- silences -------------------------------------------------------------------------------------------------
 
     async def silences(self, *, cursor: str | None, limit: int) -> api.Page[wire.SilenceOut]:
-        """Return one page of silences, the last to end first, each with the number of alerts that it hides now.
+        """Return one page of silences, each with the number of alerts that it hides now.
+
+        The silence that ends last comes first.
 
         Raises:
             InvalidInputError: the cursor does not belong to this list.
-
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
         now = self._clock.now()
@@ -107,11 +106,10 @@ class AlertControlService:
         return api.Page[wire.SilenceOut](items=shown, next=following, as_of=now)
 
     async def add_silence(self, wanted: wire.SilenceIn) -> wire.SilenceOut:
-        """Add a silence: alerts that fit all its matchers are not delivered.
+        """Add a silence. Alerts that match all its matchers are not delivered while it is active.
 
         Raises:
-            InvalidInputError: its matchers or times are invalid.
-
+            InvalidInputError: the matchers or the times are invalid.
         """
         now = self._clock.now()
         matchers = tuple(Matcher(m.name, m.value, m.is_equal) for m in wanted.matchers)
@@ -131,19 +129,35 @@ class AlertControlService:
             await add_silence(connection, silence)
             return _silence_out(silence, await open_alerts(connection), now)
 
-    async def end_silence(self, silence_id: str) -> None:
-        """End a silence now: alerts that it hid and that still fire are delivered.
+    async def preview(self, wanted: incidents.SilencePreviewIn) -> incidents.SilencePreviewOut:
+        """Return what a silence with these matchers would hide now.
 
         Raises:
-            UnknownEntityError: there is no such id.
+            InvalidInputError: the matchers are invalid.
+        """
+        now = self._clock.now()
+        matchers = tuple(Matcher(m.name, m.value, m.is_equal) for m in wanted.matchers)
+        check_matchers(matchers)
+        silence = Silence("", matchers, now, now + _SILENCE_MAX, "", "", now)
+        async with reading(self._engine) as connection:
+            return hidden_by(silence, await open_alerts(connection), now)
 
+    async def end_silence(self, silence_id: str) -> None:
+        """End a silence now. Alerts that it hid and that are still firing are then delivered.
+
+        Raises:
+            UnknownEntityError: there is no silence with this id.
         """
         async with writing(self._engine) as connection:
             await end_silence(connection, silence_id, at=self._clock.now())
 
 
 def runbook_path(rule: Rule) -> Path:
-    """Return the runbook's path: in ``docs`` next to the ``backend`` folder (a checkout), else in the wheel."""
+    """Return the path of the rule's runbook.
+
+    In a checkout, the runbook is in ``docs`` next to the ``backend`` folder. In an installed wheel, it is in
+    ``backend/_runbooks``.
+    """
     backend = Path(__file__).resolve().parents[2]
     beside = backend.parent / rule.runbook
     return beside if beside.is_file() else backend / "_runbooks" / f"{rule.name}.md"

@@ -1,7 +1,7 @@
-"""The role ``alert``: takes the lease, evaluates and delivers concurrently, and releases the lease at the end.
+"""The role ``alert``: takes the lease, evaluates and delivers concurrently, and releases the lease when it stops.
 
-Any number of processes may have this role: one evaluates, the others wait until its lease ends. Delivery is a task of
-its own, so a slow receiver never delays an evaluation.
+Any number of processes may have this role. One of them evaluates and delivers, and the others wait until its lease
+ends. Delivery is a separate task, so a slow receiver never delays an evaluation.
 """
 
 from __future__ import annotations
@@ -25,19 +25,24 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Intervals in seconds. The lease lasts for several evaluations, so that a late evaluation does not lose it."""
+    """Intervals in seconds.
+
+    The lease lasts for several evaluations, so that it does not expire if one evaluation is late.
+    """
 
     interval_s: float = 5.0
     delivery_interval_s: float = 1.0
+    renewal_interval_s: float = 3.0
+    """The lease is renewed this often, also during an evaluation, which may last longer than the lease."""
 
     @property
     def lease_ttl_s(self) -> float:
-        """How long the lease lasts without renewal."""
-        return max(10.0, 3 * self.interval_s)
+        """How long the lease lasts without being renewed."""
+        return max(10.0, 3 * self.interval_s, 3 * self.renewal_interval_s)
 
 
 class AlertRunner:
-    """Evaluates and delivers alerts until it is stopped."""
+    """Evaluates the alert rules and delivers messages until it is stopped."""
 
     def __init__(
         self,
@@ -57,20 +62,21 @@ class AlertRunner:
         self._options = options or RunOptions()
         self._term: Term | None = None
         self.broken_count = 0
-        """Rounds that ended with an unexpected error."""
+        """The number of rounds that failed with an unexpected error."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Evaluate and deliver until ``stop`` is set, then release the lease."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self.evaluate_once, self._options.interval_s, stop))
             group.create_task(self._repeat(self.deliver_once, self._options.delivery_interval_s, stop))
+            group.create_task(self._repeat(self.renew_once, self._options.renewal_interval_s, stop))
         term, self._term = self._term, None
         if term is not None:
             with suppress(StoreUnavailableError):
                 await release_term(self._engine, term)
 
     async def evaluate_once(self) -> None:
-        """Take or renew the lease; if this process holds it, evaluate once."""
+        """Take or renew the lease. If this process holds the lease, evaluate once."""
         before = self._term
         self._term = await take_term(self._engine, holder=self._holder, ttl_s=self._options.lease_ttl_s)
         if self._term is None:
@@ -86,8 +92,17 @@ class AlertRunner:
         for reason in report.resolved:
             _log.info("alert resolved", reason=reason)
 
+    async def renew_once(self) -> None:
+        """Renew the lease, if this process holds it.
+
+        If another process has taken the lease, nothing happens here: an evaluation writes only while its term is the
+        newest.
+        """
+        if self._term is not None:
+            await take_term(self._engine, holder=self._holder, ttl_s=self._options.lease_ttl_s)
+
     async def deliver_once(self) -> None:
-        """Deliver due messages, and send alerts that still fire to Alertmanager again."""
+        """Deliver due messages, and send alerts that are still firing to Alertmanager again."""
         term = self._term
         if term is None:
             return

@@ -1,1 +1,1 @@
-"""Use cases about checkpoints."""
+"""Use cases about single checkpoints and lists of checkpoints."""

@@ -1,7 +1,7 @@
-"""A checkpoint in progress: the subtasks it waits for, the curve of its acknowledgements, and a judgement of it.
+"""The progress of a checkpoint: the subtasks that it waits for, its acknowledgement curve, and whether it is stuck.
 
-Its elapsed time is the time since the engine's trigger, so the present is taken on the engine's clock. No time is
-shown as negative.
+The elapsed time counts from the engine's trigger, so the current time is converted to the engine's clock. A time is
+never shown as negative.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CURVE_POINTS_MAX = 60
 
 
 class ProgressService:
-    """Answers requests about checkpoints in progress; of terminal ones, shows their last state."""
+    """Handles requests for the progress of a checkpoint. For a terminal checkpoint, returns its last state."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, checkpoints: CheckpointService) -> None:
         self._engine = engine
@@ -52,17 +52,16 @@ class ProgressService:
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
-
         """
         async with reading(self._engine) as connection:
-            opened = await self._checkpoints.open(connection, key)
-        # The rules take some milliseconds, so they run outside the event loop.
+            opened = await self._checkpoints.open(connection, key, is_whole=True)
+        # The judgement takes some milliseconds, so it runs outside the event loop.
         return await anyio.to_thread.run_sync(_progress, opened, self._clock.now())
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Subtasks of one vertex that have not acknowledged."""
+    """The subtasks of one vertex that have not acknowledged."""
 
     vertex_id: VertexId
     total: int
@@ -79,12 +78,19 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
     ]
     elapsed_ms = header.end_to_end_duration_ms
     if elapsed_ms is None:
-        elapsed_ms = _since_trigger_ms(opened, now)
+        # The time counts up to the last reading, because the checkpoint may have ended after it.
+        last = min(opened.job.engine_now(now), opened.job.read_at_engine)
+        elapsed_ms = max(0, round((last - header.triggered_at) / timedelta(milliseconds=1)))
     acks = _acks(opened)
     timeout_ms = config.timeout_ms if config is not None else None
     is_open = not header.status.is_terminal
     acknowledged = max([header.acknowledged_count, *(a.acknowledged for a in acks)])
     judgement = _judgement(opened, curves, elapsed_ms, acknowledged, timeout_ms)
+    times_out_at = None
+    if is_open and timeout_ms is not None:
+        # Converted from the engine's clock to ours, on which the browser counts down.
+        offset = timedelta(milliseconds=opened.job.clock_offset_ms or 0)
+        times_out_at = header.triggered_at + timedelta(milliseconds=timeout_ms) - offset
     return ProgressOut(
         job_id=opened.job.id,
         run_id=opened.run.id,
@@ -94,6 +100,8 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
         elapsed_ms=elapsed_ms,
         timeout_ms=timeout_ms,
         remaining_ms=max(0, timeout_ms - elapsed_ms) if is_open and timeout_ms is not None else None,
+        times_out_at=times_out_at,
+        clock_offset_ms=opened.job.clock_offset_ms,
         acknowledged=acknowledged,
         total=header.subtask_count,
         judgement=judgement.state.value,
@@ -130,7 +138,8 @@ def _last_ack_ms(opened: Opened) -> int | None:
     known_ms = elapsed_of_last_ack_ms(opened.checkpoint)
     if known_ms is not None or opened.live is None:
         return known_ms
-    # It came between two readings. The later one counts, so that a checkpoint is never called stuck too early.
+    # The acknowledgement arrived between two readings. The time of the later reading is used, so that a checkpoint is
+    # never called stuck too early.
     rises = [at for (at, count), before in _with_before(opened.live.points) if count > before]
     return _since_trigger_ms(opened, rises[-1]) if rises else None
 
@@ -143,16 +152,19 @@ def _with_before(points: Sequence[tuple[datetime, int]]) -> Iterator[tuple[tuple
 
 
 def _since_trigger_ms(opened: Opened, at: datetime) -> int:
-    """Return the time from the trigger to ``at``; ``at`` is on our clock, the trigger on the engine's."""
+    """Return the milliseconds from the trigger to ``at``. ``at`` is on our clock, the trigger on the engine's clock."""
     return max(0, round((opened.job.engine_now(at) - opened.record.header.triggered_at) / timedelta(milliseconds=1)))
 
 
 def _acks(opened: Opened) -> list[AckPointOut]:
-    """Return the curve: from the subtasks' own times if all are known, else from the counts at each poll."""
+    """Return the acknowledgement curve.
+
+    It uses the times that the subtasks reported if all are known, otherwise the counts at each poll.
+    """
     times = sorted(max(0, v) for d in opened.checkpoint.details for v in d.ack_delay_ms if v is not None)
-    is_told = len(times) >= opened.record.header.acknowledged_count
+    is_known = len(times) >= opened.record.header.acknowledged_count
     seen = opened.live.points if opened.live is not None else ()
-    if times and is_told and (not seen or len(times) >= max(count for _, count in seen)):
+    if times and is_known and (not seen or len(times) >= max(count for _, count in seen)):
         return _points(times)
     return [AckPointOut(elapsed_ms=_since_trigger_ms(opened, at), acknowledged=count) for at, count in seen]
 
@@ -170,21 +182,29 @@ def _thinned(points: list[AckPointOut]) -> list[AckPointOut]:
 
 
 def _waiting_on(opened: Opened) -> list[PendingOut]:
-    """Return the pending vertices: the verdict's first, then from the sources down, as a late one delays the rest."""
+    """Return the vertices with pending subtasks.
+
+    The vertex that the verdict names comes first. The others follow in the order from the sources to the sinks, because
+    a late vertex delays those downstream.
+    """
     waiting = list(_waiting(opened))
     if not waiting:
         return []
     evidence = opened.evidence
-    guilty = checkpoint_verdict(opened.checkpoint, evidence).vertex_id
+    kept = opened.judged
+    guilty = checkpoint_verdict(opened.checkpoint, evidence).vertex_id if kept is None else kept.verdict.vertex_id
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
     waiting.sort(key=lambda w: (w.vertex_id != guilty, order.get(w.vertex_id, len(order))))
-    # Current queues are unrelated to a terminal checkpoint.
+    # The current queues have nothing to do with a checkpoint that has ended.
     newest = {} if opened.record.header.status.is_terminal else _newest(evidence.pressure)
     return [_pending_out(opened, w, newest) for w in waiting]
 
 
 def _waiting(opened: Opened) -> Iterator[_Waiting]:
-    """Yield the pending subtasks by vertex: from the last live reading if it has some, else from the details."""
+    """Yield the pending subtasks of each vertex.
+
+    They come from the last live reading if it contains pending subtasks, otherwise from the details.
+    """
     if opened.record.header.status is CheckpointStatus.COMPLETED:
         return
     if opened.live is not None and opened.live.progress.pending:
@@ -195,7 +215,7 @@ def _waiting(opened: Opened) -> Iterator[_Waiting]:
         return
     acks = {d.vertex_id: d.ack_delay_ms for d in opened.checkpoint.details}
     for vertex in opened.evidence.topology.vertices:
-        # A vertex without details has no acknowledged subtask.
+        # A vertex without details has no subtask that acknowledged.
         of_vertex = acks.get(vertex.id, (None,) * vertex.parallelism)
         pending = tuple(i for i, ack in enumerate(of_vertex) if ack is None)
         if pending:
@@ -227,8 +247,8 @@ def _pending_out(opened: Opened, waiting: _Waiting, newest: Mapping[VertexId, Ve
 def _queued_before(topology: Topology, vertex: VertexId, newest: Mapping[VertexId, VertexPressure]) -> int | None:
     """Return the bytes queued before a vertex: in its in-queues and in the out-queues of its upstream vertices.
 
-    None if a reading is missing, or if an upstream vertex feeds other vertices too. Channels within one TaskManager
-    have no in-queue: there the data waits at the sender (flink-baseline.md).
+    Return None if a reading is missing, or if an upstream vertex feeds other vertices too. Channels within one
+    TaskManager have no in-queue; their data waits at the sender (flink-baseline.md).
     """
     upstream = topology.upstream(vertex)
     if vertex not in newest or any(u not in newest or len(topology.downstream(u)) > 1 for u in upstream):

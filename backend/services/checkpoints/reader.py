@@ -1,16 +1,17 @@
-"""One checkpoint (its subtasks' phases, critical path, verdict and barriers), and lists of checkpoints."""
+"""Returns one checkpoint (its subtasks' phases, critical path, verdict and barriers), and lists of checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeAlias, cast
 
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.analysis.critical_path import CriticalPath, critical_path, with_persistence
+from backend.analysis.critical_path import CriticalPath, critical_path, kept_pace_ms, with_persistence
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import slow_limit_ms
 from backend.analysis.phases import checkpoint_phases
@@ -19,11 +20,11 @@ from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
-from backend.domain.errors import UnknownEntityError
+from backend.domain.errors import StoreUnavailableError, UnknownEntityError
 from backend.domain.verdict import Basis, Verdict
 from backend.services.checkpoints.reconstruction import reconstructed_events
 from backend.services.checkpoints.restoring import restoring_out
-from backend.services.jobs.evidence import EvidenceReader, is_lost
+from backend.services.jobs.evidence import EvidenceReader, is_lost, readings_around
 from backend.services.micro_batches import batch_out
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, phases_out
@@ -39,8 +40,9 @@ from backend.store.checkpoints.reader import (
     list_checkpoints,
     live_of,
 )
+from backend.store.checkpoints.verdicts import keep_verdict, verdict_of
 from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
-from backend.store.postgres.connections import reading
+from backend.store.postgres.connections import reading, writing
 
 _NOT_MEASURED = (
     "reconstructed from what this engine's REST reports of each subtask (first barrier, snapshot, acknowledgement);"
@@ -48,13 +50,63 @@ _NOT_MEASURED = (
 )
 
 
+# The readings of backpressure up to a minute after a checkpoint count for its verdict, and details may be stored some
+# polls after the end.
+SETTLED_AFTER = timedelta(seconds=150)
+# A collector that falls behind reads details last. What has not arrived after this time will not arrive.
+_ALL_WITHIN = timedelta(days=1)
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointKey:
-    """The key of a checkpoint in the API."""
+    """Identifies a checkpoint in the API."""
 
     job_id: str
     run_id: str
     checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCheckpoint:
+    """The verdict on one checkpoint, and its critical path if its subtasks are known."""
+
+    critical_path: api.CriticalPathOut | None
+    verdict: api.VerdictOut
+
+
+class Stage(StrEnum):
+    """How final a stored verdict is."""
+
+    EARLY = "early"
+    """More evidence is expected: readings, details, or both. A verdict from as much evidence or more replaces it."""
+    WITHOUT_DETAILS = "without_details"
+    """Only the checkpoint's details may still come. Only a verdict from more evidence replaces it."""
+    FINAL = "final"
+    """Nothing replaces it."""
+
+
+Weight: TypeAlias = tuple[bool, int, int]
+"""How much evidence a verdict was computed from. More evidence has a greater weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A stored verdict. ``document`` is what is stored; ``judged`` is None if it has an unknown form.
+
+    Later, retention removes readings and the arrays of checkpoints. The verdict must not change because of that, and a
+    new version of the analysis does not change it either.
+    """
+
+    judged: JudgedCheckpoint | None
+    weight: Weight
+    stage: Stage
+    document: Mapping[str, Any]
+
+    def is_replaced_by(self, weight: Weight) -> bool:
+        """Return whether a new verdict from evidence of this weight replaces the stored one."""
+        if self.stage is Stage.FINAL:
+            return False
+        return weight > self.weight or (weight == self.weight and self.stage is Stage.EARLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +119,22 @@ class Opened:
     checkpoint: Checkpoint
     live: LiveRecord | None
     evidence: JobEvidence
+    kept: Kept | None = None
+    """The stored verdict, if there is one."""
+
+    @property
+    def judged(self) -> JudgedCheckpoint | None:
+        """The stored verdict if it is final. ``evidence`` then usually has only this checkpoint and no readings."""
+        return self.kept.judged if self.kept is not None and self.kept.stage is Stage.FINAL else None
 
     @property
     def late(self) -> tuple[LateBarrier, ...]:
-        """Known first barriers of subtasks that had not acknowledged."""
+        """The known first barriers of subtasks that had not acknowledged."""
         return self.evidence.late(self.record.header.checkpoint_id)
 
 
 class CheckpointService:
-    """Answers requests about checkpoints."""
+    """Handles requests for checkpoints."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader) -> None:
         self._engine = engine
@@ -85,41 +144,38 @@ class CheckpointService:
     async def page(
         self, job_id: str, wanted: CheckpointFilter, *, cursor: str | None, limit: int
     ) -> api.Page[api.CheckpointOut]:
-        """Return one page of a job's checkpoints over all its runs, newest first.
+        """Return one page of the checkpoints of all runs of a job, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
             InvalidInputError: the cursor does not belong to this list.
-
         """
         before = cast("tuple[datetime, int, str] | None", decode_cursor(cursor, (datetime, int, str)))
         async with reading(self._engine) as connection:
             await get_job(connection, job_id)
             records = await list_checkpoints(connection, job_id, wanted, before=before, limit=limit + 1)
             items, following = page_of(records, limit, lambda r: r.cursor)
-            found = await _shown(connection, items)
+            found = await shown(connection, items)
         return api.Page[api.CheckpointOut](items=found, next=following, as_of=self._clock.now())
 
     async def latest(self, job_id: str, status: CheckpointStatus | None) -> api.CheckpointOut:
-        """Return a job's newest checkpoint, or its newest with ``status``.
+        """Return a job's newest checkpoint, or its newest with ``status`` if that is set.
 
         Raises:
             UnknownEntityError: there is no such job, or it has no such checkpoint.
-
         """
         async with reading(self._engine) as connection:
             await get_job(connection, job_id)
             records = await list_checkpoints(connection, job_id, CheckpointFilter(status), before=None, limit=1)
             if not records:
                 raise UnknownEntityError(kind="checkpoint", id=f"latest {status.value}" if status else "latest")
-            return (await _shown(connection, records))[0]
+            return (await shown(connection, records))[0]
 
     async def detail(self, key: CheckpointKey) -> api.CheckpointDetailOut:
-        """Return one checkpoint down to its subtasks.
+        """Return one checkpoint with all its subtasks.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
-
         """
         async with reading(self._engine) as connection:
             opened = await self.open(connection, key)
@@ -129,7 +185,7 @@ class CheckpointService:
             healthy = await last_completed_before(
                 connection, opened.record, faster_than_ms=int(limit) if limit is not None else None
             )
-        path, verdict = await anyio.to_thread.run_sync(_judge, opened)
+        judged = await self._judged(opened)
         config = opened.evidence.config
         ids = [r.header.checkpoint_id for r in around]
         at = next(i for i, r in enumerate(around) if r.place == opened.record.place)
@@ -140,9 +196,10 @@ class CheckpointService:
             timeout_ms=config.timeout_ms if config is not None else None,
             aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
             vertices=phases_out(opened.evidence.topology, opened.run.placements, phases),
-            critical_path=None if path is None else api.CriticalPathOut.model_validate(path),
-            verdict=api.VerdictOut.model_validate(verdict),
+            critical_path=judged.critical_path,
+            verdict=judged.verdict,
             has_barriers=has_events,
+            are_arrays_removed=opened.record.has_maxima and not opened.checkpoint.details,
             engine=opened.run.engine.kind,
             capabilities=opened.run.engine,
             batch=None if opened.checkpoint.batch is None else batch_out(opened.record, opened.checkpoint.batch),
@@ -151,26 +208,27 @@ class CheckpointService:
             previous_id=ids[at - 1] if at > 0 else None,
             next_id=ids[at + 1] if at + 1 < len(ids) else None,
             observed_at=opened.record.observed_at,
+            clock_offset_ms=opened.job.clock_offset_ms,
         )
 
     async def verdict(self, key: CheckpointKey) -> api.VerdictOut:
-        """Return the verdict on one checkpoint: what delayed it.
+        """Return the verdict on one checkpoint, which says what delayed it.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
-
         """
         async with reading(self._engine) as connection:
             opened = await self.open(connection, key)
-        _, verdict = await anyio.to_thread.run_sync(_judge, opened)
-        return api.VerdictOut.model_validate(verdict)
+        return (await self._judged(opened)).verdict
 
     async def barriers(self, key: CheckpointKey) -> BarriersOut:
-        """Return a checkpoint's barrier events: measured if the engine reports them, else reconstructed from its REST.
+        """Return a checkpoint's barrier events.
+
+        They are measured if the engine reports barrier events, and otherwise reconstructed from what its REST API
+        reports.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
-
         """
         async with reading(self._engine) as connection:
             opened = await self.open(connection, key)
@@ -183,21 +241,67 @@ class CheckpointService:
             events=[BarrierEventOut.of(e, at_ms=e.at_us / 1000) for e in events],
         )
 
-    async def open(self, connection: AsyncConnection, key: CheckpointKey) -> Opened:
-        """Read a checkpoint, its live reading and its evidence."""
+    async def open(self, connection: AsyncConnection, key: CheckpointKey, *, is_whole: bool = False) -> Opened:
+        """Read a checkpoint, its live reading, and its verdict if one is stored, or else the evidence for it.
+
+        If ``is_whole``, read all evidence in any case.
+
+        Raises:
+            UnknownEntityError: there is no such job, run or checkpoint.
+        """
         job = await get_job(connection, key.job_id)
         run = await get_run(connection, key.job_id, key.run_id)
         record = await get_checkpoint(connection, key.run_id, key.checkpoint_id)
-        evidence = await self._evidence.of_checkpoint(connection, job, run, record)
+        kept = _kept_from(await verdict_of(connection, record.place))
+        is_judged = kept is not None and kept.stage is Stage.FINAL
+        evidence = await self._evidence.of_checkpoint(
+            connection, job, run, record, is_judged=is_judged and not is_whole
+        )
         live = await live_of(connection, run.id, key.checkpoint_id)
         own = next((c for c in evidence.checkpoints if c.header == record.header), Checkpoint(record.header))
         if not record.header.status.is_terminal and not own.details and live is not None:
             own = Checkpoint(record.header, live.details)
-        return Opened(job, run, record, own, live, evidence)
+        return Opened(job, run, record, own, live, evidence, kept)
+
+    async def _judged(self, opened: Opened) -> JudgedCheckpoint:
+        """Return the stored verdict if it is final, or computed from more evidence than there is now.
+
+        Otherwise compute it, and store it if the checkpoint has ended.
+        """
+        if opened.judged is not None:
+            return opened.judged
+        now, before = self._clock.now(), opened.kept
+        stage, weight = _stage(opened, now), _weight(opened)
+        if before is not None and before.judged is not None and not before.is_replaced_by(weight):
+            judged, weight = before.judged, before.weight
+        else:
+            path, verdict = await anyio.to_thread.run_sync(_judge, opened)
+            judged = JudgedCheckpoint(
+                None if path is None else api.CriticalPathOut.model_validate(path),
+                api.VerdictOut.model_validate(verdict),
+            )
+        document = _document(judged, weight, stage)
+        if not opened.record.header.status.is_terminal or (before is not None and before.document == document):
+            return judged
+        try:
+            async with writing(self._engine) as connection:
+                stored = await keep_verdict(
+                    connection,
+                    opened.record.place,
+                    document,
+                    before=None if before is None else before.document,
+                    at=now,
+                )
+        except StoreUnavailableError:
+            # It could not be stored, for example on a full disk. The next request computes it again.
+            return judged
+        kept = _kept_from(stored)
+        return judged if kept is None or kept.judged is None else kept.judged
 
 
-async def _shown(connection: AsyncConnection, records: Sequence[CheckpointRecord]) -> list[api.CheckpointOut]:
-    # Only open checkpoints, which are few, need their run: it shows whether they are lost.
+async def shown(connection: AsyncConnection, records: Sequence[CheckpointRecord]) -> list[api.CheckpointOut]:
+    """Convert checkpoints to the API's shape."""
+    # Only open checkpoints, which are few, need their run: the run shows whether a checkpoint is lost.
     opened = {r.run_id: r.job_id for r in records if not r.header.status.is_terminal}
     runs = {run_id: await get_run(connection, job_id, run_id) for run_id, job_id in opened.items()}
     return [checkpoint_out(r, is_lost=r.run_id in runs and is_lost(r, runs[r.run_id])) for r in records]
@@ -210,7 +314,71 @@ def _judge(opened: Opened) -> tuple[CriticalPath | None, Verdict]:
     if path is not None:
         ended = [c for c in evidence.checkpoints if c.header.status.is_terminal]
         path = with_persistence(path, ended, evidence.topology, evidence.config, evidence.late_barriers)
+        if verdict.vertex_id is not None and opened.record.header.status is CheckpointStatus.COMPLETED:
+            phases = checkpoint_phases(opened.checkpoint, evidence.config, opened.late)
+            pace_ms = kept_pace_ms(phases, evidence.topology, verdict.vertex_id, verdict.subtasks)
+            path = replace(path, kept_pace_ms=pace_ms)
     return path, verdict
+
+
+def _stage(opened: Opened, now: datetime) -> Stage:
+    """Return how final a verdict on this evidence is."""
+    header, observed_at, run = opened.record.header, opened.record.observed_at, opened.run
+    if not header.status.is_terminal or now - observed_at < SETTLED_AFTER:
+        return Stage.EARLY
+    end = header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms or 0)
+    # The clock of the engine may differ from ours, so the end is compared on the engine's clock.
+    if opened.job.engine_now(now) - max(end, header.failed_at or end) < SETTLED_AFTER:
+        return Stage.EARLY
+    if now - observed_at >= _ALL_WITHIN:
+        return Stage.FINAL
+    # Details and readings may be stored later than the header: after a long poll interval, an overload or an outage.
+    if run.ended_at is None and run.observed_at - observed_at < SETTLED_AFTER:
+        return Stage.EARLY
+    return Stage.FINAL if opened.checkpoint.details else Stage.WITHOUT_DETAILS
+
+
+def _weight(opened: Opened) -> Weight:
+    """Return how much evidence there is.
+
+    It counts the checkpoint's own details, the readings from around the time when it was open, and the earlier
+    checkpoints with details.
+    """
+    begin, end = readings_around(opened.record.header, opened.evidence.now)
+    reading_count = sum(begin <= r.observed_at <= end for r in opened.evidence.pressure)
+    detailed_count = sum(bool(c.details) for c in opened.evidence.checkpoints)
+    return bool(opened.checkpoint.details), reading_count, detailed_count
+
+
+def _document(judged: JudgedCheckpoint, weight: Weight, stage: Stage) -> Mapping[str, Any]:
+    path = judged.critical_path
+    return {
+        "verdict": judged.verdict.model_dump(mode="json"),
+        "critical_path": None if path is None else path.model_dump(mode="json"),
+        "weight": list(weight),
+        "stage": stage.value,
+    }
+
+
+def _kept_from(document: Mapping[str, Any] | None) -> Kept | None:
+    """Return a stored verdict, or None if none is stored.
+
+    If another version wrote it in another form, it has no weight, so that any new verdict replaces it.
+    """
+    if document is None:
+        return None
+    try:
+        path = document["critical_path"]
+        judged = JudgedCheckpoint(
+            None if path is None else api.CriticalPathOut.model_validate(path),
+            api.VerdictOut.model_validate(document["verdict"]),
+        )
+        # The first version that stored verdicts stored only final ones, without weight and stage.
+        has_details, reading_count, detailed_count = document.get("weight", (True, 0, 0))
+        stage = Stage(document.get("stage", Stage.FINAL))
+    except (KeyError, ValueError):
+        return Kept(None, (False, -1, 0), Stage.EARLY, document)
+    return Kept(judged, (has_details, reading_count, detailed_count), stage, document)
 
 
 def _link(record: CheckpointRecord | None) -> str | None:

@@ -1,6 +1,7 @@
-"""Reconstructs the barrier events of an engine that reports none from its subtasks' phases, without channels.
+"""Reconstructs barrier events from the phases of subtasks, if the engine reports no barrier events.
 
-Each event is as reliable as the phase from which it comes (views.md V3). An unknown phase yields no event.
+The reconstructed events name no channels. Each event is as reliable as the phase from which it comes (views.md V3). An
+unknown phase yields no event.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from backend.domain.ids import VertexId
 def reconstructed_events(
     checkpoint: Checkpoint, evidence: JobEvidence, late: Sequence[LateBarrier]
 ) -> list[BarrierEventOut]:
-    """Return events by time; events at the same time are in the order of vertices, then subtasks, then phases."""
+    """Return the events, sorted by time.
+
+    Events at the same time are in the order of vertices, then subtasks, then phases.
+    """
     phases = checkpoint_phases(checkpoint, evidence.config, late)
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
     found: list[tuple[int, int, int, int, BarrierEventKind, VertexId]] = []
@@ -35,7 +39,7 @@ def reconstructed_events(
 
 
 def _events(phases: SubtaskPhases, *, is_sink: bool) -> Iterator[tuple[BarrierEventKind, int]]:
-    # A task emits its barrier when its snapshot begins, before the sync phase.
+    # A task emits its barrier when its snapshot begins, which is before the sync phase.
     steps = (
         (BarrierEventKind.BARRIER_RECEIVED, phases.first_barrier_ms),
         (BarrierEventKind.BARRIER_EMITTED, None if is_sink else phases.snapshot_at_ms),

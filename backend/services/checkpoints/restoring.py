@@ -1,9 +1,9 @@
-"""Which changes a job may make when it restores one checkpoint (GR-4), from what its engine reported. Pure.
+"""Decides which changes a job may make when it restores a checkpoint (GR-4), from what its engine reported. Pure.
 
-Only a completed checkpoint that is still kept can be restored. Its possible uses depend on its kind: for a savepoint
-on the format, for a checkpoint on whether it holds in-flight data. Without in-flight data the rules of an aligned
-checkpoint hold, even if its barriers were unaligned (GR-2). If the kind is not reported, a use has an answer only if
-all possible kinds agree on it.
+Only a completed checkpoint that has not been discarded can be restored. Its possible uses depend on its kind: the kind
+of a savepoint depends on its format, that of a checkpoint on whether it contains in-flight data. A checkpoint without
+in-flight data follows the rules of an aligned checkpoint, even if its barriers were unaligned (GR-2). If the kind is
+not reported, a use is decided only if all possible kinds agree on it.
 
 Source of Flink's rules: its documentation, "Checkpoints vs. Savepoints", capabilities and limitations.
 """
@@ -44,7 +44,7 @@ _STATE_THAT_IS_GONE: Final = "dropping the state of removed operators must be al
 
 
 def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: Topology | None) -> RestoringOut | None:
-    """Return the answer for one checkpoint; None if the engine cannot restore a chosen checkpoint (Spark)."""
+    """Return the possible uses of one checkpoint, or None if the engine cannot restore a chosen checkpoint (Spark)."""
     if engine.restore_rules is None:
         return None
     matrix, source = _RULES[engine.restore_rules]
@@ -67,7 +67,7 @@ def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: 
 
 
 def kinds_of(header: CheckpointHeader) -> tuple[SnapshotKind, ...]:
-    """Return the possible kinds of a completed checkpoint; several if the report leaves it open."""
+    """Return the possible kinds of a completed checkpoint: several if the engine did not report enough to decide."""
     if header.kind is not CheckpointKind.CHECKPOINT:
         return (
             tuple(_SAVEPOINTS.values()) if header.savepoint_format is None else (_SAVEPOINTS[header.savepoint_format],)

@@ -1,7 +1,7 @@
-"""Change-points of a job's checkpoint durations: selects the checkpoints and describes each change.
+"""Finds the changes of a job's checkpoint durations, and describes each change in a sentence.
 
-Completed checkpoints count with their duration. Expired ones count with the time until they expired, a lower bound of
-what they needed. Checkpoints that failed for other reasons and savepoints are left out.
+A completed checkpoint counts with its duration. An expired one counts with the time until it expired, which is a lower
+bound of the time that it needed. Savepoints and checkpoints that failed for other reasons are left out.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from backend.store.jobs.reader import get_job
 from backend.store.postgres.connections import reading
 
 CHECKPOINTS_MAX: Final = 500
-"""How many of the newest checkpoints are examined, over all runs."""
+"""The number of newest checkpoints that are examined, over all runs."""
 
 
 class ChangeService:
-    """Answers requests about changes of durations."""
+    """Handles requests for changes of checkpoint durations."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
@@ -39,7 +39,6 @@ class ChangeService:
 
         Raises:
             UnknownEntityError: there is no such job.
-
         """
         async with reading(self._engine) as connection:
             await get_job(connection, job_id)
@@ -49,7 +48,7 @@ class ChangeService:
 
 
 def changes_out(records: Sequence[CheckpointRecord]) -> list[ChangePointOut]:
-    """Return the changes among ``records``; both are oldest first."""
+    """Return the changes among ``records``, oldest first. ``records`` are oldest first too."""
     judged = [(r, ms) for r in records if (ms := _duration_ms(r.header)) is not None]
     return [_change(judged, one) for one in change_points([ms for _, ms in judged])]
 
@@ -57,8 +56,8 @@ def changes_out(records: Sequence[CheckpointRecord]) -> list[ChangePointOut]:
 def _duration_ms(header: CheckpointHeader) -> int | None:
     if header.kind is not CheckpointKind.CHECKPOINT or not header.status.is_terminal:
         return None
-    is_told = header.status is CheckpointStatus.COMPLETED or header.failure_reason is FailureReason.EXPIRED
-    return header.end_to_end_duration_ms if is_told else None
+    is_known = header.status is CheckpointStatus.COMPLETED or header.failure_reason is FailureReason.EXPIRED
+    return header.end_to_end_duration_ms if is_known else None
 
 
 def _change(judged: Sequence[tuple[CheckpointRecord, int]], change: ChangePoint) -> ChangePointOut:

@@ -1,7 +1,10 @@
-"""Reads ``JobEvidence`` of many jobs with a fixed number of queries, and caches findings.
+"""Reads the ``JobEvidence`` of many jobs with a fixed number of queries, and returns the finding on each job.
 
-A finding is cached for at most ``_KEPT_S``, and until its input changes: the run, an ended checkpoint, the settings,
-a restart, or a newer reading of backpressure.
+A finding is the diagnosis of a job, the advice on it and what the fleet board shows of it. It is computed by the
+process that stores the job's data (``Judge``), or else by the first process that needs it, and stored. The API, the
+alerts, the fleet board and the advice of all processes then read the stored finding, until something that it depends on
+changes: the run, its ended checkpoints and their details, the settings or the restarts. The readings of backpressure
+and the age of an open checkpoint change all the time, so they count in steps of ``_STEP_S`` seconds.
 """
 
 from __future__ import annotations
@@ -9,24 +12,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+from zlib import crc32
 
 import anyio.to_thread
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.advisor import advise
-from backend.advisor.advice import Advice
-from backend.analysis import micro_batches, verdict_micro_batch
-from backend.analysis.critical_path import critical_path
+from backend.analysis import verdict_micro_batch
 from backend.analysis.evidence import JobEvidence
-from backend.analysis.pressure import backpressured_max, vertex_loads
-from backend.analysis.verdict import diagnose
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointHeader
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId
-from backend.domain.verdict import Diagnosis, Phase
+from backend.domain.observation import JobState
+from backend.domain.pressure import on_clock
+from backend.services.jobs.findings import (
+    Finding,
+    SettingsTaken,
+    document_of,
+    finding_from,
+    finding_of,
+    fingerprint_of,
+)
 from backend.services.jobs.silent_jobs import as_heard
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
+from backend.store.jobs.findings import FindingRecord, findings_of, keep_findings, lock_findings
 from backend.store.jobs.pressure import Readings, newest_reading_at, readings_between, readings_since
 from backend.store.jobs.reader import (
     JobRecord,
@@ -39,66 +50,71 @@ from backend.store.jobs.reader import (
 )
 from backend.store.schema.partitions import day_of
 
-# The rules use the newest ten that ended. More are read, because some are open or savepoints.
+_log = structlog.get_logger(__name__)
+
+# The rules use the ten newest ended checkpoints. More are read, because some of the newest are open or are
+# savepoints.
 _CHECKPOINTS_COUNT = 16
-# An open checkpoint that its run has not reported for this long is lost: its end will never be reported.
+# An open checkpoint that the engine has not reported for this long is lost: its end will never be reported.
 _LOST_AFTER = timedelta(seconds=60)
 _PRESSURE_WINDOW = timedelta(seconds=150)
 _PRESSURE_NEAR = timedelta(seconds=60)
 _LOOK_BACK = timedelta(days=8)
-_KEPT_S = 300.0
+# The finding on a run that has not ended is computed again after this time even if nothing is known to have changed.
+_KEPT = timedelta(minutes=5)
+# Backpressure is judged by averages over two minutes, so a finding need not follow every reading.
+_STEP_S = 30
+# Findings are computed and stored for at most this many jobs at a time. The runs of these jobs are locked meanwhile.
+_AT_ONCE = 50
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsTaken:
-    """When settings were first seen in force (our clock), and the first trigger under them (the engine's)."""
+class JobHead:
+    """A job with its newest checkpoints (oldest first), its graph and settings.
 
-    seen_at: datetime
-    first_trigger_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of the analysis of one job, the number of terminal checkpoints it used, and the advice.
-
-    ``settings`` is when the settings in force were taken; None if they did not change while the job ran.
+    ``open_checkpoint`` is the newest checkpoint that was in progress and not lost when the job was read, or None. It
+    does not follow from the other fields, because ``record`` may be newer than the checkpoints.
     """
-
-    diagnosis: Diagnosis
-    dominant_phase: Phase | None
-    backpressured_max_ratio: float | None
-    checkpoint_count: int
-    advice: Advice
-    settings: SettingsTaken | None
-    interval_ms: int | None = None
-    """Spark: the trigger's interval, reported by the job or inferred from its batches."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobCase:
-    """A job with its newest checkpoints (oldest first), its graph and settings, and the finding."""
 
     record: JobRecord
     shape: RunShape
     headers: tuple[CheckpointRecord, ...]
+    open_checkpoint: CheckpointRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCase(JobHead):
+    """A job with the finding as well."""
+
     finding: Finding
 
-    @property
-    def open_checkpoint(self) -> CheckpointRecord | None:
-        """The newest checkpoint in progress, if there is one."""
-        opened = (h for h in reversed(self.headers) if not h.header.status.is_terminal)
-        return next((h for h in opened if not is_lost(h, self.record.run)), None)
+
+@dataclass(frozen=True, slots=True)
+class RecalledJob(JobHead):
+    """A job with the newest finding that is stored, or None.
+
+    ``is_current`` is whether the finding still holds. If not, what it depends on has changed since.
+    """
+
+    finding: Finding | None
+    is_current: bool
 
 
-_Token = tuple[object, ...]
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    fingerprint: str
+    found_at: datetime
+    finding: Finding
 
 
 def settings_taken_at(records: Sequence[CheckpointRecord], changed_at: datetime | None) -> SettingsTaken | None:
-    """Return the first trigger under the settings in force, which were first seen at ``changed_at``; None without it.
+    """Return when the current settings were first seen, and the first trigger under them.
 
-    The engine's clock may differ from ours, and drift. Therefore the checkpoints count whose end was seen after the
-    change was seen, except the first of these, which may have begun before the change.
+    Return None if no change of the settings was seen (``changed_at`` is None). The engine's clock may differ from
+    ours, and may drift, so triggers are not compared with ``changed_at``. Instead, the first trigger is the earliest
+    one of the checkpoints that were seen to end after ``changed_at``. The first of these checkpoints is left out,
+    because it may have begun before the change.
     """
     if changed_at is None:
         return None
@@ -107,59 +123,184 @@ def settings_taken_at(records: Sequence[CheckpointRecord], changed_at: datetime 
     return SettingsTaken(changed_at, first)
 
 
+def _open_one(record: JobRecord, headers: Sequence[CheckpointRecord]) -> CheckpointRecord | None:
+    opened = (h for h in reversed(headers) if not h.header.status.is_terminal)
+    return next((h for h in opened if not is_lost(h, record.run)), None)
+
+
 def is_lost(record: CheckpointRecord, run: RunRecord) -> bool:
-    """Whether the end of an open checkpoint will never be reported: its run ended or no longer reports it."""
+    """Return whether an open checkpoint is lost: its end will never be reported.
+
+    This is so if its run ended or no longer reports the checkpoint.
+    """
     if record.header.status.is_terminal:
         return False
-    return run.ended_at is not None or record.observed_at < run.observed_at - _LOST_AFTER
+    # The end of a run that the engine no longer lists is not known, but the run has ended.
+    has_ended = run.state is JobState.ENDED or run.ended_at is not None
+    return has_ended or record.observed_at < run.observed_at - _LOST_AFTER
 
 
 class EvidenceReader:
-    """Reads evidence and analyses it; one instance per process."""
+    """Reads the evidence on jobs and analyses it. Each process has one instance."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: dict[JobId, tuple[_Token, float, Finding]] = {}
+        # The findings that this process has read or computed, so that it need not read them again.
+        self._kept: dict[JobId, _Kept] = {}
+        self._refusal: str | None = None
 
     async def cases(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[JobCase]:
-        """Return the case of each job, in the order of ``records``."""
+        """Return each job with its finding, in the order of ``records``, as of now."""
+        now = self._clock.now()
+        return [case_now(case, now) for case in await self.stored_cases(connection, records)]
+
+    async def stored_cases(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[JobCase]:
+        """Return each job with its finding as they are stored, even if the job has been silent since."""
+        return await self.cases_of(connection, await self.heads(connection, records))
+
+    async def cases_of(self, connection: AsyncConnection, heads: Sequence[JobHead]) -> list[JobCase]:
+        """Return jobs that were read already, each with its finding.
+
+        The connection must come from ``reading``: findings that are not stored yet are computed, stored and committed
+        on it.
+        """
+        asked = await self._asked(connection, heads)
+        found: dict[JobId, Finding] = {}
+        unknown = await self._recall(connection, asked, found)
+        for begin in range(0, len(unknown), _AT_ONCE):
+            await self._find(connection, unknown[begin : begin + _AT_ONCE], found)
+        return [JobCase(h.record, h.shape, h.headers, h.open_checkpoint, found[h.record.id]) for h in heads]
+
+    async def recalled(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[RecalledJob]:
+        """Return each job with the finding that is stored, as it is stored. No finding is computed."""
+        heads = await self.heads(connection, records)
+        found: dict[JobId, Finding] = {}
+        outdated: dict[JobId, Finding] = {}
+        unknown = {
+            a.record.id for a in await self._recall(connection, await self._asked(connection, heads), found, outdated)
+        }
+        return [
+            RecalledJob(
+                h.record,
+                h.shape,
+                h.headers,
+                h.open_checkpoint,
+                found.get(h.record.id, outdated.get(h.record.id)),
+                h.record.id not in unknown,
+            )
+            for h in heads
+        ]
+
+    async def heads(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[JobHead]:
+        """Return each job without its finding, in the order of ``records``, as it is stored."""
         run_ids = [r.run.id for r in records]
         since = day_of(min((r.run.observed_at for r in records), default=self._clock.now()) - _LOOK_BACK)
         headers = await recent_of_runs(connection, run_ids, limit=_CHECKPOINTS_COUNT, since=since)
         shapes = await newest_shapes(connection, run_ids)
-        read_at = await newest_reading_at(connection, run_ids)
-        tokens = {r.id: _token(r, shapes[r.run.id], headers[r.run.id], read_at.get(r.run.id)) for r in records}
-        stale = [r for r in records if not self._is_known(r.id, tokens[r.id])]
-        if stale:
-            evidence = await _evidence(connection, stale, headers, shapes, read_at, self._clock.now())
-            changed = await config_since(connection, [r.run.id for r in stale])
-            asked = {
-                r.id: (evidence[r.id], r, settings_taken_at(headers[r.run.id], changed.get(r.run.id))) for r in stale
-            }
-            # The analysis takes some milliseconds per job, so it runs outside the event loop.
-            for job_id, finding in (await anyio.to_thread.run_sync(_findings, asked)).items():
-                self._kept[job_id] = (tokens[job_id], self._clock.monotonic_s(), finding)
-        now = self._clock.now()
         return [
-            _case_now(JobCase(r, shapes[r.run.id], tuple(headers[r.run.id]), self._kept[r.id][2]), now) for r in records
+            JobHead(r, shapes[r.run.id], tuple(headers[r.run.id]), _open_one(r, headers[r.run.id])) for r in records
         ]
 
+    async def _asked(self, connection: AsyncConnection, heads: Sequence[JobHead]) -> list[_Asked]:
+        read_at = await newest_reading_at(connection, {h.record.run.id: h.record.run.observed_at for h in heads})
+        now = self._clock.now()
+        return [_Asked(h.record, h.shape, h.headers, read_at.get(h.record.run.id), now) for h in heads]
+
+    async def _recall(
+        self,
+        connection: AsyncConnection,
+        asked: Sequence[_Asked],
+        found: dict[JobId, Finding],
+        outdated: dict[JobId, Finding] | None = None,
+    ) -> list[_Asked]:
+        """Add to ``found`` the findings that this process has or that are stored. Return the jobs without a finding.
+
+        Findings that no longer hold are added to ``outdated``, if it is given.
+        """
+        unknown: list[_Asked] = []
+        for one in asked:
+            kept = self._kept.get(one.record.id)
+            if kept is not None and one.is_answered_by(kept.fingerprint, kept.found_at):
+                found[one.record.id] = kept.finding
+            else:
+                unknown.append(one)
+        stored = await findings_of(connection, [a.record.run.id for a in unknown]) if unknown else {}
+        for one in unknown:
+            row = stored.get(one.record.run.id)
+            if row is None:
+                continue
+            is_current = one.is_answered_by(row.fingerprint, row.found_at)
+            finding = finding_from(row.document) if is_current or outdated is not None else None
+            if finding is None:
+                continue
+            if is_current:
+                self._kept[one.record.id] = _Kept(row.fingerprint, row.found_at, finding)
+                found[one.record.id] = finding
+            elif outdated is not None:
+                outdated[one.record.id] = finding
+        return [a for a in unknown if a.record.id not in found]
+
+    async def _find(self, connection: AsyncConnection, asked: Sequence[_Asked], found: dict[JobId, Finding]) -> None:
+        """Compute findings, store them, and add them to ``found``.
+
+        Another process that needs one of these findings meanwhile waits, and then reads it. If the findings cannot be
+        stored, only this process has them.
+        """
+        if await lock_findings(connection, [a.record.run.id for a in asked]):
+            asked = await self._recall(connection, asked, found)
+        if asked:
+            evidence = await _evidence(connection, asked, self._clock.now())
+            changed = await config_since(connection, [a.record.run.id for a in asked])
+            work = [
+                (evidence[a.record.id], a.record, settings_taken_at(a.headers, changed.get(a.record.run.id)))
+                for a in asked
+            ]
+            # The analysis takes some milliseconds per job, so it runs outside the event loop.
+            computed = await anyio.to_thread.run_sync(_findings, work)
+            rows = []
+            for one, finding in zip(asked, computed, strict=True):
+                found[one.record.id] = finding
+                self._kept[one.record.id] = _Kept(one.fingerprint, one.now, finding)
+                rows.append(FindingRecord(one.record.run.id, one.fingerprint, one.now, document_of(finding)))
+            self._note_refusal(await keep_findings(connection, rows))
+        else:
+            # The locks are released.
+            await connection.commit()
+
+    def _note_refusal(self, reason: str | None) -> None:
+        """Log it if findings cannot be stored, once until they can be stored again."""
+        if reason is not None and self._refusal is None:
+            _log.warning("findings are not stored; each process computes its own", reason=reason)
+        self._refusal = reason
+
     async def of_checkpoint(
-        self, connection: AsyncConnection, job: JobRecord, run: RunRecord, record: CheckpointRecord
+        self,
+        connection: AsyncConnection,
+        job: JobRecord,
+        run: RunRecord,
+        record: CheckpointRecord,
+        *,
+        is_judged: bool = False,
     ) -> JobEvidence:
-        """Read the evidence on one checkpoint: it, those before it, and the readings taken while it was open."""
+        """Read the evidence for the verdict on one checkpoint.
+
+        It contains this checkpoint, earlier ones, and the readings of backpressure from around the time when it was
+        open. If ``is_judged``, the verdict is known, and only this checkpoint is read.
+        """
         header = record.header
-        around = await list_around(connection, record, before=_CHECKPOINTS_COUNT, after=0)
+        around = [record]
+        if not is_judged:
+            around = await list_around(connection, record, before=_CHECKPOINTS_COUNT, after=0)
         late = await late_barriers_of(connection, [run.id], around[0].header.triggered_at)
-        end = header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms or 0)
-        if not header.status.is_terminal:
-            end = self._clock.now()
-        near = await readings_between(connection, [run.id], header.triggered_at - _PRESSURE_NEAR, end + _PRESSURE_NEAR)
-        readings = near.get(run.id, ())
-        if not readings:
-            read_at = await newest_reading_at(connection, [run.id])
+        readings: Readings = ()
+        if not is_judged:
+            since, until = readings_around(header, job.engine_now(self._clock.now()))
+            since, until = since - job.reading_offset, until - job.reading_offset
+            readings = (await readings_between(connection, [run.id], since, until)).get(run.id, ())
+        if not readings and not is_judged:
+            read_at = await newest_reading_at(connection, {run.id: run.observed_at})
             readings = (await _newest_readings(connection, read_at)).get(run.id, ())
-        shape = await shape_at(connection, run.id, header.triggered_at)
+        shape = await shape_at(connection, run.id, header.triggered_at - job.reading_offset)
         details = await details_of(connection, [r.place for r in around])
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
@@ -173,7 +314,7 @@ class EvidenceReader:
                 for r in around
                 if not is_lost(r, run)
             ),
-            pressure=readings,
+            pressure=on_clock(readings, job.reading_offset),
             placements=run.placements,
             late_barriers=late.get(run.id, {}),
             exceptions=exceptions.get(run.id, ()),
@@ -182,47 +323,97 @@ class EvidenceReader:
         )
 
     def forget_others(self, job_ids: Iterable[JobId]) -> None:
-        """Forget the findings of all other jobs."""
+        """Discard the cached findings of all other jobs."""
         wanted = set(job_ids)
         self._kept = {job_id: kept for job_id, kept in self._kept.items() if job_id in wanted}
 
-    def _is_known(self, job_id: JobId, token: _Token) -> bool:
-        kept = self._kept.get(job_id)
-        return kept is not None and kept[0] == token and self._clock.monotonic_s() - kept[1] <= _KEPT_S
+
+def readings_around(header: CheckpointHeader, now: datetime) -> tuple[datetime, datetime]:
+    """Return the begin and the end of the time whose readings of backpressure count for the verdict on a checkpoint.
+
+    ``now`` and the result are on the engine's clock.
+    """
+    end = header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms or 0)
+    if not header.status.is_terminal:
+        end = now
+    return header.triggered_at - _PRESSURE_NEAR, end + _PRESSURE_NEAR
 
 
-def _case_now(case: JobCase, now: datetime) -> JobCase:
-    """Return the case as of now. A silent job gets a verdict of its own: its last state may no longer hold."""
+Found = TypeVar("Found", JobCase, RecalledJob)
+
+
+def case_now(case: Found, now: datetime) -> Found:
+    """Return the case as of now.
+
+    If the job is silent, its verdict is replaced by a verdict that reports only the silence, because the job's last
+    state may be outdated.
+    """
     record = as_heard(case.record, now)
     if record is case.record:
         return case
+    if case.finding is None:
+        return replace(case, record=record)
     diagnosis = verdict_micro_batch.silent(record.run.observed_at)
     return replace(case, record=record, finding=replace(case.finding, diagnosis=diagnosis))
 
 
-def _token(record: JobRecord, shape: RunShape, headers: Sequence[CheckpointRecord], read_at: datetime | None) -> _Token:
-    ended = tuple((h.header.checkpoint_id, h.triggered_on) for h in headers if h.header.status.is_terminal)
-    run = record.run
-    return run.id, run.state, run.restart_count, run.failed_unlisted_count, shape.config, ended, read_at
+class _Asked:
+    """A job whose finding is needed, with the values on which the finding depends."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        shape: RunShape,
+        headers: tuple[CheckpointRecord, ...],
+        read_at: datetime | None,
+        now: datetime,
+    ) -> None:
+        self.record = record
+        self.shape = shape
+        self.headers = headers
+        self.read_at = read_at
+        self.now = now
+        self.fingerprint = self._fingerprint()
+
+    def is_answered_by(self, fingerprint: str, found_at: datetime) -> bool:
+        """Return whether a finding with this fingerprint, of this time, still holds."""
+        is_young = self.record.run.ended_at is not None or abs(self.now - found_at) <= _KEPT
+        return fingerprint == self.fingerprint and is_young
+
+    def _fingerprint(self) -> str:
+        run = self.record.run
+        # The details of a checkpoint may be stored later than its end. Its largest durations are then stored too.
+        ended = tuple(
+            (h.header.checkpoint_id, h.triggered_on, h.start_delay_max_ms, h.async_max_ms)
+            for h in self.headers
+            if h.header.status.is_terminal
+        )
+        is_open = any(not h.header.status.is_terminal and not is_lost(h, run) for h in self.headers)
+        state = (run.id, run.state, run.restart_count, run.failed_unlisted_count, self.shape.config, ended)
+        read = None if self.read_at is None else step_of(run.id, self.read_at)
+        return fingerprint_of(*state, read, step_of(run.id, self.now) if is_open else None)
 
 
-async def _evidence(
-    connection: AsyncConnection,
-    records: Sequence[JobRecord],
-    headers: Mapping[str, Sequence[CheckpointRecord]],
-    shapes: Mapping[str, RunShape],
-    read_at: Mapping[str, datetime],
-    now: datetime,
-) -> dict[JobId, JobEvidence]:
+def step_of(run_id: str, instant: datetime) -> int:
+    """Return the number of the ``_STEP_S`` interval of this run that contains ``instant``.
+
+    The intervals of different runs begin at different times, so that not all findings become due at once.
+    """
+    return (int(instant.timestamp()) + crc32(run_id.encode()) % _STEP_S) // _STEP_S
+
+
+async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: datetime) -> dict[JobId, JobEvidence]:
+    records = [a.record for a in asked]
     run_ids = [r.run.id for r in records]
-    usable = {r.run.id: [h for h in headers[r.run.id] if not is_lost(h, r.run)] for r in records}
+    usable = {a.record.run.id: [h for h in a.headers if not is_lost(h, a.record.run)] for a in asked}
+    shapes = {a.record.run.id: a.shape for a in asked}
     places = [h.place for rows in usable.values() for h in rows]
     details = await details_of(connection, places)
     batched = {r.run.id for r in records if r.run.engine.is_micro_batched}
     batches = await batches_of(connection, [p for p in places if p.run_id in batched])
     oldest = min((h.header.triggered_at for rows in usable.values() for h in rows), default=now)
     late = await late_barriers_of(connection, run_ids, oldest)
-    readings = await _newest_readings(connection, {r: at for r, at in read_at.items() if r in usable})
+    readings = await _newest_readings(connection, {a.record.run.id: a.read_at for a in asked if a.read_at is not None})
     exceptions = await newest_exceptions(connection, run_ids)
     return {
         r.id: JobEvidence(
@@ -233,7 +424,7 @@ async def _evidence(
             checkpoints=tuple(
                 Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]
             ),
-            pressure=readings.get(r.run.id, ()),
+            pressure=on_clock(readings.get(r.run.id, ()), r.reading_offset),
             placements=r.run.placements,
             late_barriers=late.get(r.run.id, {}),
             exceptions=exceptions.get(r.run.id, ()),
@@ -248,34 +439,8 @@ async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, da
     return await readings_since(connection, {run: at - _PRESSURE_WINDOW for run, at in read_at.items()})
 
 
-_Asked = tuple[JobEvidence, JobRecord, SettingsTaken | None]
+_Work = tuple[JobEvidence, JobRecord, SettingsTaken | None]
 
 
-def _findings(asked: Mapping[JobId, _Asked]) -> dict[JobId, Finding]:
-    return {job_id: _finding(*one) for job_id, one in asked.items()}
-
-
-def _finding(evidence: JobEvidence, record: JobRecord, settings: SettingsTaken | None) -> Finding:
-    completed = [c for c in evidence.checkpoints if c.header.status is CheckpointStatus.COMPLETED and c.details]
-    path = None
-    if completed:
-        last = completed[-1]
-        path = critical_path(last, evidence.topology, evidence.config, evidence.late(last.header.checkpoint_id))
-    interval = (
-        micro_batches.report(evidence.checkpoints, evidence.config).interval if evidence.is_micro_batched else None
-    )
-    most = backpressured_max(vertex_loads(evidence.pressure))
-    return Finding(
-        diagnosis=diagnose(evidence),
-        dominant_phase=path.dominant_phase if path is not None else None,
-        backpressured_max_ratio=most[1] if most is not None else None,
-        checkpoint_count=sum(c.header.status.is_terminal for c in evidence.checkpoints),
-        interval_ms=round(interval.ms) if interval is not None else None,
-        advice=advise(
-            evidence,
-            engine=record.run.engine,
-            version=record.engine_version,
-            settings_since=None if settings is None else settings.first_trigger_at,
-        ),
-        settings=settings,
-    )
+def _findings(work: Sequence[_Work]) -> list[Finding]:
+    return [finding_of(*one) for one in work]

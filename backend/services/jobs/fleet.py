@@ -1,74 +1,173 @@
-"""The fleet board: one row for each watched job, most urgent first.
+"""Computes the fleet board: one row for each watched job, the most urgent job first.
 
-The board is computed at most once a second for all requests. The numbers of the last day change slowly and cost most,
-so they are computed at most every 15 seconds. A request waits for at most one computation.
+The board is brought up to date at most once a second, and all requests share it. Only the jobs that changed are read
+again (``services.jobs.analysed``). The statistics of the last 24 hours and the sparkline of a job are read again at
+most every 15 seconds if a checkpoint of the job ended meanwhile, and otherwise every ten minutes.
+
+While clients look at the board, a task of the API refreshes it, and requests get the newest one without waiting.
+Otherwise a request waits for one refresh, which is bounded in time. A row shows what is known by then: after a
+start, first the name of the job, then its checkpoints, then its verdict. What is not known yet is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
+from secrets import token_hex
+from typing import Any
 
 import anyio
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.contracts import api
-from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.contracts.board import BoardOut, BoardSort
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.observation import JobState
+from backend.domain.target import TargetState
 from backend.domain.verdict import Health, VerdictKind
-from backend.services.jobs.evidence import EvidenceReader, JobCase
+from backend.services.jobs.analysed import AnalysedJobs
+from backend.services.jobs.evidence import JobCase, JobHead, RecalledJob, case_now
+from backend.services.jobs.findings import Finding
+from backend.services.jobs.silent_jobs import as_heard
+from backend.services.jobs.watched import WatchedJob
 from backend.services.paging import Key, decode_cursor, page_of
 from backend.services.presenting import mode_of
 from backend.store.advice.cards import open_counts as open_advice_counts
 from backend.store.alerts.episodes import OpenCount, open_counts
-from backend.store.checkpoints.reader import CheckpointRecord, recent_of_runs
+from backend.store.checkpoints.reader import recent_ends
 from backend.store.checkpoints.statistics import DayStatistics, statistics_of
-from backend.store.jobs.reader import JobRecord, list_current
+from backend.store.jobs.reader import JobRecord
 from backend.store.postgres.connections import reading
 from backend.store.schema.partitions import day_of
 
 _DAY = timedelta(hours=24)
 _BOARD_KEPT_S = 1.0
+_BOARD_USABLE_S = 30.0
+_VIEWED_S = 10.0
 _STATISTICS_KEPT_S = 15.0
+# Without a new checkpoint, the statistics change only because the window of 24 hours moves.
+_STATISTICS_KEPT_MAX_S = 600.0
+_STATISTICS_BATCH = 100
+_STATISTICS_BUDGET_S = 0.5
 _SPARK_POINTS = 60
-_URGENCY = {Health.FAILING: 0, Health.SLOW: 1, Health.TOO_FEW: 2, Health.HEALTHY: 3}
+# The orders of the board that are kept until the next refresh.
+_ORDERS_MAX = 20
+_URGENCY = {Health.FAILING: 0, Health.SLOW: 1, Health.TOO_FEW: 2, None: 2, Health.HEALTHY: 3}
+_AGING = {"observed_at", "last_completed_age_intervals"}
+_LASTING = [name for name in api.JobOut.model_fields if name not in _AGING]
+_SORT_KEYS: Mapping[BoardSort, Callable[[api.JobOut], Any]] = {
+    BoardSort.NAME: lambda row: row.name.casefold(),
+    BoardSort.HEALTH: lambda row: None if row.health is None else -_URGENCY[row.health],
+    BoardSort.VERDICT: lambda row: None if row.verdict is None else row.verdict.kind,
+    BoardSort.ALERTS: attrgetter("alerts_firing_count"),
+    BoardSort.AGE: attrgetter("last_completed_age_intervals"),
+    BoardSort.SUCCESS: attrgetter("success_24h_ratio"),
+    BoardSort.P50: attrgetter("duration_p50_ms"),
+    BoardSort.P99: attrgetter("duration_p99_ms"),
+    BoardSort.PHASE: attrgetter("dominant_phase"),
+    BoardSort.MODE: attrgetter("mode"),
+    BoardSort.ADVICE: attrgetter("open_advice_count"),
+    BoardSort.PRESSURE: attrgetter("backpressured_max_ratio"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A filter for jobs; None does not restrict."""
+    """Selects rows of the board. A field that is None does not restrict the selection."""
 
     target_id: str | None = None
     health: Health | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Statistics:
+class BoardWindow:
+    """Selects a window of the board's rows, and identifies the rows that the client has already.
+
+    ``since`` is the version of the board that the client has seen, ``known`` the ids of the jobs whose rows it has.
+    """
+
+    offset: int
+    limit: int
+    sort: BoardSort = BoardSort.URGENCY
+    is_descending: bool = False
+    search: str | None = None
+    since: str | None = None
+    known: frozenset[str] = frozenset()
+    has_ended: bool = True
+    """Whether the window contains ended jobs. They come after all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Board:
+    """The rows as of one refresh, and what all windows share, so that it is computed once for all clients."""
+
     at_s: float
-    job_ids: frozenset[str]
-    by_job: Mapping[str, DayStatistics]
-    sparks: Mapping[str, list[api.SparkPointOut]]
+    as_of: datetime
+    rows: list[api.JobOut]
+    counts: Mapping[Health, int]
+    unanalysed_count: int
+    sources: list[str]
+    newest_observed_at: datetime | None
+    version: int
+    changed_at: Mapping[str, int]
+    """For each row, the version of the board in which it last changed."""
+    ordered: dict[tuple[BoardSort, bool, str | None], tuple[list[api.JobOut], list[api.JobOut]]] = field(
+        default_factory=dict
+    )
+    """The rows in the orders, and with the searches, that clients asked for since the refresh.
+
+    The first list has the jobs that have not ended, the second list those that have.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Statistics:
+    """The statistics of one job. They were read at ``at_s``, when its newest checkpoints were those in ``ended``."""
+
+    at_s: float
+    ended: tuple[object, ...]
+    day: DayStatistics
+    spark: list[api.SparkPointOut] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """The values from which a row is made, apart from the time. Equal inputs give rows that differ in ages only."""
+
+    version: int
+    target: tuple[str, TargetState]
+    statistics_at_s: float | None
+    advised: int
+    alerts: OpenCount | None
 
 
 class FleetService:
-    """Answers requests about all jobs; one instance per process."""
+    """Computes the fleet board for API requests. There is one instance per process."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock, jobs: AnalysedJobs) -> None:
         self._engine = engine
         self._clock = clock
-        self._evidence = evidence
+        self._jobs = jobs
         self._turn = anyio.Lock()
-        self._board: tuple[float, datetime, list[api.JobOut]] | None = None
-        self._statistics: _Statistics | None = None
+        self._board: _Board | None = None
+        self._viewed_at_s = float("-inf")
+        self._statistics: dict[str, _Statistics] = {}
+        self._made: dict[str, tuple[_Input, api.JobOut]] = {}
+        # A version of the board is the number of refreshes in this process. It has no meaning in another process, so
+        # clients get it together with this random name of the process.
+        self._instance = token_hex(4)
+        self._version = 0
+        self._changed_at: dict[str, int] = {}
 
     async def page(self, wanted: JobFilter, *, cursor: str | None, limit: int) -> api.Page[api.JobOut]:
         """Return one page of the board.
 
         Raises:
             InvalidInputError: the cursor does not belong to this list.
-
         """
         after = decode_cursor(cursor, (int, str, str))
         as_of, rows = await self.board()
@@ -83,91 +182,286 @@ class FleetService:
         return api.Page[api.JobOut](items=list(items), next=following, as_of=as_of)
 
     async def board(self) -> tuple[datetime, list[api.JobOut]]:
-        """Return every row, and the instant at which they were computed."""
+        """Return the time at which the board was computed, and all its rows."""
+        board = await self._current()
+        return board.as_of, board.rows
+
+    async def refresh_if_viewed(self) -> None:
+        """Bring the board up to date if a client has asked for it lately, so that the next request need not wait."""
+        if self._clock.monotonic_s() - self._viewed_at_s <= _VIEWED_S:
+            await self._refreshed()
+
+    async def _current(self) -> _Board:
+        """Return the board. If a refresh is in progress, return the board as it was before, unless it is too old."""
+        self._viewed_at_s = self._clock.monotonic_s()
+        board = self._board
+        if board is not None and self._turn.locked() and self._viewed_at_s - board.at_s <= _BOARD_USABLE_S:
+            return board
+        return await self._refreshed()
+
+    async def _refreshed(self) -> _Board:
         async with self._turn:
-            if self._board is None or self._clock.monotonic_s() - self._board[0] > _BOARD_KEPT_S:
+            if self._board is None or self._clock.monotonic_s() - self._board.at_s > _BOARD_KEPT_S:
                 now = self._clock.now()
                 async with reading(self._engine) as connection:
-                    records = await list_current(connection)
-                    rows = await self._rows(connection, records, now)
-                self._evidence.forget_others(r.id for r in records)
-                self._board = (self._clock.monotonic_s(), now, sorted(rows, key=_order))
-            return self._board[1], self._board[2]
+                    rows = await self._rows(connection, now)
+                self._board = _Board(
+                    at_s=self._clock.monotonic_s(),
+                    as_of=now,
+                    rows=sorted(rows, key=_order),
+                    counts=Counter(row.health for row in rows if row.health is not None),
+                    unanalysed_count=sum(row.health is None for row in rows),
+                    sources=list(dict.fromkeys(row.capabilities.source for row in rows)),
+                    newest_observed_at=max((r.observed_at for r in rows if r.observed_at is not None), default=None),
+                    version=self._version,
+                    changed_at=self._changed_at,
+                )
+            return self._board
+
+    async def window(self, wanted: BoardWindow) -> BoardOut:
+        """Return a window of the board, with only those rows that the client does not have."""
+        board = await self._current()
+        lasting, ended = _ordered(board, wanted)
+        rows = [*lasting, *ended] if wanted.has_ended else lasting
+        shown = rows[wanted.offset : wanted.offset + wanted.limit]
+        seen = self._version_of(wanted.since)
+        return BoardOut.model_construct(
+            ids=[row.id for row in shown],
+            rows=[r for r in shown if seen is None or r.id not in wanted.known or board.changed_at[r.id] > seen],
+            total=len(rows),
+            ended_count=len(ended),
+            counts=dict(board.counts),
+            unanalysed_count=board.unanalysed_count,
+            sources=board.sources,
+            newest_observed_at=board.newest_observed_at,
+            version=f"{self._instance}-{board.version}",
+            as_of=board.as_of,
+        )
+
+    def _version_of(self, since: str | None) -> int | None:
+        """Return the number of a version of this instance, or None if another instance or nobody issued it."""
+        instance, _, number = (since or "").rpartition("-")
+        return int(number) if instance == self._instance and number.isascii() and number.isdigit() else None
 
     async def row(self, connection: AsyncConnection, case: JobCase) -> api.JobOut:
-        """Return the row of one job, even if its target is no longer watched."""
+        """Return the board's row for one job, even if the job's target is no longer watched."""
         now = self._clock.now()
-        statistics = await self._read_statistics(connection, [case.record], now)
+        statistics = await self._read_statistics(connection, [case], now)
         advised = await open_advice_counts(connection)
-        row = _row(case, statistics, now, advised.get(case.record.id, 0))
-        return _with_alerts(row, await open_counts(connection))
+        row = _row(case, statistics[case.record.id], now, advised.get(case.record.id, 0))
+        return _with_alerts(row, (await open_counts(connection)).get(row.id))
 
-    async def _rows(self, connection: AsyncConnection, records: Sequence[JobRecord], now: datetime) -> list[api.JobOut]:
-        cases = await self._evidence.cases(connection, records)
-        kept = self._statistics
-        ids = frozenset(r.id for r in records)
-        if kept is None or self._clock.monotonic_s() - kept.at_s > _STATISTICS_KEPT_S or not ids <= kept.job_ids:
-            kept = self._statistics = await self._read_statistics(connection, records, now)
+    async def _rows(self, connection: AsyncConnection, now: datetime) -> list[api.JobOut]:
+        found, unread = await self._jobs.refresh(connection)
+        watched = [WatchedJob(case_now(w.job, now), w.version) for w in found]
+        await self._refresh_statistics(connection, [w.job for w in watched], now)
+        known = {w.job.record.id for w in watched}
+        self._statistics = {job_id: s for job_id, s in self._statistics.items() if job_id in known}
         alerts = await open_counts(connection)
         advised = await open_advice_counts(connection)
-        return [_with_alerts(_row(case, kept, now, advised.get(case.record.id, 0)), alerts) for case in cases]
+        before, self._version = self._made, self._version + 1
+        self._made = {
+            w.job.record.id: self._make(w, now, advised.get(w.job.record.id, 0), alerts.get(w.job.record.id))
+            for w in watched
+        }
+        for record in unread:
+            bare = _unread_row(as_heard(record, now), advised.get(record.id, 0))
+            opened = alerts.get(record.id)
+            own = _Input(0, (record.target_name, record.target_state), None, advised.get(record.id, 0), opened)
+            self._made[record.id] = (own, _with_alerts(bare, opened))
+        self._changed_at = {
+            job_id: self._changed_at[job_id] if job_id in before and _is_same(before[job_id][1], row) else self._version
+            for job_id, (_, row) in self._made.items()
+        }
+        return [row for _, row in self._made.values()]
+
+    async def _refresh_statistics(
+        self, connection: AsyncConnection, jobs: Sequence[RecalledJob], now: datetime
+    ) -> None:
+        """Read the statistics that are due, until the time is over."""
+        due = self._due(jobs)
+        began_s = self._clock.monotonic_s()
+        for begin in range(0, len(due), _STATISTICS_BATCH):
+            self._statistics |= await self._read_statistics(connection, due[begin : begin + _STATISTICS_BATCH], now)
+            if self._clock.monotonic_s() - began_s > _STATISTICS_BUDGET_S:
+                break
+
+    def _make(
+        self, watched: WatchedJob[RecalledJob], now: datetime, advised: int, alerts: OpenCount | None
+    ) -> tuple[_Input, api.JobOut]:
+        """Return the job's row. If its input is that of the last refresh, return the same row with new ages."""
+        job, record = watched.job, watched.job.record
+        statistics, before = self._statistics.get(record.id), self._made.get(record.id)
+        target = (record.target_name, record.target_state)
+        own = _Input(watched.version, target, None if statistics is None else statistics.at_s, advised, alerts)
+        if before is not None and before[0] == own:
+            return own, _aged(before[1], record, now)
+        return own, _with_alerts(_row(job, statistics, now, advised), alerts)
+
+    def _due(self, cases: Sequence[RecalledJob]) -> list[RecalledJob]:
+        """Return the jobs whose statistics must be read: first the new ones, then those that were read longest ago."""
+        now_s = self._clock.monotonic_s()
+
+        def age_s(case: JobHead) -> float:
+            kept = self._statistics.get(case.record.id)
+            if kept is None:
+                return float("inf")
+            is_same = kept.ended == _ended(case) and now_s - kept.at_s <= _STATISTICS_KEPT_MAX_S
+            return 0.0 if is_same else now_s - kept.at_s
+
+        ages = [(age, i) for i, case in enumerate(cases) if (age := age_s(case)) > _STATISTICS_KEPT_S]
+        return [cases[i] for _, i in sorted(ages, reverse=True)]
 
     async def _read_statistics(
-        self, connection: AsyncConnection, records: Sequence[JobRecord], now: datetime
-    ) -> _Statistics:
-        by_job = await statistics_of(connection, [r.id for r in records], now - _DAY)
+        self, connection: AsyncConnection, cases: Sequence[JobHead], now: datetime
+    ) -> dict[str, _Statistics]:
+        by_job = await statistics_of(connection, [c.record.id for c in cases], now - _DAY)
         since = day_of(now - _DAY)
-        recent = await recent_of_runs(connection, [r.run.id for r in records], limit=_SPARK_POINTS, since=since)
-        sparks: dict[str, list[api.SparkPointOut]] = {r.id: _spark(recent[r.run.id]) for r in records}
-        return _Statistics(self._clock.monotonic_s(), frozenset(r.id for r in records), by_job, sparks)
+        recent = await recent_ends(connection, [c.record.run.id for c in cases], limit=_SPARK_POINTS, since=since)
+        at_s = self._clock.monotonic_s()
+        return {
+            case.record.id: _Statistics(
+                at_s=at_s,
+                ended=_ended(case),
+                day=by_job.get(case.record.id, DayStatistics()),
+                spark=[
+                    api.SparkPointOut.model_construct(at=at, duration_ms=ms, status=status)
+                    for at, ms, status in recent.get(case.record.run.id, ())
+                ],
+            )
+            for case in cases
+        }
 
 
-def _with_alerts(row: api.JobOut, alerts: Mapping[str | None, OpenCount]) -> api.JobOut:
-    opened = alerts.get(row.id)
+def _ordered(board: _Board, wanted: BoardWindow) -> tuple[list[api.JobOut], list[api.JobOut]]:
+    """Return the rows that match the search, in the requested order: of the jobs that last, and of those that ended."""
+    key = (wanted.sort, wanted.is_descending, wanted.search)
+    found = board.ordered.get(key)
+    if found is None:
+        text = (wanted.search or "").casefold()
+        rows = [row for row in board.rows if _matches(row, text)] if text else board.rows
+        rows = _sorted(rows, wanted.sort, is_descending=wanted.is_descending)
+        found = (
+            [row for row in rows if row.state is not JobState.ENDED],
+            [row for row in rows if row.state is JobState.ENDED],
+        )
+        if len(board.ordered) < _ORDERS_MAX:
+            board.ordered[key] = found
+    return found
+
+
+def _matches(row: api.JobOut, text: str) -> bool:
+    """Return whether the name of the job or of its target contains ``text``, or a label in the form ``name=value``."""
+    labels = (f"{name}={value}" for name, value in row.labels.items())
+    return any(text in one.casefold() for one in (row.name, row.target_name, *labels))
+
+
+def _is_same(before: api.JobOut, row: api.JobOut) -> bool:
+    """Return whether two rows of a job differ in nothing but the values that ``_aged`` sets."""
+    return all(getattr(before, name) == getattr(row, name) for name in _LASTING)
+
+
+def _sorted(rows: list[api.JobOut], sort: BoardSort, *, is_descending: bool) -> list[api.JobOut]:
+    """Sort rows that are in order of urgency. Rows with equal values keep that order, and missing values come last."""
+    key = _SORT_KEYS.get(sort)
+    if key is None:
+        return rows[::-1] if is_descending else rows
+    present = [row for row in rows if key(row) is not None]
+    return sorted(present, key=key, reverse=is_descending) + [row for row in rows if key(row) is None]
+
+
+def _ended(case: JobHead) -> tuple[object, ...]:
+    """Return a value that differs once another checkpoint of the job has ended."""
+    ended = tuple(h.header.checkpoint_id for h in case.headers if h.header.status.is_terminal)
+    return (case.record.run.id, *ended)
+
+
+def _aged(row: api.JobOut, record: JobRecord, now: datetime) -> api.JobOut:
+    """Return the row with the values that change whenever time passes or the job is observed."""
+    age = _age(row.last_completed_at, row.interval_ms, record.engine_now(now))
+    return row.model_copy(update={"observed_at": record.run.observed_at, "last_completed_age_intervals": age})
+
+
+def _with_alerts(row: api.JobOut, opened: OpenCount | None) -> api.JobOut:
     if opened is None:
         return row
     return row.model_copy(update={"alerts_firing_count": opened.count, "alerts_severity": opened.severity})
 
 
-def _spark(records: Sequence[CheckpointRecord]) -> list[api.SparkPointOut]:
-    return [
-        api.SparkPointOut(at=r.header.triggered_at, duration_ms=r.header.end_to_end_duration_ms, status=r.header.status)
-        for r in records
-        if r.header.status.is_terminal and r.header.kind is CheckpointKind.CHECKPOINT
-    ]
-
-
-def _row(case: JobCase, statistics: _Statistics, now: datetime, open_advice_count: int) -> api.JobOut:
-    record, run, config = case.record, case.record.run, case.shape.config
-    day = statistics.by_job.get(record.id, DayStatistics())
+def _row(
+    case: JobCase | RecalledJob, statistics: _Statistics | None, now: datetime, open_advice_count: int
+) -> api.JobOut:
+    record, config, finding = case.record, case.shape.config, case.finding
+    day = DayStatistics() if statistics is None else statistics.day
     terminal = day.completed_count + day.failed_count
+    # Without the statistics, the newest checkpoints still show when the last one completed, unless none of them did.
     last_at = _last_completed_at(case, day)
-    interval_ms = config.interval_ms if config is not None else case.finding.interval_ms
+    interval_ms = config.interval_ms if config is not None else finding.interval_ms if finding is not None else None
     opened = case.open_checkpoint
+    return _unread_row(record, open_advice_count).model_copy(
+        update={
+            "mode": mode_of(config),
+            "interval_ms": interval_ms,
+            "timeout_ms": config.timeout_ms if config is not None else None,
+            "last_completed_at": last_at,
+            "last_completed_age_intervals": _age(last_at, interval_ms, record.engine_now(now)),
+            "in_progress_checkpoint_id": opened.header.checkpoint_id if opened is not None else None,
+        }
+        | ({} if finding is None else _of_finding(finding))
+        | (
+            {}
+            if statistics is None
+            else {
+                "completed_24h_count": day.completed_count,
+                "failed_24h_count": day.failed_count,
+                "success_24h_ratio": day.completed_count / terminal if terminal else None,
+                "duration_p50_ms": day.duration_p50_ms,
+                "duration_p99_ms": day.duration_p99_ms,
+                "sparkline": statistics.spark,
+            }
+        )
+    )
+
+
+def _of_finding(finding: Finding) -> dict[str, object]:
+    return {
+        "health": finding.diagnosis.health,
+        "verdict": api.VerdictOut.model_validate(finding.diagnosis.verdict),
+        "dominant_phase": finding.dominant_phase,
+        "backpressured_max_ratio": finding.backpressured_max_ratio,
+    }
+
+
+def _unread_row(record: JobRecord, open_advice_count: int) -> api.JobOut:
+    """Return the row of a job of which nothing but the record is known."""
+    run = record.run
     return api.JobOut.of(
         record,
         run,
-        case.finding.diagnosis,
-        case.finding,
-        day,
         run_id=run.id,
         engine=run.engine.kind,
         capabilities=run.engine,
-        mode=mode_of(config),
-        interval_ms=interval_ms,
-        timeout_ms=config.timeout_ms if config is not None else None,
-        last_completed_at=last_at,
-        last_completed_age_intervals=_age(last_at, interval_ms, record.engine_now(now)),
-        completed_24h_count=day.completed_count,
-        failed_24h_count=day.failed_count,
-        success_24h_ratio=day.completed_count / terminal if terminal else None,
-        in_progress_checkpoint_id=opened.header.checkpoint_id if opened is not None else None,
-        sparkline=statistics.sparks.get(record.id, []),
+        mode=None,
+        health=None,
+        verdict=None,
+        interval_ms=None,
+        timeout_ms=None,
+        last_completed_at=None,
+        last_completed_age_intervals=None,
+        completed_24h_count=None,
+        failed_24h_count=None,
+        success_24h_ratio=None,
+        duration_p50_ms=None,
+        duration_p99_ms=None,
+        dominant_phase=None,
+        backpressured_max_ratio=None,
+        in_progress_checkpoint_id=None,
+        sparkline=[],
         open_advice_count=open_advice_count,
     )
 
 
-def _last_completed_at(case: JobCase, day: DayStatistics) -> datetime | None:
+def _last_completed_at(case: JobHead, day: DayStatistics) -> datetime | None:
     ends = [
         h.header.triggered_at + timedelta(milliseconds=h.header.end_to_end_duration_ms or 0)
         for h in case.headers
@@ -185,7 +479,11 @@ def _age(last_at: datetime | None, interval_ms: int | None, now: datetime) -> fl
 
 
 def _order(row: api.JobOut) -> Key:
-    """Return the sort key: jobs that have not ended first, then by health, jobs with a found cause first, by name."""
-    is_limited = row.verdict.kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED)
+    """Return the sort key of a row.
+
+    Jobs that have not ended come before ended ones. Then worse health comes first. At equal health, jobs with a known
+    cause come first, then the name decides.
+    """
+    is_limited = row.verdict is not None and row.verdict.kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED)
     urgency = (row.state is JobState.ENDED) * 10 + _URGENCY[row.health] * 2 + (not is_limited)
     return int(urgency), row.name, row.id

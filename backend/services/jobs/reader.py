@@ -1,9 +1,9 @@
-"""One job: its detail, verdict, runs, events and backpressure."""
+"""Answers API requests about one job: its detail, verdict, runs, events and backpressure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -28,20 +28,23 @@ from backend.store.postgres.connections import reading
 _EXCEPTIONS_SHOWN = 10
 _SERIES_POINTS_MAX = 500
 _SERIES_DEFAULT = timedelta(hours=1)
-# Long enough for two readings of each vertex, which rates need.
+# A rate is computed from two readings of a vertex, so the window must be long enough for two.
 _LATEST_WINDOW = timedelta(seconds=90)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """``since`` inclusive, ``until`` exclusive; None is open."""
+    """A time range from ``since`` (inclusive) to ``until`` (exclusive).
+
+    If ``since`` or ``until`` is None, the range has no limit on that side.
+    """
 
     since: datetime | None = None
     until: datetime | None = None
 
 
 class JobService:
-    """Answers requests about one job at a time."""
+    """Answers API requests, each of which is about one job."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader, fleet: FleetService) -> None:
         self._engine = engine
@@ -54,7 +57,6 @@ class JobService:
 
         Raises:
             UnknownEntityError: there is no such job.
-
         """
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
@@ -74,6 +76,8 @@ class JobService:
             counts=counts_out(record.run),
             exceptions=[words for _, words in exceptions.get(record.run.id, ())],
             problems=list(record.run.problems),
+            clock_offset_ms=record.clock_offset_ms,
+            read_at_engine=record.read_at_engine,
             batches=[batch_out(r, batch) for r, batch in batches],
             signs=signs_out(batches, case.shape.config),
         )
@@ -83,7 +87,6 @@ class JobService:
 
         Raises:
             UnknownEntityError: there is no such job.
-
         """
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
@@ -91,12 +94,11 @@ class JobService:
         return diagnosis_out(case, self._clock.now())
 
     async def runs(self, job_id: str, *, cursor: str | None, limit: int) -> api.Page[api.RunOut]:
-        """Return one page of runs, newest first.
+        """Return one page of the job's runs, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
             InvalidInputError: the cursor does not belong to this list.
-
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
         async with reading(self._engine) as connection:
@@ -111,7 +113,6 @@ class JobService:
         Raises:
             UnknownEntityError: there is no such job.
             InvalidInputError: the cursor does not belong to this list.
-
         """
         before = cast("tuple[datetime, str, str, str] | None", decode_cursor(cursor, (datetime, str, str, str)))
         async with reading(self._engine) as connection:
@@ -121,25 +122,30 @@ class JobService:
         return api.Page[api.JobEventOut].of(items=items, next=following, as_of=self._clock.now())
 
     async def backpressure(self, job_id: str, wanted: TimeRange) -> BackpressureOut:
-        """Return the latest reading of each vertex; if a range is given, also a series of means over subtasks.
+        """Return the latest backpressure reading of each vertex.
+
+        If ``wanted`` has a start or an end, also return a series of means over the subtasks of each vertex in that
+        range. The range and the series are on the engine's clock.
 
         Raises:
             UnknownEntityError: there is no such job.
             InvalidInputError: the range ends before it begins.
-
         """
         now = self._clock.now()
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
             run_id = record.run.id
             shapes = await newest_shapes(connection, [run_id])
-            newest = await newest_reading_at(connection, [run_id])
+            newest = await newest_reading_at(connection, {run_id: record.run.observed_at})
             windows = {run: at - _LATEST_WINDOW for run, at in newest.items()}
             readings = (await readings_since(connection, windows)).get(run_id, ())
             points = []
             if wanted.since is not None or wanted.until is not None:
-                since, until = _bounded(wanted, now)
-                points = await series(connection, [run_id], since, until, limit=_SERIES_POINTS_MAX)
+                # The range is on the engine's clock, like the checkpoints. The readings are stored with other times.
+                since, until = bounded(wanted, record.engine_now(now))
+                offset = record.reading_offset
+                found = await series(connection, [run_id], since - offset, until - offset, limit=_SERIES_POINTS_MAX)
+                points = [replace(p, at=p.at + offset) for p in found]
         return BackpressureOut(
             vertices=latest_pressure(shapes[run_id].topology, readings),
             series=[PressurePointOut.model_validate(p) for p in points],
@@ -148,7 +154,7 @@ class JobService:
 
 
 def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
-    """Convert a job's diagnosis."""
+    """Convert a job's diagnosis to the API's shape."""
     return api.DiagnosisOut(
         job=case.record.name,
         job_id=case.record.id,
@@ -160,7 +166,10 @@ def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
 
 
 def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> list[VertexPressureOut]:
-    """Return each vertex's latest of ``readings`` (oldest first), sources first, with rates since the one before it."""
+    """Return the latest reading of each vertex, sources first, with its rates in records per second.
+
+    ``readings`` must be sorted oldest first. The rates are those since the previous reading of the same vertex.
+    """
     latest: dict[VertexId, VertexPressure] = {}
     before: dict[VertexId, VertexPressure] = {}
     for reading_ in readings:
@@ -182,14 +191,19 @@ def _rates(now: VertexPressure, before: VertexPressure | None) -> list[float | N
     elapsed_s = (now.observed_at - before.observed_at).total_seconds()
     if elapsed_s <= 0:
         return []
-    # A counter that fell was reset by a restart of the task: its rate is unknown.
+    # A counter decreases only if the task restarted. The rate is then unknown.
     return [
         None if a is None or b is None or b < a else (b - a) / elapsed_s
         for a, b in zip(before.records_in_count, now.records_in_count, strict=True)
     ]
 
 
-def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
+def bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
+    """Return the limits of a range. Without an end it ends ``now``; without a start it is one hour long.
+
+    Raises:
+        InvalidInputError: the range ends before it begins.
+    """
     until = wanted.until or now
     since = wanted.since or until - _SERIES_DEFAULT
     if since >= until:

@@ -1,8 +1,10 @@
-"""Finds silent jobs among those that push. Nothing polls such jobs, so only their own events show that they run.
+"""Finds jobs that should push events but have stopped sending them.
 
-A listener sends an event every ten seconds, however long a batch takes. A driver that was killed, hangs or cannot reach
-Barrierscope sends none. After ``SILENT_AFTER`` its job is shown as silent, never as running and healthy. The age of the
-last event is measured on the driver's clock, whose offset from ours is known from its last push.
+Barrierscope does not poll a job that pushes, so only the job's own events show that it runs. The listener in its driver
+sends an event every ten seconds, however long a batch takes. A driver that was killed, hangs or cannot reach
+Barrierscope sends none. After ``SILENT_AFTER`` without an event, the job is shown as silent, never as running and
+healthy. The age of the last event is measured on the driver's clock. The offset between that clock and ours is known
+from the last push.
 """
 
 from __future__ import annotations
@@ -20,13 +22,20 @@ from backend.store.jobs.reader import JobRecord, list_current
 from backend.store.targets.targets import TargetRecord
 
 SILENT_AFTER = timedelta(seconds=90)
-"""Nine missed events. A listener that could not reach us tries again within 78 s, so it does not count as silent."""
+"""A job that has sent no event for longer than this is silent.
+
+This is the time of nine events. A listener whose push failed retries within 78 s, so its job does not become silent.
+"""
 
 _HEARD = (TargetState.OK, TargetState.SILENT)
 
 
 def silence_of(record: JobRecord, now: datetime) -> timedelta | None:
-    """Return how long a job that pushes has sent nothing; None if it is not silent, has ended or need not push."""
+    """Return for how long a job has sent no event, or None if it is not silent.
+
+    A job is silent if it pushes, has not ended, and has sent no event for longer than ``SILENT_AFTER``. While its
+    target has a state other than OK or silent, such as paused, a job does not count as silent.
+    """
     run = record.run
     if not run.engine.is_pushed or run.state is JobState.ENDED or record.target_state not in _HEARD:
         return None
@@ -35,7 +44,7 @@ def silence_of(record: JobRecord, now: datetime) -> timedelta | None:
 
 
 def as_heard(record: JobRecord, now: datetime) -> JobRecord:
-    """Return the job as of now: if it is silent, its target is ``silent`` and its state unknown."""
+    """Return the job as it must be shown: if it is silent, with a ``silent`` target and an unknown state."""
     if silence_of(record, now) is None:
         return record
     return replace(record, target_state=TargetState.SILENT, run=replace(record.run, state=JobState.UNKNOWN))
@@ -44,7 +53,10 @@ def as_heard(record: JobRecord, now: datetime) -> JobRecord:
 def targets_as_heard(
     targets: Sequence[TargetRecord], records: Sequence[JobRecord], now: datetime
 ) -> list[TargetRecord]:
-    """Return the targets; one with a silent job is ``silent``. ``records`` are the jobs as stored."""
+    """Return the targets. A target in state OK that has a silent job gets the state ``silent``.
+
+    ``records`` are the jobs as they are stored.
+    """
     silent: dict[str, list[tuple[timedelta, str]]] = {}
     for record in records:
         if (silent_for := silence_of(record, now)) is not None:
@@ -53,7 +65,10 @@ def targets_as_heard(
 
 
 async def hear(connection: AsyncConnection, targets: Sequence[TargetRecord], now: datetime) -> list[TargetRecord]:
-    """Apply ``targets_as_heard`` to the stored jobs; reads these only if a target pushes."""
+    """Apply ``targets_as_heard`` with the stored jobs.
+
+    The jobs are read only if at least one target in state OK receives pushes.
+    """
     if not any(t.origin is TargetOrigin.PUSH and t.state is TargetState.OK for t in targets):
         return list(targets)
     return targets_as_heard(targets, await list_current(connection), now)

@@ -1,1 +1,1 @@
-"""The pipeline's state as the API shows it."""
+"""Converts the state of the rollup pipeline to the API's shape."""

@@ -1,1 +1,1 @@
-"""Use cases about a job's hourly rollups."""
+"""Answers API requests about a job's hourly rollups."""

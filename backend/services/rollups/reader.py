@@ -1,4 +1,4 @@
-"""A job's history, one row an hour: from rollups if the hour is rolled up, else computed from its checkpoints."""
+"""Reads a job's history, one row an hour. Hours that are not rolled up yet are computed from checkpoints."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ _LONGEST = timedelta(days=400)
 
 
 class RollupService:
-    """Answers requests about hours of one job."""
+    """Answers API requests about the hourly history of one job."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
 
     async def page(self, job_id: str, wanted: TimeRange, *, cursor: str | None, limit: int) -> Page[RollupHourOut]:
-        """Return the hours that begin in a range (by default the last 7 days) and have checkpoints, newest first.
+        """Return one page of the hours that begin in the range ``wanted`` and have checkpoints, newest first.
+
+        The default range is the last 7 days.
 
         Raises:
             UnknownEntityError: there is no such job.
             InvalidInputError: the range ends before it begins or is longer than 400 days, or the cursor does not belong
                 to this list.
-
         """
         before = cast("tuple[datetime] | None", decode_cursor(cursor, (datetime,)))
         now = self._clock.now()
-        since, until = _bounded(wanted, now)
-        if before is not None:
-            until = min(until, before[0])
         async with reading(self._engine) as connection:
-            await get_job(connection, job_id)
+            record = await get_job(connection, job_id)
+            # The hours are those of the triggers, which are on the engine's clock.
+            since, until = _bounded(wanted, record.engine_now(now))
+            if before is not None:
+                until = min(until, before[0])
             rows = await hours_of(connection, job_id, since, until, limit=limit + 1) if since < until else []
         items, following = page_of(rows, limit, lambda r: (r.hour,))
         return Page[RollupHourOut](items=[_out(r) for r in items], next=following, as_of=now)

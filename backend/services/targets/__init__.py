@@ -1,1 +1,1 @@
-"""Use cases about targets and about jobs that push."""
+"""Answers API requests about targets, and stores what Spark listeners push."""

@@ -1,8 +1,9 @@
-"""Converts a Spark listener's events to observations, one for each run. Pure.
+"""Converts the events of a Spark listener to observations, one for each run of a query. It does no I/O.
 
-Every event carries its own instant, so late, repeated or reordered events change nothing. What Spark lacks (barriers,
-subtasks, in-flight bytes) stays missing. Spark does not report a batch that fails, only that its query ended with an
-error. The number and trigger of the failed batch are reconstructed from the batch before it.
+Every event carries its own time, so late, repeated or reordered events lead to the same result. What Spark lacks
+(barriers, subtasks, in-flight bytes) stays missing. Spark does not report a failed batch. It reports only that the
+query ended with an error. The number and the trigger time of the failed batch are reconstructed from the batch before
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _PHASE_KEYS: Mapping[str, BatchPhase] = {
     "addBatch": BatchPhase.ADD_BATCH,
     "commitOffsets": BatchPhase.COMMIT_OFFSETS,
 }
-# Metrics of a state store's size, best first: RocksDB's files, the current version's map in the heap store.
+# The metrics that contain the size of a state store, the preferred one first: the size of RocksDB's files, or the
+# size of the current version's map in the heap store.
 _SIZE_KEYS = ("rocksdbSstFileSize", "stateOnCurrentVersionSizeBytes")
 _SNAPSHOT_KEY = "SnapshotLastUploaded."
 _UPLOAD_KEY = "rocksdbCommitFileSyncLatencyMs"
@@ -49,7 +51,7 @@ _EXCEPTION_MAX = 4000
 
 @dataclass(frozen=True, slots=True)
 class RunEvents:
-    """The events of one run of a query in one push, in the order they were sent."""
+    """The events of one query run in one push, in the order in which they were sent."""
 
     query_id: str
     run_id: str
@@ -57,32 +59,35 @@ class RunEvents:
 
     @property
     def engine_run_id(self) -> EngineRunId:
-        """The engine's id of the run: the query's id and this run's id."""
+        """The id of the run at its engine: the query's id, a slash and the run's own id."""
         return EngineRunId(f"{self.query_id}/{self.run_id}")
 
     @property
     def observed_at(self) -> datetime:
-        """The newest instant of the events."""
+        """The time of the newest event."""
         return max(_instant(e) for e in self.events)
 
     @property
     def started_at(self) -> datetime:
-        """When the run started; without that event, the earliest known instant of the run."""
+        """The time at which the run started. If the start event is missing, the earliest time in the other events."""
         return min(e.progress.timestamp if isinstance(e, wire.ProgressEventIn) else _instant(e) for e in self.events)
 
     @property
     def end(self) -> wire.TerminatedIn | None:
-        """The event that ended the query, if there is one."""
+        """The event that reports the end of the query, or None."""
         return next((e for e in self.events if isinstance(e, wire.TerminatedIn)), None)
 
     @property
     def needs_batch_before(self) -> bool:
-        """Whether the run failed and these events do not contain its last batch."""
+        """Whether the number of the failed batch must be derived from a stored batch.
+
+        This is so if the run failed and these events do not contain its last batch.
+        """
         return self.end is not None and self.end.exception is not None and self.batch_before is None
 
     @property
     def batch_before(self) -> tuple[int, datetime | None] | None:
-        """Number and end of the last batch before the end of the query."""
+        """The number and the end time of the last batch before the query's end, or None if the events lack it."""
         if self.end is not None and self.end.last_batch_id is not None:
             return self.end.last_batch_id, self.end.last_batch_ended_at
         batches = [e.progress for e in self.events if isinstance(e, wire.ProgressEventIn) and _is_batch(e.progress)]
@@ -91,7 +96,7 @@ class RunEvents:
 
 
 def runs_of(events: Sequence[wire.SparkEvent]) -> list[RunEvents]:
-    """Group the events by run, in the order in which the runs appear."""
+    """Group the events by run. The runs come in the order of their first events."""
     found: dict[tuple[str, str], list[wire.SparkEvent]] = {}
     for event in events:
         of = event.progress if isinstance(event, wire.ProgressEventIn) else event
@@ -100,7 +105,10 @@ def runs_of(events: Sequence[wire.SparkEvent]) -> list[RunEvents]:
 
 
 def job_observation(run: RunEvents, push: wire.SparkPushIn, before: KnownBatch | None) -> JobObservation:
-    """Convert the events of a run to an observation. ``before`` is needed only if ``needs_batch_before``."""
+    """Convert the events of one run to an observation.
+
+    ``before`` is the newest stored batch of the query. It is used only if ``run.needs_batch_before``.
+    """
     end = run.end
     failure = None if end is None or end.exception is None else end
     batches = [
@@ -130,7 +138,7 @@ def _problems(push: wire.SparkPushIn) -> tuple[str, ...]:
 
 
 def _name(run: RunEvents) -> str:
-    # An unnamed query is identified by its id, which stays the same as long as its checkpoint folder exists.
+    # A query without a name is shown under its id, which stays the same as long as its checkpoint folder exists.
     names = (e.progress.name if isinstance(e, wire.ProgressEventIn) else e.name for e in run.events)
     return next((name for name in names if name), run.query_id)
 
@@ -145,7 +153,8 @@ def _instant(event: wire.SparkEvent) -> datetime:
 
 
 def _is_batch(progress: wire.ProgressIn) -> bool:
-    # Older versions report a trigger without new data as progress, under the number of the next batch.
+    # Older Spark versions report a trigger without new data as progress, with the number of the next batch. Only the
+    # progress of a real batch contains ``addBatch``.
     return "addBatch" in progress.duration_ms
 
 
@@ -187,7 +196,7 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
     elif before is None:
         number = 0
     else:
-        # The next start of the query runs a failed batch again under the same number.
+        # The next start of the query repeats a failed batch under the same number.
         number = before.checkpoint_id + (0 if before.is_failed else 1)
         began_at = before.ended_at if before.is_own else run.started_at
     message = ": ".join(part for part in (end.error_class, _said(end.exception or "")) if part)
@@ -196,7 +205,8 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
             checkpoint_id=number,
             kind=CheckpointKind.CHECKPOINT,
             status=CheckpointStatus.FAILED,
-            # The real trigger and duration are unknown. The earliest possible one is the end of the batch before.
+            # The real trigger time and the duration are unknown. The earliest possible trigger is the end of the
+            # previous batch.
             triggered_at=min(began_at or end.seen_at, end.seen_at),
             failure_reason=FailureReason.QUERY_FAILURE,
             failure_message=message[:_ERROR_LINE_MAX] or None,
@@ -207,7 +217,10 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
 
 
 def _said(exception: str) -> str:
-    """Return an exception's most informative line: the one after a Python traceback if there is one, else the first."""
+    """Return the most informative line of an exception's text.
+
+    This is the line after a Python traceback, or the first line if the text contains no traceback.
+    """
     lines = [line for line in exception.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -242,7 +255,8 @@ def _mean_commit_ms(operator: wire.StateOperatorIn) -> int | None:
 
 
 def _snapshot_lag(progress: wire.ProgressIn) -> int | None:
-    # State version N+1 belongs to batch N; -1 means that no snapshot exists yet, so a recovery replays everything.
+    # Batch N writes state version N+1. A version of -1 means that no snapshot exists yet, so a recovery replays every
+    # batch.
     lags = (
         progress.batch_id + 1 - max(version, 0)
         for operator in progress.state_operators
@@ -269,13 +283,16 @@ def _offset_text(offset: object) -> str | None:
     try:
         text = offset if isinstance(offset, str) else orjson.dumps(offset).decode()
     except orjson.JSONEncodeError:
-        # A number beyond 64 bits, or too deep.
+        # The offset contains a number beyond 64 bits, or is nested too deeply.
         return None
     return text[:_OFFSET_TEXT_MAX]
 
 
 def _distance(end: object, latest: object) -> int | None:
-    """Return how far ``latest`` is beyond ``end``, in the source's units, summed over the partitions in both."""
+    """Return how far ``end`` is behind ``latest``, in the source's units, or None if this is unknown.
+
+    If both are mappings by partition, return the sum over the partitions that both contain.
+    """
     if isinstance(end, dict) and isinstance(latest, dict):
         return _sum(_distance(end[key], latest[key]) for key in end.keys() & latest.keys())
     if type(end) is int and type(latest) is int and max(abs(end), abs(latest)) <= _OFFSET_MAX:

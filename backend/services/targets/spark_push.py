@@ -1,7 +1,8 @@
-"""Receives what Spark listeners push, converts it to observations and writes these through ``IngestWriter``.
+"""Converts the events that Spark listeners push to observations, and stores these through ``IngestWriter``.
 
-The first push of a deployment creates its target: there is no address to test, and pushing needs the same permission
-as adding targets. A paused target refuses pushes. A removed one is created again by the next push.
+The first push of a deployment creates its target. No connection test is needed, because there is no address to test. No
+further permission is needed, because pushing requires the same permission as adding a target. A push to a paused target
+is refused. A target that was removed is created again by the next push.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from backend.store.targets.targets import NewTarget, TargetRecord, TargetReposit
 
 
 class SparkIngestService:
-    """Stores what Spark listeners push."""
+    """Stores the events that Spark listeners push."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, writer: IngestWriter) -> None:
         self._engine = engine
@@ -33,12 +34,11 @@ class SparkIngestService:
         self._writer = writer
 
     async def push(self, push: wire.SparkPushIn) -> wire.SparkPushOut:
-        """Store and commit the events. Pushing them again changes nothing.
+        """Store and commit the events. Pushing the same events again changes nothing.
 
         Raises:
             ConflictError: the target is paused; nothing is stored.
             StoreUnavailableError: PostgreSQL is unreachable; push again later.
-
         """
         target = await self._target(push.deployment)
         new_count = 0

@@ -1,27 +1,27 @@
-"""Targets: list, add, test, change and remove them; and decide which addresses are allowed.
+"""Lists, adds, tests, changes and removes targets, and decides which addresses are allowed.
 
-An address given through the API is trusted while only this machine can reach the API. Otherwise it must be on the
-allow-list, which holds host names and networks. Names are not resolved for this check, because they can resolve to
-another address a moment later.
+While only this machine can reach the API, every address that is sent to it is allowed. Otherwise the address must be
+on the allow-list, which contains host names and networks. ``backend.domain.address_rules`` decides. This module
+checks the host with it, and the clients check the address of each connection.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from importlib import metadata
 from typing import Protocol, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import api
+from backend.domain.address_rules import AddressRules, is_host
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
-from backend.domain.target import TargetOrigin
+from backend.domain.target import COLLECTOR_GROUP, TargetOrigin
 from backend.services.jobs.silent_jobs import hear
 from backend.services.paging import decode_cursor, page_of
 from backend.store.postgres.connections import reading
@@ -32,65 +32,53 @@ _PROBE_TIMEOUT_S = 8.0
 
 
 class ProbeAnswer(Protocol):
-    """A target's answer to a test connection."""
+    """What a target reports about itself when its connection is tested."""
 
     @property
     def engine(self) -> EngineCapabilities:
-        """The target's engine."""
+        """The kind and the capabilities of the target's engine."""
         ...
 
     @property
     def version(self) -> str | None:
-        """The engine's version."""
+        """The version of the target's engine, or None if unknown."""
         ...
 
     @property
     def running_jobs(self) -> Sequence[str]:
-        """Names of the running jobs."""
+        """The names of the target's running jobs."""
         ...
 
 
 class Probe(Protocol):
     """Tests the connection to a target at ``url`` with the collector for its ``kind``."""
 
-    async def __call__(self, url: str, timeout_s: float, *, kind: str) -> ProbeAnswer:
-        """Raise ``UpstreamError`` if the answer is not one of its kind, or if no collector reads that kind."""
+    async def __call__(self, url: str, timeout_s: float, *, kind: str, rules: AddressRules) -> ProbeAnswer:
+        """Test the connection to ``url`` and return what the target reports.
+
+        Each request may take ``timeout_s`` seconds. Only addresses that ``rules`` allow are connected to.
+
+        Raises:
+            UpstreamError: the target is unreachable, its response does not fit ``kind``, or no collector can
+                test this kind.
+        """
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class TargetRules:
-    """Allowed addresses: all (only if the API listens on loopback), or these names and networks."""
-
-    is_everything_allowed: bool
-    allowed: tuple[str, ...] = ()
-
-    def check(self, host: str, *, what: str = "target") -> None:
-        """Raise ``InvalidInputError`` if ``host`` is not allowed."""
-        if self.is_everything_allowed or any(_fits(host, entry) for entry in self.allowed):
-            return
-        allowed = ", ".join(self.allowed) or f"none: BARRIERSCOPE_ALLOWED_{what.upper()}S is empty"
-        raise InvalidInputError([FieldProblem("url", f"the host {host!r} is not allowed here", allowed)], what=what)
-
-
-def _fits(host: str, entry: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        name, wanted = host.lower().rstrip("."), entry.lower()
-        return name.endswith(wanted[1:]) if wanted.startswith("*.") else name == wanted
-    try:
-        return address in ipaddress.ip_network(entry, strict=False)
-    except ValueError:
-        return False
+def check_host(rules: AddressRules, host: str, *, what: str = "target") -> None:
+    """Raise ``InvalidInputError`` if ``rules`` do not allow ``host``."""
+    if rules.allows_host(host):
+        return
+    allowed = ", ".join(rules.allowed) or f"none: BARRIERSCOPE_ALLOWED_{what.upper()}S is empty"
+    raise InvalidInputError([FieldProblem("url", f"the host {host!r} is not allowed here", allowed)], what=what)
 
 
 def normalised_url(text: str, *, what: str = "target") -> tuple[str, str]:
-    """Return the address as it is stored and compared, and its host.
+    """Return an address in the form in which it is stored and compared, and its host.
 
     Raises:
-        InvalidInputError: it is not a valid address; the error does not repeat it, since it may hold credentials.
-
+        InvalidInputError: ``text`` is not a valid address. The error does not repeat ``text``, which may contain
+            credentials.
     """
     try:
         parts = urlsplit(text.strip())
@@ -102,12 +90,16 @@ def normalised_url(text: str, *, what: str = "target") -> tuple[str, str]:
         raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}", what)
     if not host:
         raise _refused("has no host", what)
+    if port == 0:
+        raise _refused("has the port 0, to which no connection is possible", what)
     if parts.username is not None or parts.password is not None:
         raise _refused("holds credentials, which would be stored in plain text", what)
     if parts.query or parts.fragment:
         raise _refused("has a query or fragment", what)
     if any(c.isspace() or not c.isprintable() for c in text.strip()):
         raise _refused("holds a space or a control character", what)
+    if not is_host(host):
+        raise _refused("has a host that is neither a name in ASCII nor an IP address in its usual form", what)
     shown = f"[{host}]" if ":" in host else host
     where = shown if port is None or port == _PORTS[scheme] else f"{shown}:{port}"
     return urlunsplit((scheme, where, parts.path.rstrip("/"), "", "")), host
@@ -119,9 +111,9 @@ def _refused(problem: str, what: str) -> InvalidInputError:
 
 
 class TargetService:
-    """Answers requests about targets."""
+    """Answers API requests about targets."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, rules: TargetRules, probe: Probe) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock, rules: AddressRules, probe: Probe) -> None:
         self._engine = engine
         self._targets = TargetRepository(engine)
         self._clock = clock
@@ -133,10 +125,9 @@ class TargetService:
 
         Raises:
             InvalidInputError: the cursor does not belong to this list.
-
         """
         after = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
-        # There are at most tens of targets: one query reads them all.
+        # There are at most a few dozen targets, so one query reads them all, and the page is cut from the result.
         known = await self._heard(await self._targets.list_all())
         rows = [r for r in known if after is None or (r.added_at, r.id) > after]
         items, following = page_of(rows[: limit + 1], limit, lambda r: (r.added_at, r.id))
@@ -146,20 +137,19 @@ class TargetService:
         """Return one target.
 
         Raises:
-            UnknownEntityError: there is no such id.
-
+            UnknownEntityError: there is no target with this id.
         """
         (found,) = await self._heard([await self._targets.get(target_id)])
         return target_out(found)
 
     async def add(self, wanted: api.TargetIn) -> api.TargetOut:
-        """Add a target, which is watched from now on.
+        """Add a target. It is watched from now on.
 
         Raises:
-            InvalidInputError: its address is invalid or not allowed here.
-            ConflictError: it is already watched.
-
+            InvalidInputError: the address is invalid or not allowed here, or no installed collector reads this kind.
+            ConflictError: a target with this address is already watched.
         """
+        _check_kind(wanted.kind)
         url, host = self._allowed(wanted.url)
         new = NewTarget(
             url=url,
@@ -174,8 +164,7 @@ class TargetService:
         """Change the fields that the patch contains.
 
         Raises:
-            UnknownEntityError: there is no such id.
-
+            UnknownEntityError: there is no target with this id.
         """
         changed = await self._targets.change(
             target_id, name=patch.name or None, labels=patch.labels, is_enabled=patch.is_enabled
@@ -183,25 +172,23 @@ class TargetService:
         return target_out(changed)
 
     async def remove(self, target_id: str) -> None:
-        """Stop watching a target; its history stays until retention deletes it.
+        """Stop watching a target. Its history stays until retention deletes it.
 
         Raises:
-            UnknownEntityError: there is no such id.
-
+            UnknownEntityError: there is no target with this id.
         """
         await self._targets.remove(target_id, at=self._clock.now())
 
     async def test(self, wanted: api.TargetIn) -> api.TargetTestOut:
-        """Test the connection to a target once; nothing is stored.
+        """Test the connection to a target once. Nothing is stored.
 
         Raises:
-            InvalidInputError: its address is invalid or not allowed here.
-
+            InvalidInputError: the address is invalid or not allowed here.
         """
         url, _ = self._allowed(wanted.url)
         began_s = time.perf_counter()
         try:
-            answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind)
+            answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind, rules=self._rules)
         except UpstreamError as error:
             return api.TargetTestOut(is_ok=False, problem=str(error), duration_ms=_since_ms(began_s))
         return api.TargetTestOut(
@@ -218,8 +205,15 @@ class TargetService:
 
     def _allowed(self, text: str) -> tuple[str, str]:
         url, host = normalised_url(text)
-        self._rules.check(host)
+        check_host(self._rules, host)
         return url, host
+
+
+def _check_kind(kind: str) -> None:
+    installed = metadata.entry_points(group=COLLECTOR_GROUP).names
+    if kind not in installed:
+        problem = f"no collector for targets of kind {kind!r} is installed"
+        raise InvalidInputError([FieldProblem("kind", problem, ", ".join(sorted(installed)))], what="target")
 
 
 def _since_ms(began_s: float) -> int:
@@ -231,7 +225,7 @@ def _name(url: str, host: str) -> str:
 
 
 def target_out(record: TargetRecord) -> api.TargetOut:
-    """Convert a target, with the health and cost of its polls."""
-    # The cost is shown from the second poll on: one poll has no interval.
+    """Convert a target, with the health and the cost of its polls, to the API's shape."""
+    # The poll interval is known only from the second poll on, so the cost is shown only from then on.
     is_measured = record.cost is not None and record.cost.poll_interval_s is not None
     return api.TargetOut.of(record, health=api.TargetHealthOut.of(record), cost=record.cost if is_measured else None)

@@ -1,1 +1,1 @@
-"""Recommendations in the store."""
+"""Reads and writes recommendations."""

@@ -1,7 +1,8 @@
-"""Recommendations and their history; each belongs to a job and outlives the job's runs.
+"""Reads and writes recommendations ("cards") and their history.
 
-A unique index allows at most one open card (new or accepted) per job and topic. A process holds the job's lock while it
-changes the job's cards, so two processes that derive the same recommendation write one card.
+A card belongs to a job and outlives the job's runs. A unique index allows at most one open card (new or accepted) per
+job and topic. A process locks the job's cards while it changes them, so two processes that derive the same
+recommendation write only one card.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ Document = Mapping[str, Any]
 
 _CARD = tables.recommendations.c
 _EVENT = tables.recommendation_events.c
-# The states in which a recommendation can still be accepted, dismissed or applied.
+# The states of an open card, which can still be accepted, dismissed or applied.
 _OPEN = [state.value for state in AdviceState if state.is_open]
 _CARDS = select(tables.recommendations).where(_CARD.job_id == bindparam("job"))
 
 
 @dataclass(frozen=True, slots=True)
 class CardRecord:
-    """A recommendation as stored. ``document`` and ``measured`` are the API's JSON."""
+    """A recommendation as it is stored. ``document`` and ``measured`` hold JSON in the API's shape."""
 
     id: str
     job_id: str
@@ -69,18 +70,17 @@ async def lock_job(connection: AsyncConnection, job_id: str) -> None:
 async def list_cards(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None = None, limit: int
 ) -> list[CardRecord]:
-    """Return a job's cards older than ``before`` (creation, id), newest first."""
+    """Return up to ``limit`` of the job's cards that are older than ``before`` (creation time, id), newest first."""
     query, page = newest_first(_CARDS, _CARD.created_at, _CARD.id, before=before, limit=limit)
     rows = (await connection.execute(query, {"job": job_id} | page)).mappings()
     return [value_of(CardRecord, row) for row in rows]
 
 
 async def get_card(connection: AsyncConnection, job_id: str, card_id: str) -> CardRecord:
-    """One card.
+    """Return one card of a job.
 
     Raises:
-        UnknownEntityError: the job has no card of this id.
-
+        UnknownEntityError: the job has no card with this id.
     """
     query = select(tables.recommendations).where(_CARD.job_id == job_id, _CARD.id == card_id)
     row = (await connection.execute(query)).mappings().first()
@@ -106,21 +106,39 @@ _OPEN_COUNTS = select(_CARD.job_id, func.count().label("total")).where(_CARD.sta
 
 
 async def open_counts(connection: AsyncConnection) -> Mapping[str, int]:
-    """Return the number of open recommendations by job; a job without one is absent."""
+    """Return the number of open recommendations of each job. A job without open recommendations is absent."""
     return {row.job_id: row.total for row in await connection.execute(_OPEN_COUNTS)}
 
 
+_FOLLOWED = (
+    select(_CARD.job_id)
+    .distinct()
+    .where(_CARD.state.in_([*_OPEN, AdviceState.APPLIED.value, AdviceState.VERIFIED.value]))
+)
+
+
+async def followed_jobs(connection: AsyncConnection) -> set[str]:
+    """Return the jobs that have a card which can still change by itself."""
+    return set((await connection.execute(_FOLLOWED)).scalars())
+
+
 async def add_card(connection: AsyncConnection, card: CardRecord) -> None:
-    """Store a new card. If the id exists already, the stored card stays."""
+    """Store a new card and its first event. If a card with this id exists already, that card stays unchanged."""
     row = row_of(tables.recommendations, card)
-    await connection.execute(pg_insert(tables.recommendations).on_conflict_do_nothing(index_elements=[_CARD.id]), row)
-    await _add_event(connection, card.id, card.created_at, card.state, card.state_reason)
+    added = await connection.execute(
+        pg_insert(tables.recommendations).values(row).on_conflict_do_nothing(index_elements=[_CARD.id])
+    )
+    if added.rowcount:
+        await _add_event(connection, card.id, card.created_at, card.state, card.state_reason)
 
 
 async def refresh_card(
     connection: AsyncConnection, card_id: str, given_at: datetime, document: Document | None
 ) -> None:
-    """Store when the recommendation was last given, and its new document if there is one."""
+    """Record that the recommendation was derived again at ``given_at``.
+
+    If ``document`` is not None, it replaces the stored document.
+    """
     changes: dict[str, Any] = {"last_given_at": given_at}
     if document is not None:
         changes["document"] = document
@@ -137,7 +155,11 @@ async def move_card(
     applied_at: datetime | None = None,
     measured: Document | None = None,
 ) -> CardRecord:
-    """Change a card's state and add the change to its history."""
+    """Change a card's state, add the change to its history, and return the changed card.
+
+    The caller must hold ``lock_job`` for the card's job, so that no other transaction has changed the card since it was
+    read.
+    """
     moved = replace(
         card,
         state=state,

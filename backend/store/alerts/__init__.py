@@ -1,1 +1,1 @@
-"""Alerting in the store: rules, episodes, silences, receivers, the outbox, and the evaluator's lease."""
+"""Reads and writes the data of alerting: rules, episodes, incidents, silences, receivers, outbox, evaluator's lease."""

@@ -1,10 +1,11 @@
-"""The outbox: one delivery per (episode, receiver, firing or resolved), and the outcome of each attempt.
+"""Stores the outbox of alerts: the messages for receivers, and the outcome of each attempt to send one.
 
-A row is written in the transaction that changes the state of its alert. It is *due* until its receiver takes it or it
-is abandoned. A claim postpones the next attempt, so a delivery that a killed process had claimed becomes due again.
+There is one delivery for each episode, receiver and kind (firing or resolved). Its row is written in the transaction
+that changes the state of the alert. A delivery is *due* until its receiver accepts it or it is abandoned. A claim
+postpones the next attempt. So a delivery that a process had claimed becomes due again if that process is killed.
 
-Invariants: a delivery exists at most once per receiver; *resolved* waits for its *firing*; an attempt's outcome counts
-only if the row was not claimed again since.
+Invariants: there is never a second delivery for the same episode, receiver and kind; *resolved* is not sent before
+*firing*; the outcome of an attempt counts only if the delivery was not claimed again meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from backend.store.schema.tables import Instant
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One delivery to attempt now; ``number`` counts its attempts from 1."""
+    """A delivery that the claiming process must attempt now. ``number`` is 1 for the first attempt."""
 
     delivery_id: int
     alert_id: str
@@ -58,7 +59,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt and its outcome in words."""
+    """One attempt to send a delivery. ``result`` describes the outcome in words."""
 
     number: int
     at: datetime
@@ -69,7 +70,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """One line of the log; ``sent_count`` counts how often the receiver took the message."""
+    """A delivery as the delivery log shows it. ``sent_count`` counts how often the receiver accepted the message."""
 
     id: int
     alert_id: str
@@ -129,20 +130,21 @@ _ENQUEUE_RESOLVED = _enqueue(
 
 
 async def enqueue(connection: AsyncConnection, *, silenced: Sequence[str], now: datetime, since: datetime) -> int:
-    """Add the missing deliveries; return how many were added.
+    """Add the missing deliveries and return how many were added.
 
-    A firing alert that is not ``silenced`` (ids) is due to each receiver, including receivers added later. A resolution
-    is due to the receivers that got, or are due to get, the firing, if the episode ended after ``since``. The watchdog
-    goes only to Alertmanager, which can alert when the watchdog stops.
+    A firing alert gets a delivery for each receiver, also for receivers that are added later, unless the alert's id
+    is in ``silenced``. A resolved alert gets a delivery for each receiver that got the firing message or will get it,
+    if the episode ended after ``since``. The watchdog is sent only to Alertmanager, which can raise an alert when the
+    watchdog stops.
     """
     values = {"now": now, "silenced": list(silenced), "since": since}
-    told = await connection.execute(_ENQUEUE_FIRING, values)
+    firing = await connection.execute(_ENQUEUE_FIRING, values)
     ended = await connection.execute(_ENQUEUE_RESOLVED, values)
-    return told.rowcount + ended.rowcount
+    return firing.rowcount + ended.rowcount
 
 
 async def is_any_due(connection: AsyncConnection, now: datetime) -> bool:
-    """Return whether a claim could find a due delivery."""
+    """Return whether a delivery is due at ``now``, so that ``claim`` may find one."""
     query = select(exists().where(_IS_DUE, _DELIVERY.next_attempt_at <= now))
     return bool((await connection.execute(query)).scalar_one())
 
@@ -150,9 +152,10 @@ async def is_any_due(connection: AsyncConnection, now: datetime) -> bool:
 async def claim(
     connection: AsyncConnection, *, silenced: Sequence[str], now: datetime, retry_after: timedelta, limit: int
 ) -> list[Claim]:
-    """Claim due deliveries, oldest first; they are due again after ``retry_after`` unless their outcome is recorded.
+    """Claim up to ``limit`` due deliveries, oldest first, and return them.
 
-    A firing that is ``silenced`` now and was never attempted waits.
+    A claimed delivery is due again after ``retry_after`` unless its outcome is recorded. A firing message that was
+    never attempted is not claimed while its alert is in ``silenced``.
     """
     firing = alert_tables.deliveries.alias("firing")
     waits_for_firing = exists().where(
@@ -166,7 +169,7 @@ async def claim(
         select(_DELIVERY.id)
         .join_from(alert_tables.deliveries, alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id)
         .where(_IS_DUE, _DELIVERY.next_attempt_at <= now, _RECEIVER.removed_at.is_(None), ~is_held)
-        # A receiver gets the firing before the resolution.
+        # A resolved message waits while the firing message for the same receiver is still due.
         .where(~and_(_DELIVERY.kind == DeliveryKind.RESOLVED.value, waits_for_firing))
         .order_by(_DELIVERY.id)
         .limit(limit)
@@ -188,7 +191,10 @@ async def claim(
 
 
 async def record(connection: AsyncConnection, claimed: Claim, attempt: Attempt, *, next_attempt_at: datetime) -> bool:
-    """Record an attempt's outcome; return False if the row was claimed again meanwhile or is no longer due."""
+    """Record the outcome of an attempt.
+
+    Return False and record nothing if the delivery was claimed again meanwhile or is no longer due.
+    """
     ended = attempt.at + timedelta(milliseconds=attempt.duration_ms)
     changes: dict[str, Any] = {"result": clean(attempt.result)}
     if attempt.is_ok:
@@ -214,13 +220,17 @@ async def record(connection: AsyncConnection, claimed: Claim, attempt: Attempt, 
 
 
 async def abandon(connection: AsyncConnection, *, added_before: datetime) -> int:
-    """Abandon deliveries added before ``added_before`` or silenced until their alert resolved; return how many."""
+    """Abandon due deliveries that must no longer be sent, and return how many.
+
+    These are the deliveries added before ``added_before``, and those that were silenced until their alert resolved.
+    """
     old = await connection.execute(
         update(alert_tables.deliveries)
         .where(_IS_DUE, _DELIVERY.added_at < added_before)
         .values(state=DeliveryState.ABANDONED.value, result=func.concat("given up; last: ", _DELIVERY.result))
     )
-    # Text: two updates in one statement; the second changes the resolutions of the rows that the first changed.
+    # This is SQL text because one statement does two updates: the first abandons firing messages, and the second
+    # abandons the resolved messages that belong to them.
     held = await connection.execute(
         text(
             "WITH held AS (UPDATE deliveries d SET state = 'abandoned', result = 'silenced until it was over'"
@@ -235,7 +245,7 @@ async def abandon(connection: AsyncConnection, *, added_before: datetime) -> int
 
 
 async def note_held(connection: AsyncConnection, *, silenced: Sequence[str]) -> None:
-    """Mark the deliveries that a silence holds back in the log."""
+    """Mark the firing messages that a silence holds back, so that the delivery log shows this."""
     await connection.execute(
         update(alert_tables.deliveries)
         .where(
@@ -247,8 +257,12 @@ async def note_held(connection: AsyncConnection, *, silenced: Sequence[str]) -> 
     )
 
 
-async def told_to_alertmanagers(connection: AsyncConnection) -> list[tuple[int, str, str, datetime]]:
-    """Return the firing alerts that an Alertmanager took: (delivery, alert, receiver, when it was last sent)."""
+async def accepted_by_alertmanagers(connection: AsyncConnection) -> list[tuple[int, str, str, datetime]]:
+    """Return the deliveries of firing messages that an Alertmanager accepted and whose alerts still fire.
+
+    Each tuple holds the delivery's id, the alert's id, the receiver's id and the time at which the message was last
+    sent.
+    """
     query = (
         select(_DELIVERY.id, _DELIVERY.alert_id, _DELIVERY.receiver_id, _DELIVERY.last_sent_at)
         .select_from(
@@ -270,7 +284,7 @@ async def told_to_alertmanagers(connection: AsyncConnection) -> list[tuple[int, 
 
 
 async def note_resent(connection: AsyncConnection, delivery_ids: Sequence[int], *, at: datetime) -> None:
-    """Record that these deliveries were sent once more."""
+    """Record that these deliveries were sent again at ``at``."""
     await connection.execute(
         update(alert_tables.deliveries)
         .where(among(_DELIVERY.id, delivery_ids))
@@ -280,10 +294,15 @@ async def note_resent(connection: AsyncConnection, delivery_ids: Sequence[int], 
 
 async def deliveries_of(connection: AsyncConnection, alert_id: str) -> list[DeliveryRecord]:
     """Return the deliveries of one episode, oldest first."""
+    return await deliveries_of_alerts(connection, [alert_id])
+
+
+async def deliveries_of_alerts(connection: AsyncConnection, alert_ids: Sequence[str]) -> list[DeliveryRecord]:
+    """Return the deliveries of these episodes, oldest first."""
     query = (
         select(alert_tables.deliveries, _RECEIVER.name.label("receiver_name"))
         .join_from(alert_tables.deliveries, alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id)
-        .where(_DELIVERY.alert_id == alert_id)
+        .where(among(_DELIVERY.alert_id, alert_ids))
         .order_by(_DELIVERY.id)
     )
     return [value_of(DeliveryRecord, row) for row in (await connection.execute(query)).mappings()]
@@ -292,7 +311,7 @@ async def deliveries_of(connection: AsyncConnection, alert_id: str) -> list[Deli
 async def attempts_of(
     connection: AsyncConnection, delivery_ids: Sequence[int], *, limit: int
 ) -> dict[int, list[Attempt]]:
-    """Return the newest attempts of each delivery, oldest first."""
+    """Return the newest ``limit`` attempts of each delivery. The attempts of a delivery are sorted oldest first."""
     place = func.row_number().over(partition_by=_ATTEMPT.delivery_id, order_by=_ATTEMPT.number.desc())
     attempts = (
         select(alert_tables.delivery_attempts, place.label("place"))
@@ -307,7 +326,7 @@ async def attempts_of(
 
 
 async def due_counts(connection: AsyncConnection) -> dict[str, int]:
-    """Return the number of due deliveries by receiver."""
+    """Return the number of due deliveries of each receiver. A receiver without due deliveries is absent."""
     query = select(_DELIVERY.receiver_id, func.count()).where(_IS_DUE).group_by(_DELIVERY.receiver_id)
     rows = (await connection.execute(query)).all()
     return {row[0]: row[1] for row in rows}

@@ -1,4 +1,4 @@
-"""Episodes of alerts and their history. A writer must hold the evaluator's fence."""
+"""Reads and writes episodes of alerts and their history. A writer must call ``lease.fence`` in its transaction."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ _OPEN_ALERTS = select(alert_tables.alerts).where(_ALERT.state.in_(_OPEN)).order_
 _NEW = pg_insert(alert_tables.alerts)
 _SAVE = _NEW.on_conflict_do_update(
     index_elements=[_ALERT.id],
-    # The identity and the beginning of an episode never change.
+    # The identity and the beginning of an episode never change, so they are not updated. Its incident changes only if
+    # an older version stored the episode without one.
     set_=replaced(
         _NEW,
         [
             *(_ALERT.state, _ALERT.fired_at, _ALERT.changed_at, _ALERT.ended_at, _ALERT.ended_reason),
             *(_ALERT.clear_since, _ALERT.evaluated_at, _ALERT.reading, _ALERT.reason, _ALERT.value),
-            *(_ALERT.annotations, _ALERT.checkpoints),
+            *(_ALERT.annotations, _ALERT.checkpoints, _ALERT.incident_id),
         ],
     ),
-    # A late writer does not change an episode that has ended.
+    # A write that arrives late does not change an episode that has ended.
     where=_ALERT.ended_at.is_(None),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AlertFilter:
-    """A filter for episodes; None or empty ``states`` do not restrict."""
+    """Selects episodes. A field that is None or empty does not restrict the selection."""
 
     states: tuple[AlertState, ...] = ()
     rule: str | None = None
@@ -61,12 +62,12 @@ class AlertFilter:
 
 
 async def open_alerts(connection: AsyncConnection) -> list[Alert]:
-    """Every pending or firing episode, oldest first."""
+    """Return every pending or firing episode, oldest first."""
     return _alerts(await connection.execute(_OPEN_ALERTS))
 
 
 async def save_alerts(connection: AsyncConnection, changed: Sequence[tuple[Alert, Sequence[Event]]]) -> None:
-    """Store the current state of episodes, and their new events."""
+    """Store the current state of each episode, and its new events."""
     if changed:
         await connection.execute(_SAVE, [_row(alert) for alert, _ in changed])
     events = [
@@ -77,7 +78,7 @@ async def save_alerts(connection: AsyncConnection, changed: Sequence[tuple[Alert
 
 
 async def touch_alerts(connection: AsyncConnection, alert_ids: Sequence[str], *, at: datetime) -> None:
-    """Record that these episodes were evaluated without a change."""
+    """Record that these episodes were evaluated at ``at`` and did not change."""
     if alert_ids:
         touched = update(alert_tables.alerts).where(among(_ALERT.id, alert_ids), _ALERT.ended_at.is_(None))
         await connection.execute(touched.values(evaluated_at=at))
@@ -86,7 +87,7 @@ async def touch_alerts(connection: AsyncConnection, alert_ids: Sequence[str], *,
 async def list_alerts(
     connection: AsyncConnection, wanted: AlertFilter, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[Alert]:
-    """Return the episodes before ``before`` (begin, id), latest begin first."""
+    """Return up to ``limit`` matching episodes that began before ``before`` (begin, id), latest begin first."""
     restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name))}
     query, page = newest_first(_matching(frozenset(restricted)), _ALERT.began_at, _ALERT.id, before=before, limit=limit)
     return _alerts(await connection.execute(query, restricted | {"states": [s.value for s in wanted.states]} | page))
@@ -94,7 +95,7 @@ async def list_alerts(
 
 @lru_cache(maxsize=16)
 def _matching(restricted: frozenset[str]) -> Select[Any]:
-    """The episodes that match a filter; ``restricted`` names its fields that restrict."""
+    """Return the query for the episodes that match a filter. ``restricted`` names the filter's fields that are set."""
     conditions = {
         "states": one_of(_ALERT.state, "states"),
         "rule": _ALERT.rule == bindparam("rule"),
@@ -105,11 +106,10 @@ def _matching(restricted: frozenset[str]) -> Select[Any]:
 
 
 async def get_alert(connection: AsyncConnection, alert_id: str) -> Alert:
-    """One episode.
+    """Return one episode.
 
     Raises:
-        UnknownEntityError: there is none of this id.
-
+        UnknownEntityError: there is no episode with this id.
     """
     found = await get_alerts(connection, [alert_id])
     if not found:
@@ -118,13 +118,13 @@ async def get_alert(connection: AsyncConnection, alert_id: str) -> Alert:
 
 
 async def get_alerts(connection: AsyncConnection, alert_ids: Sequence[str]) -> dict[str, Alert]:
-    """Return the episodes of those ids that exist."""
+    """Return the episodes with these ids, by id. An id without an episode is absent."""
     query = select(alert_tables.alerts).where(among(_ALERT.id, alert_ids))
     return {alert.id: alert for alert in _alerts(await connection.execute(query))}
 
 
 async def earlier_episodes(connection: AsyncConnection, alert: Alert, *, limit: int) -> list[Alert]:
-    """Return all episodes of the same alert, including this one and later ones, newest first."""
+    """Return the newest ``limit`` episodes of the same alert, newest first, including this one and later ones."""
     identity = alert.identity
     query = (
         select(alert_tables.alerts)
@@ -133,6 +133,16 @@ async def earlier_episodes(connection: AsyncConnection, alert: Alert, *, limit: 
         .limit(limit)
     )
     return _alerts(await connection.execute(query))
+
+
+async def alerts_of_incidents(
+    connection: AsyncConnection, incident_ids: Sequence[str], *, is_open: bool = False, limit: int
+) -> list[Alert]:
+    """Return the newest ``limit`` episodes of these incidents, newest first. If ``is_open``, only open episodes."""
+    query = select(alert_tables.alerts).where(among(_ALERT.incident_id, incident_ids))
+    if is_open:
+        query = query.where(_ALERT.state.in_(_OPEN))
+    return _alerts(await connection.execute(query.order_by(_ALERT.began_at.desc(), _ALERT.id.desc()).limit(limit)))
 
 
 async def events_of(connection: AsyncConnection, alert_ids: Sequence[str]) -> dict[str, list[Event]]:
@@ -146,7 +156,7 @@ async def events_of(connection: AsyncConnection, alert_ids: Sequence[str]) -> di
 
 @dataclass(frozen=True, slots=True)
 class OpenCount:
-    """The number of firing alerts without the watchdog, and their highest severity."""
+    """The number of firing alerts, not counting the watchdog, and their highest severity."""
 
     count: int
     severity: Severity
@@ -162,9 +172,9 @@ _OPEN_COUNTS = (
 
 
 async def open_counts(connection: AsyncConnection) -> Mapping[str | None, OpenCount]:
-    """Count the firing alerts of each job that has some; the key None holds the total."""
+    """Count the firing alerts of each job. A job without firing alerts is absent. The key None holds the total."""
     rows = (await connection.execute(_OPEN_COUNTS)).all()
-    # The total comes last, so it overwrites the row of alerts without a job, whose key is None too.
+    # The total comes last, so it overwrites the row of the alerts without a job, which also has the key None.
     return {
         job_id: OpenCount(count, Severity.CRITICAL if critical else Severity.WARNING)
         for job_id, count, critical in rows
@@ -172,11 +182,18 @@ async def open_counts(connection: AsyncConnection) -> Mapping[str | None, OpenCo
 
 
 async def drop_ended_before(connection: AsyncConnection, at: datetime) -> None:
-    """Delete episodes, silences and removed receivers that ended before ``at``, with history and deliveries."""
+    """Delete the episodes, incidents and silences that ended before ``at``, and receivers removed before ``at``.
+
+    An episode is deleted with its history and deliveries, and an incident with its notes. A removed receiver stays as
+    long as a delivery refers to it.
+    """
     silence, receiver, delivery = alert_tables.silences.c, alert_tables.receivers.c, alert_tables.deliveries.c
+    incident = alert_tables.incidents.c
     was_sent = exists().where(delivery.receiver_id == receiver.id)
     for statement in (
         delete(alert_tables.alerts).where(_ALERT.ended_at < at),
+        # An incident ends when the last of its episodes does, so none of its episodes is left.
+        delete(alert_tables.incidents).where(incident.ended_at < at),
         delete(alert_tables.silences).where(silence.ends_at < at),
         delete(alert_tables.receivers).where(receiver.removed_at < at, ~was_sent),
     ):

@@ -1,7 +1,8 @@
-"""The lease to evaluate alerts: one process holds it at a time, fenced by a term that only rises.
+"""Manages the lease that allows one process at a time to evaluate alerts.
 
-Invariant: a write under ``fence`` commits only while its term is the newest. Taking the lease updates the row that
-``fence`` locks, so a write of the former holder either commits before the lease changes hands or is refused after it.
+Each new holder gets a higher term. Invariant: a write under ``fence`` commits only while its term is the newest. Taking
+the lease updates the row that ``fence`` locks. So a write of the former holder either commits before the lease passes
+to the new holder, or is refused afterwards.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, bindparam, case, func, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -18,12 +19,11 @@ from backend.store.postgres.connections import reading, writing
 from backend.store.postgres.statements import seconds_from_now
 from backend.store.schema import alert_tables
 from backend.store.schema.rows import value_of
-from backend.store.schema.tables import Instant
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A held lease; ``number`` rises each time another process takes it."""
+    """A lease that a process holds. ``number`` rises each time another process takes the lease."""
 
     holder: str
     number: int
@@ -31,7 +31,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorRecord:
-    """The state of evaluation; ``is_held`` is whether the lease is valid by the database's clock."""
+    """The holder of the lease, and the last evaluation of the alert rules.
+
+    ``is_held`` is whether the lease is valid by the database's clock.
+    """
 
     holder: str
     is_held: bool
@@ -46,7 +49,7 @@ _NEW = pg_insert(alert_tables.alert_evaluator).values(
     id=_ONLY_ROW,
     holder=bindparam("holder"),
     term=1,
-    # All processes compare with the database's clock.
+    # The database's clock decides when a lease expires, because it is the same for all processes.
     expires_at=seconds_from_now("ttl"),
 )
 _TAKE = _NEW.on_conflict_do_update(
@@ -65,11 +68,10 @@ def _is_held_by(term: Term) -> list[ColumnElement[bool]]:
 
 
 async def take_term(engine: AsyncEngine, *, holder: str, ttl_s: float) -> Term | None:
-    """Take or renew the lease; return None while another process holds it.
+    """Take or renew the lease. Return None while another process holds the lease.
 
     Raises:
-        StoreUnavailableError: PostgreSQL is away.
-
+        StoreUnavailableError: PostgreSQL is unreachable.
     """
     async with writing(engine) as connection:
         row = (await connection.execute(_TAKE, {"holder": holder, "ttl": ttl_s})).first()
@@ -80,7 +82,8 @@ async def release_term(engine: AsyncEngine, term: Term) -> None:
     """Release the lease, so that another process need not wait until it expires."""
     released = update(alert_tables.alert_evaluator).where(*_is_held_by(term))
     async with writing(engine) as connection:
-        await connection.execute(released.values(expires_at=literal_column("'-infinity'", Instant)))
+        # Not '-infinity', which the driver cannot read as an instant.
+        await connection.execute(released.values(expires_at=func.now()))
 
 
 async def fence(connection: AsyncConnection, term: Term) -> None:
@@ -88,7 +91,6 @@ async def fence(connection: AsyncConnection, term: Term) -> None:
 
     Raises:
         LeadershipLostError: another process has taken over.
-
     """
     query = select(_ROW.id).where(*_is_held_by(term)).with_for_update(read=True)
     if (await connection.execute(query)).first() is None:
@@ -98,14 +100,17 @@ async def fence(connection: AsyncConnection, term: Term) -> None:
 async def note_evaluation(
     connection: AsyncConnection, term: Term, *, at: datetime, evaluation_ms: int, problem: str | None
 ) -> None:
-    """Record the last evaluation's time, duration and error."""
+    """Record the time, the duration and the error of the last evaluation."""
     noted = update(alert_tables.alert_evaluator).where(*_is_held_by(term))
     await connection.execute(noted.values(evaluated_at=at, evaluation_ms=evaluation_ms, problem=problem))
 
 
 async def evaluator_record(engine: AsyncEngine) -> EvaluatorRecord | None:
-    """Return the state of evaluation; None if no process has ever evaluated."""
-    query = select(alert_tables.alert_evaluator, (_ROW.expires_at > func.now()).label("is_held"))
+    """Return the holder of the lease and the last evaluation, or None if no process has ever held the lease."""
+    query = select(
+        *(_ROW.holder, _ROW.evaluated_at, _ROW.evaluation_ms, _ROW.problem),
+        (_ROW.expires_at > func.now()).label("is_held"),
+    )
     async with reading(engine) as connection:
         row = (await connection.execute(query)).mappings().first()
     return None if row is None else value_of(EvaluatorRecord, row)

@@ -1,4 +1,4 @@
-"""Receivers of alerts. A credential is stored as a reference, never as itself."""
+"""Reads and writes receivers of alerts. A reference to a credential is stored, never the credential itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.store.schema.rows import row_of, value_of
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A receiver of alerts; ``credential`` is ``env:NAME`` or ``file:NAME``."""
+    """A receiver of alerts. ``credential`` is a reference: ``env:NAME`` or ``file:NAME``."""
 
     id: str
     name: str
@@ -33,17 +33,16 @@ _IN_USE = _RECEIVER.removed_at.is_(None)
 
 
 async def list_receivers(connection: AsyncConnection) -> list[Receiver]:
-    """Return every receiver that was not removed, oldest first."""
+    """Return every receiver that is not removed, oldest first."""
     query = select(alert_tables.receivers).where(_IN_USE).order_by(_RECEIVER.added_at, _RECEIVER.id)
     return [value_of(Receiver, row) for row in (await connection.execute(query)).mappings()]
 
 
 async def get_receiver(connection: AsyncConnection, receiver_id: str) -> Receiver:
-    """One receiver.
+    """Return one receiver that is not removed.
 
     Raises:
-        UnknownEntityError: there is none of this id.
-
+        UnknownEntityError: there is no such receiver.
     """
     query = select(alert_tables.receivers).where(_RECEIVER.id == receiver_id, _IN_USE)
     row = (await connection.execute(query)).mappings().first()
@@ -56,8 +55,7 @@ async def add_receiver(connection: AsyncConnection, receiver: Receiver) -> None:
     """Store a new receiver.
 
     Raises:
-        ConflictError: a receiver of that name exists.
-
+        ConflictError: a receiver with this name exists.
     """
     new = (
         pg_insert(alert_tables.receivers)
@@ -69,11 +67,10 @@ async def add_receiver(connection: AsyncConnection, receiver: Receiver) -> None:
 
 
 async def remove_receiver(connection: AsyncConnection, receiver_id: str, *, at: datetime) -> None:
-    """Remove a receiver and abandon its due deliveries; its delivery log stays.
+    """Remove a receiver and abandon its due deliveries. Its delivery log stays.
 
     Raises:
-        UnknownEntityError: there is none of this id.
-
+        UnknownEntityError: there is no such receiver.
     """
     removed = (
         update(alert_tables.receivers)

@@ -1,4 +1,7 @@
-"""Changed rules: one row for each rule that was changed. Its version prevents lost updates."""
+"""Reads and writes the alert rules that were changed from their defaults, one row each.
+
+The version of a row prevents lost updates.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from backend.store.schema.rows import row_of, value_of
 
 
 async def rules_in_force(connection: AsyncConnection) -> list[RuleSettings]:
-    """Return every rule with its values in force, in the order of ``RULES``."""
+    """Return every alert rule with the settings that apply now, in the order of ``RULES``."""
     rows = (await connection.execute(select(alert_tables.alert_rules))).mappings()
     stored = {row["name"]: row for row in rows}
     return [_settings(rule, stored[rule.name]) if rule.name in stored else shipped(rule) for rule in RULES]
@@ -31,11 +34,10 @@ _SAVE = _NEW.on_conflict_do_update(
 
 
 async def save_rule(connection: AsyncConnection, settings: RuleSettings, *, at: datetime) -> None:
-    """Store a rule that was changed from version ``settings.version - 1``.
+    """Store a rule whose settings were changed. Its stored version must be ``settings.version - 1``.
 
     Raises:
-        ConflictError: the stored version is another, so the rule was changed meanwhile.
-
+        ConflictError: the stored version is another one, because the rule was changed meanwhile.
     """
     row = row_of(
         alert_tables.alert_rules,
@@ -49,14 +51,15 @@ async def save_rule(connection: AsyncConnection, settings: RuleSettings, *, at: 
 
 
 def version_conflict(rule: Rule) -> ConflictError:
-    """Make the error for an edit that is based on an older version."""
+    """Return the error for a change that is based on an outdated version of a rule."""
     return ConflictError(
         f"{rule.name} was changed meanwhile; read it again and repeat the change", kind="version-conflict"
     )
 
 
 def _settings(rule: Rule, row: RowMapping) -> RuleSettings:
-    # A threshold that a newer version of the code added gets its default; one that it removed is ignored.
+    # If the code added a threshold after the rule was stored, the threshold gets its default. If the code removed a
+    # threshold, its stored value is ignored.
     stored = row["thresholds"]
     thresholds = {t.name: float(stored.get(t.name, t.default)) for t in rule.thresholds}
     return value_of(RuleSettings, row, rule=rule, thresholds=thresholds)

@@ -1,4 +1,7 @@
-"""Silences: the alerts they hide, their times, author and reason. An ended silence is kept as history."""
+"""Reads and writes silences. For some time, a silence hides the alerts that match it.
+
+The author and the reason of a silence are stored. A silence that has ended stays stored as history.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from backend.store.schema.rows import row_of, value_of
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Hides alerts that all matchers fit, from ``starts_at`` until just before ``ends_at``."""
+    """Hides the alerts whose labels fit all matchers, from ``starts_at`` (inclusive) until ``ends_at`` (exclusive)."""
 
     id: str
     matchers: tuple[Matcher, ...]
@@ -29,7 +32,7 @@ class Silence:
     added_at: datetime
 
     def hides(self, labels: Labels, now: datetime) -> bool:
-        """Whether the silence hides an alert with these labels at ``now``."""
+        """Return whether the silence hides an alert with these labels at ``now``."""
         return self.starts_at <= now < self.ends_at and fits_all(self.matchers, labels)
 
 
@@ -48,7 +51,7 @@ async def silences_at(connection: AsyncConnection, now: datetime) -> list[Silenc
 async def list_silences(
     connection: AsyncConnection, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[Silence]:
-    """Return the silences before ``before`` (end, id), latest end first."""
+    """Return up to ``limit`` silences that end before ``before`` (end, id), latest end first."""
     query, page = newest_first(_SILENCES, _SILENCE.ends_at, _SILENCE.id, before=before, limit=limit)
     return [_silence(row) for row in (await connection.execute(query, page)).mappings()]
 
@@ -61,11 +64,10 @@ async def add_silence(connection: AsyncConnection, silence: Silence) -> None:
 
 
 async def end_silence(connection: AsyncConnection, silence_id: str, *, at: datetime) -> None:
-    """End a silence now, also before it begins; one that has ended stays unchanged.
+    """End a silence at ``at``, even if it has not begun. A silence that has already ended stays unchanged.
 
     Raises:
-        UnknownEntityError: there is none of this id.
-
+        UnknownEntityError: there is no such silence.
     """
     ended = (
         update(alert_tables.silences)

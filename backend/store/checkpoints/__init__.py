@@ -1,1 +1,1 @@
-"""Checkpoints in the store: headers, arrays over subtasks, progress, micro-batches, statistics."""
+"""Reads and writes checkpoints: headers, arrays over subtasks, progress, micro-batches, statistics."""

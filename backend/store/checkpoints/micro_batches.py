@@ -1,7 +1,7 @@
-"""Writes and reads the data of Spark micro-batches that their headers do not hold.
+"""Writes and reads the data of Spark micro-batches that is not part of their checkpoints' headers.
 
-The writer holds the lock on the run's row and runs after the headers. Invariant: a row is written once and never
-changes, like the terminal header to which it belongs.
+The writer's caller holds the lock on the run's row and has written the headers. Invariant: a row is written once and
+never changes, like the terminal header to which it belongs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _WRITE = sql_of(
     pg_insert(tables.micro_batches)
     .from_select(
         list(_NEW),
-        # If a batch was reported twice, the header kept one report. The batch must come from the same report.
+        # If a batch was reported as completed and also as failed, the stored header comes from one of the two
+        # reports. The batch data is stored only if its status is the header's status, so that both come from the same
+        # report.
         select(*_NEW.values()).where(
             *(_HEADER[c.name] == _NEW[c.name] for c in tables.micro_batches.primary_key),
             _HEADER.status == bindparam("status", type_=_HEADER.status.type),
@@ -49,16 +51,21 @@ _WRITE = sql_of(
 )
 
 
-async def write_batches(cursor: Cursor, run_id: str, checkpoints: Sequence[Checkpoint]) -> None:
-    """Store the micro-batches among ``checkpoints`` that are not stored yet."""
-    rows = [_row(run_id, c, c.batch) for c in checkpoints if c.batch is not None and c.header.status.is_terminal]
+async def write_batches(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Checkpoint]]]) -> None:
+    """Store the terminal micro-batches of these runs that are not stored yet."""
+    rows = [
+        _row(run_id, c, c.batch)
+        for run_id, checkpoints in runs
+        for c in checkpoints
+        if c.batch is not None and c.header.status.is_terminal
+    ]
     if rows:
         await cursor.executemany(_WRITE, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownBatch:
-    """The newest stored batch of a query. ``is_own``: whether it belongs to the requested run."""
+    """The newest stored batch of a query. ``is_own`` is whether the batch belongs to the requested run."""
 
     checkpoint_id: int
     is_failed: bool
@@ -69,7 +76,7 @@ class KnownBatch:
 async def newest_batch(
     connection: AsyncConnection, target_id: str, *, query_id: str, engine_run_id: str
 ) -> KnownBatch | None:
-    """Return the newest batch that the run completed; if it completed none, the newest of the query's other runs."""
+    """Return the newest batch that the run completed, or else the newest batch of the query's other runs."""
     run = tables.runs.c
     is_own = run.engine_run_id == engine_run_id
     query = (
@@ -98,7 +105,7 @@ _OF_PLACES = of_places(tables.micro_batches)
 async def batches_of(
     connection: AsyncConnection, places: Iterable[CheckpointPlace]
 ) -> Mapping[CheckpointPlace, MicroBatch]:
-    """Return the micro-batch data of these checkpoints; a checkpoint that is not a micro-batch is absent."""
+    """Return the micro-batch data of these checkpoints. A checkpoint that is not a micro-batch is absent."""
     keys = list(places)
     if not keys:
         return {}

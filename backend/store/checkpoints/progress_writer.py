@@ -1,23 +1,23 @@
-"""Writes the progress of open checkpoints, late barriers, and readings of backpressure.
+"""Writes what was read of a run: the progress of open checkpoints, their late barriers, and the backpressure.
 
-The caller holds the lock on the run's row. Invariant: the newest progress of a checkpoint is kept. Points of the
-acknowledgement curve, late barriers and readings are stored once each, in whatever order they arrive.
+The caller holds the lock on the run's row. Invariants: only the newest progress of a checkpoint is stored. Each point
+of the acknowledgement curve, each late barrier and each reading is stored once, in whatever order they arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, REAL, BigInteger, bindparam, select, text
+from sqlalchemy import ARRAY, REAL, BigInteger, Date, Text, bindparam, func, literal_column, select, text, true
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from backend.domain.checkpoint import Checkpoint, LateBarrier, Progress
 from backend.domain.pressure import VertexPressure
 from backend.store.postgres.copying import Cursor, copy_rows
 from backend.store.postgres.encoding import clean, dump
-from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
+from backend.store.postgres.statements import beside_key, bound, replaced, sql_of
 from backend.store.schema import tables
 from backend.store.schema.arrays import INT4_MAX, compact, compact_ratios
 from backend.store.schema.documents import progress_document
@@ -32,14 +32,14 @@ _COUNT_ARRAYS: Final = tuple(
     c.name for c in _READING if isinstance(c.type, ARRAY) and isinstance(c.type.item_type, BigInteger)
 )
 PRESSURE_ARRAYS: Final = RATIO_ARRAYS + _COUNT_ARRAYS
-"""The arrays of a reading; bit ``i`` of the column ``asked`` is set if the ``i``-th array was read."""
+"""The array columns of a reading. Bit ``i`` of the column ``asked`` is set if the ``i``-th of them was read."""
 
 _LIVE = pg_insert(tables.live_progress).values(bound(tables.live_progress.c))
 _WRITE_LIVE = sql_of(
     _LIVE.on_conflict_do_update(
         index_elements=tables.live_progress.primary_key,
         set_=replaced(_LIVE, beside_key(tables.live_progress))
-        # A reading without details keeps the stored ones.
+        # If the new progress has no details, the stored details stay.
         | {
             "document": text(
                 "CASE WHEN excluded.document -> 'details' = '[]' THEN jsonb_set(excluded.document, '{details}',"
@@ -60,22 +60,45 @@ _WRITE_LATE = sql_of(
         where=_LATE.excluded.seen_at < tables.late_barriers.c.seen_at,
     )
 )
-_STORED_READINGS = sql_of(
-    select(_READING.vertex_id, _READING.observed_at).where(
-        _READING.run_id == bindparam("run"),
-        one_of(_READING.observed_at, "instants"),
-        one_of(_READING.observed_on, "days"),
+
+
+def _stored_readings() -> bytes:
+    keys = func.unnest(
+        bindparam("runs", type_=ARRAY(Text)),
+        bindparam("instants", type_=ARRAY(tables.Instant)),
+        bindparam("days", type_=ARRAY(Date)),
     )
-)
+    key = keys.table_valued("run_id", "observed_at", "observed_on").render_derived("k")
+    of_key = select(_READING.run_id, _READING.vertex_id, _READING.observed_at).where(
+        *(_READING[c.name] == c for c in key.c)
+    )
+    # OFFSET makes PostgreSQL look up each key in the index, whatever it knows about the size of the table.
+    found = of_key.offset(literal_column("0")).lateral("found")
+    return sql_of(select(found).select_from(key.join(found, true())))
+
+
+_STORED_READINGS = _stored_readings()
 
 
 async def write_progress(
-    cursor: Cursor, run_id: str, progress: Sequence[Progress], checkpoints: Sequence[Checkpoint], observed_at: datetime
+    cursor: Cursor, runs: Iterable[tuple[str, Sequence[Progress], Sequence[Checkpoint], datetime]]
 ) -> None:
-    """Store the progress of open checkpoints; ``checkpoints`` may hold the details so far of those in progress."""
+    """Store the progress of open checkpoints.
+
+    ``runs`` contains, for each run, its progress, the checkpoints with the details that are known so far, and the
+    time of the observation.
+    """
+    rows = [row for run in runs for row in _progress_rows(*run)]
+    if rows:
+        await cursor.executemany(_WRITE_LIVE, rows)
+        await cursor.executemany(_WRITE_POINT, rows)
+
+
+def _progress_rows(
+    run_id: str, progress: Sequence[Progress], checkpoints: Sequence[Checkpoint], observed_at: datetime
+) -> Iterator[dict[str, Any]]:
     by_id: dict[int, Progress | None] = {p.checkpoint_id: p for p in progress}
     opened = {c.header.checkpoint_id: c for c in checkpoints if not c.header.status.is_terminal}
-    rows = []
     for checkpoint_id in sorted(by_id | opened):
         seen, checkpoint = by_id.get(checkpoint_id), opened.get(checkpoint_id)
         if seen is not None:
@@ -85,40 +108,52 @@ async def write_progress(
             at, acknowledged, total = observed_at, header.acknowledged_count, header.subtask_count
         else:
             continue
-        document = dump(progress_document(seen, checkpoint.details if checkpoint is not None else ()))
-        rows.append(
-            {
-                "run_id": run_id,
-                "checkpoint_id": checkpoint_id,
-                "observed_at": at,
-                "acknowledged_count": min(acknowledged, INT4_MAX),
-                "subtask_count": min(total, INT4_MAX),
-                "document": document,
-            }
-        )
-    if rows:
-        await cursor.executemany(_WRITE_LIVE, rows)
-        await cursor.executemany(_WRITE_POINT, rows)
+        yield {
+            "run_id": run_id,
+            "checkpoint_id": checkpoint_id,
+            "observed_at": at,
+            "acknowledged_count": min(acknowledged, INT4_MAX),
+            "subtask_count": min(total, INT4_MAX),
+            "document": dump(progress_document(seen, checkpoint.details if checkpoint is not None else ())),
+        }
 
 
-async def write_late_barriers(cursor: Cursor, run_id: str, progress: Sequence[Progress]) -> None:
-    """Store the first barriers of subtasks that had not acknowledged; of two readings the earlier one is kept."""
-    rows = [_late_row(run_id, p.checkpoint_id, late) for p in progress for late in p.late_barriers]
+async def write_late_barriers(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Progress]]]) -> None:
+    """Store late barriers: the first barriers of subtasks that had not acknowledged the checkpoint.
+
+    If a barrier was read twice, the earlier reading is stored.
+    """
+    rows = [
+        _late_row(run_id, p.checkpoint_id, late)
+        for run_id, progress in runs
+        for p in progress
+        for late in p.late_barriers
+    ]
     if rows:
         await cursor.executemany(_WRITE_LATE, rows)
 
 
-async def write_pressure(cursor: Cursor, run_id: str, readings: Sequence[VertexPressure]) -> int:
-    """Store the readings that are not stored yet; return how many were new."""
-    if not readings:
-        return 0
-    instants, days = {r.observed_at for r in readings}, {day_of(r.observed_at) for r in readings}
-    await cursor.execute(_STORED_READINGS, {"run": run_id, "instants": list(instants), "days": list(days)})
+async def write_pressure(cursor: Cursor, runs: Sequence[tuple[str, Sequence[VertexPressure]]]) -> list[int]:
+    """Store the readings that are not stored yet. Return how many of each run were new."""
+    instants = sorted({(run_id, r.observed_at) for run_id, readings in runs for r in readings})
+    if not instants:
+        return [0] * len(runs)
+    values = {
+        "runs": [run_id for run_id, _ in instants],
+        "instants": [at for _, at in instants],
+        "days": [day_of(at) for _, at in instants],
+    }
+    await cursor.execute(_STORED_READINGS, values)
     known = set(await cursor.fetchall())
-    new = {(clean(r.vertex_id), r.observed_at): r for r in readings}
-    rows = [_pressure_row(run_id, v, r) for (v, at), r in new.items() if (v, at) not in known]
+    counts: list[int] = []
+    rows: list[dict[str, Any]] = []
+    for run_id, readings in runs:
+        new = {(run_id, clean(r.vertex_id), r.observed_at): r for r in readings}
+        own = [_pressure_row(run_id, v, r) for (_, v, at), r in new.items() if (run_id, v, at) not in known]
+        counts.append(len(own))
+        rows += own
     await copy_rows(cursor, tables.pressure, rows)
-    return len(rows)
+    return counts
 
 
 def _late_row(run_id: str, checkpoint_id: int, late: LateBarrier) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reads checkpoints: pages of headers, details down to subtasks, and the progress while they were open.
+"""Reads checkpoints: pages of headers, details down to subtasks, and what was read while they were open.
 
 Per-subtask values are returned as they were written; a missing value is None.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    ColumnElement,
     Result,
     Select,
     Table,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     bindparam,
     exists,
     func,
+    literal_column,
     select,
     true,
     tuple_,
@@ -31,6 +33,7 @@ from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     CheckpointHeader,
+    CheckpointKind,
     CheckpointStatus,
     LateBarrier,
     Progress,
@@ -39,7 +42,7 @@ from backend.domain.checkpoint import (
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import JobId, RunId
 from backend.store.postgres.keyset import newest_first
-from backend.store.postgres.statements import one_of
+from backend.store.postgres.statements import each, one_of
 from backend.store.schema import tables
 from backend.store.schema.arrays import expand
 from backend.store.schema.documents import barriers_from, details_from, progress_parts
@@ -49,7 +52,10 @@ from backend.store.schema.rows import value_of
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A header with its place, and the largest values of any subtask (None if no detail is stored)."""
+    """A checkpoint's header with its key, and for each phase the largest duration over all subtasks.
+
+    A largest duration is None if no details are stored.
+    """
 
     job_id: JobId
     run_id: RunId
@@ -63,18 +69,24 @@ class CheckpointRecord:
 
     @property
     def place(self) -> CheckpointPlace:
-        """The key of its details."""
+        """The checkpoint's full key, under which its details are stored."""
         return CheckpointPlace(self.run_id, self.header.checkpoint_id, self.triggered_on)
 
     @property
+    def has_maxima(self) -> bool:
+        """Whether details were ever stored. The maxima stay even if ``store.downsampling`` has removed the details."""
+        values = (self.start_delay_max_ms, self.alignment_max_ms, self.sync_max_ms, self.async_max_ms)
+        return any(value is not None for value in values)
+
+    @property
     def cursor(self) -> tuple[datetime, int, str]:
-        """The sort key in lists, which are newest first."""
+        """The sort key in lists of checkpoints, which are sorted newest first."""
         return self.header.triggered_at, self.header.checkpoint_id, self.run_id
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlace:
-    """The full key of a checkpoint."""
+    """The full key of a checkpoint, which contains the day of its trigger."""
 
     run_id: RunId
     checkpoint_id: int
@@ -83,7 +95,10 @@ class CheckpointPlace:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFilter:
-    """A filter for a job's checkpoints; None does not restrict. Trigger times are in [``since``, ``until``)."""
+    """Selects checkpoints of a job. A field that is None does not restrict the selection.
+
+    The trigger time must be at or after ``since`` and before ``until``.
+    """
 
     status: CheckpointStatus | None = None
     since: datetime | None = None
@@ -93,7 +108,10 @@ class CheckpointFilter:
 
 @dataclass(frozen=True, slots=True)
 class LiveRecord:
-    """The readings of a checkpoint while it was open: the last one, and the curve of acknowledgements."""
+    """What was read of a checkpoint while it was open: the last progress and details, and the acknowledgement curve.
+
+    Each of the ``points`` of the curve holds a time and the number of acknowledgements at that time.
+    """
 
     progress: Progress
     details: tuple[VertexDetail, ...]
@@ -101,7 +119,14 @@ class LiveRecord:
 
 
 _C = tables.checkpoints.c
-_NEWEST_FIRST = (_C.triggered_at.desc(), _C.checkpoint_id.desc(), _C.run_id.desc())
+# The day follows from the time, so it does not change the order. It is sorted by nevertheless, because only then does
+# PostgreSQL read the partitions in this order and stop as soon as it has enough rows.
+_NEWEST_FIRST = (_C.triggered_on.desc(), _C.triggered_at.desc(), _C.checkpoint_id.desc(), _C.run_id.desc())
+
+
+# A page of 100 rows costs mostly the conversion of its values to text and back, so values that are known are left out:
+# the job, and the day, which follows from the time.
+_LISTED = tuple(column for column in _C if column.name not in ("job_id", "triggered_on", "changed_xid"))
 
 
 async def list_checkpoints(
@@ -112,29 +137,62 @@ async def list_checkpoints(
     before: tuple[datetime, int, str] | None,
     limit: int,
 ) -> list[CheckpointRecord]:
-    """Return a job's checkpoints over all its runs that are before ``before`` (a record's cursor), newest first."""
+    """Return up to ``limit`` checkpoints of a job that match ``wanted``, over all its runs, newest first.
+
+    Only checkpoints that are older than the cursor ``before`` are returned.
+    """
+    statement, values = checkpoint_page(job_id, wanted, before=before, limit=limit)
+    rows = (await connection.execute(statement, values)).mappings()
+    job = JobId(job_id)
+    return [value_of(CheckpointRecord, r, job_id=job, triggered_on=day_of(r["triggered_at"])) for r in rows]
+
+
+def checkpoint_page(
+    job_id: str, wanted: CheckpointFilter, *, before: tuple[datetime, int, str] | None, limit: int
+) -> tuple[Select[Any], dict[str, object]]:
+    """Return the statement of ``list_checkpoints``, and the values to bind to it."""
     restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name)) is not None}
+    restricted.pop("status", None)
     days = {f"{name}_day": day_of(restricted[name]) for name in ("since", "until") if name in restricted}
-    query = _matching(frozenset(restricted))
-    statement, page = newest_first(query, _C.triggered_at, _C.checkpoint_id, _C.run_id, before=before, limit=limit)
-    return _records(await connection.execute(statement, {"job": job_id} | restricted | days | page))
+    if before is not None:
+        days["before_day"] = day_of(before[0])
+    query = _matching(frozenset({*restricted, *(["before"] if before is not None else [])}), wanted.status)
+    key = (_C.triggered_on, _C.triggered_at, _C.checkpoint_id, _C.run_id)
+    after = None if before is None else (days["before_day"], *before)
+    statement, page = newest_first(query, *key, before=after, limit=limit)
+    return statement, {"job": job_id} | restricted | days | page
 
 
-@lru_cache(maxsize=16)
-def _matching(restricted: frozenset[str]) -> Select[Any]:
-    """The checkpoints of a job that match a filter; ``restricted`` names its fields that restrict."""
-    query = select(tables.checkpoints).where(_C.job_id == bindparam("job"))
+@lru_cache(maxsize=64)
+def _matching(restricted: frozenset[str], status: CheckpointStatus | None) -> Select[Any]:
+    """Return the query for the checkpoints of a job that match a filter.
+
+    ``restricted`` names the fields of the filter that are set, apart from the status. It contains ``before`` if the
+    page has a cursor.
+    """
+    query = select(*_LISTED).where(_C.job_id == bindparam("job"))
+    if status is not None:
+        query = query.where(has_status(status))
     conditions = {
-        "status": (_C.status == bindparam("status"),),
         "run_id": (_C.run_id == bindparam("run_id"),),
-        # The condition on the day lets PostgreSQL skip partitions.
+        # The conditions on the day let PostgreSQL skip partitions.
         "since": (_C.triggered_at >= bindparam("since"), _C.triggered_on >= bindparam("since_day")),
         "until": (_C.triggered_at < bindparam("until"), _C.triggered_on <= bindparam("until_day")),
+        "before": (_C.triggered_on <= bindparam("before_day"),),
     }
     return query.where(*(condition for name in sorted(restricted) for condition in conditions[name]))
 
 
-_ONE = (
+def has_status(status: CheckpointStatus) -> ColumnElement[bool]:
+    """Return the condition that a checkpoint has this status.
+
+    The status is part of the statement and not bound to it, because PostgreSQL uses a partial index only if it knows
+    the value when it plans the statement.
+    """
+    return _C.status == literal_column(f"'{status.value}'")
+
+
+ONE = (
     select(tables.checkpoints)
     .where(_C.run_id == bindparam("run"), _C.checkpoint_id == bindparam("id"))
     .order_by(*_NEWEST_FIRST)
@@ -143,85 +201,96 @@ _ONE = (
 
 
 async def get_checkpoint(connection: AsyncConnection, run_id: str, checkpoint_id: int) -> CheckpointRecord:
-    """Return one checkpoint of a run; the newest one if an engine used the id again on another day.
+    """Return one checkpoint of a run. If the engine used the id again on another day, return the newest one.
 
     Raises:
-        UnknownEntityError: the run has no stored checkpoint of this id.
-
+        UnknownEntityError: the run has no stored checkpoint with this id.
     """
-    records = _records(await connection.execute(_ONE, {"run": run_id, "id": checkpoint_id}))
+    records = _records(await connection.execute(ONE, {"run": run_id, "id": checkpoint_id}))
     if not records:
         raise UnknownEntityError(kind="checkpoint", id=checkpoint_id)
     return records[0]
 
 
-_OF_RUN = select(tables.checkpoints).where(_C.job_id == bindparam("job"), _C.run_id == bindparam("run"))
+_OF_RUN = select(tables.checkpoints).where(_C.run_id == bindparam("run"))
 _POSITION = tuple_(_C.triggered_at, _C.checkpoint_id)
 _OWN = tuple_(bindparam("at", type_=tables.Instant), bindparam("id", type_=_C.checkpoint_id.type))
 _UP_TO = (
-    _OF_RUN.where(_POSITION <= _OWN)
-    .order_by(_C.triggered_at.desc(), _C.checkpoint_id.desc())
+    _OF_RUN.where(_POSITION <= _OWN, _C.triggered_on <= bindparam("day"))
+    .order_by(_C.triggered_on.desc(), _C.triggered_at.desc(), _C.checkpoint_id.desc())
     .limit(bindparam("before"))
     .subquery()
 )
 _LATER = (
-    _OF_RUN.where(_POSITION > _OWN).order_by(_C.triggered_at, _C.checkpoint_id).limit(bindparam("after")).subquery()
+    _OF_RUN.where(_POSITION > _OWN, _C.triggered_on >= bindparam("day"))
+    .order_by(_C.triggered_on, _C.triggered_at, _C.checkpoint_id)
+    .limit(bindparam("after"))
+    .subquery()
 )
-_AROUND = union_all(select(_UP_TO), select(_LATER)).order_by("triggered_at", "checkpoint_id")
+AROUND = union_all(select(_UP_TO), select(_LATER)).order_by("triggered_at", "checkpoint_id")
 
 
 async def list_around(
     connection: AsyncConnection, record: CheckpointRecord, *, before: int, after: int
 ) -> list[CheckpointRecord]:
-    """Return the checkpoint with up to ``before`` earlier and ``after`` later ones of its run, oldest first."""
+    """Return the checkpoint, with up to ``before`` earlier and ``after`` later checkpoints of its run, oldest first."""
     values = {
-        "job": record.job_id,
         "run": record.run_id,
+        "day": record.triggered_on,
         "at": record.header.triggered_at,
         "id": record.header.checkpoint_id,
         "before": before + 1,
         "after": after,
     }
-    return _records(await connection.execute(_AROUND, values))
+    return _records(await connection.execute(AROUND, values))
 
 
 _COMPLETED_BEFORE = select(tables.checkpoints).where(
     _C.job_id == bindparam("job"),
-    _C.status == CheckpointStatus.COMPLETED.value,
+    has_status(CheckpointStatus.COMPLETED),
     _C.triggered_at < bindparam("at"),
+    _C.triggered_on <= bindparam("day"),
 )
-_LAST_COMPLETED = _COMPLETED_BEFORE.order_by(*_NEWEST_FIRST).limit(1)
+LAST_COMPLETED = _COMPLETED_BEFORE.order_by(*_NEWEST_FIRST).limit(1)
 _LAST_FAST = (
-    _COMPLETED_BEFORE.where(_C.end_to_end_duration_ms < bindparam("faster_than_ms")).order_by(*_NEWEST_FIRST).limit(1)
+    # A savepoint is no measure for a checkpoint.
+    _COMPLETED_BEFORE.where(
+        _C.kind == CheckpointKind.CHECKPOINT.value, _C.end_to_end_duration_ms < bindparam("faster_than_ms")
+    )
+    .order_by(*_NEWEST_FIRST)
+    .limit(1)
 )
 
 
 async def last_completed_before(
     connection: AsyncConnection, record: CheckpointRecord, *, faster_than_ms: int | None = None
 ) -> CheckpointRecord | None:
-    """Return the job's newest completed checkpoint triggered before this one and faster than ``faster_than_ms``."""
-    values = {"job": record.job_id, "at": record.header.triggered_at, "faster_than_ms": faster_than_ms}
-    query = _LAST_COMPLETED if faster_than_ms is None else _LAST_FAST
+    """Return the job's newest completed checkpoint that was triggered before this one, or None.
+
+    With ``faster_than_ms``, return the newest one that took less than this time and is no savepoint.
+    """
+    values = {
+        "job": record.job_id,
+        "at": record.header.triggered_at,
+        "day": record.triggered_on,
+        "faster_than_ms": faster_than_ms,
+    }
+    query = LAST_COMPLETED if faster_than_ms is None else _LAST_FAST
     records = _records(await connection.execute(query, values))
     return records[0] if records else None
 
 
-_RUN = tables.runs.c
+_RUN_IDS = each(_C.run_id, "runs")
 _RECENT = (
     select(tables.checkpoints)
-    .where(
-        _C.job_id == _RUN.job_id,
-        _C.run_id == _RUN.id,
-        _C.triggered_on >= bindparam("since"),
-    )
-    .order_by(_C.triggered_at.desc(), _C.checkpoint_id.desc())
+    .where(_C.run_id == _RUN_IDS.c.run_id, _C.triggered_on >= bindparam("since"))
+    .order_by(_C.triggered_on.desc(), _C.triggered_at.desc(), _C.checkpoint_id.desc())
     .limit(bindparam("limit"))
     .lateral("recent")
 )
-_RECENT_OF_RUNS = (
+RECENT_OF_RUNS = (
     select(_RECENT)
-    .select_from(tables.runs.join(_RECENT, true()))
-    .where(one_of(_RUN.id, "runs"))
+    .select_from(_RUN_IDS.join(_RECENT, true()))
     .order_by(_RECENT.c.triggered_at, _RECENT.c.checkpoint_id)
 )
 
@@ -229,29 +298,67 @@ _RECENT_OF_RUNS = (
 async def recent_of_runs(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int, since: date
 ) -> Mapping[str, list[CheckpointRecord]]:
-    """Return the newest ``limit`` checkpoints of each run since the day ``since``, oldest first."""
+    """Return the newest ``limit`` checkpoints of each run since the day ``since``. They are sorted oldest first."""
     found: dict[str, list[CheckpointRecord]] = {r: [] for r in run_ids}
     values = {"runs": list(run_ids), "limit": limit, "since": since}
-    for record in _records(await connection.execute(_RECENT_OF_RUNS, values)):
+    for record in _records(await connection.execute(RECENT_OF_RUNS, values)):
         found[record.run_id].append(record)
     return found
 
 
+_END = (
+    select(_C.run_id, _C.triggered_at, _C.end_to_end_duration_ms, _C.status, _C.checkpoint_id)
+    .where(
+        _C.run_id == _RUN_IDS.c.run_id,
+        _C.triggered_on >= bindparam("since"),
+        _C.status != CheckpointStatus.IN_PROGRESS.value,
+        _C.kind == CheckpointKind.CHECKPOINT.value,
+    )
+    .order_by(_C.triggered_on.desc(), _C.triggered_at.desc(), _C.checkpoint_id.desc())
+    .limit(bindparam("limit"))
+    .lateral("recent_end")
+)
+_RECENT_ENDS = (
+    select(_END.c.run_id, _END.c.triggered_at, _END.c.end_to_end_duration_ms, _END.c.status)
+    .select_from(_RUN_IDS.join(_END, true()))
+    .order_by(_END.c.triggered_at, _END.c.checkpoint_id)
+)
+RecentEnd = tuple[datetime, int | None, CheckpointStatus]
+"""An ended checkpoint: its trigger time, its duration in milliseconds, and its status."""
+
+
+async def recent_ends(
+    connection: AsyncConnection, run_ids: Sequence[str], *, limit: int, since: date
+) -> Mapping[str, list[RecentEnd]]:
+    """Return the newest ``limit`` ended checkpoints of each run since the day ``since``, oldest first.
+
+    Savepoints are left out. A run without such checkpoints is absent.
+    """
+    found: dict[str, list[RecentEnd]] = {}
+    values = {"runs": list(run_ids), "limit": limit, "since": since}
+    for run_id, at, duration_ms, status in (await connection.execute(_RECENT_ENDS, values)).all():
+        found.setdefault(run_id, []).append((at, duration_ms, CheckpointStatus(status)))
+    return found
+
+
 def of_places(table: Table) -> Select[Any]:
-    """Select the rows of a table that belong to the places bound by ``place_values``."""
+    """Return the query for the rows of a table that belong to given checkpoints.
+
+    ``place_values`` returns the values to bind to the query.
+    """
     columns = (table.c.run_id, table.c.checkpoint_id, table.c.triggered_on)
     arrays = (bindparam(c.name, type_=ARRAY(c.type)) for c in columns)
     places = func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived("k")
     return (
         select(table)
         .join_from(places, table, and_(*(c == places.c[c.name] for c in columns)))
-        # The planner cannot skip partitions based on a join, so it gets the range of days too.
+        # The planner cannot skip partitions based on a join, so the query also contains the range of days.
         .where(table.c.triggered_on.between(bindparam("first"), bindparam("last")))
     )
 
 
 def place_values(places: Sequence[CheckpointPlace]) -> dict[str, Any]:
-    """Return the bound values for ``of_places``; ``places`` must not be empty."""
+    """Return the values to bind to a query made by ``of_places``. ``places`` must not be empty."""
     days = [p.triggered_on for p in places]
     return {
         "run_id": [p.run_id for p in places],
@@ -268,7 +375,7 @@ _DETAILS = of_places(tables.checkpoint_details).order_by(tables.checkpoint_detai
 async def details_of(
     connection: AsyncConnection, places: Iterable[CheckpointPlace]
 ) -> Mapping[CheckpointPlace, tuple[VertexDetail, ...]]:
-    """Return the details of these checkpoints by vertex; a checkpoint without details is absent."""
+    """Return the details of these checkpoints, one for each vertex. A checkpoint without details is absent."""
     keys = list(places)
     if not keys:
         return {}
@@ -291,7 +398,7 @@ _LATE_BARRIERS = (
 async def late_barriers_of(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime
 ) -> Mapping[str, Mapping[int, tuple[LateBarrier, ...]]]:
-    """Return late first barriers seen at or after ``since``, by run and checkpoint."""
+    """Return the late barriers that were seen at or after ``since``, by run and checkpoint."""
     found: dict[str, dict[int, tuple[LateBarrier, ...]]] = {}
     values = {"runs": list(run_ids), "since": since}
     for row in (await connection.execute(_LATE_BARRIERS, values)).mappings():
@@ -301,14 +408,17 @@ async def late_barriers_of(
 
 
 async def live_of(connection: AsyncConnection, run_id: str, checkpoint_id: int) -> LiveRecord | None:
-    """Return the readings of one checkpoint while it was open; None if it was never seen open."""
+    """Return what was read of one checkpoint while it was open, or None if it was never seen open."""
     return (await lives_of(connection, [(run_id, checkpoint_id)])).get((run_id, checkpoint_id))
 
 
 async def lives_of(
     connection: AsyncConnection, keys: Sequence[tuple[str, int]]
 ) -> Mapping[tuple[str, int], LiveRecord]:
-    """Return the readings of these checkpoints (run, id) while they were open; one never seen open is absent."""
+    """Return what was read of checkpoints while they were open, by (run, id).
+
+    A checkpoint that was never seen open is absent.
+    """
     if not keys:
         return {}
     values = {"run_id": [run for run, _ in keys], "checkpoint_id": [number for _, number in keys]}
@@ -350,7 +460,7 @@ _HAS_EVENTS = select(exists().where(*_OF_PLACE))
 
 
 async def barriers_of(connection: AsyncConnection, place: CheckpointPlace) -> tuple[BarrierEvent, ...] | None:
-    """Return the barrier events of one checkpoint by channel; None if none are stored."""
+    """Return the barrier events of one checkpoint, or None if none are stored."""
     blob = (await connection.execute(_EVENTS, asdict(place))).scalar_one_or_none()
     return None if blob is None else barriers_from(bytes(blob))
 

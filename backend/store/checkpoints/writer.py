@@ -11,8 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
+from zlib import crc32
 
-from sqlalchemy import bindparam, func, select, true, update
+from psycopg.types.numeric import Int8
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Column,
+    Date,
+    Table,
+    Text,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from backend.domain.barriers import BarrierEvent
@@ -26,7 +41,7 @@ from backend.domain.checkpoint import (
 )
 from backend.store.postgres.copying import Cursor, copy_rows
 from backend.store.postgres.encoding import clean
-from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
+from backend.store.postgres.statements import beside_key, bound, each, replaced, sql_of
 from backend.store.schema import tables
 from backend.store.schema.arrays import INT8_MAX, compact, limit_of
 from backend.store.schema.documents import barriers_blob
@@ -41,25 +56,52 @@ _MAXIMA: Final = {
 }
 _LIMITS: Final[Mapping[str, int]] = {name: limit_of(tables.checkpoint_details.c[name]) for name in DETAIL_ARRAYS}
 
+# A prepared INSERT of one row costs PostgreSQL less than a COPY of one row, but more than each further row
+# of a COPY.
+_INSERTED_MAX = 4
+# A third of the time after which a checkpoint that is no longer reported counts as lost.
+_REREAD_STEP_S = 20
+
 _HEADER = tables.checkpoints.c
 _OWN_ROW = [c == bindparam(f"key_{c.name}", type_=c.type) for c in tables.checkpoints.primary_key]
-_AMONG = (
-    _HEADER.run_id == bindparam("run"),
-    one_of(_HEADER.checkpoint_id, "ids"),
-    one_of(_HEADER.triggered_on, "days"),
+
+
+def _of_keys(table: Table, *columns: Column[Any]) -> bytes:
+    """Return the query for ``columns`` of the rows with the bound runs, checkpoint ids and days."""
+    keys = func.unnest(
+        bindparam("runs", type_=ARRAY(Text)),
+        bindparam("ids", type_=ARRAY(BigInteger)),
+        bindparam("days", type_=ARRAY(Date)),
+    )
+    key = keys.table_valued("run_id", "checkpoint_id", "triggered_on").render_derived("k")
+    found = select(*columns).where(*(table.c[c.name] == c for c in key.c)).offset(literal_column("0")).lateral("found")
+    # OFFSET makes PostgreSQL look up each key by the primary key, whatever it knows about the size of the table.
+    return sql_of(select(found).select_from(key.join(found, true())))
+
+
+_STORED = _of_keys(
+    tables.checkpoints,
+    *(_HEADER.run_id, _HEADER.checkpoint_id, _HEADER.triggered_on),
+    *(_HEADER.status, _HEADER.observed_at, _HEADER.is_discarded),
 )
-_STORED = sql_of(
-    select(
-        _HEADER.checkpoint_id, _HEADER.triggered_on, _HEADER.status, _HEADER.observed_at, _HEADER.is_discarded
-    ).where(*_AMONG)
+_IDS = each(_HEADER.checkpoint_id, "ids")
+# The primary key gives the newest day first, so PostgreSQL stops at the newest partition that has the checkpoint.
+_NEWEST_DAY = (
+    select(_HEADER.triggered_on)
+    .where(_HEADER.run_id == bindparam("run"), _HEADER.checkpoint_id == _IDS.c.checkpoint_id)
+    .order_by(_HEADER.triggered_on.desc())
+    .limit(literal_column("1"))
+    .lateral("newest")
 )
-_STORED_DAYS = sql_of(
-    select(_HEADER.checkpoint_id, func.max(_HEADER.triggered_on)).where(*_AMONG[:2]).group_by(_HEADER.checkpoint_id)
-)
+STORED_DAYS = select(_IDS.c.checkpoint_id, _NEWEST_DAY.c.triggered_on).select_from(_IDS.join(_NEWEST_DAY, true()))
+_STORED_DAYS = sql_of(STORED_DAYS)
 _UPDATE = sql_of(
     update(tables.checkpoints)
     .where(*_OWN_ROW)
     .values(bound(c for c in beside_key(tables.checkpoints) if c.server_default is None))
+)
+_INSERT = sql_of(
+    pg_insert(tables.checkpoints).values(bound(c for c in tables.checkpoints.c if c.server_default is None))
 )
 _DISCARD = sql_of(update(tables.checkpoints).where(*_OWN_ROW).values(is_discarded=true()))
 _RAISE_MAXIMA = sql_of(
@@ -70,10 +112,8 @@ _RAISE_MAXIMA = sql_of(
 )
 
 _DETAIL = tables.checkpoint_details.c
-_STORED_DETAILS = sql_of(
-    select(_DETAIL.checkpoint_id, _DETAIL.triggered_on, _DETAIL.vertex_id).where(
-        _DETAIL.run_id == bindparam("run"), one_of(_DETAIL.checkpoint_id, "ids"), one_of(_DETAIL.triggered_on, "days")
-    )
+_STORED_DETAILS = _of_keys(
+    tables.checkpoint_details, _DETAIL.run_id, _DETAIL.checkpoint_id, _DETAIL.triggered_on, _DETAIL.vertex_id
 )
 
 _BARRIERS = pg_insert(tables.barrier_events).values(bound(tables.barrier_events.c))
@@ -88,7 +128,7 @@ _WRITE_BARRIERS = sql_of(
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """The run whose checkpoints are written, and its job."""
+    """The ids of the run whose checkpoints are written, and of the run's job."""
 
     run_id: str
     job_id: str
@@ -96,47 +136,109 @@ class StoredRun:
 
 @dataclass(slots=True)
 class CheckpointTally:
-    """The number of rows that one write changed."""
+    """Counts what one write of checkpoints changed.
+
+    ``reread`` counts those of the ``updated`` headers that were open before and still are.
+    """
 
     new: int = 0
     updated: int = 0
+    reread: int = 0
     newly_failed: int = 0
     details: int = 0
-    barriers: int = 0
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a list of jobs shows the change.
+
+        It does not show how far an open checkpoint has come. So an open checkpoint that was only read again counts as
+        changed once every ``_REREAD_STEP_S`` seconds: a reader that knows when it was last read knows that it is not
+        lost.
+        """
+        return bool(self.new or self.updated > self.reread or self.details)
+
+
+_HeaderKey = tuple[str, int, date]
+"""The primary key of a header: the run, the checkpoint's id and the day of its trigger."""
+
+
+StoredHeaders = Mapping[_HeaderKey, tuple[str, datetime, bool | None]]
+"""The stored headers: status, time of the observation, and whether the checkpoint was discarded."""
 
 
 @dataclass(slots=True)
-class _Plan:
+class CheckpointPlan:
+    """What a write of checkpoints does. ``tallies`` counts it for each run."""
+
+    tallies: list[CheckpointTally]
     insert: list[dict[str, Any]] = field(default_factory=list)
     update: list[dict[str, Any]] = field(default_factory=list)
     discard: list[dict[str, Any]] = field(default_factory=list)
-    terminal: list[Checkpoint] = field(default_factory=list)
-    fresh: set[tuple[int, date]] = field(default_factory=set)
-    """Headers written now. Their rows already contain the maxima of the details written with them."""
+    terminal: list[tuple[_HeaderKey, Sequence[VertexDetail], CheckpointTally]] = field(default_factory=list)
+    fresh: set[_HeaderKey] = field(default_factory=set)
+    """Keys of the headers that this write adds or updates. These rows already contain the maxima of their details."""
+    raised: list[dict[str, Any]] = field(default_factory=list)
+    """New maxima of headers that were stored without some of their details."""
 
 
-async def write_checkpoints(
-    cursor: Cursor, key: StoredRun, checkpoints: Sequence[Checkpoint], observed_at: datetime
-) -> CheckpointTally:
-    """Write headers, and the arrays of those that are terminal."""
-    tally = CheckpointTally()
-    if not checkpoints:
-        return tally
-    stored = await _stored_headers(cursor, key, [c.header for c in checkpoints])
-    plan = _plan(key, checkpoints, stored, observed_at, tally)
-    await copy_rows(cursor, tables.checkpoints, plan.insert)
+async def request_headers(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Checkpoint]]]) -> bool:
+    """Execute the query for the stored headers of these runs' checkpoints. Return False if there is no checkpoint.
+
+    ``stored_headers`` returns the result.
+    """
+    keys = {_header_key(run_id, c.header) for run_id, checkpoints in runs for c in checkpoints}
+    if keys:
+        await cursor.execute(_STORED, _columns(keys))
+    return bool(keys)
+
+
+async def stored_headers(cursor: Cursor) -> StoredHeaders:
+    """Return the result of the query that ``request_headers`` executed with ``cursor``."""
+    return {(r, c, day): (status, seen, gone) for r, c, day, status, seen, gone in await cursor.fetchall()}
+
+
+async def copy_checkpoints(
+    cursor: Cursor,
+    runs: Sequence[tuple[StoredRun, Sequence[Checkpoint], datetime]],
+    stored: StoredHeaders | None = None,
+) -> CheckpointPlan:
+    """Copy the arrays of the checkpoints that are terminal, and many headers. ``write_headers`` must write the others.
+
+    ``runs`` contains different runs, each with its checkpoints and the time of their observation. ``stored`` contains
+    the stored headers of these checkpoints, if the caller has read them since the runs were locked.
+    """
+    plan = CheckpointPlan([CheckpointTally() for _ in runs])
+    if stored is None:
+        is_any = await request_headers(cursor, [(key.run_id, checkpoints) for key, checkpoints, _ in runs])
+        stored = await stored_headers(cursor) if is_any else {}
+    for (key, checkpoints, observed_at), tally in zip(runs, plan.tallies, strict=True):
+        _add_to(plan, key, checkpoints, stored, observed_at, tally)
+    if len(plan.insert) > _INSERTED_MAX:
+        await copy_rows(cursor, tables.checkpoints, plan.insert)
+        plan.insert = []
+    await _copy_details(cursor, plan)
+    return plan
+
+
+async def write_headers(cursor: Cursor, plan: CheckpointPlan) -> None:
+    """Write the headers that ``copy_checkpoints`` has left. Its results are not needed, so a pipeline may send it."""
+    if plan.insert:
+        await cursor.executemany(_INSERT, [_typed(row) for row in plan.insert])
     if plan.update:
         await cursor.executemany(_UPDATE, [row | _own_row(row) for row in plan.update])
     if plan.discard:
         await cursor.executemany(_DISCARD, [_own_row(row) for row in plan.discard])
-    tally.details = await _write_details(cursor, key, plan)
-    return tally
+    if plan.raised:
+        await cursor.executemany(_RAISE_MAXIMA, plan.raised)
 
 
 async def write_barriers(
     cursor: Cursor, key: StoredRun, barriers: Iterable[tuple[int, tuple[BarrierEvent, ...]]], days: Mapping[int, date]
 ) -> int:
-    """Store the barrier events of checkpoints; of two readings of one checkpoint the longer one is kept."""
+    """Store the barrier events of checkpoints that are in ``days``. Return the number of checkpoints with events.
+
+    If a checkpoint was read twice, the longer list of events is stored.
+    """
     rows = [
         {
             "run_id": key.run_id,
@@ -154,48 +256,69 @@ async def write_barriers(
 
 
 async def days_of_checkpoints(cursor: Cursor, run_id: str, checkpoint_ids: Sequence[int]) -> dict[int, date]:
-    """Return the trigger day of each stored checkpoint; the latest day if an id was used again."""
-    await cursor.execute(_STORED_DAYS, {"run": run_id, "ids": list(checkpoint_ids)})
-    return dict(await cursor.fetchall())
+    """Return the trigger day of each stored checkpoint. If an id was used again, return the latest day."""
+    # In a pipeline, a late result of an earlier statement replaces the result of this query if both have one cursor.
+    own = cursor.connection.cursor()
+    await own.execute(_STORED_DAYS, {"run": run_id, "ids": list(checkpoint_ids)})
+    return dict(await own.fetchall())
 
 
-_Stored = Mapping[tuple[int, date], tuple[str, datetime, bool | None]]
+def _header_key(run_id: str, header: CheckpointHeader) -> _HeaderKey:
+    return run_id, header.checkpoint_id, day_of(header.triggered_at)
 
 
-async def _stored_headers(cursor: Cursor, key: StoredRun, headers: Sequence[CheckpointHeader]) -> _Stored:
-    ids, days = [h.checkpoint_id for h in headers], list({day_of(h.triggered_at) for h in headers})
-    await cursor.execute(_STORED, {"run": key.run_id, "ids": ids, "days": days})
-    return {(c, day): (status, seen, discarded) for c, day, status, seen, discarded in await cursor.fetchall()}
+def _typed(row: Mapping[str, Any]) -> dict[str, Any]:
+    # The driver chooses the type of an integer by its size, and prepares a statement for each combination of types.
+    return {name: Int8(value) if type(value) is int else value for name, value in row.items()}
 
 
-def _plan(
-    key: StoredRun, checkpoints: Sequence[Checkpoint], stored: _Stored, observed_at: datetime, tally: CheckpointTally
-) -> _Plan:
-    plan = _Plan()
+def _columns(keys: Iterable[_HeaderKey]) -> dict[str, Any]:
+    runs, ids, days = zip(*keys, strict=True)
+    return {"runs": list(runs), "ids": list(ids), "days": list(days)}
+
+
+def _add_to(
+    plan: CheckpointPlan,
+    key: StoredRun,
+    checkpoints: Sequence[Checkpoint],
+    stored: StoredHeaders,
+    observed_at: datetime,
+    tally: CheckpointTally,
+) -> None:
     for checkpoint in _distinct(checkpoints):
         header = checkpoint.header
-        row = _header_row(key, checkpoint, observed_at)
-        known = stored.get((header.checkpoint_id, row["triggered_on"]))
+        own = _header_key(key.run_id, header)
+        known = stored.get(own)
         is_open = known is None or known[0] == CheckpointStatus.IN_PROGRESS
         if known is None:
-            plan.insert.append(row)
-            plan.fresh.add((header.checkpoint_id, row["triggered_on"]))
+            plan.insert.append(_header_row(key, checkpoint, observed_at))
+            plan.fresh.add(own)
             tally.new += 1
         elif is_open and (header.status.is_terminal or observed_at > known[1]):
-            plan.update.append(row)
-            plan.fresh.add((header.checkpoint_id, row["triggered_on"]))
+            plan.update.append(_header_row(key, checkpoint, observed_at))
+            plan.fresh.add(own)
             tally.updated += 1
+            is_step = _step(key.run_id, observed_at) != _step(key.run_id, known[1])
+            tally.reread += not header.status.is_terminal and not is_step
         elif header.is_discarded and not known[2]:
-            plan.discard.append(row)
+            plan.discard.append(_identity(own))
         if is_open and header.status is CheckpointStatus.FAILED:
             tally.newly_failed += 1
         if header.status.is_terminal and checkpoint.details:
-            plan.terminal.append(checkpoint)
-    return plan
+            plan.terminal.append((own, checkpoint.details, tally))
+
+
+def _step(run_id: str, instant: datetime) -> int:
+    """Return the number of the ``_REREAD_STEP_S`` interval that contains ``instant``.
+
+    The intervals of different runs begin at different times, so that not all open checkpoints count as changed at once.
+    """
+    return (int(instant.timestamp()) + crc32(run_id.encode()) % _REREAD_STEP_S) // _REREAD_STEP_S
 
 
 def _distinct(checkpoints: Sequence[Checkpoint]) -> Iterable[Checkpoint]:
-    # One reading may list a checkpoint twice (history and latest). A terminal entry is preferred, then more details.
+    # One reading may list a checkpoint twice: in the history and as the latest. A terminal entry is preferred, then
+    # the entry with more details.
     best: dict[tuple[int, date], Checkpoint] = {}
     for checkpoint in checkpoints:
         key = (checkpoint.header.checkpoint_id, day_of(checkpoint.header.triggered_at))
@@ -231,42 +354,28 @@ def _int8(value: int | None) -> int | None:
     return value if value is not None and abs(value) <= INT8_MAX else None
 
 
-async def _write_details(cursor: Cursor, key: StoredRun, plan: _Plan) -> int:
-    checkpoints = plan.terminal
-    if not checkpoints:
-        return 0
-    # A header that becomes terminal now has no stored details yet.
-    keys = {(c.header.checkpoint_id, day_of(c.header.triggered_at)) for c in checkpoints} - plan.fresh
-    known: set[tuple[int, date, str]] = set()
+def _identity(key: _HeaderKey) -> dict[str, Any]:
+    return {"run_id": key[0], "checkpoint_id": key[1], "triggered_on": key[2]}
+
+
+async def _copy_details(cursor: Cursor, plan: CheckpointPlan) -> None:
+    # Details are stored only for terminal headers. So a header that this write adds or updates has no stored details
+    # yet.
+    keys = {key for key, _, _ in plan.terminal} - plan.fresh
+    known: set[tuple[str, int, date, str]] = set()
     if keys:
-        ids, days = list({c for c, _ in keys}), list({day for _, day in keys})
-        await cursor.execute(_STORED_DETAILS, {"run": key.run_id, "ids": ids, "days": days})
+        await cursor.execute(_STORED_DETAILS, _columns(keys))
         known = set(await cursor.fetchall())
     rows = []
-    raised = []
-    for checkpoint in checkpoints:
-        day = day_of(checkpoint.header.triggered_at)
-        new = {
-            clean(d.vertex_id): d
-            for d in checkpoint.details
-            if (checkpoint.header.checkpoint_id, day, clean(d.vertex_id)) not in known
-        }
-        rows += [_detail_row(key, checkpoint.header.checkpoint_id, day, v, d) for v, d in new.items()]
-        if new and (checkpoint.header.checkpoint_id, day) not in plan.fresh:
-            identity = {"run_id": key.run_id, "checkpoint_id": checkpoint.header.checkpoint_id, "triggered_on": day}
-            raised.append(_own_row(identity) | _maxima(list(new.values())))
+    for key, details, tally in plan.terminal:
+        new = {v: d for d in details if (*key, v := clean(d.vertex_id)) not in known}
+        rows += [_detail_row(key, v, d) for v, d in new.items()]
+        tally.details += len(new)
+        if new and key not in plan.fresh:
+            plan.raised.append(_own_row(_identity(key)) | _maxima(list(new.values())))
     await copy_rows(cursor, tables.checkpoint_details, rows)
-    if raised:
-        await cursor.executemany(_RAISE_MAXIMA, raised)
-    return len(rows)
 
 
-def _detail_row(key: StoredRun, checkpoint_id: int, day: date, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
+def _detail_row(key: _HeaderKey, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
     arrays = {name: compact(getattr(detail, name), limit) for name, limit in _LIMITS.items()}
-    return {
-        "run_id": key.run_id,
-        "checkpoint_id": checkpoint_id,
-        "vertex_id": vertex_id,
-        "triggered_on": day,
-        "subtask_count": detail.subtask_count,
-    } | arrays
+    return _identity(key) | {"vertex_id": vertex_id, "subtask_count": detail.subtask_count} | arrays

@@ -1,1 +1,1 @@
-"""Jobs and their runs in the store, with their backpressure."""
+"""Reads and writes jobs, their runs and their backpressure."""

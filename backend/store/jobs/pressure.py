@@ -1,25 +1,39 @@
-"""Reads backpressure: the readings of runs, and a series of means over subtasks."""
+"""Reads backpressure: the readings of runs, and series of means over subtasks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ARRAY, Result, RowMapping, Select, Text, bindparam, func, literal_column, select, text, true
+from sqlalchemy import (
+    ARRAY,
+    Date,
+    Result,
+    RowMapping,
+    Select,
+    Text,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+    true,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.store.checkpoints.progress_writer import PRESSURE_ARRAYS, RATIO_ARRAYS
-from backend.store.postgres.statements import each, one_of
+from backend.store.postgres.statements import one_of
 from backend.store.schema import tables
 from backend.store.schema.arrays import expand, expand_ratios
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
 
 _READING = tables.pressure.c
+_DAY = timedelta(days=1)
 
 Readings = tuple[VertexPressure, ...]
 """Readings of one run, oldest first."""
@@ -27,7 +41,10 @@ Readings = tuple[VertexPressure, ...]
 
 @dataclass(frozen=True, slots=True)
 class PressurePoint:
-    """Means over the subtasks of one vertex at one instant; ``queued_bytes`` is the sum of both queues."""
+    """The backpressure of one vertex at one instant. A ratio is the mean over its subtasks.
+
+    ``queued_bytes`` is the number of bytes in the input and output queues of all its subtasks.
+    """
 
     at: datetime
     vertex_id: VertexId
@@ -51,17 +68,26 @@ _BETWEEN = (
 async def readings_between(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime
 ) -> Mapping[str, Readings]:
-    """Readings of each run from ``since`` to ``until`` (both inclusive), oldest first."""
+    """Return the readings of each run from ``since`` to ``until`` (both inclusive), oldest first."""
     values = {"runs": list(run_ids), "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
     return _by_run(await connection.execute(_BETWEEN, values))
 
 
 def _since() -> Select[Any]:
-    arrays = bindparam("runs", type_=ARRAY(Text)), bindparam("instants", type_=ARRAY(tables.Instant))
-    runs = func.unnest(*arrays).table_valued("run_id", "since").render_derived("k")
+    arrays = (
+        bindparam("runs", type_=ARRAY(Text)),
+        bindparam("instants", type_=ARRAY(tables.Instant)),
+        bindparam("days", type_=ARRAY(Date)),
+    )
+    runs = func.unnest(*arrays).table_valued("run_id", "since", "first").render_derived("k")
     recent = (
         select(tables.pressure)
-        .where(_READING.run_id == runs.c.run_id, _READING.observed_at >= runs.c.since)
+        .where(
+            _READING.run_id == runs.c.run_id,
+            _READING.observed_at >= runs.c.since,
+            # The day lets PostgreSQL skip partitions.
+            _READING.observed_on >= runs.c.first,
+        )
         .lateral("recent")
     )
     query = select(recent).select_from(runs.join(recent, true()))
@@ -72,8 +98,9 @@ _SINCE = _since()
 
 
 async def readings_since(connection: AsyncConnection, since: Mapping[str, datetime]) -> Mapping[str, Readings]:
-    """Return the readings of each run at or after its instant in ``since``, oldest first."""
-    values = {"runs": list(since), "instants": list(since.values())}
+    """Return the readings of each run at or after the run's instant in ``since``, oldest first."""
+    instants = list(since.values())
+    values = {"runs": list(since), "instants": instants, "days": [day_of(at) for at in instants]}
     return _by_run(await connection.execute(_SINCE, values))
 
 
@@ -84,24 +111,35 @@ def _by_run(rows: Result[Any]) -> Mapping[str, Readings]:
     return {run_id: tuple(readings) for run_id, readings in found.items()}
 
 
-_RUNS = each(_READING.run_id, "runs")
+_ARRAYS = (bindparam("runs", type_=ARRAY(Text)), *(bindparam(n, type_=ARRAY(Date)) for n in ("firsts", "lasts")))
+_RUNS = func.unnest(*_ARRAYS).table_valued("run_id", "first", "last").render_derived("k")
 _NEWEST = (
     select(_READING.run_id, _READING.observed_at)
-    .where(_READING.run_id == _RUNS.c.run_id)
+    .where(_READING.run_id == _RUNS.c.run_id, _READING.observed_on.between(_RUNS.c.first, _RUNS.c.last))
     .order_by(_READING.observed_at.desc())
     .limit(literal_column("1"))
     .lateral("newest")
 )
-_NEWEST_READING_AT = select(_NEWEST).select_from(_RUNS.join(_NEWEST, true()))
+NEWEST_READING_AT = select(_NEWEST).select_from(_RUNS.join(_NEWEST, true()))
 
 
-async def newest_reading_at(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
-    """Return the instant of each run's newest reading."""
-    rows = await connection.execute(_NEWEST_READING_AT, {"runs": list(run_ids)})
+async def newest_reading_at(connection: AsyncConnection, seen_at: Mapping[str, datetime]) -> Mapping[str, datetime]:
+    """Return the instant of each run's newest reading. A run without readings is absent.
+
+    ``seen_at`` contains the last observation of each run. Readings from more than a day before or after it are not
+    searched, so that only the partitions of three days are visited.
+    """
+    rows = await connection.execute(NEWEST_READING_AT, newest_reading_values(seen_at))
     return {row.run_id: row.observed_at for row in rows}
 
 
-# Text: arithmetic over arrays and windows.
+def newest_reading_values(seen_at: Mapping[str, datetime]) -> dict[str, object]:
+    """Return the values to bind to ``NEWEST_READING_AT``."""
+    days = [day_of(at) for at in seen_at.values()]
+    return {"runs": list(seen_at), "firsts": [d - _DAY for d in days], "lasts": [d + _DAY for d in days]}
+
+
+# This is SQL text because it computes with arrays and window functions.
 _SERIES = text(
     "WITH instants AS (SELECT run_id, observed_at, count(*) OVER () AS total,"
     " row_number() OVER (PARTITION BY run_id ORDER BY observed_at) AS n"
@@ -112,7 +150,7 @@ _SERIES = text(
     " (SELECT avg(x) FROM unnest(p.busy_ratio) x) AS busy,"
     " (SELECT avg(x) FROM unnest(p.backpressured_ratio) x) AS held,"
     " (SELECT avg(x) FROM unnest(p.idle_ratio) x) AS idle,"
-    # One stored element stands for every subtask.
+    # If an array has one element, that value applies to every subtask.
     " (SELECT sum(x) FROM unnest(p.queued_in_bytes) x)::int8"
     " * CASE WHEN cardinality(p.queued_in_bytes) = 1 THEN p.subtask_count ELSE 1 END AS queued_in,"
     " (SELECT sum(x) FROM unnest(p.queued_out_bytes) x)::int8"
@@ -126,12 +164,78 @@ _SERIES = text(
 async def series(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime, *, limit: int
 ) -> list[PressurePoint]:
-    """Return means over subtasks in a range, oldest first: all instants, or every n-th to keep about ``limit``."""
+    """Return the means over the subtasks of each vertex for the instants in a range, oldest first.
+
+    If there are more than ``limit`` instants, only every n-th one is returned, so that about ``limit`` remain.
+    """
     values = {"ids": list(run_ids), "since": since, "until": until, "limit": limit}
     return [
         PressurePoint(at, VertexId(vertex_id), busy, held, idle, _sum(queued_in, queued_out))
         for at, vertex_id, busy, held, idle, queued_in, queued_out in await connection.execute(_SERIES, values)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLoad:
+    """The load of one vertex in a window of time: means over its readings.
+
+    A maximum is that of the busiest subtask in each reading. ``records_per_s`` is the number of records that all
+    subtasks read. It is None if the readings do not show it, for example because a task restarted in the window.
+    """
+
+    vertex_id: VertexId
+    reading_count: int
+    busy_mean_ratio: float | None
+    busy_max_ratio: float | None
+    backpressured_mean_ratio: float | None
+    backpressured_max_ratio: float | None
+    records_per_s: float | None
+    queued_bytes: int | None
+
+
+# This is SQL text because it computes with arrays and window functions. The arrays of large jobs stay in PostgreSQL.
+_WINDOW_LOADS = text(
+    "WITH instants AS (SELECT observed_at, count(*) OVER () AS total,"
+    " row_number() OVER (ORDER BY observed_at) AS n"
+    " FROM (SELECT DISTINCT observed_at FROM pressure WHERE run_id = :run"
+    " AND observed_at BETWEEN :since AND :until AND observed_on BETWEEN :first AND :last) d),"
+    " readings AS (SELECT p.vertex_id, p.observed_at,"
+    " (SELECT avg(x) FROM unnest(p.busy_ratio) x) AS busy,"
+    " (SELECT max(x) FROM unnest(p.busy_ratio) x) AS busiest,"
+    " (SELECT avg(x) FROM unnest(p.backpressured_ratio) x) AS held,"
+    " (SELECT max(x) FROM unnest(p.backpressured_ratio) x) AS most_held,"
+    # If an array has one element, that value applies to every subtask. A sum without one of its values is not known.
+    " CASE WHEN array_position(p.records_in_count, NULL) IS NULL THEN (SELECT sum(x) FROM unnest(p.records_in_count) x)"
+    " * CASE WHEN cardinality(p.records_in_count) = 1 THEN p.subtask_count ELSE 1 END END AS records,"
+    " (SELECT sum(x) FROM unnest(p.queued_in_bytes) x)"
+    " * CASE WHEN cardinality(p.queued_in_bytes) = 1 THEN p.subtask_count ELSE 1 END AS queued_in,"
+    " (SELECT sum(x) FROM unnest(p.queued_out_bytes) x)"
+    " * CASE WHEN cardinality(p.queued_out_bytes) = 1 THEN p.subtask_count ELSE 1 END AS queued_out"
+    " FROM pressure p JOIN instants i ON i.observed_at = p.observed_at"
+    " WHERE p.run_id = :run AND p.observed_on BETWEEN :first AND :last"
+    " AND (i.n = 1 OR i.n = i.total OR i.n % (1 + i.total / :limit) = 0)),"
+    " ends AS (SELECT vertex_id, max(observed_at) - min(observed_at) AS long,"
+    " (array_agg(records ORDER BY observed_at))[1] AS began,"
+    " (array_agg(records ORDER BY observed_at DESC))[1] AS ended FROM readings GROUP BY vertex_id)"
+    " SELECT r.vertex_id, count(*), avg(busy)::float8, avg(busiest)::float8, avg(held)::float8, avg(most_held)::float8,"
+    " CASE WHEN e.ended >= e.began AND e.long > interval '0'"
+    " THEN ((e.ended - e.began) / extract(epoch FROM e.long))::float8 END,"
+    " avg(CASE WHEN queued_in IS NULL THEN queued_out ELSE queued_in + coalesce(queued_out, 0) END)::int8"
+    " FROM readings r JOIN ends e USING (vertex_id) GROUP BY r.vertex_id, e.began, e.ended, e.long"
+)
+
+
+async def window_loads(
+    connection: AsyncConnection, run_id: str, since: datetime, until: datetime, *, limit: int
+) -> Mapping[VertexId, WindowLoad]:
+    """Return the load of each vertex of a run from ``since`` to ``until`` (both inclusive).
+
+    Of more than ``limit`` instants, about ``limit`` are read, with the first and the last one among them. A vertex
+    without readings is absent.
+    """
+    values = {"run": run_id, "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
+    rows = await connection.execute(_WINDOW_LOADS, values | {"limit": limit})
+    return {VertexId(row[0]): WindowLoad(VertexId(row[0]), *row[1:]) for row in rows}
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

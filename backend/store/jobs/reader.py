@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, RowMapping, Select, and_, bindparam, case, func, or_, select, text, true
+from sqlalchemy import (
+    Integer,
+    RowMapping,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    true,
+)
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
-from backend.domain.observation import JobEventKind, JobState
+from backend.domain.observation import JobEventKind, JobState, KnownRun
 from backend.domain.target import TargetState
 from backend.domain.topology import Placement, Topology
 from backend.store.postgres.keyset import newest_first
-from backend.store.postgres.statements import each, one_of
+from backend.store.postgres.statements import duration_after, each, one_of
 from backend.store.schema import tables
 from backend.store.schema.documents import (
     DocumentKind,
@@ -34,7 +47,10 @@ from backend.store.schema.rows import value_of
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. ``failed_unlisted_count``: failures in the coordinator's counters that were never listed."""
+    """One run of a job.
+
+    ``failed_unlisted_count`` is the number of failed checkpoints that the coordinator counted but never listed.
+    """
 
     id: RunId
     job_id: JobId
@@ -57,7 +73,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job with its current run: the newest one that has not ended, else the newest."""
+    """A job with its current run: the newest run that has not ended, or else the newest run."""
 
     id: JobId
     name: str
@@ -65,24 +81,61 @@ class JobRecord:
     target_name: str
     target_state: TargetState
     clock_offset_ms: int | None
-    """The engine's clock minus ours at the last reading; None if not known."""
+    """The engine's clock minus ours at the last reading, or None if unknown."""
     engine_version: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels of the target."""
 
     def engine_now(self, now: datetime) -> datetime:
-        """Return the time on the engine's clock at ``now`` on ours."""
+        """Return the time on the engine's clock when our clock shows ``now``."""
         return now + timedelta(milliseconds=self.clock_offset_ms or 0)
 
     @property
     def read_at_engine(self) -> datetime:
-        """The time on the engine's clock when the run was last read."""
-        at = self.run.observed_at
-        # Readings of a job that pushes carry the time of its own clock.
-        return at if self.run.engine.is_pushed else self.engine_now(at)
+        """The time on the engine's clock at which the run was last read."""
+        return self.run.observed_at + self.reading_offset
+
+    @property
+    def reading_offset(self) -> timedelta:
+        """The engine's clock minus the clock that stamps the readings of the run.
+
+        That is our clock, unless the job pushes: it stamps its readings with its own clock.
+        """
+        is_own = self.run.engine.is_pushed
+        return timedelta() if is_own else timedelta(milliseconds=self.clock_offset_ms or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMark:
+    """Shows whether a job changed since it was last read, and holds the values that every observation changes.
+
+    If ``run_id`` and ``revision`` are as before, only the other fields can differ from the ``JobRecord``.
+    """
+
+    job_id: JobId
+    run_id: RunId
+    revision: int
+    observed_at: datetime
+    target_name: str
+    target_state: TargetState
+    clock_offset_ms: int | None
+    engine_version: str | None
+
+    def applied_to(self, record: JobRecord) -> JobRecord:
+        """Return the record with the values of this mark."""
+        return replace(
+            record,
+            run=replace(record.run, observed_at=self.observed_at),
+            target_name=self.target_name,
+            target_state=self.target_state,
+            clock_offset_ms=self.clock_offset_ms,
+            engine_version=self.engine_version,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RunShape:
-    """The graph and settings of a run at one time."""
+    """The graph and the settings of a run at one point in time."""
 
     topology: Topology
     config: CheckpointConfig | None
@@ -90,7 +143,7 @@ class RunShape:
 
 @dataclass(frozen=True, slots=True)
 class JobEventRecord:
-    """An event of a job. ``key`` orders events of the same instant."""
+    """An event of a job. ``key`` orders the events that have the same time."""
 
     at: datetime
     kind: JobEventKind
@@ -103,41 +156,59 @@ _CAUSE_MAX = 200
 _RUNS_BEFORE_MAX = 1000
 _RUN = tables.runs.c
 _JOB = tables.jobs.c
+_CHECKPOINT = tables.checkpoints.c
 _TARGET = tables.targets.c
 _HEALTH = tables.target_health.c
 _VERSION = tables.run_versions.c
 _EVENT = tables.job_events.c
-_CURRENT = (
-    select(
-        tables.runs,
-        _JOB.name,
-        _TARGET.name.label("target_name"),
-        _TARGET.is_enabled,
-        _TARGET.removed_at,
-        _HEALTH.state.label("target_state"),
-        func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms).label("engine_clock_offset_ms"),
-        _HEALTH.engine_version,
-    )
-    .ext(distinct_on(_RUN.job_id))
-    .select_from(
-        tables.runs.join(tables.jobs, _JOB.id == _RUN.job_id)
-        .join(tables.targets, _TARGET.id == _RUN.target_id)
-        .outerjoin(tables.target_health, _HEALTH.target_id == _TARGET.id)
-    )
-    .order_by(
-        _RUN.job_id,
-        _TARGET.removed_at.is_(None).desc(),
-        _RUN.state == JobState.ENDED.value,
-        _RUN.started_at.desc(),
-        _RUN.id,
-    )
+_OF_TARGET = (
+    _TARGET.name.label("target_name"),
+    _TARGET.is_enabled,
+    _TARGET.removed_at,
+    _HEALTH.state.label("target_state"),
+    func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms).label("engine_clock_offset_ms"),
+    _HEALTH.engine_version,
 )
+
+
+def _current(*columns: Any) -> Select[Any]:
+    """Return the query for these columns of each job's current run."""
+    return (
+        select(*columns)
+        .ext(distinct_on(_RUN.job_id))
+        .select_from(
+            tables.runs.join(tables.jobs, _JOB.id == _RUN.job_id)
+            .join(tables.targets, _TARGET.id == _RUN.target_id)
+            .outerjoin(tables.target_health, _HEALTH.target_id == _TARGET.id)
+        )
+        .order_by(
+            _RUN.job_id,
+            _TARGET.removed_at.is_(None).desc(),
+            _RUN.state == JobState.ENDED.value,
+            _RUN.started_at.desc(),
+            _RUN.id,
+        )
+    )
+
+
+_CURRENT = _current(tables.runs, _JOB.name, _TARGET.labels, *_OF_TARGET)
 _WATCHED = _CURRENT.where(_TARGET.removed_at.is_(None))
+_WATCHED_OF = _WATCHED.where(one_of(_RUN.job_id, "jobs"))
+_MARKS = _current(_RUN.job_id, _RUN.id, _RUN.revision, _RUN.observed_at, *_OF_TARGET).where(
+    _TARGET.removed_at.is_(None)
+)
 _OF_JOB = _CURRENT.where(_RUN.job_id == bindparam("job"))
 _RUNS = select(tables.runs).where(_RUN.job_id == bindparam("job"))
 _ONE_RUN = _RUNS.where(_RUN.id == bindparam("run"))
+_NEWEST_TERMINAL_ID = (
+    select(_CHECKPOINT.checkpoint_id)
+    .where(_CHECKPOINT.run_id == _RUN.id, _CHECKPOINT.status != CheckpointStatus.IN_PROGRESS.value)
+    .order_by(_CHECKPOINT.triggered_on.desc(), _CHECKPOINT.triggered_at.desc(), _CHECKPOINT.checkpoint_id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
 _UNENDED = (
-    select(_RUN.engine_run_id, _RUN.started_at, _JOB.name)
+    select(_RUN.engine_run_id, _RUN.started_at, _JOB.name, _NEWEST_TERMINAL_ID)
     .join_from(tables.runs, tables.jobs, _JOB.id == _RUN.job_id)
     .where(_RUN.target_id == bindparam("target"), _RUN.state != JobState.ENDED.value)
 )
@@ -148,12 +219,28 @@ async def list_current(connection: AsyncConnection) -> list[JobRecord]:
     return [_job(row) for row in (await connection.execute(_WATCHED)).mappings()]
 
 
+async def list_current_of(connection: AsyncConnection, job_ids: Sequence[str]) -> list[JobRecord]:
+    """Return those of the given jobs that belong to a watched target, each with its current run."""
+    return [_job(row) for row in (await connection.execute(_WATCHED_OF, {"jobs": list(job_ids)})).mappings()]
+
+
+async def list_marks(connection: AsyncConnection) -> list[JobMark]:
+    """Return the mark of every job of every watched target."""
+    return [
+        JobMark(
+            job_id, run_id, revision, observed_at, name, _state_of(is_enabled, removed_at, state), offset_ms, version
+        )
+        for job_id, run_id, revision, observed_at, name, is_enabled, removed_at, state, offset_ms, version in (
+            await connection.execute(_MARKS)
+        ).all()
+    ]
+
+
 async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
     """Return one job, even if its target was removed.
 
     Raises:
         UnknownEntityError: there is no such job.
-
     """
     row = (await connection.execute(_OF_JOB, {"job": job_id})).mappings().first()
     if row is None:
@@ -164,17 +251,16 @@ async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
 async def list_runs(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[RunRecord]:
-    """Return a job's runs older than ``before`` (start, id), newest first."""
+    """Return up to ``limit`` of the job's runs that are older than ``before`` (start, id), newest first."""
     query, page = newest_first(_RUNS, _RUN.started_at, _RUN.id, before=before, limit=limit)
     return [_run(row) for row in (await connection.execute(query, {"job": job_id} | page)).mappings()]
 
 
 async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunRecord:
-    """One run of a job.
+    """Return one run of a job.
 
     Raises:
         UnknownEntityError: the job has no such run.
-
     """
     row = (await connection.execute(_ONE_RUN, {"job": job_id, "run": run_id})).mappings().first()
     if row is None:
@@ -184,18 +270,19 @@ async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunR
 
 @dataclass(frozen=True, slots=True)
 class RunBefore:
-    """The times of a run before the current one, on its engine's clock."""
+    """The start and the end of a run before the current one, on the engine's clock."""
 
     started_at: datetime
     ended_at: datetime
 
 
-# Text: each job has its own run and instants, passed as parallel arrays; Core would need twice as many lines.
+# This is SQL text because SQLAlchemy Core would need twice as many lines. The jobs, their current runs and their
+# times are passed as parallel arrays.
 _RUNS_BEFORE = text(
     "SELECT i.job, r.started_at, r.ended FROM unnest(CAST(:jobs AS text[]), CAST(:runs AS text[]),"
     " CAST(:begins AS timestamptz[]), CAST(:sinces AS timestamptz[])) AS i(job, run, begin, since)"
     " CROSS JOIN LATERAL (SELECT started_at, ended FROM (SELECT id, started_at,"
-    # A run that its engine no longer lists ended some time after its last reading.
+    # If the engine no longer lists a run, its end is unknown. The time of its last reading counts as its end.
     " coalesce(ended_at, observed_at + coalesce(clock_offset_ms, 0) * interval '1 ms') AS ended FROM runs"
     " WHERE job_id = i.job AND started_at <= i.begin) past"
     " WHERE id <> i.run AND (i.since IS NULL OR ended > i.since) ORDER BY started_at DESC LIMIT :limit) r"
@@ -205,9 +292,10 @@ _RUNS_BEFORE = text(
 async def runs_before(
     connection: AsyncConnection, records: Sequence[JobRecord], since: Mapping[str, datetime]
 ) -> Mapping[str, tuple[RunBefore, ...]]:
-    """Return the runs of each job that began before its current one and ended after ``since`` (by job), newest first.
+    """Return each job's runs that began before its current run, newest first.
 
-    For a job that is not in ``since``, return all earlier runs, up to a bound.
+    If ``since`` contains the job, only runs that ended after that time are returned. At most ``_RUNS_BEFORE_MAX`` runs
+    are returned for each job.
     """
     values = {
         "jobs": [r.id for r in records],
@@ -222,10 +310,13 @@ async def runs_before(
     return {job: tuple(rows) for job, rows in found.items()}
 
 
-async def list_unended(connection: AsyncConnection, target_id: str) -> Mapping[tuple[EngineRunId, datetime], str]:
-    """Return a target's runs that had not ended when last read: (engine's run id, start) -> name of the job."""
+async def list_unended(connection: AsyncConnection, target_id: str) -> dict[tuple[EngineRunId, datetime], KnownRun]:
+    """Return the runs of a target that had not ended when they were last read.
+
+    The keys are pairs of the engine's run id and the start of the run.
+    """
     rows = await connection.execute(_UNENDED, {"target": target_id})
-    return {(EngineRunId(run), started_at): name for run, started_at, name in rows}
+    return {(EngineRunId(run), started_at): KnownRun(name, newest_id) for run, started_at, name, newest_id in rows}
 
 
 _NEWEST_VERSIONS = (
@@ -237,7 +328,7 @@ _NEWEST_VERSIONS = (
 
 
 async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> Mapping[str, RunShape]:
-    """Return the newest graph and settings of each run; the graph is empty if none was reported."""
+    """Return the newest graph and settings of each run. The graph is empty if the engine reported none."""
     ids = list(run_ids)
     rows = (await connection.execute(_NEWEST_VERSIONS, {"runs": ids})).all()
     return _shapes(ids, rows)
@@ -252,9 +343,9 @@ _CONFIG_SINCE = (
 
 
 async def config_since(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
-    """Return when each run's newest settings were first seen, by our clock; a run without a change is absent.
+    """Return when each run's newest settings were first read, by our clock.
 
-    The first known settings were in force before they were read, so they have no such time.
+    A run whose settings never changed is absent, because its only settings were in force before they were first read.
     """
     rows = (await connection.execute(_CONFIG_SINCE, {"runs": list(run_ids)})).all()
     return {row[0]: row[1] for row in rows}
@@ -270,7 +361,10 @@ _VERSIONS_AT = (
 
 
 async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> RunShape:
-    """Return the graph and settings in force at ``at``; before the first known ones, return those."""
+    """Return the graph and the settings that a run had at ``at``.
+
+    If none are known for that time, return the first known ones.
+    """
     rows = (await connection.execute(_VERSIONS_AT, {"run": run_id, "at": at})).all()
     return _shapes([run_id], rows)[run_id]
 
@@ -297,13 +391,21 @@ def _events() -> Select[Any]:
         .correlate(tables.job_events)
         .scalar_subquery()
     )
+    # Events are on the engine's clock, the time of the first reading is on ours. Their difference is known to about a
+    # second.
+    offset_ms = func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms, literal_column("0"))
+    first_at = duration_after(_RUN.first_observed_at, offset_ms + literal_column("1000"))
     return (
         select(tables.job_events, exception.label("cause"))
-        .join_from(tables.job_events, tables.runs, _RUN.id == _EVENT.run_id)
-        # A restart counted at the first reading happened earlier, at an unknown time.
+        .select_from(
+            tables.job_events.join(tables.runs, _RUN.id == _EVENT.run_id).outerjoin(
+                tables.target_health, _HEALTH.target_id == _RUN.target_id
+            )
+        )
+        # A restart that the first reading already counted happened earlier, at an unknown time, so it is not listed.
         .where(
             _EVENT.job_id == bindparam("job"),
-            ~and_(_EVENT.kind == JobEventKind.RESTARTED.value, _EVENT.at <= _RUN.first_observed_at),
+            ~and_(_EVENT.kind == JobEventKind.RESTARTED.value, _EVENT.at <= first_at),
         )
     )
 
@@ -314,9 +416,9 @@ _EVENTS = _events()
 async def list_events(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str, str, str] | None, limit: int
 ) -> list[JobEventRecord]:
-    """Return a job's events older than ``before`` (at, run, kind, key), newest first.
+    """Return up to ``limit`` of the job's events that are older than ``before`` (time, run, kind, key), newest first.
 
-    The text of a restart names the exception before it: the newest one since the previous restart.
+    The text of a restart contains the exception that caused it: the newest one since the previous restart.
     """
     key = (_EVENT.at, _EVENT.run_id, _EVENT.kind, _EVENT.key)
     query, page = newest_first(_EVENTS, *key, before=before, limit=limit)
@@ -348,7 +450,7 @@ _NEWEST_EXCEPTIONS = select(_EXCEPTION).select_from(_RUN_IDS.join(_EXCEPTION, tr
 async def newest_exceptions(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int = 10
 ) -> Mapping[str, tuple[tuple[datetime, str], ...]]:
-    """The newest exceptions of each run, newest first."""
+    """Return the newest ``limit`` exceptions of each run, newest first."""
     found: dict[str, list[tuple[datetime, str]]] = {}
     for run_id, at, words in await connection.execute(_NEWEST_EXCEPTIONS, {"runs": list(run_ids), "limit": limit}):
         found.setdefault(run_id, []).append((at, words))
@@ -372,15 +474,15 @@ def _job(row: RowMapping) -> JobRecord:
         row,
         id=JobId(row["job_id"]),
         run=_run(row),
-        target_state=_target_state(row),
+        target_state=_state_of(row["is_enabled"], row["removed_at"], row["target_state"]),
         clock_offset_ms=row["engine_clock_offset_ms"],
     )
 
 
-def _target_state(row: RowMapping) -> TargetState:
-    if not row["is_enabled"] or row["removed_at"] is not None:
+def _state_of(is_enabled: bool, removed_at: datetime | None, state: str | None) -> TargetState:
+    if not is_enabled or removed_at is not None:
         return TargetState.PAUSED
-    return TargetState(row["target_state"] or TargetState.PENDING)
+    return TargetState(state or TargetState.PENDING)
 
 
 def _run(row: RowMapping) -> RunRecord:

@@ -1,20 +1,21 @@
-"""Writes the state of one run: its job, its graph and settings over time, its counters and its events.
+"""Writes the state of runs: their jobs, their graphs and settings over time, their counters and their events.
 
-Locks the run's row first, so writers of one run take turns. Invariant: state follows the newest observation. An older
-one that arrives later changes no state, but its checkpoints and readings are stored. An event's key identifies it, so
-reporting it twice or in another order adds nothing.
+The rows of the runs are locked first, so writers of the same run wait for each other. Invariant: the stored state is
+that of the newest observation. An older observation that arrives later changes no state, but its checkpoints and
+readings are stored. A key identifies an event, so an event that is reported twice, or in another order, is stored once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import and_, bindparam, func, or_, select, update
+from sqlalchemy import Boolean, ColumnElement, and_, bindparam, case, func, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
@@ -32,16 +33,18 @@ from backend.store.schema.documents import DocumentKind, capabilities_document, 
 from backend.store.schema.rows import row_of
 
 _EVENT_TEXT_MAX = 4000
-# A document and the id of its run; both are None if there is no document.
+# A stored document and the id of the run to which it belongs. Both are None if no document is stored.
 _Version = tuple[dict[str, Any] | None, str | None]
 
 _RUN = tables.runs.c
 _LOCK = sql_of(
     select(
-        *(_RUN.job_id, _RUN.started_at, _RUN.observed_at, _RUN.counts),
+        *(_RUN.id, _RUN.job_id, _RUN.started_at, _RUN.observed_at, _RUN.counts, _RUN.restart_count),
         *(_RUN.failed_listed_count, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
     )
-    .where(_RUN.id == bindparam("run"))
+    .where(one_of(_RUN.id, "runs"))
+    # All writers lock the rows in the same order, so that they cannot deadlock.
+    .order_by(_RUN.id)
     .with_for_update()
 )
 _MAKE_JOB = sql_of(pg_insert(tables.jobs).values(bound(tables.jobs.c)).on_conflict_do_nothing())
@@ -62,17 +65,36 @@ _COUNTED = {
     "first_observed_at": func.least(_RUN.first_observed_at, bindparam("seen_at", type_=tables.Instant)),
     "started_at": func.least(_RUN.started_at, bindparam("started_at", type_=tables.Instant)),
 }
-_COUNT = sql_of(update(tables.runs).where(_RUN.id == bindparam("run")).values(_COUNTED))
-# An observation that does not report one of these keeps the value that is known.
+_HAS_CHANGES = bindparam("has_changes", type_=Boolean)
+
+
+def _revised(*changes: ColumnElement[bool]) -> dict[str, ColumnElement[int]]:
+    """Return the new value of ``revision``: the old value, plus one if any of ``changes`` is true."""
+    return {"revision": _RUN.revision + case((or_(*changes), literal_column("1")), else_=literal_column("0"))}
+
+
+_COUNT = sql_of(update(tables.runs).where(_RUN.id == bindparam("run")).values(_COUNTED | _revised(_HAS_CHANGES)))
+# If an observation does not report one of these values, the stored value stays.
 _KEPT = [_RUN.restart_count, _RUN.counts, _RUN.placements, _RUN.clock_offset_ms]
 _REPLACED = [
     *(_RUN.ended_at, _RUN.state, _RUN.engine_state, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
     *(_RUN.problems, _RUN.capabilities, _RUN.observed_at),
 ]
+_NEW_VALUES: dict[str, ColumnElement[Any]] = {
+    **bound(_REPLACED),
+    **{c.name: func.coalesce(bindparam(c.name, type_=c.type), c) for c in _KEPT},
+}
+# Of the values that each observation replaces, these are the ones that readers show as the state of the run. The others
+# change with every observation, or follow from these.
+_SHOWN = [
+    *(_RUN.state, _RUN.engine_state, _RUN.ended_at, _RUN.restart_count, _RUN.counts, _RUN.placements, _RUN.problems),
+    _RUN.capabilities,
+]
+_IS_SHOWN_CHANGED = or_(*(c.is_distinct_from(_NEW_VALUES[c.name]) for c in _SHOWN))
 _APPLY = sql_of(
     update(tables.runs)
     .where(_RUN.id == bindparam("run"))
-    .values(_COUNTED | bound(_REPLACED) | {c.name: func.coalesce(bindparam(c.name, type_=c.type), c) for c in _KEPT})
+    .values(_COUNTED | _NEW_VALUES | _revised(_HAS_CHANGES, _IS_SHOWN_CHANGED))
 )
 
 _VERSION = tables.run_versions.c
@@ -99,7 +121,7 @@ _NEW_EVENT = pg_insert(tables.job_events).values(bound(tables.job_events.c))
 _WRITE_EVENT = sql_of(
     _NEW_EVENT.on_conflict_do_update(
         index_elements=tables.job_events.primary_key,
-        # An event that was reported twice keeps the earlier time.
+        # If an event is reported twice, the earlier of the two times is stored.
         set_={"at": _NEW_EVENT.excluded.at},
         where=_NEW_EVENT.excluded.at < tables.job_events.c.at,
     )
@@ -108,62 +130,124 @@ _WRITE_EVENT = sql_of(
 
 @dataclass(frozen=True, slots=True)
 class TargetKey:
-    """The target at which a run was seen, and the deployment of its jobs."""
+    """The target that reported a run, the deployment to which the target's jobs belong, and the engine."""
 
     id: TargetId
     deployment: str
     engine: EngineCapabilities
 
 
+def stored_run_id(target_id: TargetId, engine: EngineCapabilities, job: JobObservation) -> str:
+    """Return the id under which the run of an observation is stored."""
+    # If each run has its own run id at the engine, the start is not part of the run's identity, because the start may
+    # become known late or never.
+    started_ms = None if engine.has_unique_run_ids else to_epoch_ms(job.started_at)
+    return run_id(target=target_id, engine_run_id=job.engine_run_id, started_at_ms=started_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one observation reports about one run of a target."""
+
+    target: TargetKey
+    job: JobObservation
+    observed_at: datetime
+    engine_clock_offset_ms: int | None = None
+    """The clock of the target's engine minus ours, unless the run has a clock of its own; None if it is unknown."""
+    key: StoredRun = field(init=False)
+    """The ids that a new run and its job get."""
+
+    def __post_init__(self) -> None:
+        target, job = self.target, self.job
+        key = StoredRun(
+            run_id=stored_run_id(target.id, target.engine, job),
+            job_id=job_id(deployment=target.deployment, name=job.name),
+        )
+        object.__setattr__(self, "key", key)
+
+    @property
+    def at_engine(self) -> datetime:
+        """The time of the observation on the engine's clock, which is the clock of all events."""
+        if self.target.engine.is_pushed:
+            return self.observed_at
+        own_ms = self.job.clock_offset_ms
+        return self.observed_at + timedelta(
+            milliseconds=(self.engine_clock_offset_ms if own_ms is None else own_ms) or 0
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LockedRun:
-    """A run whose row is locked until the commit. ``is_newest``: no newer observation of it was applied."""
+    """A run whose row is locked until the commit.
 
+    ``row`` is its state before this report. ``is_newest`` is whether no newer observation of the run was applied
+    before.
+    """
+
+    report: Report
     key: StoredRun
     row: Mapping[str, Any]
-    engine: EngineCapabilities
     is_newest: bool
 
 
-async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, observed_at: datetime) -> LockedRun:
-    """Create the job and the run if they are new, and lock the run's row."""
-    # If the engine's id names one run alone, the start may be known late or never.
-    started_ms = None if target.engine.has_unique_run_ids else to_epoch_ms(job.started_at)
-    key = StoredRun(
-        run_id=run_id(target=target.id, engine_run_id=job.engine_run_id, started_at_ms=started_ms),
-        job_id=job_id(deployment=target.deployment, name=job.name),
-    )
-    row = await _lock(cursor, key)
-    is_new = row is None and await _make(cursor, target, job, key, observed_at)
-    row = row or await _lock(cursor, key)
-    if row is None:
-        # Retention deleted the run between two statements; the next write creates it again.
-        raise StoreUnavailableError(f"run {key.run_id} vanished while it was written")
-    # If a target's deployment label changes, its running jobs keep their ids, and so their history.
-    key = StoredRun(run_id=key.run_id, job_id=row["job_id"])
-    if is_new or job.started_at < row["started_at"]:
-        text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
-        await _add_event(cursor, key, JobEventKind.RUN_STARTED, key="", at=job.started_at, text=text)
-    return LockedRun(key, row, target.engine, is_new or observed_at > row["observed_at"])
+RunRows = Mapping[str, Mapping[str, Any]]
+"""The stored rows of runs, by id."""
 
 
-async def _lock(cursor: Cursor, key: StoredRun) -> Mapping[str, Any] | None:
-    await cursor.execute(_LOCK, {"run": key.run_id})
-    row = await cursor.fetchone()
-    if row is None or cursor.description is None:
-        return None
-    return dict(zip((c.name for c in cursor.description), row, strict=True))
+async def request_locks(cursor: Cursor, run_ids: Iterable[str]) -> None:
+    """Execute the statement that locks the stored rows of these runs. ``locked_rows`` returns them."""
+    await cursor.execute(_LOCK, {"runs": list(run_ids)})
 
 
-async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: StoredRun, observed_at: datetime) -> bool:
-    """Create the run and its job; return False if another writer created the run."""
+async def locked_rows(cursor: Cursor) -> RunRows:
+    """Return the rows that ``request_locks`` locked with ``cursor``."""
+    names = [c.name for c in cursor.description or ()]
+    rows = [dict(zip(names, row, strict=True)) for row in await cursor.fetchall()]
+    return {row["id"]: row for row in rows}
+
+
+async def lock_runs(cursor: Cursor, reports: Sequence[Report], rows: RunRows | None = None) -> list[LockedRun]:
+    """Lock the rows of the reported runs, which must be different runs. Create those that are new, with their jobs.
+
+    ``rows`` contains the stored rows, if the caller has locked them already.
+    """
+    if rows is None:
+        rows = await _lock(cursor, [report.key for report in reports])
+    runs, events = [], []
+    for report in reports:
+        row = rows.get(report.key.run_id)
+        is_new = row is None and await _make(cursor, report)
+        row = row or (await _lock(cursor, [report.key])).get(report.key.run_id)
+        if row is None:
+            # Retention deleted the run between two statements. The next write creates the run again.
+            raise StoreUnavailableError(f"run {report.key.run_id} vanished while it was written")
+        # If the deployment label of a target changes, its running jobs keep their ids and so their history.
+        key = StoredRun(run_id=report.key.run_id, job_id=row["job_id"])
+        job = report.job
+        if is_new or job.started_at < row["started_at"]:
+            text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
+            events.append(_event(key, JobEventKind.RUN_STARTED, key="", at=job.started_at, text=text))
+        runs.append(LockedRun(report, key, row, is_new or report.observed_at > row["observed_at"]))
+    if events:
+        await cursor.executemany(_WRITE_EVENT, events)
+    return runs
+
+
+async def _lock(cursor: Cursor, keys: Sequence[StoredRun]) -> RunRows:
+    await request_locks(cursor, [key.run_id for key in keys])
+    return await locked_rows(cursor)
+
+
+async def _make(cursor: Cursor, report: Report) -> bool:
+    """Create the run and its job. Return False if another writer has created the run meanwhile."""
+    target, job, key = report.target, report.job, report.key
     await cursor.execute(
         _MAKE_JOB,
         {
             "id": key.job_id,
             "deployment": target.deployment,
             "name": clean(job.name),
-            "first_seen_at": observed_at,
+            "first_seen_at": report.observed_at,
         },
     )
     values = row_of(
@@ -173,60 +257,93 @@ async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: Sto
         job_id=key.job_id,
         target_id=target.id,
         engine=clean(target.engine.kind),
-        capabilities=dump(capabilities_document(target.engine)),
-        first_observed_at=observed_at,
-        observed_at=observed_at,
+        capabilities=_capabilities(target.engine),
+        first_observed_at=report.observed_at,
+        observed_at=report.observed_at,
     )
     await cursor.execute(_MAKE_RUN, values)
     return cursor.rowcount == 1
 
 
-async def write_state(
-    cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime, tally: CheckpointTally
-) -> None:
-    """Apply the observation's state of the run, and count the checkpoints that were just written."""
-    counted = {
+@lru_cache(maxsize=64)
+def _capabilities(engine: EngineCapabilities) -> str:
+    return dump(capabilities_document(engine))
+
+
+async def write_states(cursor: Cursor, runs: Sequence[LockedRun], tallies: Sequence[CheckpointTally]) -> None:
+    """Count the checkpoints that were just written, and write the events of the runs.
+
+    ``tallies`` contains the counts of each run. If no newer observation of a run was applied before, also write the
+    run's state, graph and settings.
+    """
+    applied: list[dict[str, Any]] = []
+    counted: list[dict[str, Any]] = []
+    for run, tally in zip(runs, tallies, strict=True):
+        counts = _counts(run, tally)
+        if run.is_newest:
+            if await _write_documents(cursor, run):
+                counts["has_changes"] = True
+            applied.append(_state(run, tally) | counts)
+        else:
+            counted.append(counts)
+    if applied:
+        await cursor.executemany(_APPLY, applied)
+    if counted:
+        await cursor.executemany(_COUNT, counted)
+    events = [event for run in runs for event in _events(run)]
+    if events:
+        await cursor.executemany(_WRITE_EVENT, events)
+
+
+def _counts(run: LockedRun, tally: CheckpointTally) -> dict[str, Any]:
+    return {
         "run": run.key.run_id,
         "new_count": tally.new,
         "failed_count": tally.newly_failed,
-        "seen_at": observed_at,
-        "started_at": job.started_at,
+        "seen_at": run.report.observed_at,
+        "started_at": run.report.job.started_at,
+        "has_changes": tally.is_changed,
     }
-    if run.is_newest:
-        base, past = _unlisted(run, job, tally)
-        own = row_of(
-            tables.runs,
-            job,
-            counts=dump(job.counts) if job.counts is not None else None,
-            failed_listed_base=base,
-            failed_unlisted_past=past,
-            placements=dump(job.placements) if job.placements else None,
-            problems=dump([clean(p) for p in job.problems]),
-            capabilities=dump(capabilities_document(run.engine)),
-            observed_at=observed_at,
-        )
-        await cursor.execute(_APPLY, own | counted)
-        await _write_documents(cursor, run, job, observed_at)
-    else:
-        await cursor.execute(_COUNT, counted)
-    await _write_events(cursor, run, job, observed_at)
 
 
-async def _write_documents(cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime) -> None:
+def _state(run: LockedRun, tally: CheckpointTally) -> dict[str, Any]:
+    job = run.report.job
+    base, past = _unlisted(run, job, tally)
+    return row_of(
+        tables.runs,
+        job,
+        counts=dump(job.counts) if job.counts is not None else None,
+        failed_listed_base=base,
+        failed_unlisted_past=past,
+        placements=dump(job.placements) if job.placements else None,
+        problems=dump([clean(p) for p in job.problems]),
+        capabilities=_capabilities(run.report.target.engine),
+        observed_at=run.report.observed_at,
+    )
+
+
+async def _write_documents(cursor: Cursor, run: LockedRun) -> bool:
+    """Write the graph and the settings if they changed. Return whether one of them did."""
+    job = run.report.job
     documents: dict[DocumentKind, Mapping[str, Any]] = {}
     if job.topology is not None:
         documents[DocumentKind.TOPOLOGY] = topology_document(job.topology)
     if job.config is not None:
         documents[DocumentKind.CONFIG] = config_document(job.config)
     before = await _versions_before(cursor, run, list(documents), job.started_at) if documents else {}
-    for kind, document in documents.items():
-        await _write_version(cursor, run, kind, document, before.get(kind, (None, None)), job, observed_at)
+    written = [
+        await _write_version(cursor, run, kind, document, before.get(kind, (None, None)))
+        for kind, document in documents.items()
+    ]
+    return any(written)
 
 
 def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tuple[int, int]:
-    """Return (failures listed before the coordinator's counters began, unlisted failures of earlier counters).
+    """Return the two numbers from which unlisted failures are computed.
 
-    The counters restart with the coordinator. The unlisted failures until then are added to the second number.
+    An unlisted failure is a failed checkpoint that the coordinator counted but never listed. The coordinator's counters
+    begin again when the coordinator restarts. The first number is how many failures had been listed when the current
+    counters began. The second number is how many unlisted failures there were under all earlier counters.
     """
     base, past = run.row["failed_listed_base"], run.row["failed_unlisted_past"]
     before = run.row["counts"]
@@ -237,43 +354,45 @@ def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tu
 
 
 async def _write_version(
-    cursor: Cursor,
-    run: LockedRun,
-    kind: DocumentKind,
-    document: Mapping[str, Any],
-    known: _Version,
-    job: JobObservation,
-    observed_at: datetime,
-) -> None:
+    cursor: Cursor, run: LockedRun, kind: DocumentKind, document: Mapping[str, Any], known: _Version
+) -> bool:
+    job, observed_at = run.report.job, run.report.observed_at
     after = orjson.loads(dump(document))
     before, owner = known
     is_first = owner != run.key.run_id
     if before == after and not is_first:
-        return
+        return False
     at = min(job.started_at, observed_at) if is_first else observed_at
     row = {"run_id": run.key.run_id, "kind": kind.value, "since": at, "document": dump(after)}
     await cursor.execute(_WRITE_VERSION, row)
     if before is None:
-        return
+        return True
     event, text = (
         (JobEventKind.RESCALED, _rescaled(before, after)) if kind is DocumentKind.TOPOLOGY else _changed(before, after)
     )
     if text:
-        await _add_event(cursor, run.key, event, key=at.isoformat(), at=at, text=text)
+        event_at = job.started_at if is_first else run.report.at_engine
+        await cursor.execute(_WRITE_EVENT, _event(run.key, event, key=at.isoformat(), at=event_at, text=text))
+    return True
 
 
 async def _versions_before(
     cursor: Cursor, run: LockedRun, kinds: Sequence[DocumentKind], started_at: datetime
 ) -> Mapping[DocumentKind, _Version]:
-    """Return the newest document of each kind with the id of its run: this run, else the job's previous run."""
+    """Return the newest document of each kind, and the id of the run to which it belongs.
+
+    A document of this run is preferred. If there is none, the document of the job's previous run is returned.
+    """
     values = {
         "kinds": [kind.value for kind in kinds],
         "run": run.key.run_id,
         "job": run.key.job_id,
         "started_at": started_at,
     }
-    await cursor.execute(_VERSIONS_BEFORE, values)
-    return {DocumentKind(kind): (document, owner) for kind, document, owner in await cursor.fetchall()}
+    # In a pipeline, a late result of an earlier statement replaces the result of this query if both have one cursor.
+    own = cursor.connection.cursor()
+    await own.execute(_VERSIONS_BEFORE, values)
+    return {DocumentKind(kind): (document, owner) for kind, document, owner in await own.fetchall()}
 
 
 def _rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -297,26 +416,27 @@ def _word(value: object) -> str:
     return "not reported" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def _write_events(cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime) -> None:
+def _events(run: LockedRun) -> Iterator[dict[str, Any]]:
+    job, at_engine = run.report.job, run.report.at_engine
     if job.state is JobState.ENDED:
-        ended_at = job.ended_at or observed_at
-        await _add_event(
-            cursor, run.key, JobEventKind.RUN_ENDED, key="", at=ended_at, text=f"ended {clean(job.engine_state)}"
-        )
-    if job.restart_count:
-        many = f"restart {job.restart_count} of this run"
-        await _add_event(cursor, run.key, JobEventKind.RESTARTED, key=str(job.restart_count), at=observed_at, text=many)
+        text = f"ended {clean(job.engine_state)}"
+        yield _event(run.key, JobEventKind.RUN_ENDED, key="", at=job.ended_at or at_engine, text=text)
+    # If the newest observation before this one reported the same restart, the event of the restart is already stored,
+    # with an earlier time.
+    if job.restart_count and (job.restart_count != run.row["restart_count"] or not run.is_newest):
+        text = f"restart {job.restart_count} of this run"
+        yield _event(run.key, JobEventKind.RESTARTED, key=str(job.restart_count), at=at_engine, text=text)
     for at, words in _distinct(job.exceptions):
         key = f"{to_epoch_ms(at)}-{hashlib.blake2b(words.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
-        await _add_event(cursor, run.key, JobEventKind.EXCEPTION, key=key, at=at, text=words)
+        yield _event(run.key, JobEventKind.EXCEPTION, key=key, at=at, text=words)
 
 
 def _distinct(exceptions: Sequence[tuple[datetime, str]]) -> Sequence[tuple[datetime, str]]:
     return list(dict.fromkeys(exceptions))
 
 
-async def _add_event(cursor: Cursor, run: StoredRun, kind: JobEventKind, *, key: str, at: datetime, text: str) -> None:
-    row = {
+def _event(run: StoredRun, kind: JobEventKind, *, key: str, at: datetime, text: str) -> dict[str, Any]:
+    return {
         "run_id": run.run_id,
         "kind": kind.value,
         "key": key,
@@ -324,4 +444,3 @@ async def _add_event(cursor: Cursor, run: StoredRun, kind: JobEventKind, *, key:
         "at": at,
         "text": clean(text)[:_EVENT_TEXT_MAX],
     }
-    await cursor.execute(_WRITE_EVENT, row)

@@ -1,1 +1,1 @@
-"""The pipeline's runs in the store."""
+"""Reads the records of the rollup pipeline and of the Spark demo."""

@@ -1,4 +1,7 @@
-"""Reads the pipeline's own records: the current or last run, when the next is due, or why there is none."""
+"""Reads the records of the rollup pipeline and of the Spark demo.
+
+The pipeline records its current or last run, and when the next run is due.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,28 @@ from backend.domain.rollup import RollupRunState
 from backend.store.schema import tables
 from backend.store.schema.rows import value_of
 
-# The key, in ``pg_locks``, of the advisory lock that a run holds while it is alive.
+# The key, in ``pg_locks``, of the advisory lock that a run of the pipeline holds while it is alive.
 _LOCK_KEY = 0x62617275
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRecord:
-    """The recorded state of the pipeline; before the first record every field has its default."""
+    """The recorded state of the rollup pipeline. Before the first record, every field has its default."""
 
     is_running: bool = False
-    """Whether a run is alive now. A killed run is not alive, although its row says ``running``."""
+    """Whether a run is alive now. A killed run is not alive, although its row still says ``running``."""
     last_state: RollupRunState | None = None
     last_started_at: datetime | None = None
     last_reason: str | None = None
     hours_total: int | None = None
     hours_done: int = 0
     next_run_at: datetime | None = None
-    reason: str | None = None
     complete_hour: datetime | None = None
-    """Every closed hour before this one has been rolled up."""
+    """Every hour before this one has been rolled up."""
 
 
 async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
-    """Read the recorded state of the pipeline."""
+    """Return the recorded state of the rollup pipeline."""
     runs = tables.pipeline_runs
     newest = select(runs).order_by(runs.c.started_at.desc(), runs.c.id).limit(1)
     run = (await connection.execute(newest)).mappings().first()
@@ -55,20 +57,25 @@ async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
     return replace(
         record,
         next_run_at=schedule["next_run_at"],
-        reason=schedule["reason"],
         complete_hour=schedule["complete_hour"],
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SparkDemoRecord:
-    """The demo query: it runs if ``reason`` is None, else ``reason`` says why not."""
+    """The state of the Spark demo's query.
+
+    If ``reason`` is None, the query runs; otherwise ``reason`` states why it does not.
+    """
 
     reason: str | None
 
 
 async def read_spark_demo(connection: AsyncConnection) -> SparkDemoRecord | None:
-    """Read the last reported state of the demo query; None if this installation has none, or it still starts."""
+    """Return the last reported state of the Spark demo's query.
+
+    Return None if this installation has no demo, or if the demo is still starting.
+    """
     row = await _schedule(connection, "spark-demo")
     return None if row is None else value_of(SparkDemoRecord, row)
 
@@ -83,7 +90,7 @@ def _of_run(run: RowMapping, *, is_running: bool) -> PipelineRecord:
     is_alive = is_running and state is RollupRunState.RUNNING
     return PipelineRecord(
         is_running=is_alive,
-        # The run was killed, and no later run has recorded that.
+        # If the row says ``running`` but no run is alive, the run was killed and no later run has recorded that yet.
         last_state=RollupRunState.INTERRUPTED if state is RollupRunState.RUNNING and not is_alive else state,
         last_started_at=run["started_at"],
         last_reason=run["reason"],

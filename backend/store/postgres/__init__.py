@@ -1,1 +1,1 @@
-"""Access to PostgreSQL: connections, COPY, paging, and the server that ``up`` starts."""
+"""Access to PostgreSQL: connections, statements, COPY, paging, and the server that ``up`` starts."""

@@ -1,6 +1,7 @@
-"""Binary COPY, the cheapest way to insert rows (1.7 times the lowest possible cost; row inserts cost 20 times or more).
+"""Inserts rows with binary COPY, which is the cheapest way to insert many rows.
 
-Most copied values are arrays. They are packed here, because psycopg packs each element separately, in Python.
+It costs 1.7 times the lowest possible cost. Inserting row by row costs 20 times as much or more. Most copied values are
+arrays. This module packs them itself, because psycopg packs each element separately, in Python.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from backend.store.postgres.statements import type_name
 Cursor = psycopg.AsyncCursor[Any]
 Row = Mapping[str, Any]
 
-# The format of an array (PostgreSQL's array_send): number of dimensions, whether it has NULL, element type, length,
-# first index; then each element after its own length, which is -1 for NULL.
+# The header of an array in PostgreSQL's binary format (array_send): number of dimensions, whether there are NULLs,
+# element type, length, first index. Then come the elements, each after its own length, which is -1 for NULL.
 _HEAD = Struct(">iiIii")
 _NULL = b"\xff\xff\xff\xff"
 
 
 async def copy_rows(cursor: Cursor, table: Table, rows: Sequence[Row]) -> None:
-    """Copy ``rows`` into ``table``; a row holds every column without a server default."""
+    """Copy ``rows`` into ``table``. Each row has a value for every column without a server default."""
     if not rows:
         return
     for dumper in _ARRAY_DUMPERS:
@@ -42,7 +43,7 @@ async def copy_rows(cursor: Cursor, table: Table, rows: Sequence[Row]) -> None:
 
 @lru_cache(maxsize=32)
 def _plan(table: Table) -> tuple[sql.Composed, tuple[str, ...], tuple[str, ...]]:
-    """Return the statement, and the names and types of its columns in order."""
+    """Return the COPY statement for ``table``, and the names and types of the copied columns in order."""
     columns = [c for c in table.c if c.server_default is None]
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         sql.Identifier(table.name), sql.SQL(", ").join(sql.Identifier(c.name) for c in columns)
@@ -51,7 +52,7 @@ def _plan(table: Table) -> tuple[sql.Composed, tuple[str, ...], tuple[str, ...]]
 
 
 class _ArrayDumper(Dumper):
-    """Packs a flat, non-empty list of numbers of one type; None is NULL."""
+    """Packs a flat, non-empty list of numbers of one type as an array. None becomes NULL."""
 
     format = pq.Format.BINARY
     element_oid: ClassVar[int]
@@ -65,7 +66,7 @@ class _ArrayDumper(Dumper):
             packed = b"".join(_NULL if v is None else one.pack(size, v) for v in obj)
             return _HEAD.pack(1, 1, self.element_oid, count, 1) + packed
         all_of_them = _packer(self.code, count)
-        # A length before each value.
+        # The length in bytes precedes each value.
         flat: list[Any] = [all_of_them.size // count - 4] * (2 * count)
         flat[1::2] = obj
         return _HEAD.pack(1, 0, self.element_oid, count, 1) + all_of_them.pack(*flat)

@@ -8,15 +8,15 @@ _MAX_TEXT = 8000
 
 
 def clean(text: str) -> str:
-    """Make ``text`` acceptable to PostgreSQL: no NUL, no lone surrogates, at most ``_MAX_TEXT`` characters."""
+    """Return ``text`` as PostgreSQL accepts it: no NUL, no lone surrogates, at most ``_MAX_TEXT`` characters."""
     return text[:_MAX_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def clean_or_none(text: str | None) -> str | None:
-    """Apply ``clean``, but keep None."""
+    """Apply ``clean`` to a text, and return None for None."""
     return None if text is None else clean(text)
 
 
 def dump(document: object) -> str:
-    """Return dataclasses, mappings and sequences as JSON text; NUL, which jsonb refuses, is replaced."""
+    """Return dataclasses, mappings and sequences as JSON text. NUL is replaced, because jsonb refuses it."""
     return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS).decode().replace("\\u0000", "\\ufffd")

@@ -1,7 +1,7 @@
-"""Keyset paging: one page of a list, newest first.
+"""Builds the queries of keyset paging. Each query returns one page of a list, newest first.
 
-A page begins after the sort key of the previous page's last item, not at an offset, so items added meanwhile do not
-shift it. The order matches an index, so the cost of a page depends only on its own length.
+A page begins after the sort key of the previous page's last item, not at an offset. So items that are added meanwhile
+do not shift the page. The order matches an index, so the cost of a page depends only on its own length.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from sqlalchemy import Column, Select, bindparam, tuple_
 def newest_first(
     query: Select[Any], *columns: Column[Any], before: Sequence[object] | None, limit: int
 ) -> tuple[Select[Any], dict[str, object]]:
-    """Return the statement for one page of ``query``, and the values that it binds in addition to those of ``query``.
+    """Return the statement for one page of ``query``, and the values to bind for the page.
 
-    ``columns`` is the sort key; ``before`` is the key of the last item sent. If ``query`` is built at import, only two
-    statements result, and SQLAlchemy compiles each once.
+    The caller adds the values that ``query`` itself binds. ``columns`` is the sort key. ``before`` is the key of the
+    last item that was sent. If ``query`` is built at import, only two statements result: one for the first page and one
+    for later pages. SQLAlchemy compiles each of them once.
     """
     values: dict[str, object] = {"limit": limit}
     if before is None:

@@ -1,4 +1,7 @@
-"""Compiles SQLAlchemy Core statements for psycopg: the write path shares one cursor with COPY."""
+"""Builds parts of SQLAlchemy Core statements, and compiles statements to text for psycopg.
+
+The write path needs text, because it executes its statements on the psycopg cursor that it uses for COPY.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ _DIALECT = psycopg.dialect()  # type: ignore[no-untyped-call]
 
 
 def sql_of(statement: ClauseElement) -> bytes:
-    """Compile a statement to text with bound values as ``%(name)s``. Called once per statement, at import."""
+    """Compile a statement to text with bound values as ``%(name)s``. Each statement is compiled once, at import."""
     return str(statement.compile(dialect=_DIALECT)).encode()
 
 
 def type_name(kind: TypeEngine[Any]) -> str:
-    """The PostgreSQL name of a column's type."""
+    """Return PostgreSQL's name for a column type."""
     return kind.compile(_DIALECT).lower()
 
 
@@ -31,8 +34,8 @@ def duration_after(instant: ColumnElement[datetime], ms: ColumnElement[int]) -> 
 
 
 def seconds_from_now(name: str) -> ColumnElement[datetime]:
-    """The database's present time plus as many seconds as the value bound as ``name``."""
-    return func.now() + func.make_interval(0, 0, 0, 0, 0, 0, bindparam(name, type_=Double))
+    """Return the expression for the database's current time plus the number of seconds bound as ``name``."""
+    return func.now() + bindparam(name, type_=Double) * literal_column("interval '1 s'", Interval)
 
 
 def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:
@@ -41,12 +44,18 @@ def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:
 
 
 def each(column: Column[Any], name: str) -> TableValuedAlias:
-    """Return the values bound as the list ``name`` as rows of one column named as ``column``, for a LATERAL join."""
+    """Turn the list that is bound as ``name`` into a table for a LATERAL join.
+
+    The table has a row for each value of the list, and one column with the name of ``column``.
+    """
     return func.unnest(bindparam(name, type_=ARRAY(column.type))).table_valued(column.name).render_derived("each")
 
 
 def among(column: Column[Any], values: Iterable[object]) -> ColumnElement[bool]:
-    """Return the condition that ``column`` is one of ``values``, sent as one array so that the text never varies."""
+    """Return the condition that ``column`` is one of ``values``.
+
+    The values are sent as one array, so the text of the statement does not depend on their number.
+    """
     return column == any_(literal(list(values), ARRAY(column.type)))
 
 
@@ -56,7 +65,7 @@ def bound(columns: Iterable[Column[Any]]) -> dict[str, BindParameter[Any]]:
 
 
 def replaced(insert: Insert, columns: Iterable[Column[Any]]) -> dict[str, ColumnElement[Any]]:
-    """Return values for ``DO UPDATE SET``: each column gets the value that the insert proposed."""
+    """Return the values for ``DO UPDATE SET``: each column gets the value that the insert proposed."""
     return {c.name: insert.excluded[c.name] for c in columns}
 
 

@@ -1,1 +1,1 @@
-"""Hourly rollups in the store."""
+"""Reads hourly rollups."""

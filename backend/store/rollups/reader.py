@@ -1,8 +1,8 @@
-"""Reads rollups, and computes hours without a rollup from their checkpoints, with the same results.
+"""Reads hourly rollups. Hours without a valid rollup are computed from their checkpoints, with the same results.
 
-An hour is read from its rollup only if that is complete: no checkpoint of the hour was written by a transaction that
-the rollup may not have seen. All other hours of a range are computed from the checkpoints, so pages are complete and
-current without Spark. Definitions: ``domain.rollup``.
+A rollup is valid only if it has certainly seen every transaction that wrote a checkpoint of its hour. All other hours
+of a range are computed from the checkpoints. So pages are complete and current even if Spark does not run.
+Definitions: ``domain.rollup``.
 """
 
 from __future__ import annotations
@@ -39,17 +39,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis.log_buckets import BOUNDS, Buckets
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.rollup import HOUR, HourRollup, Measure, MeasureRollup, hour_of
+from backend.domain.rollup import DURATION_MAX_MS, HOUR, HourRollup, Measure, MeasureRollup, hour_of
 from backend.store.postgres.statements import duration_after, one_of
 from backend.store.schema import tables
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
 
-DURATION_MAX_MS = 10**12
-"""Longer durations (30 years) are cut to this before an end time is computed from them."""
 _FAR = datetime(2200, 1, 1, tzinfo=UTC)
 _C = tables.checkpoints.c
-# Constants are literals: PostgreSQL would not recognise a bound value in GROUP BY as the one in the column list.
+# The constants are literals. With bound values, PostgreSQL would not recognise that the expression in GROUP BY equals
+# the one in the column list.
 _HOUR: ColumnElement[datetime] = func.date_trunc(
     literal_column("'hour'"), _C.triggered_at, literal_column("'UTC'"), type_=_C.triggered_at.type
 )
@@ -62,7 +61,7 @@ _IS_FAILED = _C.status == literal_column(f"'{CheckpointStatus.FAILED.value}'")
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The parts of a range: hours with valid rollups, and the gaps between them (from, to)."""
+    """A time range, split into the hours with valid rollups and the gaps (from, to) between them."""
 
     hours: tuple[datetime, ...]
     gaps: tuple[tuple[datetime, datetime], ...]
@@ -70,7 +69,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTotals:
-    """The checkpoints of one job in a range: counts, and the buckets of the completed ones' durations."""
+    """The totals over one job's checkpoints in a range: counts, and the durations of completed ones in buckets."""
 
     completed_count: int
     failed_count: int
@@ -79,7 +78,10 @@ class CheckpointTotals:
 
 
 async def cover(connection: AsyncConnection, since: datetime, until: datetime | None) -> Coverage:
-    """Split ``since`` to ``until`` (None: open) into hours with valid rollups and gaps to read from the checkpoints."""
+    """Split the range from ``since`` to ``until`` into hours with valid rollups and gaps.
+
+    The gaps must be read from the checkpoints. If ``until`` is None, the range has no end.
+    """
     end = until or _FAR
     if end <= since:
         return Coverage((), ())
@@ -98,7 +100,10 @@ async def cover(connection: AsyncConnection, since: datetime, until: datetime | 
 async def totals_of(
     connection: AsyncConnection, job_ids: Sequence[str], since: datetime, until: datetime | None = None
 ) -> Mapping[str, CheckpointTotals]:
-    """Return the totals of each job's checkpoints triggered in a range; a job without checkpoints is absent."""
+    """Return the totals of each job's checkpoints that were triggered in a range.
+
+    A job without checkpoints in the range is absent.
+    """
     covered = await cover(connection, since, until)
     values = {"jobs": list(job_ids), "hours": list(covered.hours)} | _gap_values(covered.gaps)
     found: dict[str, dict[int, int]] = {}
@@ -110,9 +115,10 @@ async def totals_of(
     }
 
 
-# Statements are built once for each number of gaps, of which there are few.
+# The queries depend only on the number of gaps, which has few different values. So each query is built once and
+# cached.
 def _tail(gap_count: int) -> CTE:
-    """Select the ended checkpoints of jobs in the gaps, without savepoints."""
+    """Return a CTE with the completed and failed checkpoints of jobs in the gaps, without savepoints."""
     return (
         select(
             _C.job_id,
@@ -128,7 +134,10 @@ def _tail(gap_count: int) -> CTE:
 
 @lru_cache(maxsize=64)
 def _counts(gap_count: int) -> Select[Any]:
-    """Select (job, completed, failed, last completed) over the rollups of the hours and the checkpoints in the gaps."""
+    """Return the query that selects (job, completed count, failed count, last completion).
+
+    It reads the rollups of the hours and the checkpoints in the gaps.
+    """
     hourly, tail = tables.rollups.c, _tail(gap_count)
     parts = union_all(
         select(
@@ -154,7 +163,10 @@ def _counts(gap_count: int) -> Select[Any]:
 
 @lru_cache(maxsize=64)
 def _buckets(gap_count: int) -> Select[Any]:
-    """Select (job, bucket, number) of the durations, over the same rollups and checkpoints as ``_counts``."""
+    """Return the query that selects (job, bucket, number of durations in the bucket).
+
+    It reads the same rollups and checkpoints as ``_counts``.
+    """
     measured, tail = tables.rollup_measures.c, _tail(gap_count)
     arrays = func.unnest(measured.bucket_index, measured.bucket_count)
     stored = arrays.table_valued("bucket", "number").render_derived("b").lateral()
@@ -194,7 +206,8 @@ async def hours_of(
 
 def _marks() -> Select[Any]:
     schedule = tables.pipeline_schedule.c
-    # In a copy of the database on another server, stored transaction ids are meaningless if they lie ahead.
+    # If the database was copied to another server, stored transaction ids may lie ahead of that server's ids. Such
+    # ids mean nothing there, so they are ignored.
     own_ids = func.pg_snapshot_xmax(func.pg_current_snapshot())
     return select(schedule.complete_xid, schedule.complete_hour).where(
         schedule.complete_xid.is_not(None), schedule.complete_xid <= cast(cast(own_ids, Text), BigInteger)
@@ -202,7 +215,7 @@ def _marks() -> Select[Any]:
 
 
 def _unchanged_hours() -> Select[Any]:
-    """Select the rolled-up hours of a range whose checkpoints have not changed since."""
+    """Return the query for the rolled-up hours of a range whose checkpoints have not changed since the rollup."""
     rolled = tables.rollup_hours
     since, until = bindparam("since", type_=tables.Instant), bindparam("until", type_=tables.Instant)
     rolled_up, xid = rolled.alias(), bindparam("xid", type_=BigInteger)
@@ -236,7 +249,10 @@ async def _complete_hours(connection: AsyncConnection, since: datetime, until: d
 
 
 def _in_gaps(count: int) -> ColumnElement[bool]:
-    """Return the condition that a checkpoint is in a gap of ``_gap_values``; days let PostgreSQL skip partitions."""
+    """Return the condition that a checkpoint is in one of the gaps, which ``_gap_values`` binds.
+
+    The days in the condition let PostgreSQL skip partitions.
+    """
     conditions = (
         and_(
             *(_C.triggered_at >= bindparam(f"since_{n}"), _C.triggered_at < bindparam(f"until_{n}")),
@@ -263,7 +279,7 @@ _OF_HOURS = (
 _OF_MEASURES = select(tables.rollup_measures).where(
     tables.rollup_measures.c.job_id == bindparam("job"),
     one_of(tables.rollup_measures.c.hour, "hours"),
-    # A later version may roll up other measures too.
+    # A later version of the program may roll up other measures too. This version does not read them.
     tables.rollup_measures.c.measure.in_([m.value for m in Measure]),
 )
 
@@ -297,7 +313,7 @@ _QUANTILES: ColumnElement[Any] = literal_column("ARRAY[0.5, 0.95, 0.99]")
 
 
 def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
-    """Return the columns for one measure over a group's completed checkpoints; the quantiles are one array."""
+    """Return the columns for one measure over the completed checkpoints of a group. The quantiles form one array."""
     column = _C[measure.value]
     quantiles = func.percentile_cont(_QUANTILES).within_group(column)
     of_all = {"count": func.count(column), "min": func.min(column), "max": func.max(column), "sum": func.sum(column)}
@@ -309,14 +325,14 @@ def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
 
 @lru_cache(maxsize=64)
 def _hourly(gap_count: int) -> Select[Any]:
-    """Select the hours of a job, computed from its checkpoints in the gaps."""
+    """Return the query for the hours of a job, computed from its checkpoints in the gaps."""
     return (
         select(
             _HOUR.label("hour"),
             func.count().label("triggered_count"),
             func.count().filter(_IS_COMPLETED).label("completed_count"),
             func.count().filter(_IS_FAILED).label("failed_count"),
-            # Text: the failures of the group by reason, an aggregate over an aggregate.
+            # The number of failures by reason. This is SQL text because it is an aggregate over an aggregate.
             literal_column(
                 "(SELECT coalesce(jsonb_object_agg(reason, number), '{}') FROM (SELECT reason, count(*) AS number FROM"
                 " unnest(array_agg(coalesce(failure_reason, 'unknown')) FILTER (WHERE status = 'failed')) reason"

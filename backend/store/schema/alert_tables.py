@@ -1,7 +1,8 @@
-"""The tables of alerting: changed rules, episodes with their history, silences, receivers and the outbox.
+"""Defines the tables of alerting: changed rules, episodes, incidents, silences, receivers and the outbox.
 
-A partial unique index allows at most one open episode per (rule, fingerprint), so two evaluators cannot open two. There
-is one delivery per (episode, receiver, kind), written in the transaction that changes the episode's state.
+A partial unique index allows at most one open episode per (rule, fingerprint), so two evaluators cannot open the same
+alert twice. There is one delivery per (episode, receiver, kind). It is written in the transaction that changes the
+episode's state.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from backend.store.schema.tables import Instant, Json, metadata
 
 alert_evaluator = Table(
     "alert_evaluator",
     metadata,
-    # One row: the process that evaluates. ``term`` rises when another process takes over, which fences off the old one.
+    # The table has only one row. It names the process that evaluates the rules. ``term`` rises when another process
+    # takes over, so that writes of the former process can be refused.
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("holder", Text, nullable=False),
     Column("term", BigInteger, nullable=False),
@@ -41,7 +45,7 @@ alert_evaluator = Table(
 alert_rules = Table(
     "alert_rules",
     metadata,
-    # Only changed rules have a row; the others have the values in the code.
+    # Only changed rules have a row. The settings of the other rules are those in the code.
     Column("name", Text, primary_key=True),
     Column("is_enabled", Boolean, nullable=False),
     Column("for_s", Double, nullable=False),
@@ -49,6 +53,55 @@ alert_rules = Table(
     Column("thresholds", Json, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("changed_at", Instant, nullable=False),
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", Text, primary_key=True),
+    # Only episodes with the same subject can belong to one incident: ``job:ID``, ``target:ID`` or ``rule:NAME``.
+    Column("subject", Text, nullable=False),
+    Column("job_id", Text),
+    Column("target_id", Text),
+    # The labels of the first episode, without the name and the severity of its rule.
+    Column("labels", Json, nullable=False),
+    Column("cause", Text),
+    Column("vertex", Text),
+    Column("phase", Text),
+    Column("began_at", Instant, nullable=False),
+    # The columns from here to ``rules`` are computed from the episodes, in the transaction that changes one of them.
+    Column("fired_at", Instant),
+    Column("ended_at", Instant),
+    Column("state", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    # The place in the list: critical and firing 3, firing 2, pending 1, resolved 0, never fired -1.
+    Column("rank", SmallInteger, nullable=False),
+    Column("alert_count", Integer, nullable=False),
+    Column("open_count", Integer, nullable=False),
+    Column("lead_alert_id", Text),
+    Column("rules", ARRAY(Text), nullable=False),
+    Column("acknowledged_at", Instant),
+    Column("acknowledged_by", Text),
+    Column("claimed_at", Instant),
+    Column("claimed_by", Text),
+    CheckConstraint("state IN ('inactive', 'pending', 'firing', 'resolved')", name="state_known"),
+    CheckConstraint("(acknowledged_at IS NULL) = (acknowledged_by IS NULL)", name="acknowledged_whole"),
+    CheckConstraint("(claimed_at IS NULL) = (claimed_by IS NULL)", name="claimed_whole"),
+    Index("ix_incidents_rank", "rank", "began_at", "id"),
+    Index("ix_incidents_subject", "subject", "ended_at"),
+)
+
+incident_notes = Table(
+    "incident_notes",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("incident_id", Text, ForeignKey("incidents.id", ondelete="CASCADE"), nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    CheckConstraint("kind IN ('comment', 'acknowledged', 'claimed', 'released')", name="kind_known"),
+    Index("ix_incident_notes_incident_id", "incident_id"),
 )
 
 alerts = Table(
@@ -59,7 +112,7 @@ alerts = Table(
     Column("severity", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("labels", Json, nullable=False),
-    # No foreign keys: history outlives its job and target.
+    # The ids of the job and the target are not foreign keys, because the history outlives the job and the target.
     Column("job_id", Text),
     Column("target_id", Text),
     Column("state", Text, nullable=False),
@@ -75,6 +128,8 @@ alerts = Table(
     Column("value", Double),
     Column("annotations", Json, nullable=False),
     Column("checkpoints", Json, nullable=False, server_default="[]"),
+    # NULL only in rows that an older version of this service has written.
+    Column("incident_id", Text, ForeignKey("incidents.id")),
     CheckConstraint("state IN ('inactive', 'pending', 'firing', 'resolved')", name="state_known"),
     CheckConstraint("reading IN ('active', 'clear', 'unknown', 'gone')", name="reading_known"),
     CheckConstraint("(state IN ('pending', 'firing')) = (ended_at IS NULL)", name="ended_when_closed"),
@@ -87,6 +142,7 @@ alerts = Table(
     ),
     Index("ix_alerts_began_at", "began_at", "id"),
     Index("ix_alerts_job_id", "job_id", "began_at"),
+    Index("ix_alerts_incident_id", "incident_id"),
 )
 
 alert_events = Table(
@@ -144,7 +200,7 @@ deliveries = Table(
     Column("next_attempt_at", Instant, nullable=False),
     Column("last_attempt_at", Instant),
     Column("delivered_at", Instant),
-    # Alertmanager gets a firing alert repeatedly.
+    # A firing alert is sent to Alertmanager repeatedly, so these columns count and date every time it was sent.
     Column("sent_count", BigInteger, nullable=False, server_default="0"),
     Column("last_sent_at", Instant),
     Column("result", Text),

@@ -1,7 +1,9 @@
-"""The stored form of per-subtask arrays: NULL if all are missing, one element if all are equal, else one per subtask.
+"""Converts per-subtask arrays to their stored form and back.
 
+The stored form is NULL if all values are missing, one element if all are equal, and otherwise one element per subtask.
 The number of subtasks is stored separately, so nothing is lost. Invariant: ``expand(compact(v), len(v)) == v`` for
-every ``v`` within the bounds of its column. A value outside them cannot be a measurement and is stored as missing.
+every ``v`` within the bounds of its column. A value outside the bounds cannot be a measurement and is stored as
+missing.
 """
 
 from __future__ import annotations
@@ -17,38 +19,42 @@ INT2_MAX = 2**15 - 1
 INT4_MAX = 2**31 - 1
 INT8_MAX = 2**63 - 1
 _MAX_BY_TYPE: dict[type[Any], int] = {SmallInteger: INT2_MAX, Integer: INT4_MAX, BigInteger: INT8_MAX}
-# The largest float32: a gauge beyond it cannot be packed, and is not a ratio.
+# The largest float32. A larger value cannot be packed, and cannot be a ratio.
 _FLOAT4_MAX = 3.4028234e38
-# float32 holds 7 significant digits; ratios need fewer.
+# Ratios are rounded to this many digits when they are read. float32 holds 7 significant digits, and ratios need
+# fewer.
 _RATIO_DIGITS = 6
 
 
 def limit_of(column: Column[Any]) -> int:
-    """Return the largest magnitude that fits into a column of integers or integer arrays."""
+    """Return the largest magnitude that a column of integers or of integer arrays can hold."""
     kind = column.type.item_type if isinstance(column.type, ARRAY) else column.type
     return _MAX_BY_TYPE[type(kind)]
 
 
 def compact(values: Sequence[int | None], limit: int = INT8_MAX) -> list[int | None] | None:
-    """The stored form of ``values``; ``limit`` is the largest magnitude the column holds."""
+    """Return the stored form of ``values``. ``limit`` is the largest magnitude that the column can hold."""
     return _compact([v if v is not None and -limit <= v <= limit else None for v in values])
 
 
 def compact_ratios(values: Sequence[float | None]) -> list[float | None] | None:
-    """Return the stored form of ratios; NaN counts as missing."""
-    # A comparison with NaN is false.
+    """Return the stored form of ratios. NaN counts as missing."""
+    # A comparison with NaN is false, so NaN becomes None.
     return _compact([v if v is not None and -_FLOAT4_MAX <= v <= _FLOAT4_MAX else None for v in values])
 
 
 def expand(stored: Sequence[int | None] | None, count: int) -> tuple[int | None, ...]:
-    """Return the values of ``count`` subtasks."""
+    """Return the values of ``count`` subtasks from their stored form."""
     if stored is None:
         return (None,) * count
     return tuple(stored) * count if len(stored) == 1 else tuple(stored)
 
 
 def expand_ratios(stored: Sequence[float | None] | None, count: int) -> tuple[float | None, ...]:
-    """Return the ratios of ``count`` subtasks, rounded to their values before the conversion to float32."""
+    """Return the ratios of ``count`` subtasks from their stored form.
+
+    Rounding restores the values that they had before the conversion to float32.
+    """
     if stored is None:
         return (None,) * count
     rounded = tuple(None if v is None else round(v, _RATIO_DIGITS) for v in stored)

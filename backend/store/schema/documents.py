@@ -1,6 +1,6 @@
-"""Converts between values and JSON documents in the store: topology, settings, counters, placements, progress.
+"""Converts values to JSON documents for the store and back: topology, settings, counters, placements, progress.
 
-In a document of an older version, newer fields get their defaults. Unknown fields are ignored.
+If a document was written by an older version, the fields that it lacks get their defaults. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 
 class DocumentKind(StrEnum):
-    """The documents of a run that are stored anew when they change."""
+    """The kinds of documents of a run. When a document changes, it is stored as a new version."""
 
     TOPOLOGY = "topology"
     CONFIG = "config"
 
 
 def topology_document(topology: Topology) -> Document:
-    """The stored form of a job graph."""
+    """Return the stored form of a job graph."""
     return asdict(topology)
 
 
 def topology_from(document: Document | None) -> Topology:
-    """Return the job graph; an empty one if none was stored."""
+    """Return a job graph from its stored form, or an empty graph if ``document`` is None."""
     if document is None:
         return Topology(())
     return Topology(
@@ -51,52 +51,61 @@ def topology_from(document: Document | None) -> Topology:
 
 
 def config_document(config: CheckpointConfig) -> Document:
-    """The stored form of checkpoint settings."""
+    """Return the stored form of checkpoint settings."""
     return asdict(config)
 
 
 def config_from(document: Document | None) -> CheckpointConfig | None:
-    """Return the settings; None if none were stored."""
+    """Return checkpoint settings from their stored form, or None if ``document`` is None."""
     return None if document is None else _known(CheckpointConfig, document)
 
 
 def counts_from(document: Document | None) -> CheckpointCounts | None:
-    """Return the counters; None if none were stored."""
+    """Return the coordinator's counters from their stored form, or None if ``document`` is None."""
     return None if document is None else _known(CheckpointCounts, document)
 
 
 def capabilities_document(engine: EngineCapabilities) -> Document:
-    """Return an engine's capabilities without those it lacks: the row is written at every poll, so it is kept small."""
+    """Return the stored form of an engine's capabilities, without those that the engine lacks.
+
+    The form is kept small, because the row is written at every poll.
+    """
     document = {name: value for name, value in asdict(engine).items() if value}
     document["settings"] = {name: key for name, key in document.get("settings", {}).items() if key}
     return document
 
 
 def engine_from(document: Document | None, kind: str, version: str | None) -> EngineCapabilities:
-    """Return the engine's capabilities; derived from ``kind`` and ``version`` if none were stored."""
+    """Return an engine's capabilities from their stored form.
+
+    If ``document`` is None, derive them from ``kind`` and ``version``.
+    """
     if document is None:
         return described(kind, version)
-    rules = document.get("restore_rules")
+    rules, settings = document.get("restore_rules"), document.get("settings")
     values = {
-        # Empty texts are not stored.
+        # Empty texts are not stored. If a name is missing in the document, ``kind`` is its default.
         "kind": kind,
         "name": kind,
         "source": kind,
         **document,
-        "settings": _known(SettingKeys, document.get("settings", {})),
+        "settings": _known(SettingKeys, settings if isinstance(settings, Mapping) else {}),
         "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,
     }
     return _known(EngineCapabilities, values)
 
 
 def placements_from(documents: Sequence[Document] | None) -> tuple[Placement, ...]:
-    """Return the placements of subtasks; empty if they are not known."""
+    """Return the placements of subtasks from their stored form, or an empty tuple if ``documents`` is None."""
     return tuple(_known(Placement, {k: _tuple(v) for k, v in d.items()}) for d in documents or ())
 
 
 def progress_document(progress: Progress | None, details: Sequence[VertexDetail]) -> Document:
-    """Return the stored form of a checkpoint's progress, with the details known so far."""
-    document: dict[str, Any] = {"details": [asdict(d) for d in details]}
+    """Return the stored form of a checkpoint's progress, with the details that are known so far.
+
+    ``dump`` writes the dataclasses in it as JSON objects.
+    """
+    document: dict[str, Any] = {"details": list(details)}
     if progress is not None:
         document["by_vertex"] = progress.acknowledged_by_vertex
         document["pending"] = progress.pending
@@ -105,7 +114,10 @@ def progress_document(progress: Progress | None, details: Sequence[VertexDetail]
 
 
 def progress_parts(document: Document) -> dict[str, Any]:
-    """Return the fields of ``Progress`` in its document; late barriers are empty, since they have their own table."""
+    """Return the fields of ``Progress`` that its document contains.
+
+    The late barriers are left empty, because they have their own table.
+    """
     return {
         "late_barriers": (),
         "acknowledged_by_vertex": tuple((VertexId(v), a, t) for v, a, t in document.get("by_vertex", ())),
@@ -115,7 +127,7 @@ def progress_parts(document: Document) -> dict[str, Any]:
 
 
 def details_from(document: Document) -> tuple[VertexDetail, ...]:
-    """Return the details by vertex from a document of ``progress_document``."""
+    """Return the details of each vertex from a document that ``progress_document`` made."""
     return tuple(
         VertexDetail(vertex_id=VertexId(d["vertex_id"]), **{name: tuple(d[name]) for name in DETAIL_ARRAYS})
         for d in document.get("details", ())
@@ -123,7 +135,7 @@ def details_from(document: Document) -> tuple[VertexDetail, ...]:
 
 
 def barriers_blob(events: Sequence[BarrierEvent]) -> bytes:
-    """The stored form of barrier events: rows of values, compressed."""
+    """Return the stored form of barrier events: rows of values as compressed JSON."""
     rows = [
         [
             e.kind.value,
@@ -142,7 +154,7 @@ def barriers_blob(events: Sequence[BarrierEvent]) -> bytes:
 
 
 def barriers_from(blob: bytes) -> tuple[BarrierEvent, ...]:
-    """The barrier events of a stored blob, in their order."""
+    """Return the barrier events of a stored blob, in the order in which they were stored."""
     return tuple(
         BarrierEvent(
             kind=BarrierEventKind(kind),

@@ -1,17 +1,17 @@
-"""Day partitions: the range of kept days, and the partitions, created ahead and on demand.
+"""Creates and lists the day partitions of tables, and decides for which days data is accepted.
 
-Invariant: a partition for written data has a day within [now - retention, now + 1 day]. Data outside is refused before
-it is written, so a target with a broken clock cannot fill the catalogue.
+Invariant: data is written only to partitions of days within [now - retention, now + 1 day]. Data outside this range is
+refused before it is written, so a target with a wrong clock cannot fill the catalogue.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.store.postgres.connections import reading, writing
@@ -19,31 +19,65 @@ from backend.store.schema.tables import PARTITIONED
 
 DAYS_AHEAD = 2
 _FUTURE_MAX = timedelta(days=1)
-# Serialises creating and dropping partitions across all processes.
+# The key of an advisory lock that allows only one process at a time to create or drop partitions.
 PARTITION_LOCK_KEY = 0x62617273
 _NAME = re.compile(rf"^({'|'.join(PARTITIONED)})_p(\d{{4}})(\d\d)(\d\d)$")
+_DRAFT = re.compile(rf"^({'|'.join(PARTITIONED)})_n(\d{{4}})(\d\d)(\d\d)$")
+
+
+@dataclass(frozen=True, slots=True)
+class AgeRule:
+    """The age limit of the jobs on targets that have one label with one value."""
+
+    label: str
+    value: str
+    max_age: timedelta
+
+    def __str__(self) -> str:
+        return f"{self.label}={self.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The limits of kept data: age and total size; the oldest days are dropped first."""
+    """The limits of stored data: its age and its total size.
+
+    If the data exceeds the size limit, the arrays of healthy checkpoints are removed first, beginning with the oldest
+    day. If that is not enough, the oldest days are dropped.
+    """
 
     max_age: timedelta = timedelta(days=7)
+    """The age limit of data on targets that no rule selects."""
     max_size_bytes: int = 2 * 2**30
     rollups_max_age: timedelta = timedelta(days=90)
-    """The age limit of hourly rollups; the effective limit is at least ``max_age``."""
+    """The age limit of hourly rollups. The limit in effect is at least ``longest_age``."""
+    arrays_max_age: timedelta = timedelta(days=2)
+    """The age limit of the arrays of healthy checkpoints. Samples of them stay for as long as their checkpoints."""
+    rules: tuple[AgeRule, ...] = ()
+    """Other age limits for targets with certain labels. The first rule that matches a target is used."""
 
-    def accepts(self, instant: datetime, now: datetime) -> bool:
-        """Whether data of ``instant`` is accepted at ``now`` (both aware)."""
-        return now - self.max_age <= instant <= now + _FUTURE_MAX
+    @property
+    def longest_age(self) -> timedelta:
+        """The largest of all age limits. Days older than this are dropped as a whole."""
+        return max(self.max_age, *(rule.max_age for rule in self.rules)) if self.rules else self.max_age
+
+    def age_of(self, labels: Mapping[str, str]) -> timedelta:
+        """Return the age limit of data on a target with these labels."""
+        return next((r.max_age for r in self.rules if labels.get(r.label) == r.value), self.max_age)
+
+    def accepts(self, instant: datetime, now: datetime, *, max_age: timedelta | None = None) -> bool:
+        """Return whether data of ``instant`` is accepted at ``now``. Both must be timezone-aware.
+
+        ``max_age`` is the age limit of the data's target, by default the longest one.
+        """
+        return now - (self.longest_age if max_age is None else max_age) <= instant <= now + _FUTURE_MAX
 
     def oldest_day(self, now: datetime) -> date:
-        """Return the oldest day that is kept."""
-        return day_of(now - self.max_age)
+        """Return the oldest day that is not dropped for its age."""
+        return day_of(now - self.longest_age)
 
 
 def day_of(instant: datetime) -> date:
-    """Return the UTC day of an aware instant, which determines its partition."""
+    """Return the UTC day of a timezone-aware instant. The day determines the partition."""
     return instant.astimezone(UTC).date()
 
 
@@ -52,14 +86,25 @@ def partition_name(table: str, day: date) -> str:
     return f"{table}_p{day:%Y%m%d}"
 
 
+def draft_name(table: str, day: date) -> str:
+    """Return the name of the table that will replace the partition of ``table`` for ``day`` (``store.rewriting``)."""
+    return f"{table}_n{day:%Y%m%d}"
+
+
+def place_of_draft(name: str) -> tuple[str, date] | None:
+    """Return the table and the day of a draft, or None if ``name`` is not a name that ``draft_name`` returns."""
+    found = _DRAFT.match(name)
+    return None if found is None else (found[1], date(int(found[2]), int(found[3]), int(found[4])))
+
+
 def day_of_partition(name: str) -> date | None:
-    """Return the day of a partition; None if ``name`` is not one of our partitions."""
+    """Return the day of a partition, or None if ``name`` is not one of our partitions."""
     found = _NAME.match(name)
     return None if found is None else date(int(found[2]), int(found[3]), int(found[4]))
 
 
 class Partitions:
-    """Creates partitions, and remembers which days exist."""
+    """Creates partitions, and remembers for which days they exist."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -73,7 +118,7 @@ class Partitions:
             self._known.add(day)
 
     async def ensure_ahead(self, now: datetime) -> None:
-        """Create the partitions of today and the next days, so that no write at midnight has to."""
+        """Create the partitions of today and the next days, so that no write at midnight must create them."""
         today = day_of(now)
         await self.ensure(today + timedelta(days=n) for n in range(DAYS_AHEAD + 1))
 
@@ -83,7 +128,8 @@ class Partitions:
 
     async def _make(self, table: str, day: date) -> None:
         name = partition_name(table, day)
-        # This queries the catalogue's tables, because ``to_regclass`` may return a cached miss.
+        # The query reads the catalogue's tables, because ``to_regclass`` may return an outdated negative result from
+        # a cache.
         exists = text(
             "SELECT EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
             " WHERE i.inhparent = CAST(:parent AS regclass) AND c.relname = :name)"
@@ -92,12 +138,13 @@ class Partitions:
         async with writing(self._engine) as connection:
             if (await connection.execute(exists, names)).scalar_one():
                 return
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK_KEY})
-            # Another process may have created it while this one waited for the lock.
+            await connection.execute(select(func.pg_advisory_xact_lock(PARTITION_LOCK_KEY)))
+            # Another process may have created the partition while this one waited for the lock.
             if (await connection.execute(exists, names)).scalar_one():
                 return
-            # Created as a table and then attached: creating it as a partition would block all readers and writers.
-            # Names and days are generated here and contain no text of a caller.
+            # The partition is created as a table and then attached, because creating it as a partition would block
+            # all readers and writers. The names and days in the statements are generated here and contain no text of
+            # a caller.
             await connection.execute(text(f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL)"))
             await connection.execute(
                 text(
@@ -108,21 +155,44 @@ class Partitions:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSize:
-    """One partition with its size on disk, including indexes."""
+class StoredPartition:
+    """One partition with its size on disk, including indexes, and what retention has removed from it."""
 
     name: str
     day: date
     size_bytes: int
+    removed: str = ""
+    """What ``store.downsampling`` has removed from the partition, in the words of its comment; empty if nothing."""
 
 
-async def list_partitions(engine: AsyncEngine) -> Sequence[PartitionSize]:
+async def list_partitions(engine: AsyncEngine) -> Sequence[StoredPartition]:
     """Return every existing partition, oldest day first."""
     query = text(
-        "SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+        "SELECT c.relname, pg_total_relation_size(c.oid), obj_description(c.oid, 'pg_class')"
+        " FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
         " JOIN pg_class p ON p.oid = i.inhparent WHERE p.relname = ANY(:tables) AND c.relkind = 'r'"
     )
     async with reading(engine) as connection:
         rows = (await connection.execute(query, {"tables": list(PARTITIONED)})).all()
-    found = [PartitionSize(name, day, size) for name, size in rows if (day := day_of_partition(name)) is not None]
+    found = [
+        StoredPartition(name, day, size, removed or "")
+        for name, size, removed in rows
+        # The size is NULL if the partition was dropped or replaced during the query.
+        if size is not None and (day := day_of_partition(name)) is not None
+    ]
     return sorted(found, key=lambda p: (p.day, p.name))
+
+
+async def size_of_other_tables(engine: AsyncEngine) -> int:
+    """Return the size on disk of all tables that are not partitions, including their indexes.
+
+    It does not include the drafts of partitions that are being rewritten.
+    """
+    query = text(
+        "SELECT COALESCE(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'm') AND NOT c.relispartition"
+        " AND c.relname !~ '_n[0-9]{8}(_log)?$'"
+    )
+    async with reading(engine) as connection:
+        return int((await connection.execute(query)).scalar_one())

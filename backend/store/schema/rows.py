@@ -1,7 +1,7 @@
-"""Converts between rows and dataclasses: a column and the field of the same name hold the same value.
+"""Converts between rows and dataclasses. A column and the field of the same name hold the same value.
 
 ``value_of`` builds a dataclass from a row; ``row_of`` builds a table's row from a dataclass. A caller passes only the
-fields that differ from their column. Both determine the conversions once for each pair of types.
+fields that differ from their column. Both functions determine the conversions once for each pair of types.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _Getter = Callable[[Any], Any]
 
 
 def value_of(kind: type[T], row: Mapping[Any, Any], /, **changed: Any) -> T:
-    """Build a ``kind`` (a dataclass) from the columns of ``row`` that have the names of its fields.
+    """Build an instance of the dataclass ``kind`` from the columns of ``row`` that are named like its fields.
 
     Text is converted to the enum of its field. A field that is a dataclass is built from the same row. ``changed``
     replaces fields, or adds those that no column holds.
 
     Raises:
         KeyError: a field has neither a column nor a value in ``changed``.
-
     """
     return kind(**{name: changed[name] if name in changed else get(row) for name, get in _readers(kind)})  # type: ignore[arg-type]
 
 
 def row_of(table: Table, value: object, /, **changed: Any) -> dict[str, Any]:
-    """Build a row of ``table`` from the fields of ``value`` named like columns; ``changed`` replaces or adds columns.
+    """Build a row of ``table`` from the fields of ``value`` that are named like columns.
 
-    Text is cleaned. An integer that its column cannot hold cannot be a measurement: it becomes NULL, or the nearest
-    number that fits if the column allows no NULL. Values of ``changed`` are stored unchanged.
+    ``changed`` replaces or adds columns, and its values are stored unchanged. Text in the other columns is cleaned. An
+    integer that its column cannot hold cannot be a measurement. It becomes NULL, or the nearest number that fits if the
+    column allows no NULL.
     """
     kind: Any = type(value)
     return {name: get(value) for name, get in _writers(table, kind) if name not in changed} | changed

@@ -1,7 +1,8 @@
-"""The database schema, which Alembic compares with a database. One convention names all constraints.
+"""Defines the database schema, which Alembic compares with a database. One convention names all constraints.
 
-Identity (decision 0001): a job is (deployment, name). A run is one start of a job on its engine. A checkpoint is (run,
-checkpoint id >= 0) plus the day of its trigger, by which tables are partitioned. Ids are opaque text.
+Identity (decision 0001): a job is identified by (deployment, name). A run is one start of a job on its engine. A
+checkpoint is identified by (run, checkpoint id >= 0) and the day of its trigger, by which tables are partitioned. Ids
+are opaque text.
 
 Tables that grow with time are partitioned by day (``PARTITIONED``). The others are bounded by the number of jobs or
 trimmed by retention. Arrays are indexed by subtask, with NULL for a subtask that reported nothing; see ``arrays``.
@@ -41,7 +42,7 @@ metadata = MetaData(
 )
 
 Instant = DateTime(timezone=True)
-# None is NULL, not the JSON document ``null``.
+# None is stored as NULL, not as the JSON document ``null``.
 Json = JSONB(none_as_null=True)
 
 targets = Table(
@@ -50,7 +51,8 @@ targets = Table(
     Column("id", Text, primary_key=True),
     Column("url", Text, nullable=False, unique=True),
     Column("name", Text, nullable=False),
-    # The entry point of the collector for the target. The live runtime has Flink's REST, so its kind is flink.
+    # The name of the entry point of the collector that reads the target. The live runtime offers Flink's REST API, so
+    # its kind is flink.
     Column("kind", Text, nullable=False, server_default="flink"),
     Column("labels", Json, nullable=False, server_default="{}"),
     Column("origin", Text, nullable=False),
@@ -73,17 +75,32 @@ target_health = Table(
     Column("last_attempt_at", Instant, nullable=False),
     Column("engine", Text),
     Column("engine_version", Text),
-    # Means over about the last 20 polls, exponentially weighted.
+    # The columns from here to ``poll_interval_s`` are the number of polls, and exponentially weighted means over
+    # about the last 20 polls.
     Column("poll_count", BigInteger, nullable=False, server_default="0"),
     Column("requests_per_poll", Double),
     Column("bytes_per_poll", Double),
     Column("poll_duration_ms", Double),
     Column("poll_interval_s", Double),
-    # Checkpoints refused because their trigger is outside the kept range, or their id is out of bounds.
+    # The number of checkpoints that were refused because their trigger is outside the accepted days, or their id is
+    # out of bounds.
     Column("rejected_count", BigInteger, nullable=False, server_default="0"),
-    # The engine's clock minus ours.
+    # The engine's clock minus ours, in milliseconds.
     Column("clock_offset_ms", BigInteger),
+    # What was shed because it could not be read in time: whole checkpoints, and the details of stored checkpoints.
+    Column("shed_checkpoint_count", BigInteger, nullable=False, server_default="0"),
+    Column("shed_detail_count", BigInteger, nullable=False, server_default="0"),
+    Column("last_shed_at", Instant),
     CheckConstraint("state IN ('ok', 'unreachable', 'malformed')", name="state_known"),
+)
+
+collector_sessions = Table(
+    "collector_sessions",
+    metadata,
+    Column("holder", Text, primary_key=True),
+    Column("expires_at", Instant, nullable=False),
+    # The server process of the connection that renews the session. If it is gone, the collector was killed.
+    Column("backend_pid", Integer, nullable=False),
 )
 
 target_leases = Table(
@@ -91,6 +108,7 @@ target_leases = Table(
     metadata,
     Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), primary_key=True),
     Column("holder", Text, nullable=False),
+    # Until this instant the lease is valid even if its holder has no session (``collector_sessions``).
     Column("expires_at", Instant, nullable=False),
 )
 
@@ -111,7 +129,7 @@ runs = Table(
     Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), nullable=False),
     Column("engine_run_id", Text, nullable=False),
     Column("engine", Text, nullable=False),
-    # The engine's capabilities, without those it lacks; NULL in rows of an older version.
+    # The engine's capabilities, without those that it lacks. NULL in a row that an older version wrote.
     Column("capabilities", Json),
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
@@ -127,10 +145,14 @@ runs = Table(
     Column("placements", Json),
     Column("problems", Json, nullable=False, server_default="[]"),
     Column("first_observed_at", Instant, nullable=False),
-    # The time of the newest applied observation; an older one that arrives later changes no state.
+    # The time of the newest applied observation. An older observation that arrives later changes no state.
     Column("observed_at", Instant, nullable=False),
     # The run's own clock minus ours, if the runs of its target have different clocks.
     Column("clock_offset_ms", BigInteger),
+    # Rises with every write that changes what a list of jobs shows of the run: its state, counters, graph, settings and
+    # checkpoints. A reader that knows this number reads the run again only if it has changed. Readings of backpressure
+    # and of the progress of open checkpoints do not raise it.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     Index("ix_runs_job_id_started_at", "job_id", "started_at"),
     Index("ix_runs_target_id", "target_id"),
 )
@@ -150,7 +172,8 @@ job_events = Table(
     metadata,
     Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("kind", Text, primary_key=True),
-    # Identifies the event, so that two reports of it give one row: a count, an instant or a digest.
+    # Identifies the event among those of its run and kind, so that two reports of one event give one row. The key is
+    # empty, a count, an instant, or an instant with a digest.
     Column("key", Text, primary_key=True),
     Column("job_id", Text, nullable=False),
     Column("at", Instant, nullable=False),
@@ -183,18 +206,28 @@ checkpoints = Table(
     Column("external_path", Text),
     Column("is_discarded", Boolean),
     Column("savepoint_format", Text),
-    # The largest values of any subtask, computed when the details are written.
+    # The largest values over all subtasks, computed when the details are written.
     Column("start_delay_max_ms", BigInteger),
     Column("alignment_max_ms", BigInteger),
     Column("sync_max_ms", BigInteger),
     Column("async_max_ms", BigInteger),
     Column("observed_at", Instant, nullable=False),
-    # The transaction that last wrote the row. It shows what changed since a snapshot, without any clock (rollups).
+    # The transaction that last wrote the row. With it, rollups find what changed since a snapshot, without any clock.
     Column("changed_xid", BigInteger, nullable=False, server_default=text("(pg_current_xact_id()::text)::bigint")),
     CheckConstraint("checkpoint_id >= 0", name="id_not_negative"),
     CheckConstraint("status IN ('in-progress', 'completed', 'failed')", name="status_known"),
-    # For queries of the newest checkpoints of one job over all its runs.
-    Index("ix_checkpoints_job_id_triggered_at", "job_id", "triggered_at", "checkpoint_id"),
+    # These indexes serve queries for the newest checkpoints of one job or of one run. The day comes before the time, so
+    # that PostgreSQL reads the partitions in the order of the list and stops at the last one that it needs.
+    Index("ix_checkpoints_job_id_triggered_on", "job_id", "triggered_on", "triggered_at", "checkpoint_id"),
+    Index("ix_checkpoints_run_id_triggered_on", "run_id", "triggered_on", "triggered_at", "checkpoint_id"),
+    *(
+        Index(
+            f"ix_checkpoints_{name}",
+            *("job_id", "triggered_on", "triggered_at", "checkpoint_id"),
+            postgresql_where=text(f"status = '{status}'"),
+        )
+        for name, status in (("open", "in-progress"), ("failed", "failed"))
+    ),
     Index(
         "ix_checkpoints_changed_xid", "changed_xid", postgresql_using="brin", postgresql_with={"pages_per_range": 16}
     ),
@@ -232,7 +265,7 @@ barrier_events = Table(
     Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
     Column("triggered_on", Date, primary_key=True),
     Column("event_count", Integer, nullable=False),
-    # zlib over JSON, see ``barriers``.
+    # JSON compressed with zlib, see ``documents.barriers_blob``.
     Column("events", LargeBinary, nullable=False),
     postgresql_partition_by="RANGE (triggered_on)",
 )
@@ -243,12 +276,13 @@ micro_batches = Table(
     Column("run_id", Text, primary_key=True),
     Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
     Column("triggered_on", Date, primary_key=True),
-    # In the order of ``domain.micro_batch.BatchPhase``; NULL if Spark did not report a phase.
+    # The durations are in the order of ``domain.micro_batch.BatchPhase``. An element is NULL if Spark did not report
+    # that phase.
     Column("phases_ms", _BYTES),
     Column("input_row_count", BigInteger),
     Column("processed_rows_per_s", Double),
     Column("watermark_at", Instant),
-    # NULL: a query without state.
+    # NULL if the query has no state.
     Column("state", Json),
     Column("sources", Json, nullable=False),
     Column("number_basis", Text, nullable=False),
@@ -277,9 +311,33 @@ pressure = Table(
     Column("bytes_in_count", _BYTES),
     Column("start_delay_gauge_ms", _BYTES),
     Column("alignment_gauge_ms", _BYTES),
-    # One bit for each array, in column order: set if the array was read.
+    # Contains one bit for each array, in the order of the columns. The bit is set if the array was read.
     Column("asked", Integer, nullable=False),
     postgresql_partition_by="RANGE (observed_on)",
+)
+
+# The newest finding of each run. This table and ``verdicts`` have no foreign key, because the locks of a foreign key
+# could delay an observation that is written at the same time. Retention deletes their rows.
+findings = Table(
+    "findings",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    # Identifies what the finding was computed from, and the rules.
+    Column("fingerprint", Text, nullable=False),
+    Column("found_at", Instant, nullable=False),
+    Column("document", Json, nullable=False),
+)
+
+# The verdicts on checkpoints that have ended, with their critical paths. A row is written once.
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("triggered_on", Date, primary_key=True),
+    Column("judged_at", Instant, nullable=False),
+    Column("document", Json, nullable=False),
+    Index("ix_verdicts_triggered_on", "triggered_on"),
 )
 
 recommendations = Table(
@@ -296,9 +354,9 @@ recommendations = Table(
     Column("changed_at", Instant, nullable=False),
     Column("last_given_at", Instant, nullable=False),
     Column("applied_at", Instant),
-    # The recommendation (``RecommendationOut``); it no longer changes once the card is accepted or dismissed.
+    # The recommendation as ``RecommendationOut``. It no longer changes once the card is accepted or dismissed.
     Column("document", Json, nullable=False),
-    # The measurements compared with the predictions, and the ids of their checkpoints.
+    # The measurements that were compared with the predictions, and the ids of their checkpoints.
     Column("measured", Json),
     CheckConstraint(
         "state IN ('new', 'accepted', 'dismissed', 'applied', 'verified', 'rolled-back', 'expired')", name="state_known"
@@ -323,6 +381,29 @@ recommendation_events = Table(
     Column("reason", Text, nullable=False),
 )
 
+# What scripts and people post about jobs, such as deployments.
+job_annotations = Table(
+    "annotations",
+    metadata,
+    Column("job_id", Text, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    # A post for several jobs has one row for each job, all with the same id.
+    Column("id", Text, primary_key=True),
+    Column("at", Instant, nullable=False),
+    # NULL for an instant.
+    Column("until", Instant),
+    # ``at`` on the clock of the job's engine, by the difference of the clocks when the annotation was posted.
+    Column("at_engine", Instant, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("link", Text),
+    Column("tags", Json, nullable=False),
+    Column("author", Text),
+    Column("added_at", Instant, nullable=False),
+    # Identifies the content of the request. A repeated request has the same id and the same digest.
+    Column("request_digest", Text, nullable=False),
+    Index("ix_annotations_id", "id"),
+    Index("ix_annotations_job_id_at_engine", "job_id", "at_engine", "id"),
+)
+
 live_progress = Table(
     "live_progress",
     metadata,
@@ -331,7 +412,7 @@ live_progress = Table(
     Column("observed_at", Instant, nullable=False),
     Column("acknowledged_count", Integer, nullable=False),
     Column("subtask_count", Integer, nullable=False),
-    # Acknowledged per vertex, pending subtasks, running alignments, and the details of the vertices so far.
+    # Acknowledgements by vertex, pending subtasks, running alignments, and the vertices' details known so far.
     Column("document", Json, nullable=False),
 )
 
@@ -356,7 +437,7 @@ late_barriers = Table(
     Column("resolution_ms", BigInteger, nullable=False),
 )
 
-# --- rollups: definitions in ``domain.rollup``; not partitioned, an hour adds few rows and a delete takes few ---------
+# --- rollups, defined in ``domain.rollup``: not partitioned, since an hour adds few rows and a delete removes few ---
 
 rollups = Table(
     "rollups",
@@ -384,7 +465,7 @@ rollup_measures = Table(
     Column("p50", Double, nullable=False),
     Column("p95", Double, nullable=False),
     Column("p99", Double, nullable=False),
-    # ``analysis.log_buckets``, lowest first.
+    # Indexes and counts of the buckets of ``analysis.log_buckets``, the lowest bucket first.
     Column("bucket_index", ARRAY(SmallInteger), nullable=False),
     Column("bucket_count", ARRAY(BigInteger), nullable=False),
     Index("ix_rollup_measures_hour", "hour"),
@@ -394,20 +475,22 @@ rollup_hours = Table(
     "rollup_hours",
     metadata,
     Column("hour", Instant, primary_key=True),
-    # The hour's rollups include every change by a transaction below this one; later changes may be missing.
+    # A transaction id. The hour's rollups contain every change by a transaction with a lower id. Later changes may be
+    # missing.
     Column("horizon_xid", BigInteger, nullable=False),
 )
 
-# Spark's tasks write here. Their rows take effect only when the driver moves them, in one transaction.
+# Spark's tasks write here. Their rows take effect only when the driver moves them to the rollup tables, in one
+# transaction.
 rollup_staging = Table(
     "rollup_staging",
     metadata,
     Column("run_id", Text, nullable=False),
-    # The attempt of a task: a retried task leaves the rows of its first attempt behind.
+    # Identifies the attempt of a task, because a task that is retried leaves the rows of its first attempt behind.
     Column("part", Text, nullable=False),
     Column("job_id", Text, nullable=False),
     Column("hour", Instant, nullable=False),
-    # NULL: the counts of the hour.
+    # NULL in the rows that contain the counts of an hour.
     Column("measure", Text),
     Column("triggered_count", BigInteger),
     Column("completed_count", BigInteger),
@@ -445,13 +528,14 @@ pipeline_schedule = Table(
     metadata,
     Column("job", Text, primary_key=True),
     Column("next_run_at", Instant),
-    # Why there are no runs, if there are none.
+    # Why there are no runs. NULL if there are runs.
     Column("reason", Text),
-    # In hours before ``complete_hour``, every change by a transaction below ``complete_xid`` has been rolled up.
+    # A transaction id. The rollups of all hours before ``complete_hour`` contain every change by a transaction with a
+    # lower id.
     Column("complete_xid", BigInteger),
     Column("complete_hour", Instant),
     Column("updated_at", Instant, nullable=False),
 )
 
 PARTITIONED: tuple[str, ...] = ("checkpoints", "checkpoint_details", "barrier_events", "micro_batches", "pressure")
-"""Tables partitioned by day; a partition is called ``<table>_pYYYYMMDD``."""
+"""Tables that are partitioned by day. A partition is called ``<table>_pYYYYMMDD``."""

@@ -1,1 +1,1 @@
-"""Targets in the store."""
+"""Reads and writes targets, their health and their leases."""

@@ -1,7 +1,7 @@
-"""Targets: their health, and the leases to read them.
+"""Reads and writes targets, and reads their health.
 
 A target's id is derived from its normalised URL, so adding the same address twice yields one target. A removed target
-keeps its row while history refers to it; adding its URL again restores it.
+keeps its row while history refers to it. Adding its URL again restores it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, Text, bindparam, delete, func, or_, select, update
+from sqlalchemy import RowMapping, bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -20,25 +20,26 @@ from backend.domain.ids import TargetId, target_id
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.postgres.connections import reading, writing
 from backend.store.postgres.encoding import clean
-from backend.store.postgres.statements import beside_key, replaced, seconds_from_now
+from backend.store.postgres.statements import beside_key, replaced
 from backend.store.schema import tables
 from backend.store.schema.rows import row_of, value_of
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedTarget:
-    """An enabled target for a collector. ``kind`` names the collector's entry point, such as ``flink``."""
+    """A target that a collector must read. ``kind`` names the collector's entry point, such as ``flink``."""
 
     id: TargetId
     url: str
     name: str
     kind: str
     labels: Mapping[str, str]
+    origin: TargetOrigin
 
 
 @dataclass(frozen=True, slots=True)
 class TargetCost:
-    """The cost of polling: means over about the last 20 polls."""
+    """The cost of polling a target, as means over about the last 20 polls."""
 
     requests_per_poll: float
     bytes_per_poll: float
@@ -47,8 +48,17 @@ class TargetCost:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetShed:
+    """What the collectors could not read in time since the target was added, and when that happened last."""
+
+    shed_checkpoint_count: int
+    shed_detail_count: int
+    last_shed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """A target with the outcome of its last polls."""
+    """A target with the outcome of its latest polls."""
 
     id: TargetId
     url: str
@@ -59,7 +69,7 @@ class TargetRecord:
     is_enabled: bool
     added_at: datetime
     state: TargetState = TargetState.PENDING
-    """Never ``SILENT`` in the store: ``services.jobs.silent_jobs`` works that out from the last sign of life."""
+    """Never ``SILENT`` in the store. ``services.jobs.silent_jobs`` derives that state from the last event's time."""
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None
@@ -68,11 +78,12 @@ class TargetRecord:
     engine_version: str | None = None
     cost: TargetCost | None = None
     rejected_count: int = 0
+    shed: TargetShed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewTarget:
-    """A target to add; the caller has normalised ``url``."""
+    """A target to add. The caller must have normalised ``url``."""
 
     url: str
     name: str
@@ -87,14 +98,8 @@ class NewTarget:
 
 
 _TARGET = tables.targets.c
-_LEASE = tables.target_leases.c
 _IS_KEPT = _TARGET.removed_at.is_(None)
 
-_ENABLED = (
-    select(tables.targets)
-    .where(_TARGET.is_enabled, _IS_KEPT, _TARGET.origin != TargetOrigin.PUSH.value)
-    .order_by(_TARGET.added_at, _TARGET.id)
-)
 _RECORDS = (
     select(tables.targets, tables.target_health)
     .join_from(tables.targets, tables.target_health, isouter=True)
@@ -110,62 +115,27 @@ _ADD = _NEW.on_conflict_do_update(
     set_=replaced(_NEW, beside_key(tables.targets)),
     where=_TARGET.removed_at.is_not(None),
 ).returning(_TARGET.id)
-# The values to set are those that the caller passes under the names of columns.
+# The caller passes the values to set under the names of their columns.
 _CHANGE = update(tables.targets).where(_TARGET.id == bindparam("target"), _IS_KEPT).returning(_TARGET.id)
 _FORGET_HEALTH = delete(tables.target_health).where(tables.target_health.c.target_id == bindparam("target"))
-_LEASED = {
-    "target_id": _TARGET.id,
-    "holder": bindparam("holder", type_=Text),
-    "expires_at": seconds_from_now("ttl"),
-}
-_NEW_LEASE = pg_insert(tables.target_leases).from_select(
-    list(_LEASED),
-    select(*_LEASED.values()).where(_TARGET.id == bindparam("target"), _TARGET.is_enabled, _IS_KEPT),
-)
-_TAKE = _NEW_LEASE.on_conflict_do_update(
-    index_elements=tables.target_leases.primary_key,
-    set_=replaced(_NEW_LEASE, beside_key(tables.target_leases)),
-    where=or_(_LEASE.holder == _NEW_LEASE.excluded.holder, _LEASE.expires_at < func.now()),
-).returning(_LEASE.target_id)
-_RELEASE = delete(tables.target_leases).where(
-    _LEASE.target_id == bindparam("target"), _LEASE.holder == bindparam("holder")
-)
 
 
 class TargetRepository:
-    """Targets in PostgreSQL; each call is a transaction of its own."""
+    """Reads and writes targets in PostgreSQL. Each call is a transaction of its own."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def list_enabled(self) -> list[WatchedTarget]:
-        """Return every enabled target to poll, oldest first; this excludes targets that push."""
-        async with reading(self._engine) as connection:
-            rows = (await connection.execute(_ENABLED)).mappings()
-            return [value_of(WatchedTarget, row) for row in rows]
-
-    async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
-        """Take or renew the lease to read a target; return False if another holds it or the target is not enabled."""
-        values = {"target": target_id, "holder": holder, "ttl": ttl_s}
-        async with writing(self._engine) as connection:
-            return (await connection.execute(_TAKE, values)).first() is not None
-
-    async def release(self, target_id: TargetId, *, holder: str) -> None:
-        """Release the lease, so that another process need not wait until it expires."""
-        async with writing(self._engine) as connection:
-            await connection.execute(_RELEASE, {"target": target_id, "holder": holder})
-
     async def list_all(self) -> list[TargetRecord]:
-        """Return every target that was not removed, oldest first."""
+        """Return every target that is not removed, oldest first."""
         async with reading(self._engine) as connection:
             return [_record(row) for row in (await connection.execute(_RECORDS)).mappings()]
 
     async def get(self, target_id: str) -> TargetRecord:
-        """One target.
+        """Return one target.
 
         Raises:
-            UnknownEntityError: there is none of this id.
-
+            UnknownEntityError: there is no target with this id.
         """
         async with reading(self._engine) as connection:
             return await _get(connection, target_id)
@@ -174,19 +144,18 @@ class TargetRepository:
         """Add a target, or restore a removed one.
 
         Raises:
-            ConflictError: it is already watched.
-
+            ConflictError: a target with this URL is already watched.
         """
         row = row_of(tables.targets, new, id=new.id, labels=_clean(new.labels), added_at=at)
         async with writing(self._engine) as connection:
             if (await connection.execute(_ADD, row)).first() is None:
-                # The text before the @ may be a password.
+                # The text before the @ may contain a password, so it is not shown.
                 shown = new.url.rpartition("@")[2]
                 raise ConflictError(f"{shown} is already watched as target {new.id}", kind="target-exists")
             return await _get(connection, new.id)
 
     async def get_or_add(self, new: NewTarget, *, at: datetime) -> TargetRecord:
-        """Return the target of that URL unchanged; if there is none, add or restore it."""
+        """Return the target with this URL, unchanged. If there is none, add or restore it."""
         async with reading(self._engine) as connection:
             row = (await connection.execute(_RECORD_OF_URL, {"url": new.url})).mappings().first()
         if row is not None:
@@ -194,7 +163,7 @@ class TargetRepository:
         try:
             return await self.add(new, at=at)
         except ConflictError:
-            # Another process added it first.
+            # Another process added the target first.
             return await self.get(new.id)
 
     async def change(
@@ -205,11 +174,10 @@ class TargetRepository:
         labels: Mapping[str, str] | None = None,
         is_enabled: bool | None = None,
     ) -> TargetRecord:
-        """Change the given fields; None keeps a field's value.
+        """Change the fields that are not None.
 
         Raises:
-            UnknownEntityError: there is none of this id.
-
+            UnknownEntityError: there is no target with this id.
         """
         given: dict[str, Any] = {
             "name": None if name is None else clean(name),
@@ -223,16 +191,15 @@ class TargetRepository:
             return await _get(connection, target_id)
 
     async def remove(self, target_id: str, *, at: datetime) -> None:
-        """Stop watching a target; its history stays until retention deletes it.
+        """Stop watching a target. Its history stays until retention deletes it.
 
         Raises:
-            UnknownEntityError: there is none of this id.
-
+            UnknownEntityError: there is no target with this id.
         """
         async with writing(self._engine) as connection:
             if (await connection.execute(_CHANGE, {"target": target_id, "removed_at": at})).first() is None:
                 raise UnknownEntityError(kind="target", id=target_id)
-            # Its health is outdated if the target is added again.
+            # The health is deleted, because it would be outdated if the target is added again.
             await connection.execute(_FORGET_HEALTH, {"target": target_id})
 
 
@@ -254,6 +221,7 @@ def _record(row: RowMapping) -> TargetRecord:
         state=_state(row),
         cost=None if row["requests_per_poll"] is None else value_of(TargetCost, row),
         rejected_count=row["rejected_count"] or 0,
+        shed=None if row["last_shed_at"] is None else value_of(TargetShed, row),
     )
 
 

@@ -1,4 +1,4 @@
-"""The barrier front of a checkpoint."""
+"""Draws the barrier front of a checkpoint: how far its barriers have come in the job graph."""
 
 from dashboard.figures.front.chart import draw
 from dashboard.figures.front.words import summary

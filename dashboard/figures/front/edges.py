@@ -1,4 +1,4 @@
-"""The edges of the barrier front: one line for each edge, or for each channel if the receiver is opened."""
+"""Draws the edges of the barrier front: a line per edge, or per channel if the viewer opened the receiving vertex."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ def _receiver_lines(
     at_ms: float,
     theme: Theme,
 ) -> list[Trace]:
-    """One dotted line to each receiver, from the vertex as a whole, because the sender is unknown."""
+    """Draw one dotted line to each receiving subtask.
+
+    Each line starts at the sending vertex, because the sending subtask is unknown.
+    """
     x, y = places[source.vertex_id]
     ends = dot_places(target, places[target.vertex_id])
     is_sent = any(s.snapshot_ms is not None and at_ms >= s.snapshot_ms for s in source.subtasks)
@@ -133,7 +136,8 @@ def _edge_state(edge: FrontEdge, source: FrontVertex, target: FrontVertex, at_ms
         return ChannelState.BEFORE if states == {ChannelState.BEFORE} else ChannelState.IN_TRANSIT
     if edge.is_measured:
         return ChannelState.BEFORE
-    # Without channels: a sender forwards the barrier when its snapshot begins; a receiver reports its first barrier.
+    # The engine reports no channels. A sender forwards the barrier when its snapshot begins, and a receiver reports
+    # its first barrier.
     sent = [s.snapshot_ms for s in source.subtasks]
     got = [s.first_ms for s in target.subtasks]
     if got and all(g is not None and at_ms >= g for g in got):
@@ -165,7 +169,8 @@ def edge_label(
         label = "no barrier yet"
     else:
         label = _interval(by_id[edge.source], by_id[edge.target])
-    # In the middle of the line. If lines fan out to subtasks, nearer to the sender, where they are close together.
+    # The label is in the middle of the line. If the receiver is opened, lines fan out to its subtasks, so the label
+    # is nearer to the sender, where the lines are close together.
     along = 0.36 if edge.target in open_ids else 0.5
     return note(
         theme, label, x0 + along * (x1 - x0), y0 + along * (y1 - y0), yshift=20, bgcolor=theme.surface, opacity=0.92,

@@ -1,4 +1,4 @@
-"""The sender of the last barrier that a subtask received."""
+"""Finds which subtask sent the last barrier that a subtask received."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dashboard.figures.front.times import ChannelTimes, Front, FrontEdge, FrontV
 
 
 def held_by(vertex: FrontVertex, front: Front) -> dict[int, str]:
-    """A sentence for each subtask: when its last barrier was on the way, and which subtask sent it.
+    """Return, for each subtask, a sentence about its last barrier: when it was on its way, and which subtask sent it.
 
-    Measured channels name the sender. Without them, the most likely sender is the one that forwarded last, and the
-    time is the interval from that sender's snapshot to the receiver's last barrier.
+    If the engine reports channels, the sender is measured. Otherwise the most likely sender is the subtask that
+    forwarded its barrier last. The time is then the interval from the sender's snapshot to the arrival of the last
+    barrier at the receiver.
     """
     by_id = {v.vertex_id: v for v in front.vertices}
     edges = [e for e in front.edges if e.target == vertex.vertex_id]
@@ -37,8 +38,7 @@ def _senders(edges: Sequence[FrontEdge], by_id: Mapping[str, FrontVertex]) -> di
             if c.received_ms is not None and c.received_ms > last.get(c.target_subtask, (-1.0,))[0]:
                 last[c.target_subtask] = (c.received_ms, by_id[edge.source].name, c)
     return {
-        target: f"last barrier from {name} subtask {c.source_subtask}, "
-        f"sent at {text.duration(_ms(c.emitted_ms))} (measured)"
+        target: f"last barrier from {name} subtask {c.source_subtask}, sent at {text.duration(_ms(c.emitted_ms))}"
         for target, (_, name, c) in last.items()
     }
 

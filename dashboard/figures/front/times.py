@@ -1,7 +1,7 @@
-"""The times of a checkpoint on the graph of its job, from which the barrier front (V5) is drawn.
+"""Computes the times of a checkpoint on its job's graph, from which the barrier front (V5) is drawn.
 
-If the engine reports channels, the times are those of its events. Otherwise the times of a subtask come from its
-phases, and the channels have no times.
+If the engine reports channels, the times are those of its barrier events. Otherwise the times of a subtask come from
+its phases, and channels have no times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.domain.verdict import Basis, VerdictKind
 
 
 class SubtaskState(StrEnum):
-    """The state of a subtask in a checkpoint, in the order in which they occur."""
+    """The state of a subtask in a checkpoint. Members are in the order in which a subtask passes through them."""
 
     NOT_REACHED = "not reached"
     ALIGNING = "aligning"
@@ -36,18 +36,21 @@ class ChannelState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubtaskTimes:
-    """When a subtask changed its state, in ms since the trigger. None: not reported, or not yet."""
+    """The times at which a subtask changed its state, in milliseconds since the trigger.
+
+    None: not reported, or not yet.
+    """
 
     subtask: int
     first_ms: float | None
     snapshot_ms: float | None
     ack_ms: float | None
     last_ms: float | None = None
-    """The last barrier, which ends the alignment."""
+    """The time at which the last barrier arrived, which ends the alignment."""
     host: str | None = None
 
     def state(self, at_ms: float) -> SubtaskState:
-        """The state at ``at_ms`` since the trigger."""
+        """Return the state of the subtask at ``at_ms`` milliseconds since the trigger."""
         if self.ack_ms is not None and at_ms >= self.ack_ms:
             return SubtaskState.ACKNOWLEDGED
         if self.snapshot_ms is not None and at_ms >= self.snapshot_ms:
@@ -58,7 +61,7 @@ class SubtaskTimes:
 
 @dataclass(frozen=True, slots=True)
 class ChannelTimes:
-    """When a barrier entered and left one channel."""
+    """The times at which a barrier entered and left one channel, in milliseconds since the trigger."""
 
     source_subtask: int
     target_subtask: int
@@ -67,7 +70,7 @@ class ChannelTimes:
     overtook_bytes: int | None = None
 
     def state(self, at_ms: float) -> ChannelState:
-        """The state at ``at_ms`` since the trigger."""
+        """Return the state of the channel at ``at_ms`` milliseconds since the trigger."""
         if self.received_ms is not None and at_ms >= self.received_ms:
             return ChannelState.AFTER
         is_entered = self.emitted_ms is not None and at_ms >= self.emitted_ms
@@ -76,7 +79,7 @@ class ChannelTimes:
 
 @dataclass(frozen=True, slots=True)
 class FrontVertex:
-    """A vertex with its place in the graph and the times of its subtasks, by index."""
+    """A vertex with its position in the graph, and the times of its subtasks by index."""
 
     vertex_id: str
     name: str
@@ -88,23 +91,25 @@ class FrontVertex:
 
 @dataclass(frozen=True, slots=True)
 class FrontEdge:
-    """An edge. ``channels`` is empty if the engine does not report them."""
+    """An edge with the times of its channels. ``channels`` is empty if the engine does not report channels."""
 
     source: str
     target: str
     channels: tuple[ChannelTimes, ...]
     is_measured: bool
-    """Whether the engine reports channels. If it does, an empty ``channels`` means that no barrier has entered one."""
+    """Whether the engine reports channels. If it does, an empty ``channels`` means that no barrier has entered a
+    channel yet.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Everything that ``draw`` needs, except the instant."""
+    """Everything that ``draw`` needs, except the instant to draw."""
 
     vertices: tuple[FrontVertex, ...]
     edges: tuple[FrontEdge, ...]
     steps_ms: tuple[float, ...]
-    """The instants at which something changed, ascending. The arrow keys step through them."""
+    """The instants at which a state changed, ascending. The arrow keys step through them."""
     end_ms: float
     basis: Basis
 
@@ -117,9 +122,9 @@ def build(
     *,
     elapsed_ms: int | None = None,
 ) -> Front:
-    """The times of one checkpoint on the graph of its job.
+    """Compute the times of one checkpoint on the graph of its job.
 
-    If the job was redeployed, the graph may lack a vertex of the checkpoint. Such a vertex gets a layer of its own.
+    If the job was redeployed, the graph may lack a vertex of the checkpoint. Such a vertex gets its own layer.
     """
     is_measured = barriers is not None and barriers.basis is Basis.MEASURED
     seen = _subtask_events(barriers) if barriers is not None and is_measured else {}
@@ -143,7 +148,10 @@ def build(
 
 
 def with_measured_barriers(checkpoint: CheckpointDetailOut, barriers: BarriersOut | None) -> CheckpointDetailOut:
-    """The checkpoint, with first barriers from its events for subtasks that have not acknowledged."""
+    """Return the checkpoint, with measured first barriers for the subtasks that have not acknowledged.
+
+    If ``barriers`` are not measured, the checkpoint is returned unchanged.
+    """
     if barriers is None or barriers.basis is not Basis.MEASURED:
         return checkpoint
     seen = _subtask_events(barriers)
@@ -184,7 +192,7 @@ def _subtask_events(barriers: BarriersOut) -> _Seen:
             case _:
                 pass
     for own in seen.values():
-        # A source has no input channels. The barrier begins with its snapshot.
+        # A source has no input channels. The barrier reaches it when its snapshot begins.
         if "first" not in own and "snapshot" in own:
             own["first"] = own["snapshot"]
     return seen
@@ -199,7 +207,7 @@ def _times(subtask: SubtaskPhasesOut, seen: dict[str, float]) -> SubtaskTimes:
         first_ms=reported("first", subtask.first_barrier_ms),
         snapshot_ms=reported("snapshot", subtask.snapshot_at_ms),
         ack_ms=reported("ack", subtask.ack_ms),
-        # Before the acknowledgement, further barriers may still arrive.
+        # Until the subtask acknowledges, further barriers may arrive, so the last one is not known.
         last_ms=reported("last", subtask.alignment_end_ms) if subtask.is_acknowledged else None,
         host=subtask.host,
     )
@@ -228,7 +236,7 @@ def _channels(barriers: BarriersOut) -> dict[tuple[str, str], tuple[ChannelTimes
 
 
 def steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[float, ...]:
-    """The instants at which a subtask or a channel changes its state, ascending, ms since the trigger."""
+    """Return the instants at which the state of a subtask or channel changes, ascending, in ms since the trigger."""
     found = {0.0}
     for vertex in vertices:
         for s in vertex.subtasks:
@@ -240,5 +248,5 @@ def steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[
 
 
 def _step(at_ms: float) -> float:
-    # Round up to a tenth, so that the event has happened at its step.
+    # The instant is rounded up to a tenth of a millisecond, so that the event has already happened at this instant.
     return math.ceil(at_ms * 10) / 10

@@ -1,4 +1,4 @@
-"""The vertices of the barrier front: a ring of states, or a column of subtasks if the vertex is opened."""
+"""Draws each vertex of the barrier front: as a ring of its subtasks' states or, if opened, as a column of subtasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DOTS_MAX = 16
 
 
 def colors(theme: Theme) -> dict[SubtaskState, str]:
-    """The colour of each state."""
+    """Return the colour of each state."""
     return {
         SubtaskState.NOT_REACHED: theme.idle,
         SubtaskState.ALIGNING: PHASE_COLORS[Phase.ALIGNMENT],
@@ -68,7 +68,7 @@ def _arc(outline: tuple[list[float | None], list[float | None]], x: float, y: fl
     turns = [start + (end - start) * i / steps for i in range(steps + 1)]
     ring = [(t, RADIUS) for t in turns] + [(t, RADIUS * 0.66) for t in reversed(turns)]
     ring.append(ring[0])
-    # Clockwise from the top.
+    # The ring is drawn clockwise from the top.
     outline[0].extend([*(x + r * math.sin(2 * math.pi * t) for t, r in ring), None])
     outline[1].extend([*(y + r * math.cos(2 * math.pi * t) for t, r in ring), None])
 
@@ -101,7 +101,7 @@ def _vertex_hover(vertex: FrontVertex, at_ms: float) -> str:
 
 
 def shown_subtasks(vertex: FrontVertex) -> tuple[SubtaskTimes, ...]:
-    """The subtasks that an opened vertex shows: all, or the slowest ones if there are too many."""
+    """Return the subtasks that an opened vertex shows: all of them or, if there are too many, the slowest ones."""
     if len(vertex.subtasks) <= _DOTS_MAX:
         return vertex.subtasks
 

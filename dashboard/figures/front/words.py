@@ -1,4 +1,4 @@
-"""The texts of the barrier front: labels, summary and table."""
+"""Writes the texts of the barrier front: labels, summary and table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dashboard.figures.front.times import Front, FrontVertex, SubtaskState
 from dashboard.figures.front.vertices import DOT, RADIUS, shown_subtasks, state_counts
 from dashboard.palette import UNALIGNED, Theme
 
+NAME_MAX = 28
+
 
 def summary(front: Front, at_ms: float) -> str:
-    """The position of the barrier at ``at_ms``, as a sentence."""
+    """Return a summary that states, for each vertex, how many subtasks the barrier has reached at ``at_ms``."""
     parts = []
     for v in front.vertices:
         counts = state_counts(v, at_ms)
@@ -23,11 +25,18 @@ def summary(front: Front, at_ms: float) -> str:
 
 
 def vertex_labels(
-    vertex: FrontVertex, place: tuple[float, float], at_ms: float, theme: Theme, *, is_open: bool
+    vertex: FrontVertex,
+    place: tuple[float, float],
+    at_ms: float,
+    theme: Theme,
+    *,
+    is_open: bool,
+    name_max: int = NAME_MAX,
 ) -> list[dict[str, object]]:
+    """Return the name of a vertex above it, shortened to ``name_max`` characters, and what is known about it below."""
     shown = len(shown_subtasks(vertex))
     half = DOT * (shown - 1) / 2 + 16 if is_open else RADIUS + 4
-    name = text.plain(text.short(vertex.name, 28))
+    name = text.plain(text.short(vertex.name, name_max))
     notes = [
         note(
             theme, f"<b>{name}</b>", place[0], place[1] + half, yanchor="bottom",

@@ -1,4 +1,4 @@
-"""The phase chart of a checkpoint."""
+"""Draws the phase chart of a checkpoint: when each subtask was in which phase."""
 
 from dashboard.figures.gantt.bars import segments
 from dashboard.figures.gantt.chart import gantt

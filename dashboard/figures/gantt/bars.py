@@ -1,4 +1,4 @@
-"""The bars and lines of the phase chart: segments, envelopes, unacknowledged subtasks, the critical path."""
+"""Draws the bars and lines of the phase chart: segments, envelopes, unacknowledged subtasks and the critical path."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dashboard.figures.gantt.rows import Row
 from dashboard.figures.gantt.words import hover
 from dashboard.palette import PHASE_COLORS, PHASE_WORDS, Theme
 
+_PATTERNS_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -21,7 +23,7 @@ class Segment:
 
 
 def segments(subtask: SubtaskPhasesOut) -> list[Segment]:
-    """The segments of one subtask. They do not overlap. A phase that was not reported has no segment."""
+    """Return the segments of one subtask. They do not overlap. A phase that was not reported has no segment."""
     s = subtask
     found: list[Segment] = []
     if s.first_barrier_ms is not None:
@@ -48,7 +50,8 @@ def phase_bars(phase: Phase, rows: Sequence[Row], theme: Theme) -> Trace:
         if segment.phase is phase
     ]
     marker: dict[str, object] = {"color": PHASE_COLORS[phase], "line": {"color": theme.outline, "width": 0.5}}
-    if phase is Phase.ALIGNMENT:
+    # A pattern costs more than a bar itself, so hundreds of bars have only their colour.
+    if phase is Phase.ALIGNMENT and len(found) <= _PATTERNS_MAX:
         marker["pattern"] = {
             "shape": "\\",
             "size": 5,
@@ -70,7 +73,10 @@ def phase_bars(phase: Phase, rows: Sequence[Row], theme: Theme) -> Trace:
 
 
 def pointer_bars(rows: Sequence[Row], end_ms: float) -> Trace:
-    """One invisible bar for each row, with the hover text. A text on each segment would need five times the bytes."""
+    """Draw an invisible bar over each row that carries the row's hover text.
+
+    A hover text on each segment would need five times as many bytes.
+    """
     return {
         "type": "bar",
         "orientation": "h",

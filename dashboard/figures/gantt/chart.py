@@ -1,10 +1,11 @@
-"""V3, the phases of one checkpoint: one row for each vertex, and one for each subtask of an opened vertex.
+"""V3: draws the phases of one checkpoint, with a row for each vertex and for each subtask of an opened vertex.
 
-x is milliseconds since the trigger. The segments are start delay, alignment, sync, async and ack wait. If the snapshot
-starts before the last barrier, the rest of the alignment is a thin overlay on the async segment. A closed vertex shows
-its envelope (earliest first barrier to latest acknowledgement) and its slowest subtask or, if the critical path is
-pinned, the subtask on the path. A subtask that has not acknowledged is hatched. A first barrier that was read from a
-gauge is a triangle. Subtasks with clock skew are marked.
+The x axis is milliseconds since the trigger. The segments are start delay, alignment, sync, async and ack wait. If
+the snapshot starts before the last barrier arrives, the rest of the alignment is a thin bar over the async segment.
+
+A closed vertex shows its envelope (earliest first barrier to latest acknowledgement) and one subtask: its slowest or,
+if the critical path is pinned, the one on the path. A subtask that has not acknowledged is hatched. A first barrier
+that was read from a gauge is a triangle. Subtasks with clock skew are marked.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 from backend.contracts.api import CheckpointDetailOut
 from backend.domain.verdict import Phase
-from dashboard.figures.base import Chart, axis, empty, layout, ticks_ms
+from dashboard.figures.base import Chart, Trace, axis, empty, labels_above, layout, ticks_ms
 from dashboard.figures.gantt.bars import (
     critical_path,
     envelopes,
@@ -35,6 +36,10 @@ _ROWS_SHOWN = 24
 
 _LABELS_PX = 236
 
+# In a narrow window, a row has its label above its bars. The bars keep their thickness in pixels.
+_NARROW_ROW_PX = 40
+_NARROW_MARGIN_PX = 8
+
 
 def gantt(
     checkpoint: CheckpointDetailOut,
@@ -44,10 +49,12 @@ def gantt(
     sort: SubtaskOrder = SubtaskOrder.INDEX,
     is_path_pinned: bool = True,
     elapsed_ms: int | None = None,
+    is_narrow: bool = False,
 ) -> Chart:
-    """The phase chart of one checkpoint. The ``customdata`` of a bar is ``[vertex id, subtask or null]``.
+    """Draw the phase chart of one checkpoint. The ``customdata`` of a bar is ``[vertex id, subtask or null]``.
 
-    ``elapsed_ms`` is how long a checkpoint in progress has taken so far.
+    ``elapsed_ms`` is how long a checkpoint in progress has taken so far. In a narrow window, the labels stand above
+    the bars.
     """
     rows = rows_of(checkpoint, opened, sort, is_path_pinned=is_path_pinned)
     if not rows:
@@ -62,18 +69,35 @@ def gantt(
         *(critical_path(checkpoint, rows, theme) if is_path_pinned else []),
         pointer_bars(rows, end_ms),
     ]
-    height_px = (108 if _is_long(rows) else 70) + _ROW_PX * len(rows)
-    figure = {"data": traces, "layout": _layout(checkpoint, rows, theme, end_ms, height_px)}
+    row_px = _NARROW_ROW_PX if is_narrow else _ROW_PX
+    height_px = (108 if _is_long(rows) else 70) + row_px * len(rows)
+    if is_narrow:
+        traces = [_thinner(t) for t in traces]
+    figure = {"data": traces, "layout": _layout(checkpoint, rows, theme, end_ms, height_px, is_narrow=is_narrow)}
     return Chart(figure, table(checkpoint), summary(checkpoint), height_px)
 
 
 def _is_long(rows: Sequence[Row]) -> bool:
-    """Whether the rows need more than a screen. The time axis is then above them."""
+    """Return whether the rows need more height than a screen has. If so, the time axis is drawn above the rows."""
     return len(rows) > _ROWS_SHOWN
 
 
+def _thinner(trace: Trace) -> Trace:
+    """Return a trace whose bars leave space for the label above them. The bars that take clicks keep the whole row."""
+    width, factor = trace.get("width"), _ROW_PX / _NARROW_ROW_PX
+    if trace["name"] == "row" or not isinstance(width, list | int | float):
+        return trace
+    return trace | {"width": [w * factor for w in width] if isinstance(width, list) else width * factor}
+
+
 def _layout(
-    checkpoint: CheckpointDetailOut, rows: Sequence[Row], theme: Theme, end_ms: float, height_px: int
+    checkpoint: CheckpointDetailOut,
+    rows: Sequence[Row],
+    theme: Theme,
+    end_ms: float,
+    height_px: int,
+    *,
+    is_narrow: bool,
 ) -> dict[str, object]:
     is_long = _is_long(rows)
     values, labels = ticks_ms(end_ms)
@@ -88,15 +112,20 @@ def _layout(
         tickfont={"size": 11, "color": theme.text},
         showgrid=False,
         fixedrange=True,
-        # To fit the margin to hundreds of labels, the browser needs seconds.
+        # The automatic margin is off, because the browser needs seconds to fit it to hundreds of labels.
         automargin=False,
+        # The browser would need many seconds to find which of hundreds of labels reach beyond the chart.
+        ticklabeloverflow="allow",
     )
+    if is_narrow:
+        names["showticklabels"] = False
+        notes += labels_above(theme, [r.label for r in rows], font_px=11, thickness_px=0.62 * _ROW_PX)
     return layout(
         theme,
         height_px=height_px,
-        revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}",
+        revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}/{is_narrow}",
         barmode="overlay",
-        margin={"l": _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 40},
+        margin={"l": _NARROW_MARGIN_PX if is_narrow else _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 40},
         xaxis=times,
         yaxis=names,
         shapes=[*vertex_bands(rows, theme), *shapes],
@@ -111,6 +140,6 @@ def _end(checkpoint: CheckpointDetailOut, rows: Sequence[Row], elapsed_ms: int |
         for s in vertex.subtasks:
             ends += [float(v) for v in (s.ack_ms, s.async_end_ms, s.first_barrier_ms) if v is not None]
             if not s.is_acknowledged and s.first_barrier_ms is not None and elapsed_ms is None:
-                # Leave room for the hatching after a late barrier.
+                # Leave space for the hatching, which begins at a late barrier.
                 ends.append(1.05 * s.first_barrier_ms)
     return max(ends)

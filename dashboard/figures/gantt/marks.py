@@ -1,4 +1,4 @@
-"""The marks around the bars of the phase chart: timeouts, bands behind vertices, clock skew."""
+"""Draws the marks around the bars of the phase chart: timeouts, bands behind vertices, and clock skew."""
 
 from __future__ import annotations
 

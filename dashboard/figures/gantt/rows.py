@@ -1,4 +1,4 @@
-"""The rows of the phase chart: the vertices and subtasks shown, their order and their labels."""
+"""Selects the rows of the phase chart: which vertices and subtasks are shown, in which order, with which labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROWS_MAX = 600
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the chart. ``subtask`` is None if the vertex reported nothing."""
+    """One row of the chart. ``subtask`` is None if no subtask of the vertex reported anything."""
 
     vertex: VertexPhasesOut
     subtask: SubtaskPhasesOut | None
@@ -55,7 +55,7 @@ def _representative(vertex: VertexPhasesOut, on_path: frozenset[int]) -> Subtask
 
 def _sorted(subtasks: Sequence[SubtaskPhasesOut], sort: SubtaskOrder) -> list[SubtaskPhasesOut]:
     def last(value: int | None) -> float:
-        # A missing time counts as the latest, because the checkpoint waits for that subtask.
+        # A missing time counts as the latest, because the checkpoint still waits for that subtask.
         return float("inf") if value is None else float(value)
 
     match sort:

@@ -1,8 +1,9 @@
-"""The texts of the phase chart: hover text, summary and table."""
+"""Writes the texts of the phase chart: hover text, summary and table."""
 
 from __future__ import annotations
 
 from backend.contracts.api import CheckpointDetailOut
+from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.figures.base import Table
 from dashboard.figures.gantt.rows import Row
@@ -15,11 +16,11 @@ _COLUMNS = (
     "acknowledged",
     "first barrier (ms)",
     "first barrier basis",
-    "start delay (ms, measured)",
-    "alignment (ms, measured)",
-    "sync (ms, measured)",
-    "async (ms, measured)",
-    "ack (ms, measured)",
+    "start delay (ms)",
+    "alignment (ms)",
+    "sync (ms)",
+    "async (ms)",
+    "ack (ms)",
     "snapshot at (ms, reconstructed)",
     "ack wait (ms, reconstructed)",
     "unaligned",
@@ -43,20 +44,21 @@ def hover(row: Row) -> str:
         f"{which} {s.subtask}" + (f" on {text.plain(s.host)}" if s.host else ""),
     ]
     if s.first_barrier_ms is not None:
-        basis = s.first_barrier_basis.value if s.first_barrier_basis else "measured"
+        is_marked = s.first_barrier_basis not in (None, Basis.MEASURED)
+        basis = f" ({s.first_barrier_basis.value})" if is_marked and s.first_barrier_basis is not None else ""
         width = (
             f" ± {text.duration(s.first_barrier_resolution_ms)}" if s.first_barrier_resolution_ms is not None else ""
         )
-        lines.append(f"first barrier at {text.duration(s.first_barrier_ms)}{width} ({basis})")
+        lines.append(f"first barrier at {text.duration(s.first_barrier_ms)}{width}{basis}")
     else:
         lines.append("first barrier not reported")
     if not s.is_acknowledged:
         return "<br>".join([*lines, "has not acknowledged"])
     lines += [
-        f"alignment {text.duration(s.alignment_duration_ms)} (measured)",
+        f"alignment {text.duration(s.alignment_duration_ms)}",
         f"snapshot from {text.duration(s.snapshot_at_ms)} (reconstructed)",
-        f"sync {text.duration(s.sync_duration_ms)}, async {text.duration(s.async_duration_ms)} (measured)",
-        f"acknowledged at {text.duration(s.ack_ms)} (measured)",
+        f"sync {text.duration(s.sync_duration_ms)}, async {text.duration(s.async_duration_ms)}",
+        f"acknowledged at {text.duration(s.ack_ms)}",
         f"persisted in-flight {text.size(s.persisted_bytes)}, state {text.size(s.checkpointed_size_bytes)}",
     ]
     if s.has_clock_skew:

@@ -1,5 +1,5 @@
-"""The timeline of a job's checkpoints."""
+"""Draws the timeline of a job's checkpoints."""
 
-from dashboard.figures.timeline.chart import HEIGHT_PX, timeline
+from dashboard.figures.timeline.chart import HEIGHT_PX, Around, timeline, timeline_in_steps
 
-__all__ = ["HEIGHT_PX", "timeline"]
+__all__ = ["HEIGHT_PX", "Around", "timeline", "timeline_in_steps"]

@@ -1,4 +1,4 @@
-"""The lines around the marks of the timeline: limits, events, changes of the median, the chosen range."""
+"""Draws the lines around the marks of the timeline: limits, events, annotations, and changes of the median."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from itertools import groupby
 
-from backend.contracts.api import CheckpointOut, JobEventOut
+from backend.contracts.annotations import AnnotationOut
+from backend.contracts.api import JobEventOut
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.history import UsualRangeOut
 from dashboard import text
 from dashboard.figures.base import note
-from dashboard.palette import ALIGNED, UNALIGNED, Theme
-from dashboard.span import Span
+from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
 
 _EVENT_WORDS = {
     "run-started": "run started",
@@ -25,26 +26,73 @@ _EVENT_WORDS = {
 _RULES_MAX = 40
 
 
-def chosen_band(
-    checkpoints: Sequence[CheckpointOut], span: Span, theme: Theme, where: tzinfo
-) -> list[dict[str, object]]:
-    if span.is_whole:
-        return []
-    since = span.since or min(c.triggered_at for c in checkpoints)
-    until = span.until or max(c.triggered_at for c in checkpoints)
+def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Draw the usual range of durations, if it is known."""
+    if usual is None:
+        return [], []
     band: dict[str, object] = {
         "type": "rect",
-        "x0": text.axis_instant(since, where),
-        "x1": text.axis_instant(until, where),
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": usual.p10_ms,
+        "y1": usual.p90_ms,
         "fillcolor": ALIGNED,
         "opacity": 0.1,
-        "line": {"color": theme.text, "width": 1},
+        "line": {"width": 0},
         "layer": "below",
     }
-    return [band]
+    label = note(
+        theme,
+        f"usual: {text.duration(round(usual.p10_ms))} to {text.duration(round(usual.p90_ms))}",
+        1,
+        usual.p90_ms,
+        xref="paper",
+        xanchor="right",
+        yanchor="bottom",
+        hovertext=f"p10 to p90 of {text.count(usual.checkpoint_count)} completed checkpoints in 7 days"
+        f"<br>median {text.duration(round(usual.p50_ms))}; from hourly rollups (reconstructed)",
+    )
+    return [band], [label]
+
+
+def annotation_rules(
+    annotations: Sequence[AnnotationOut], theme: Theme, where: tzinfo, turned: datetime
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Draw each annotation as a vertical line, or as a band if it lasted for some time, with its text."""
+    shapes: list[dict[str, object]] = []
+    labels: list[dict[str, object]] = []
+    for annotation in list(annotations)[:_RULES_MAX]:
+        at = text.axis_instant(annotation.at_engine, where)
+        line: dict[str, object] = {"color": ACKED, "width": 1.5}
+        place = {"x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+        shapes.append({"type": "line", "line": line} | place)
+        if annotation.until_engine is not None:
+            end = text.axis_instant(annotation.until_engine, where)
+            fill = {"fillcolor": ACKED, "opacity": 0.12, "line": {"width": 0}}
+            shapes.append({"type": "rect"} | place | {"x1": end} | fill)
+        said = [f"<b>{text.plain(text.short(annotation.text, 120))}</b>"]
+        if annotation.tags or annotation.author:
+            by = f"by {annotation.author}" if annotation.author else None
+            said.append(text.plain(text.short(", ".join([*annotation.tags, *([by] if by else [])]), 120)))
+        labels.append(
+            {
+                "x": at,
+                "y": 0.02,
+                "yref": "paper",
+                "yanchor": "bottom",
+                "xanchor": "right" if annotation.at_engine > turned else "left",
+                "showarrow": False,
+                "text": text.plain(text.short(annotation.text, 24)),
+                "font": {"size": 10, "color": theme.text},
+                "textangle": -90,
+                "bgcolor": theme.surface,
+                "hovertext": "<br>".join(
+                    [*said, text.instant(annotation.at_engine, where), text.instant_utc(annotation.at_engine)]
+                ),
+            }
+        )
+    return shapes, labels
 
 
 def limit_lines(
@@ -76,11 +124,11 @@ def limit_lines(
 
 
 def event_rules(
-    events: Sequence[JobEventOut], theme: Theme, where: tzinfo
+    events: Sequence[JobEventOut], theme: Theme, where: tzinfo, turned: datetime
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
-    # Events at one instant share one line and label. Labels on top of each other could not be read.
+    # Events at the same instant share one line and one label, because labels on top of each other could not be read.
     for instant, group in groupby(list(events)[:_RULES_MAX], key=lambda e: e.at):
         together = list(group)
         at = text.axis_instant(instant, where)
@@ -104,7 +152,7 @@ def event_rules(
                 "y": 1,
                 "yref": "paper",
                 "yanchor": "top",
-                "xanchor": "left",
+                "xanchor": "right" if instant > turned else "left",
                 "showarrow": False,
                 "text": ", ".join(words),
                 "font": {"size": 10, "color": theme.muted},
@@ -119,7 +167,7 @@ def event_rules(
 def median_steps(
     changes: Sequence[ChangePointOut], since: datetime, theme: Theme, where: tzinfo
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """For each change: both medians as lines over their checkpoints, the step between them, and a label."""
+    """Draw each change: both medians as lines over their checkpoints, the step between them, and a label."""
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
     for change in changes:
@@ -133,7 +181,7 @@ def median_steps(
         labels.append(
             {
                 "x": at,
-                # Below the labels of the events.
+                # The label is lower than the labels of the events.
                 "y": 0.8,
                 "yref": "paper",
                 "xanchor": "right",

@@ -1,9 +1,9 @@
-"""The marks of the timeline: shape, colour, size and hover text of each checkpoint."""
+"""Draws the mark of each checkpoint on the timeline: its shape, colour, size and hover text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, tzinfo
 
 from backend.contracts.api import CheckpointOut
@@ -11,9 +11,9 @@ from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from dashboard import text
 from dashboard.figures.base import Trace
 from dashboard.palette import ALIGNED, STATUS_WORDS, UNALIGNED, Theme
-from dashboard.span import Span, epoch_ms
+from dashboard.span import epoch_ms
 
-_FADED = 0.22
+_SMALL_PX = 6.5
 
 
 def shape_of(checkpoint: CheckpointOut) -> str:
@@ -29,7 +29,7 @@ def state_words(checkpoint: CheckpointOut) -> str:
 
 
 def is_micro_batch(checkpoint: CheckpointOut) -> bool:
-    # A micro-batch has no subtasks and no barriers, hence no mode, no alignment and no in-flight data.
+    # A micro-batch has no subtasks and no barriers, so it has no mode, no alignment and no in-flight data.
     return checkpoint.subtask_count is None
 
 
@@ -54,36 +54,43 @@ def shown_duration_ms(checkpoint: CheckpointOut, now: datetime) -> float:
     if checkpoint.end_to_end_duration_ms is not None:
         return float(checkpoint.end_to_end_duration_ms)
     if checkpoint.failed_at is not None:
-        # It ended then.
+        # The checkpoint ended when it failed.
         now = checkpoint.failed_at
     elif checkpoint.is_lost:
-        # Until it was last seen.
+        # The end of the checkpoint was not seen, so its duration is the time until its last acknowledgement.
         now = checkpoint.latest_ack_at or checkpoint.triggered_at
     return max(0.0, (now - checkpoint.triggered_at).total_seconds() * 1000)
 
 
 def checkpoint_marks(
-    members: Sequence[CheckpointOut], shape: str, mode: str, theme: Theme, where: tzinfo, now: datetime, span: Span
+    members: Sequence[CheckpointOut],
+    shape: str,
+    mode: str,
+    theme: Theme,
+    where: tzinfo,
+    now: datetime,
+    most_ms: float | None = None,
+    small: Collection[tuple[str, int]] = (),
 ) -> Trace:
-    color = _COLORS.get(mode, theme.unknown)
+    color = UNALIGNED if shape == "failed" else _COLORS.get(mode, theme.unknown)
     is_open = shape in ("in progress", "end not seen")
     return {
         "type": "scatter",
         "mode": "markers",
         "name": f"{shape}, {mode}",
         "x": [text.axis_instant(c.triggered_at, where) for c in members],
-        "y": [shown_duration_ms(c, now) for c in members],
+        "y": [min(shown_duration_ms(c, now), most_ms or math.inf) for c in members],
         "customdata": [[c.run_id, c.checkpoint_id, epoch_ms(c.triggered_at)] for c in members],
         "hovertext": [_hover(c, where, now) for c in members],
         "hovertemplate": "%{hovertext}<extra></extra>",
-        # Draw marks near zero in full.
+        # Draw marks near zero in full, even if they extend beyond the axis.
         "cliponaxis": False,
         "marker": {
             "symbol": _SYMBOLS[shape],
             "color": color,
-            "size": [_size(c) for c in members],
-            # Without an opacity, Plotly fades marks of different sizes.
-            "opacity": [1 if span.holds(c.triggered_at) else _FADED for c in members],
+            "size": [_SMALL_PX if (c.run_id, c.checkpoint_id) in small else _size(c) for c in members],
+            # If the opacity is not set, Plotly makes marks of different sizes translucent.
+            "opacity": 1,
             "line": {"width": 2, "color": color} if is_open else {"width": 0.5, "color": theme.surface},
         },
     }
@@ -106,9 +113,10 @@ def _barrier_lines(c: CheckpointOut) -> list[str]:
 
 def _how_known(c: CheckpointOut) -> str:
     if c.end_to_end_duration_ms is not None:
-        return " (measured)"
-    # Spark reports neither trigger nor duration of a failed micro-batch. It began after the end of the previous one.
-    return " at most (reconstructed)" if c.failed_at is not None and is_micro_batch(c) else " so far (measured)"
+        return ""
+    # Spark reports neither trigger nor duration of a failed micro-batch. The batch began after the previous one
+    # ended, so the time since then is an upper limit.
+    return " at most (reconstructed)" if c.failed_at is not None and is_micro_batch(c) else " so far"
 
 
 def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:

@@ -1,4 +1,4 @@
-"""The texts of the timeline: summary and table."""
+"""Writes the texts of the timeline: summary and table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _COLUMNS = (
     "failure",
 )
 
-# Columns that a micro-batch does not have. An empty column would look like missing values.
+# Columns that do not apply to micro-batches. They are left out, because an empty column would look like missing
+# values.
 _OF_BARRIERS = frozenset(_COLUMNS[7:13]) | {"mode", "checkpointed size (bytes)", "persisted in-flight (bytes)"}
 
 

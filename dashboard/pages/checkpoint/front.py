@@ -1,4 +1,4 @@
-"""Draws the barrier front of a checkpoint at the time of the scrubber."""
+"""Draws the barrier front of a checkpoint at the time that the scrubber shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dashboard.pages.checkpoint.selection import is_pending, key_of, opened_of
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Draw the front again when the scrubber moves, a vertex is opened or the checkpoint changes."""
+    """Register the callback that draws the front when the scrubber, the opened vertices or the checkpoint changes."""
     connect(
         app,
         partial(redraw, client),
@@ -63,21 +63,24 @@ async def redraw(
     slider_max: float | None,
     slider: float | None,
 ) -> Changes:
-    """The barrier front at ``at_ms`` since the trigger; None is the end, or now if the checkpoint is in progress."""
+    """Return the barrier front at ``at_ms`` since the trigger.
+
+    If ``at_ms`` is None, the front is that at the end of the checkpoint, or now if the checkpoint is in progress.
+    """
     view = look_of(look)
     if not loaded:
         raise PreventUpdate
     key = key_of(route)
     found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
     if found.batch is not None:
-        # A micro-batch has no barriers.
+        # A micro-batch has no barriers, so there is no front to draw.
         raise PreventUpdate
     is_open = is_pending(found)
     barriers = await read_barriers(client, key, is_over=not is_open)
     elapsed_ms = loaded["elapsed_ms"] if is_open else None
     model = times.build(found, job.vertices, job.edges, barriers, elapsed_ms=elapsed_ms)
     shown_ms = model.end_ms if at_ms is None else min(float(at_ms), model.end_ms)
-    chart = front.draw(model, shown_ms, theme=view.theme, opened=opened_of(chosen, found))
+    chart = front.draw(model, shown_ms, theme=view.theme, opened=opened_of(chosen, found), is_narrow=view.is_narrow)
     changes: Changes = {
         "message": None,
         "front": cards.chart_values("front", chart),
@@ -94,7 +97,7 @@ async def redraw(
 
 
 async def read_barriers(client: ApiClient, key: tuple[str, str, int], *, is_over: bool) -> BarriersOut | None:
-    """The barrier events of a checkpoint; None if none are stored."""
+    """Return the barrier events of a checkpoint, or None if none are stored."""
     try:
         return await client.barriers(*key, is_over=is_over)
     except ApiRefusedError:

@@ -1,6 +1,7 @@
 """The page of one checkpoint: verdict, phases (V3), barrier front (V5) and evidence.
 
-The address holds the opened vertices, the order of subtasks, the picked subtask and the position of the scrubber.
+The page's address contains the opened vertices, the order of subtasks, the picked subtask and the position of the
+scrubber.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SORT_WORDS = {
 
 
 def layout(route: routes.Route) -> Component:
-    """The page of one checkpoint before its first answer."""
+    """Build the page without data, which the first refresh adds."""
     chosen = route.selection
     return html.Div(
         [
@@ -41,7 +42,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="front-steps"),
             html.Div(id="cp-message"),
             html.Div(id="cp-head", className="page-head"),
-            html.Div(id="cp-verdict"),
+            html.Div(id="cp-verdict", className="awaited"),
             html.Div(id="cp-facts"),
             html.Div(progress.panel("cp"), id="cp-progress", style={"display": "none"}),
             html.Div(micro_batch.card(), id="cp-batch-views", style=micro_batch.HIDDEN),

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint's page: head, verdict, facts, evidence and source."""
+"""Builds the parts of a checkpoint's page: head, verdict, facts, evidence and source."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ from dashboard.components.attributes import attrs
 from dashboard.figures.front import times
 from dashboard.live import Look
 from dashboard.pages.checkpoint.selection import is_pending
+from dashboard.span import epoch_ms
+
+_ARRAYS_REMOVED = (
+    "The values of its subtasks were removed to save space, because the checkpoint was healthy and is old. The largest"
+    " value of each phase stays."
+)
+
+
+# The page of pressure shows at least this long before and after a checkpoint.
+_AROUND_MS = 300_000
 
 
 def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
-    """Crumbs, title with status, and links to other pages."""
+    """Build the head of the page: the links that lead to it, the title with the status, and links to other pages."""
     crumbs: list[Component | str] = [
         dcc.Link("Fleet", href=routes.fleet()),
         " / ",
@@ -31,6 +41,7 @@ def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
         status.failure(found),
         *((status.mode(found.mode),) if found.capabilities.has_barriers else ()),
         html.Span(at, className="hint", title=at_utc),
+        *status.clock(found.clock_offset_ms),
     ]
     return [
         html.Div([html.Div(crumbs, className="crumbs"), html.Div(title, className="title-row")]),
@@ -43,17 +54,20 @@ def _head_links(found: CheckpointDetailOut) -> list[Component]:
         return None if number is None else routes.checkpoint(found.job_id, found.run_id, number)
 
     healthy = routes.from_api_link(found.last_healthy_link)
-    hint = "the last healthy checkpoint" if found.last_healthy_link else "no healthy checkpoint is known"
+    healthy_hint = "the last healthy checkpoint" if healthy else "no healthy checkpoint is known"
+    own = (found.run_id, found.checkpoint_id)
+    hint = "compare with the last healthy checkpoint before this one, or with another one"
     return [
         cards.link_button("Advice", routes.advice(found.job_id), "bolt", hint="recommendations for the job"),
-        cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint"),
-        cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
-        cards.link_button("Last healthy", healthy, "heart", hint=hint),
+        cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint", steps="<"),
+        cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True, steps=">"),
+        cards.link_button("Compare", routes.comparison(found.job_id, own), "compare", hint=hint),
+        cards.link_button("Last healthy", healthy, "heart", hint=healthy_hint),
     ]
 
 
 def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Component]:
-    """Buttons that open and close vertices, for the keyboard."""
+    """Build the buttons that open and close vertices, so that the keyboard can do this too."""
     return [
         html.Span("Subtasks of", className="hint"),
         *(
@@ -66,6 +80,15 @@ def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Compon
             )
             for v in found.vertices
         ),
+        *(
+            dcc.Link(
+                f"Pressure of {text.short(v.vertex, 24)}",
+                href=pressure_address(found, v.vertex_id),
+                className="strong-link",
+            )
+            for v in found.vertices
+            if v.vertex_id in opened
+        ),
     ]
 
 
@@ -74,12 +97,23 @@ def _kind(found: CheckpointDetailOut) -> str:
 
 
 def verdict_part(found: CheckpointDetailOut) -> Component:
-    beside = verdict.effects(found.critical_path, found.end_to_end_duration_ms)
+    beside = verdict.effects(found.critical_path, found.end_to_end_duration_ms, found.verdict)
+    if found.capabilities.has_subtasks:
+        beside.append(dcc.Link("Pressure at that time", href=pressure_address(found, found.verdict.vertex_id)))
     healthy = routes.from_api_link(found.last_healthy_link)
     if healthy:
-        beside.append(dcc.Link("Compare with the last healthy checkpoint", href=healthy))
+        href = routes.comparison(found.job_id, (found.run_id, found.checkpoint_id))
+        beside.append(dcc.Link("Compare with the last healthy checkpoint", href=href))
     health = Health.FAILING if found.status is CheckpointStatus.FAILED else None
     return verdict.verdict_card(found.verdict, engine=found.capabilities, tone_of=health, beside=beside)
+
+
+def pressure_address(found: CheckpointDetailOut, vertex: str | None) -> str:
+    """Return the address of the job's pressure around this checkpoint, with ``vertex`` opened."""
+    begin = epoch_ms(found.triggered_at)
+    length_ms = found.end_to_end_duration_ms or found.timeout_ms or 0
+    around_ms = max(_AROUND_MS, length_ms)
+    return routes.pressure(found.job_id, vertex=vertex, ends_ms=(begin - around_ms, begin + length_ms + around_ms))
 
 
 def facts(found: CheckpointDetailOut, view: Look) -> Component:
@@ -113,12 +147,17 @@ def evidence(found: CheckpointDetailOut) -> Component:
         parts.insert(
             0, html.P(["Message of the engine: ", html.Code(text.short(found.failure_message, 600))], className="hint")
         )
+    if found.are_arrays_removed:
+        parts.insert(0, html.P(_ARRAYS_REMOVED, className="hint"))
     evidence = cards.card("Evidence", parts, hint="the facts behind the verdict")
     return html.Div([c for c in (delays(found), evidence, restoring.card(found.restoring)) if c is not None])
 
 
 def delays(found: CheckpointDetailOut) -> Component | None:
-    """Per vertex the delay at its input, added by it and passed on; None if no start delay is known."""
+    """Build the table of each vertex's delays: at its input, added by the vertex, and passed on downstream.
+
+    Return None if no start delay is known.
+    """
     if all(v.start_delay_max_ms is None for v in found.vertices):
         return None
     columns = [
@@ -151,7 +190,7 @@ def _delay(delay_ms: int | None, basis: Basis | None) -> html.Td:
 
 def front_basis(model: times.Front, barriers: BarriersOut | None) -> list[Component | str]:
     if model.basis is Basis.MEASURED:
-        return [status.basis(Basis.MEASURED), " per channel"]
+        return ["measured per channel"]
     note = (
         barriers.note
         if barriers and barriers.note

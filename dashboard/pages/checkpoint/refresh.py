@@ -21,11 +21,11 @@ from dashboard.pages.checkpoint.selection import is_pending, key_of, opened_of
 from dashboard.routes import order_of
 
 _SETTLED_TICKS = 5
-"""How many ticks pass between two reads of a checkpoint that has ended. Only late barriers can still change it."""
+"""A checkpoint that has ended is read at every fifth tick only, because only late barriers can still change it."""
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Update the page on every tick and when the viewer changes what it shows."""
+    """Register the callback that updates the page on every tick and when the viewer changes what it shows."""
     connect(
         app,
         partial(refresh, client),
@@ -69,7 +69,10 @@ async def refresh(
     before: dict[str, Any] | None,
     trigger: object,
 ) -> Changes:
-    """The page of the checkpoint in ``route``. ``before`` is the ``digest`` output of the previous call."""
+    """Return the contents of the page for the checkpoint in ``route``.
+
+    ``before`` is the ``digest`` output of the previous call.
+    """
     view = look_of(look)
     if trigger == "tick" and before and before["is_settled"] and (tick or 0) % _SETTLED_TICKS:
         raise PreventUpdate
@@ -77,9 +80,9 @@ async def refresh(
     found = await _read(client, key)
     is_open = is_pending(found)
     opened = opened_of(chosen, found)
-    drawn = digest(found, view.theme.name, str(view.where), sort, path, opened)
+    drawn = digest(found, view, sort, path, opened)
     if before and drawn == before["drawn"] and not is_open:
-        raise PreventUpdate
+        return {"message": None}
     elapsed_ms = (await client.progress(*key)).elapsed_ms if is_open else None
     chart = gantt.gantt(
         found,
@@ -88,6 +91,7 @@ async def refresh(
         sort=order_of(sort),
         is_path_pinned=path == "true",
         elapsed_ms=elapsed_ms,
+        is_narrow=view.is_narrow,
     )
     buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
     changes: Changes = {
@@ -102,7 +106,7 @@ async def refresh(
         "evidence": parts.evidence(found),
         "source": parts.source(found),
         "title": f"{found.kind.value} {found.checkpoint_id} of {found.job}",
-        # ``data`` changes only if the checkpoint changed. The barrier front is drawn again then.
+        # ``data`` changes only if the checkpoint changed.
         "digest": {
             "drawn": drawn,
             "is_settled": not is_open,
@@ -117,7 +121,7 @@ async def refresh(
 
 
 async def _read(client: ApiClient, key: tuple[str, str, int]) -> CheckpointDetailOut:
-    """The checkpoint, with measured first barriers for subtasks that have not acknowledged."""
+    """Return the checkpoint, with measured first barriers for the subtasks that have not acknowledged."""
     found = await client.checkpoint(*key)
     if not found.has_barriers or (found.acknowledged_count or 0) >= (found.subtask_count or 0):
         return found

@@ -1,4 +1,4 @@
-"""What the viewer opened, picked and pinned on the page of a checkpoint."""
+"""Handles what the viewer opens, picks and pins on the page of a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dashboard.client import ApiClient
 from dashboard.components import picked_subtask
 
 _OPENED_MAX = 32
-"""A vertex with more subtasks fills a screen. It is opened only by the viewer."""
+"""A vertex with more subtasks would fill a screen, so it is not opened by default, only by the viewer."""
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Follow clicks on the charts and buttons, and keep the address in step."""
+    """Register the callbacks that follow clicks on charts and buttons and update the page's address."""
     connect(
         app,
         partial(select, client),
@@ -75,7 +75,7 @@ async def select(
     route: dict[str, Any],
     trigger: object,
 ) -> Changes:
-    """The opened vertices and the picked subtask after a click on a chart or a button."""
+    """Return the opened vertices and the picked subtask after a click on a chart or a button."""
     if isinstance(trigger, dict) and pressed_id(toggles, trigger) is None:
         raise PreventUpdate
     try:
@@ -99,7 +99,7 @@ async def select(
 
 
 async def show_picked(client: ApiClient, *, picked: str | None, loaded: object, route: dict[str, Any]) -> Changes:
-    """The panel of the picked subtask."""
+    """Return the panel of the picked subtask."""
     if not loaded:
         raise PreventUpdate
     key = key_of(route)
@@ -111,17 +111,17 @@ async def show_picked(client: ApiClient, *, picked: str | None, loaded: object, 
 
 
 def pin_path(*, clicks: int | None) -> Changes:
-    """The state of the button that pins the critical path; the path starts pinned."""
+    """Return whether the button that pins the critical path is pressed. At first the path is pinned."""
     return {"pressed": "false" if clicks and clicks % 2 else "true"}
 
 
 def key_of(route: dict[str, Any]) -> tuple[str, str, int]:
-    """Job, run and checkpoint id of the page."""
+    """Return the job id, run id and checkpoint id of the page."""
     return route["job"], route["run"], route["checkpoint"]
 
 
 def opened_of(chosen: list[str] | None, found: CheckpointDetailOut) -> list[str]:
-    """The opened vertices: the viewer's choice, or by default the vertex that the verdict names."""
+    """Return the opened vertices: those that the viewer chose or, by default, the vertex that the verdict names."""
     if chosen is not None:
         return chosen
     named = found.verdict.vertex_id if found.verdict.kind is not VerdictKind.NONE else None
@@ -129,7 +129,7 @@ def opened_of(chosen: list[str] | None, found: CheckpointDetailOut) -> list[str]
 
 
 def is_pending(found: CheckpointDetailOut) -> bool:
-    """Whether the checkpoint is in progress in a run that has not ended."""
+    """Return whether the checkpoint is in progress and its run has not ended."""
     return not found.status.is_terminal and not found.is_lost
 
 

@@ -1,21 +1,20 @@
-"""The open alerts of a job, on its page."""
+"""Updates the list of a job's open alerts on the job's page."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from dash import Dash, Input, Output, State, html
+from dash import Dash, Input, Output, State
 from dash.exceptions import PreventUpdate
 
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
-from dashboard.components import cards
 from dashboard.live import digest, look_of
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Update the list on every tick."""
+    """Register the callback that updates the list on every tick."""
     connect(
         app,
         partial(refresh, client),
@@ -28,13 +27,15 @@ def register(app: Dash, client: ApiClient) -> None:
 async def refresh(
     client: ApiClient, *, tick: int | None, look: object, route: dict[str, str], before: str | None
 ) -> Changes:
-    """The firing and pending alerts of the job. ``before`` is the ``digest`` output of the previous call."""
-    look_of(look)
+    """Return the firing and pending alerts of the job. ``before`` is the ``digest`` output of the previous call."""
+    view = look_of(look)
     opened = await client.open_alerts_or_none(route["job"])
     if opened is None:
+        if before is None:
+            # The part must not stay empty, because the page shows its other parts as soon as this part has content.
+            return {"alerts": words.strip(None, view.where)}
         raise PreventUpdate
-    now = digest([(a.id, a.state, a.summary, a.silenced_by, a.is_unknown) for a in opened])
+    now = digest([(a.id, a.state, a.summary, a.silenced_by, a.is_unknown) for a in opened], str(view.where))
     if now == before:
         raise PreventUpdate
-    lines = html.Ul([words.line(a) for a in opened], className="alert-lines")
-    return {"alerts": cards.card("Alerts", lines) if opened else None, "digest": now}
+    return {"alerts": words.strip(opened, view.where), "digest": now}

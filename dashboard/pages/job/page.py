@@ -1,4 +1,4 @@
-"""The page of one job: verdict, timeline (V2), checkpoint in progress (V8) and backpressure."""
+"""The page of one job: verdict, timeline (V2), checkpoint in progress (V8), backpressure and heatmap (V6)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from dash.exceptions import PreventUpdate
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import brush, cards, micro_batch, progress
+from dashboard.components import cards, micro_batch, progress
 from dashboard.components.attributes import attrs
 from dashboard.figures import timeline
-from dashboard.pages import trend
-from dashboard.pages.job import alerts, refresh
+from dashboard.pages import subtask_heatmap, trend
+from dashboard.pages.job import alerts, range_picker, refresh
 from dashboard.pages.job.parts import PRESSURE_NOW, timeline_legend
 
 
 def layout(route: routes.Route) -> Component:
-    """The page of one job before its first answer."""
+    """Build the page without data, which the first refresh adds."""
     log_switch = html.Button(
         "Log scale",
         id="job-log",
         className="button",
         title="logarithmic duration axis",
-        **attrs({"aria-pressed": "false"}),
+        **attrs({"aria-pressed": "true" if route.selection.is_log else "false"}),
     )
     return html.Div(
         [
@@ -35,18 +35,23 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="job-title"),
             html.Div(id="job-message"),
             html.Div(id="job-head", className="page-head"),
-            html.Div(id="job-alerts"),
+            html.Div(id="job-alerts", className="awaited"),
             dcc.Store(id="job-alerts-digest"),
-            html.Div(id="job-verdict"),
+            html.Div(id="job-verdict", className="awaited"),
             html.Div(
                 [
                     cards.chart(
                         "timeline",
                         "Checkpoints over time",
-                        hint="click a mark to open its checkpoint; drag to choose a range",
+                        hint="click a mark to open its checkpoint; drag to zoom in",
                         tools=[log_switch],
                         before=html.Div(timeline_legend(None), id="timeline-legend", className="legend"),
-                        after=brush.panel(route.selection.since_ms, route.selection.until_ms),
+                        after=html.Div(
+                            [
+                                range_picker.panel(route.selection),
+                                html.Div(id="job-changes", className="job-changes hint"),
+                            ]
+                        ),
                         height_px=timeline.HEIGHT_PX,
                     ),
                     progress.panel("job"),
@@ -69,7 +74,8 @@ def layout(route: routes.Route) -> Component:
                 ],
                 className="columns",
             ),
-            trend.panel(),
+            subtask_heatmap.panel(route.selection),
+            html.Div(trend.panel(), id="job-trend"),
             html.Div(id="job-recent"),
             html.Div(id="job-source"),
         ]
@@ -80,12 +86,15 @@ def register(app: Dash, client: ApiClient) -> None:
     """Register the callbacks of the page."""
     refresh.register(app, client)
     alerts.register(app, client)
-    connect(
-        app,
-        switch_log,
-        output={"pressed": Output("job-log", "aria-pressed")},
-        inputs={"clicks": Input("job-log", "n_clicks")},
+    app.clientside_callback(
+        ClientsideFunction("bs", "togglePressed"),
+        Output("job-log", "aria-pressed"),
+        Input("job-log", "n_clicks"),
+        State("job-log", "aria-pressed"),
         prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "linkLog"), Input("job-log", "aria-pressed"), prevent_initial_call=True
     )
     connect(
         app,
@@ -94,39 +103,16 @@ def register(app: Dash, client: ApiClient) -> None:
         inputs={"click": Input("timeline-graph", "clickData")},
         state={"route": State("job-route", "data")},
     )
-    _register_range(app)
-
-
-def switch_log(*, clicks: int | None) -> Changes:
-    """The state of the button that makes the duration axis logarithmic."""
-    return {"pressed": "true" if clicks and clicks % 2 else "false"}
+    range_picker.register(app)
 
 
 def open_checkpoint(*, click: Any, route: dict[str, str]) -> Changes:
-    """The address of the checkpoint whose mark was clicked."""
+    """Return the address of the checkpoint whose mark was clicked."""
     try:
         run, number, *_ = click["points"][0]["customdata"]
     except (TypeError, KeyError, IndexError, ValueError):
         raise PreventUpdate from None
+    if run is None:
+        # A step is no single checkpoint.
+        raise PreventUpdate
     return {"href": routes.checkpoint(route["job"], str(run), int(number))}
-
-
-def _register_range(app: Dash) -> None:
-    for function, trigger, rest in (
-        ("brush", Input("timeline-graph", "selectedData"), (State("job-range", "data"),)),
-        ("moveRange", Input("job-range-slider", "value"), (State("job-range", "data"), State("job-span", "data"))),
-        ("clearRange", Input("job-range-clear", "n_clicks"), ()),
-    ):
-        app.clientside_callback(
-            ClientsideFunction("bs", function),
-            Output("job-range", "data", allow_duplicate=True),
-            trigger,
-            *rest,
-            prevent_initial_call=True,
-        )
-    app.clientside_callback(
-        ClientsideFunction("bs", "placeRange"),
-        Output("job-range-clear", "hidden"),
-        Input("job-range", "data"),
-        Input("job-span", "data"),
-    )

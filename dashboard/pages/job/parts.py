@@ -1,21 +1,28 @@
-"""The parts of a job's page: head, settings and counts, legends and source."""
+"""Builds the parts of a job's page: head, settings and counts, legends and source."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import JobDetailOut
+from backend.contracts.api import CheckpointOut, JobDetailOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, micro_batch, status
 from dashboard.palette import Tone
+from dashboard.span import Span, epoch_ms
 
-PRESSURE_NOW = "now; measured, mean over the subtasks of a vertex"
+PRESSURE_NOW = "now; mean over the subtasks of a vertex"
 
-PRESSURE_THEN = "in the chosen range; measured, mean over the readings and the subtasks of a vertex"
+PRESSURE_THEN = "in the chosen range; mean over the readings and the subtasks of a vertex"
+
+
+# The pressure of a chosen range is shown from this long before its first trigger until this long after its last one.
+_AROUND_MS = 60_000
 
 
 def timeline_legend(engine: CapabilitiesOut | None) -> list[Component]:
@@ -34,6 +41,11 @@ def timeline_legend(engine: CapabilitiesOut | None) -> list[Component]:
     ]
 
 
+def steps_legend() -> list[Component]:
+    """Build the legend of a range that is drawn in steps."""
+    return [html.Span("one value for each step, over its completed checkpoints; bars: failed checkpoints")]
+
+
 def head(job: JobDetailOut) -> list[Component]:
     chips: list[Component] = [
         status.health(job.health),
@@ -43,6 +55,7 @@ def head(job: JobDetailOut) -> list[Component]:
     number = job.open_advice_count
     words = f"Advice ({number})" if number else "Advice"
     chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="recommendations for this job"))
+    chips += status.clock(job.clock_offset_ms)
     if job.target_state != TargetState.OK:
         chips.append(status.badge(f"target {job.target_state}: old data", "warning", Tone.BAD))
     return [
@@ -61,6 +74,15 @@ def head(job: JobDetailOut) -> list[Component]:
             ]
         ),
     ]
+
+
+def pressure_link(job: JobDetailOut, chosen: Sequence[CheckpointOut], span: Span) -> Component:
+    """Build the link to the job's pressure over time: of the vertex that the verdict names, and in the chosen range."""
+    ends = None
+    if not span.is_whole and chosen:
+        times = [epoch_ms(c.triggered_at) for c in chosen]
+        ends = min(times) - _AROUND_MS, max(times) + _AROUND_MS
+    return dcc.Link("Pressure over time", href=routes.pressure(job.id, vertex=job.verdict.vertex_id, ends_ms=ends))
 
 
 def _engine_state(job: JobDetailOut) -> str:
@@ -112,7 +134,10 @@ def facts(job: JobDetailOut) -> Component:
 
 
 def _batch_facts(job: JobDetailOut) -> Component:
-    """The signs of backpressure. An engine with micro-batches reports neither settings nor counts of checkpoints."""
+    """Build the signs of backpressure.
+
+    They replace settings and counts, which engines with micro-batches do not report.
+    """
     parts: list[Component | None] = [micro_batch.signs(job.signs), *(html.P(p, className="hint") for p in job.problems)]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
@@ -128,7 +153,7 @@ def _yes(value: bool | None) -> str:
 
 
 def _tolerable(value: int | None) -> str:
-    # Flink reports "unlimited" as this number.
+    # Flink reports an unlimited number as 2^31 - 1.
     return "unlimited" if value is not None and value >= 2**31 - 1 else text.count(value)
 
 

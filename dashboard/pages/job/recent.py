@@ -1,4 +1,4 @@
-"""The newest checkpoints of a job as a table, and the events of the job."""
+"""Builds the table of a job's newest checkpoints, and the lists of the job's events and annotations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import tzinfo
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from backend.contracts.annotations import AnnotationOut
 from backend.contracts.api import CheckpointOut, JobEventOut
 from backend.contracts.engines import CapabilitiesOut
 from dashboard import routes, text
@@ -16,6 +17,8 @@ from dashboard.components import cards, status
 _RECENT_MAX = 15
 
 _RANGE_MAX = 60
+
+_ANNOTATIONS_MAX = 50
 
 _BARRIER_HEADS = ("Start delay", "Alignment", "Persisted")
 
@@ -28,7 +31,12 @@ def recent_card(
     engine: CapabilitiesOut,
     is_range: bool,
 ) -> Component:
-    """The newest checkpoints as links, which the keyboard can reach."""
+    """Build the table of the newest checkpoints. Each checkpoint is a link, so it can be reached with the keyboard.
+
+    A job without checkpoints and events has no such card.
+    """
+    if not checkpoints and not events and not is_range:
+        return html.Div()
     shown = checkpoints[: _RANGE_MAX if is_range else _RECENT_MAX]
     heads = (
         "Micro-batch" if engine.is_micro_batched else "Checkpoint",
@@ -56,15 +64,52 @@ def recent_card(
     right = {"Duration", "Acked", *_BARRIER_HEADS}
     head = html.Thead(html.Tr([html.Th(h, className="right" if h in right else "") for h in heads]))
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
-    parts: list[Component] = [html.Div(table, className="table-scroll")]
+    parts: list[Component] = [html.Div(table, className="table-scroll")] if rows else []
     if events:
-        parts.append(_events(events, where))
+        parts.append(_events(events, where, checkpoints[0].job_id if checkpoints else None))
     noun = "micro-batches" if engine.is_micro_batched else "checkpoints"
-    if is_range:
-        hint = f"the newest {len(rows)} of {len(checkpoints)} in the chosen range, measured"
+    if is_range and not checkpoints:
+        hint = "the timeline shows no single ones; choose a shorter range"
+    elif is_range:
+        hint = f"the newest {len(rows)} of {len(checkpoints)} in the chosen range"
     else:
-        hint = f"the newest {len(rows)}, measured; the table of the timeline has all"
+        hint = f"the newest {len(rows)}; the table of the timeline has all"
     return cards.card(f"{noun.capitalize()} in the range" if is_range else f"Newest {noun}", parts, hint=hint)
+
+
+def annotations_card(annotations: Sequence[AnnotationOut], where: tzinfo) -> Component | None:
+    """Build the table of annotations in the range, or return None if there are none."""
+    if not annotations:
+        return None
+    rows = [
+        html.Tr(
+            [
+                html.Td(_lasted(a, where), title=text.instant_utc(a.at_engine), className="number"),
+                html.Td(a.text),
+                html.Td(", ".join(a.tags) or text.MISSING),
+                html.Td(a.author or text.MISSING),
+                html.Td(_outside(a.link) if a.link else text.MISSING),
+            ]
+        )
+        for a in annotations[:_ANNOTATIONS_MAX]
+    ]
+    number = len(annotations)
+    hint = f"the newest {len(rows)} of {number}" if number > len(rows) else "posted by scripts or people"
+    table = html.Div(cards.table(("When", "Text", "Tags", "By", "Link"), rows), className="table-scroll")
+    return cards.card("Annotations", table, hint=hint)
+
+
+def _lasted(annotation: AnnotationOut, where: tzinfo) -> str:
+    began = text.instant(annotation.at_engine, where)
+    if annotation.until_engine is None:
+        return began
+    is_same_day = annotation.until_engine.astimezone(where).date() == annotation.at_engine.astimezone(where).date()
+    return f"{began} to {text.instant(annotation.until_engine, where, with_date=not is_same_day)}"
+
+
+def _outside(link: str) -> Component:
+    # The API admits only http and https. The other site learns neither the page nor its window.
+    return html.A(text.short(link.split("://", 1)[-1], 40), href=link, target="_blank", rel="noopener noreferrer")
 
 
 def _acknowledged_cell(c: CheckpointOut) -> Component:
@@ -84,13 +129,14 @@ def _link(c: CheckpointOut, word: str) -> Component:
     return dcc.Link(f"{word} {c.checkpoint_id}", href=routes.checkpoint(c.job_id, c.run_id, c.checkpoint_id))
 
 
-def _events(events: Sequence[JobEventOut], where: tzinfo) -> Component:
+def _events(events: Sequence[JobEventOut], where: tzinfo, job: str | None) -> Component:
     rows = [
         html.Tr(
             [
                 html.Td(text.instant(e.at, where), title=text.instant_utc(e.at), className="number"),
                 html.Td(e.kind.replace("-", " ")),
                 html.Td(text.short(e.text, 300)),
+                html.Td([] if job is None else dcc.Link("before and after", href=routes.windows_around(job, e.at))),
             ]
         )
         for e in events[:20]

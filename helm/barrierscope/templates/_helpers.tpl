@@ -35,6 +35,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/* The account of a pipeline that creates pods: its own one, unless the release uses an existing account. */}}
+{{- define "barrierscope.pipelineAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- include "barrierscope.fullname" . }}-pipeline
+{{- else }}
+{{- include "barrierscope.serviceAccountName" . }}
+{{- end }}
+{{- end }}
+
 {{/* A digest overrides a tag. */}}
 {{- define "barrierscope.image" -}}
 {{- if .Values.image.digest -}}
@@ -90,14 +99,66 @@ http://{{ include "barrierscope.fullname" . }}-runtime:{{ .Values.runtime.servic
   value: {{ .Values.logLevel }}
 {{- end }}
 
-{{/* Retention of checkpoints, which the API and the collector need. */}}
+{{/* Retention of checkpoints, which the API, the collector and the alerts need. */}}
 {{- define "barrierscope.retentionEnv" -}}
 - name: BARRIERSCOPE_RETENTION_MAX_AGE_DAYS
   value: {{ .Values.retention.maxAgeDays | quote }}
+- name: BARRIERSCOPE_RETENTION_ARRAYS_MAX_AGE_DAYS
+  value: {{ .Values.retention.arraysMaxAgeDays | quote }}
+- name: BARRIERSCOPE_RETENTION_RULES
+  value: {{ join "," .Values.retention.rules | quote }}
 - name: BARRIERSCOPE_RETENTION_MAX_SIZE_MIB
   value: {{ .Values.retention.maxSizeMib | int64 | quote }}
 - name: BARRIERSCOPE_ROLLUP_RETENTION_MAX_AGE_DAYS
   value: {{ .Values.retention.rollupsMaxAgeDays | quote }}
+{{- end }}
+
+{{/* "yes" if the pipeline creates its executors as pods of this cluster. */}}
+{{- define "barrierscope.sparkOnKubernetes" -}}
+{{- if and .Values.pipeline.enabled (hasPrefix "k8s://" .Values.pipeline.master) }}yes{{ end }}
+{{- end }}
+
+{{- define "barrierscope.executorUrlFolder" -}}
+/etc/barrierscope/database
+{{- end }}
+
+{{/* Options of the pipeline for Spark. The chart's own settings come first, so that sparkConf overrides them. */}}
+{{- define "barrierscope.sparkArgs" -}}
+{{- $conf := dict }}
+{{- with .Values.pipeline.master }}
+- --master
+- {{ . | quote }}
+{{- $conf = dict "spark.driver.host" "$(POD_IP)" }}
+{{- end }}
+{{- $options := dict "archive" "--archive" "executorPython" "--executor-python" "executorUrlFile" "--executor-url-file" }}
+{{- range $name, $option := $options }}
+{{- with index $.Values.pipeline $name }}
+{{- if not (hasPrefix "spark://" $.Values.pipeline.master) }}
+{{- fail (printf "pipeline.%s: only with a pipeline.master of spark://" $name) }}
+{{- end }}
+- {{ $option }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- if include "barrierscope.sparkOnKubernetes" . }}
+{{- $_ := set $conf "spark.kubernetes.namespace" .Release.Namespace }}
+{{- $_ := set $conf "spark.kubernetes.driver.pod.name" "$(POD_NAME)" }}
+{{- $_ := set $conf "spark.kubernetes.container.image" (include "barrierscope.image" .) }}
+{{- $_ := set $conf "spark.kubernetes.container.image.pullPolicy" .Values.image.pullPolicy }}
+{{- $_ := set $conf "spark.kubernetes.executor.podTemplateFile" "/etc/barrierscope/spark/executor.yaml" }}
+{{- $_ := set $conf "spark.kubernetes.executor.podTemplateContainerName" "executor" }}
+{{- if .Values.database.host }}
+{{- $_ := set $conf "spark.kubernetes.executor.secretKeyRef.PGPASSWORD" (printf "%s:%s" .Values.database.existingSecret .Values.database.passwordKey) }}
+{{- else }}
+{{- $_ := set $conf (printf "spark.kubernetes.executor.secrets.%s" .Values.database.existingSecret) (include "barrierscope.executorUrlFolder" .) }}
+- --executor-url-file
+- {{ include "barrierscope.executorUrlFolder" . }}/{{ .Values.database.urlKey }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := merge (dict) .Values.pipeline.sparkConf $conf }}
+- --conf
+- {{ printf "%s=%s" $name $value | quote }}
+{{- end }}
 {{- end }}
 
 {{- define "barrierscope.containerBasics" -}}
@@ -168,6 +229,11 @@ volumeMounts:
     mountPath: /etc/barrierscope/receivers
     readOnly: true
   {{- end }}
+  {{- if and (eq .component "pipeline") (include "barrierscope.sparkOnKubernetes" .root) }}
+  - name: executor-template
+    mountPath: /etc/barrierscope/spark
+    readOnly: true
+  {{- end }}
   {{- with $values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -189,9 +255,15 @@ labels:
 {{/* The spec of a pod without its containers. */}}
 {{- define "barrierscope.podSpec" -}}
 {{- $values := index .root.Values .component -}}
+{{- if and (eq .component "pipeline") (include "barrierscope.sparkOnKubernetes" .root) }}
+serviceAccountName: {{ include "barrierscope.pipelineAccountName" .root }}
+# Spark creates and deletes pods of executors.
+automountServiceAccountToken: true
+{{- else }}
 serviceAccountName: {{ include "barrierscope.serviceAccountName" .root }}
-# No component uses the cluster's API.
+# This component does not use the cluster's API.
 automountServiceAccountToken: false
+{{- end }}
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -226,6 +298,11 @@ volumes:
   - name: receivers
     secret:
       secretName: {{ .root.Values.alert.receiversSecret }}
+  {{- end }}
+  {{- if and (eq .component "pipeline") (include "barrierscope.sparkOnKubernetes" .root) }}
+  - name: executor-template
+    configMap:
+      name: {{ include "barrierscope.fullname" .root }}-pipeline-executor
   {{- end }}
   {{- with $values.extraVolumes }}
   {{- toYaml . | nindent 2 }}

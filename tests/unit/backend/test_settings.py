@@ -1,4 +1,4 @@
-"""Settings: the environment is read once, and a bad value names its variable and its bounds."""
+"""Tests of the settings: the environment is read once, and an error names the variable and its allowed range."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from backend.domain.errors import InvalidInputError
 from backend.settings import PREFIX, Settings, load_settings
 
-# Whether a number is a size, a time or a count must be seen from its name; these are neither.
+# The name of each numeric setting must show whether it is a size, a time or a count. Port numbers are none of these.
 _UNITLESS = {"port", "runtime_port"}
 
 
@@ -31,6 +31,10 @@ def _clean_environment(monkeypatch):
         ("RUNTIME_WARM_UP_S", "-1"),
         ("RETENTION_MAX_AGE_DAYS", "0"),
         ("RETENTION_MAX_SIZE_MIB", "1"),
+        ("RETENTION_ARRAYS_MAX_AGE_DAYS", "0"),
+        ("RETENTION_RULES", "environment=dev"),
+        ("RETENTION_RULES", "environment=dev:0"),
+        ("RETENTION_RULES", "environment=dev:2,prod:30"),
         ("LOG_LEVEL", "loud"),
         ("API_URL", "ftp://x"),
         ("HOST", ""),
@@ -39,6 +43,12 @@ def _clean_environment(monkeypatch):
         ("PUBLIC_URL", "https://user@barrierscope.example"),
         ("TRUSTED_PROXIES", "*"),
         ("TRUSTED_PROXIES", "10.0.0.0/8,ingress"),
+        ("PUBLIC_URL", "https://[::zz]"),
+        ("PUBLIC_URL", "https://barrierscope.example:65536"),
+        ("PUBLIC_URL", "https://barrierscope..example"),
+        ("RUNTIME_ALLOWED_HOSTS", "runtime,*"),
+        ("ALLOWED_TARGETS", "http://flink:8081"),
+        ("ALLOWED_RECEIVERS", "10.0.0.0/33"),
     ],
 )
 def test_a_value_out_of_bounds_names_its_variable(monkeypatch, variable, value):
@@ -48,6 +58,25 @@ def test_a_value_out_of_bounds_names_its_variable(monkeypatch, variable, value):
         load_settings()
 
     assert [p.field for p in refused.value.problems] == [PREFIX + variable]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("ALLOWED_TARGETS", "flink,flink:8081", "'flink:8081' is not a host name, *.NAME, an IP address or a network"),
+        ("ALLOWED_RECEIVERS", "*", "'*' is not a host name, *.NAME, an IP address or a network"),
+        ("RUNTIME_ALLOWED_HOSTS", "a\x1b[31m", r"'a\x1b[31m' is not a host name or an IP address"),
+        ("TRUSTED_PROXIES", "ingress", "'ingress' is not an IP address or a network"),
+        ("PUBLIC_URL", "http://a..b", "the host or the port of 'http://a..b' is not valid"),
+    ],
+)
+def test_a_wrong_entry_of_a_list_is_named_in_one_line(monkeypatch, variable, value, message):
+    monkeypatch.setenv(PREFIX + variable, value)
+
+    with pytest.raises(InvalidInputError) as refused:
+        load_settings()
+
+    assert str(refused.value) == f"invalid environment: {PREFIX}{variable}: {message}"
 
 
 def test_every_bad_variable_is_listed_at_once(monkeypatch):
@@ -141,7 +170,7 @@ def test_the_data_folder_of_a_user_is_under_the_data_home(monkeypatch, tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     assert load_settings().data_dir_or_default() == tmp_path / "xdg" / "barrierscope"
 
-    # The standard says a relative one is invalid and must be ignored.
+    # The XDG standard says that a relative folder is invalid and must be ignored.
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert load_settings().data_dir_or_default() == tmp_path / ".local" / "share" / "barrierscope"
 

@@ -1,4 +1,4 @@
-"""Counting of wrong tokens by address: the limit, the wait, and bounded memory."""
+"""Tests of the count of wrong tokens per address: the limit, the waiting time, and the bound on memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R-AT: the aligned timeout that is advised, its bounds, and when none is."""
+"""Tests of R-AT: which aligned timeout is advised, within which bounds, and when none is advised."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def test_proposed_timeouts_are_round(value, nice):
 
 
 def test_r_at_1_keeps_the_timeout_above_the_travel_time_of_healthy_barriers():
-    """Without back-pressure the barrier took 600 ms: overtaking before 900 ms would persist data without need."""
+    """The barriers of healthy checkpoints travel for 600 ms.
+
+    With a timeout below 900 ms, such checkpoints might persist data without need.
+    """
     calm = [
         replace(r, observed_at=r.observed_at.replace(minute=0, second=s))
         for s, r in zip([10] * 3, CALM[::2], strict=False)
@@ -95,7 +98,7 @@ def test_r_at_3_shows_what_each_candidate_would_have_done():
     persisted = [c.persisted_bytes.value for c in timed]
     assert durations == sorted(durations)
     assert persisted == sorted(persisted, reverse=True)
-    # At 2 s the barrier has passed the first exchange, and 2.8 s of the 3.3 s at the second are left.
+    # After 2 s, the barrier has passed the first exchange. Of the 3.3 s at the second exchange, 2.8 s are left.
     assert by_timeout[2_000].persisted_bytes.value == pytest.approx(1.1 * 1_600_000 * 2_800 / 3_300, rel=0.01)
 
 

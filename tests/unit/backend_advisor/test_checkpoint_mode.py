@@ -1,4 +1,4 @@
-"""R-UC: when unaligned checkpoints are advised, when they are refused, and near the border between the two."""
+"""Tests of R-UC: when unaligned checkpoints are advised, when they are refused, and what decides near the border."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_unaligned_checkpoints_are_advised_if_barriers_wait_behind_queued_data()
     duration, persisted = expected(found, Metric.DURATION), expected(found, Metric.PERSISTED)
     assert duration.before == 4_800
     assert duration.predicted.high < 1_000
-    # Eight subtasks, each with 400 kB queued before it.
+    # There are eight subtasks, and 400 kB of queued data before each of them.
     assert persisted.predicted.low < 3_200_000 < persisted.predicted.high
     assert {r.metric for r in found.evidence} >= {
         "endToEndDuration",
@@ -71,7 +71,7 @@ def test_unaligned_is_not_advised_under_low_back_pressure(held, speaks):
 
 @pytest.mark.parametrize(("waiting_ms", "speaks"), [(2_600, False), (3_200, True)])
 def test_unaligned_is_advised_only_if_travel_takes_more_than_half_of_the_duration(waiting_ms, speaks):
-    """The rest of the 5.6 s is a sync part, which is less than half of the duration too."""
+    """The checkpoint takes 5.6 s: first the barrier travels, then a sync phase takes the rest of the time."""
     sync = 5_600 - waiting_ms
     last = detail(LAST, first=[waiting_ms] * 4, sync=sync)
     rows = [detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[900] * 4), last]
@@ -125,7 +125,7 @@ def test_unaligned_is_not_advised_if_the_store_is_the_bottleneck(async_ms):
 
 @pytest.mark.parametrize(("async_ms", "refused"), [(2_000, False), (6_000, True)])
 def test_near_the_border_the_larger_part_decides_between_store_and_queues(async_ms, refused):
-    """The barrier travels for 4 s in each case."""
+    """The barrier travels for 4 s in both cases; only the time for the store differs."""
     rows = [
         detail(SOURCE, first=[5] * 4),
         detail(MIDDLE, first=[1_500] * 4),
@@ -139,7 +139,7 @@ def test_near_the_border_the_larger_part_decides_between_store_and_queues(async_
 
 
 def test_the_store_is_named_if_writing_the_queues_takes_as_long_as_waiting():
-    """A checkpoint writes 2 MB in 2 s: 3.2 MB more would take another 3 s."""
+    """A checkpoint writes 2 MB in 2 s, so the 3.2 MB in the queues would take another 3 s."""
     rows = [
         detail(SOURCE, first=[5] * 4),
         detail(MIDDLE, first=[1_500] * 4),

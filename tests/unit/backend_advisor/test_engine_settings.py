@@ -1,4 +1,4 @@
-"""The settings that a recommendation changes, as each version and engine takes them."""
+"""Tests of the settings that a recommendation changes: their keys and values for each engine and version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.advised_jobs import (
     slow_run,
 )
 
-# --- what is proposed ---
+# --- proposed settings ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""R-CAP-1: when a cap of in-flight data, or debloating, is advised."""
+"""Tests of R-CAP-1: when a cap on in-flight data, or buffer debloating, is advised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.handwritten_jobs import quick
 
 
 def writing_too_much(subtask_bytes=2_000_000, async_ms=2_400):
-    """Checkpoints that write 24 MB at 10 MB/s."""
+    """Return checkpoints that write 24 MB of in-flight data at 10 MB/s."""
     return [persisting(quick(n, 50), subtask_bytes, async_ms) for n in range(1, 9)]
 
 
@@ -50,7 +50,7 @@ def test_r_cap_1_proposes_debloating_on_flink_which_has_no_cap():
 
 @pytest.mark.parametrize(("async_ms", "speaks"), [(1_100, False), (1_300, True)])
 def test_r_cap_1_applies_from_half_of_the_time_that_the_interval_leaves(async_ms, speaks):
-    """The limit is half of half of 5 s, which is 1.25 s."""
+    """A healthy checkpoint may use half of the interval of 5 s. The rule applies from half of that time, 1.25 s."""
     config = replace(UNALIGNED, timeout_ms=60_000)
     run = writing_too_much(async_ms=async_ms)
     found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=RUNTIME))

@@ -1,4 +1,4 @@
-"""What every rule of the advisor shares: how many checkpoints it needs, and which of them count (AD-3)."""
+"""Tests of what all the advisor's rules share: how many checkpoints a rule needs, and which of them count (AD-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The condition of each rule: when it is active and what it names. Old data gives an unknown reading."""
+"""Tests of the rules' conditions: when each is active or unknown, and which job or subtask the alert names.
+
+If the data is old, the condition is unknown.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import pytest
 
 from backend.alerting.conditions import health_window_ms, read
 from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
-from backend.alerting.prediction import Running
+from backend.alerting.prediction import Running, forecast
 from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
-from backend.alerting.signals import OpenSignal, Place, RunSpan, ServiceSignal
+from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal
 from backend.analysis.progress import Judged, Judgement
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
@@ -81,7 +84,7 @@ def test_three_failures_in_a_row_are_active_until_a_checkpoint_completes(outcome
     [
         (CONFIG, 60 * 4),
         (replace(CONFIG, interval_ms=300_000), 300 * 4),
-        # The window is bounded, even if the tolerance for failed checkpoints is not.
+        # An unlimited tolerance for failed checkpoints does not make the window unlimited.
         (replace(CONFIG, tolerable_failed_count=2**31 - 1), 60 * 5),
         (replace(CONFIG, tolerable_failed_count=None), 60 * 2),
         (replace(CONFIG, timeout_ms=None), None),
@@ -126,20 +129,22 @@ def _loop(count, *, ran_s, apart_s, current_s=20):
 @pytest.mark.parametrize(
     ("loop", "completed_s", "kind"),
     [
-        # The window is 240 s, plus 120 s if several runs count.
+        # The alert allows 240 s of running time without a completed checkpoint, and 360 s if the running time is the
+        # sum of several runs.
         (_loop(11, ran_s=30, apart_s=5), None, ReadingKind.CLEAR),
         (_loop(12, ran_s=30, apart_s=5), None, ReadingKind.ACTIVE),
-        # Runs before the last completed checkpoint do not count, and neither do runs before a pause of more than 360 s.
+        # Runs before the last completed checkpoint do not count. Nor do runs before a pause of more than 360 s.
         (_loop(12, ran_s=30, apart_s=5), 300, ReadingKind.CLEAR),
         (_loop(12, ran_s=30, apart_s=360), None, ReadingKind.ACTIVE),
         (_loop(12, ran_s=30, apart_s=361), None, ReadingKind.CLEAR),
-        # The pauses between runs do not count as running time.
+        # Only the running time counts, not the pauses between the runs.
         (_loop(3, ran_s=30, apart_s=300), None, ReadingKind.CLEAR),
-        # A healthy job that is redeployed once: each run may have been waiting for its next checkpoint.
+        # A healthy job was redeployed once. In each of the two runs, it may have been waiting for its next
+        # checkpoint.
         (_loop(1, ran_s=7200, apart_s=10, current_s=119), 370, ReadingKind.CLEAR),
         (_loop(1, ran_s=7200, apart_s=10, current_s=119), 371, ReadingKind.ACTIVE),
         (_loop(1, ran_s=0, apart_s=10, current_s=241), None, ReadingKind.ACTIVE),
-        # Two runs at the same time.
+        # The earlier run and the current run overlap in time.
         (_loop(1, ran_s=7200, apart_s=-7200, current_s=230), None, ReadingKind.CLEAR),
     ],
 )
@@ -195,25 +200,69 @@ def test_a_predicted_timeout_states_prediction_confidence_and_basis():
     assert "checkpoint 50 will time out (1 min)" in text
     assert "with 83% confidence, from 5 past checkpoints" in text
     assert "2 of 10 acknowledged after 30.0 s" in text
-    # The verdict names no subtask, so the alert names the pending one.
+    # The verdict names no subtask, so the alert names the subtask that has not acknowledged.
     assert "sink subtask 4 on host-2" in text
 
 
-def test_without_a_forecast_the_reading_is_clear_only_after_a_completed_checkpoint():
-    few = _open(30_000, 2, last_ms=20_000, past=[linear_past(4000)] * 2)
+# In each case, nothing is wrong with the running checkpoint: there is none, there is no forecast, the forecast is good,
+# or it progresses.
+CALM = {
+    "none": ("CheckpointWillTimeOut", None),
+    "no forecast": ("CheckpointWillTimeOut", _open(30_000, 2, last_ms=20_000, past=[linear_past(4000)] * 2)),
+    "in time": ("CheckpointWillTimeOut", _open(900, 2, last_ms=800, past=[linear_past(4000 + i) for i in range(6)])),
+    "no stuck one": ("CheckpointStuck", None),
+    "progressing": ("CheckpointStuck", _open(900, 2, last_ms=800)),
+}
 
-    assert read(_rule("CheckpointWillTimeOut"), job_signal("expired", opened=few)).kind is ReadingKind.UNKNOWN
-    assert read(_rule("CheckpointWillTimeOut"), job_signal("completed", opened=few)).kind is ReadingKind.CLEAR
-    assert read(_rule("CheckpointWillTimeOut"), job_signal("expired")).kind is ReadingKind.UNKNOWN
+
+@pytest.mark.parametrize("name", CALM)
+@pytest.mark.parametrize(
+    ("outcomes", "count", "kind"),
+    [
+        (["completed", "completed"], 2, ReadingKind.CLEAR),
+        (["expired", "completed"], 2, ReadingKind.UNKNOWN),
+        (["expired", "completed"], 1, ReadingKind.CLEAR),
+        (["completed", "expired"], 1, ReadingKind.UNKNOWN),
+        (["completed"], 2, ReadingKind.UNKNOWN),
+        ([], 2, ReadingKind.UNKNOWN),
+    ],
+)
+def test_a_calm_running_checkpoint_ends_an_alert_only_after_completed_ones(name, outcomes, count, kind):
+    rule, opened = CALM[name]
+
+    assert read(_rule(rule, completed_min_count=count), job_signal(*outcomes, opened=opened)).kind is kind
+
+
+def test_a_forecast_near_the_timeout_neither_raises_nor_resolves_an_alert():
+    past = [linear_past(d) for d in (4000, 9000, 4400, 8000, 4300)]
+    running = Running(30_000, 2, 10, 20_000)
+    told = forecast(running, past, confidence_min_ratio=0.8, past_min_count=5)
+    # The timeout is between the lower bound and the prediction.
+    timeout_ms = round((told.duration_least_ms + told.duration_ms) / 2)
+    opened = _open(30_000, 2, last_ms=20_000, past=past, timeout_ms=timeout_ms)
+
+    reading = read(_rule("CheckpointWillTimeOut"), job_signal("completed", "completed", opened=opened))
+
+    assert reading.kind is ReadingKind.UNKNOWN, reading.reason
+    assert "predicted" in reading.reason
+
+
+def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_newest():
+    signal = job_signal(*["expired"] * 15)
+
+    for count, words in ((0, "the last 15 checkpoints"), (70, "the last 70 checkpoints"), (1000, "1000 or more")):
+        reading = read(_rule("ConsecutiveFailures"), replace(signal, failures_in_row_count=count))
+        assert words in reading.reason
+        assert reading.value == max(15, count)
 
 
 def test_a_stuck_checkpoint_is_active_only_after_a_while():
     stuck = _open(40_000, 2, last_ms=0, state=Judged.STUCK)
     soon = _open(9_000, 2, last_ms=0, state=Judged.STUCK)
 
-    assert read(_rule("CheckpointStuck"), job_signal(opened=stuck)).kind is ReadingKind.ACTIVE
-    assert read(_rule("CheckpointStuck"), job_signal(opened=soon)).kind is ReadingKind.CLEAR
-    assert read(_rule("CheckpointStuck"), job_signal()).kind is ReadingKind.CLEAR
+    done = ["completed"] * 2
+    assert read(_rule("CheckpointStuck"), job_signal(*done, opened=stuck)).kind is ReadingKind.ACTIVE
+    assert read(_rule("CheckpointStuck"), job_signal(*done, opened=soon)).kind is ReadingKind.CLEAR
 
 
 @pytest.mark.parametrize("name", ["CheckpointStuck", "CheckpointWillTimeOut"])
@@ -255,11 +304,11 @@ def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(r
         ({"state": "unreachable", "reason": "cannot connect"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
         ({"state": "malformed"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
         ({"state": "silent", "is_pushed": True}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
-        # All jobs of this target have ended, so no push is due.
+        # All jobs of this target have ended, so the target is not expected to push data.
         ({"is_pushed": True, "last_attempt_at": NOW - timedelta(days=2)}, ReadingKind.CLEAR, ReadingKind.CLEAR),
         ({"state": "pending", "last_attempt_at": None}, ReadingKind.UNKNOWN, ReadingKind.ACTIVE),
         ({"last_attempt_at": NOW - timedelta(seconds=61)}, ReadingKind.CLEAR, ReadingKind.ACTIVE),
-        # The target is read once an hour, as configured.
+        # The target is configured to be polled once an hour, so data of the last 50 minutes is not stale.
         (
             {"last_attempt_at": NOW - timedelta(minutes=50), "poll_interval_s": 3600.0},
             ReadingKind.CLEAR,
@@ -285,3 +334,29 @@ def test_the_alert_of_a_target_names_its_unwatched_jobs():
 
 def test_the_watchdog_always_fires():
     assert read(shipped(rule_of(RuleName.WATCHDOG)), ServiceSignal(NOW)).kind is ReadingKind.ACTIVE
+
+
+def test_a_history_that_will_be_shorter_than_promised_is_reported_with_the_size_that_it_needs():
+    rule = _rule("HistoryTooShort")
+    short = ServiceSignal(NOW, HistorySignal(2.94, 7.0, 2 * 2**30, 3 * 2**30 + 1))
+
+    found = read(rule, short)
+
+    assert (found.kind, found.value) == (ReadingKind.ACTIVE, 2.94 / 7)
+    text = found.annotations["description"]
+    assert text.startswith("The history will hold 2.9 days instead of 7. Its size limit is 2048 MiB. ")
+    assert text.endswith("its age limits need 3073 MiB.")
+    enough = ServiceSignal(NOW, HistorySignal(7.0, 7.0, 2**30, 2**30))
+    assert read(rule, enough).kind is ReadingKind.CLEAR
+    assert read(rule, ServiceSignal(NOW)).kind is ReadingKind.UNKNOWN
+    assert read(_rule("HistoryTooShort", held_min_ratio=0.4), short).kind is ReadingKind.CLEAR
+
+
+@pytest.mark.parametrize("name", ["CheckpointStuck", "CheckpointWillTimeOut"])
+def test_an_open_checkpoint_is_not_judged_before_the_past_ones_of_its_job_were_read(name):
+    past = [linear_past(d) for d in (4000, 4200, 4400, 4100, 4300)] * 3
+    opened = _open(50_000, 2, last_ms=1000, state=Judged.STUCK, past=past)
+    whole, unread = (job_signal(*["completed"] * 5, opened=o) for o in (opened, replace(opened, is_past_read=False)))
+
+    assert read(_rule(name), whole).kind is ReadingKind.ACTIVE
+    assert read(_rule(name), unread).kind is ReadingKind.UNKNOWN

@@ -1,4 +1,4 @@
-"""Fingerprints of labels, and the matchers that a silence may have."""
+"""Tests of the fingerprints of labels, and of the matchers that a silence may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instants at which an episode changes its state."""
+"""Tests of when an alert becomes pending, fires and is resolved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHO = Identity("CheckpointExpired", "warning", "f", {"alertname": "CheckpointEx
 
 
 def _run(timing, *readings):
-    """Return the state of the alert after each reading (second, kind)."""
+    """Evaluate these readings (second, kind) in order, and return the state of the alert after each one."""
     alert, states = None, []
     for second, kind in readings:
         alert, _ = step(alert, _WHO, Reading(kind, "so it is"), timing, NOW + timedelta(seconds=second))

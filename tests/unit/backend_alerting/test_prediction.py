@@ -1,8 +1,12 @@
-"""The forecast of a running checkpoint's duration from past checkpoints, with a bound, or none if too few exist."""
+"""Tests of the forecast of a checkpoint's duration from past checkpoints.
+
+A forecast has a lower bound. With too few past checkpoints, there is no forecast.
+"""
 
 from __future__ import annotations
 
 import random
+from statistics import median
 
 import pytest
 
@@ -90,7 +94,7 @@ def test_with_too_few_past_checkpoints_there_is_no_forecast_but_a_reason(past, c
 
 
 def test_the_bound_holds_as_often_as_its_confidence_states():
-    """With random durations, the real one is below the bound at most as often as the confidence allows."""
+    """With random durations, the duration is below the predicted bound at most as often as the confidence allows."""
     rnd, misses, total = random.Random(7), 0, 0
     for _ in range(400):
         pace = rnd.uniform(500, 20_000)
@@ -104,7 +108,8 @@ def test_the_bound_holds_as_often_as_its_confidence_states():
         misses += real.end_ms < told.duration_least_ms
         total += 1
 
-    # With ten past checkpoints, the bound is the second smallest of ten ratios, so it may fail in 2 of 11 cases.
+    # With ten past checkpoints, the bound is based on the second smallest of ten ratios, so it may fail in 2 of 11
+    # cases.
     assert misses / total < 2 / 11 + 0.05, f"seed=7: {misses} of {total}"
     assert misses > 0, "a bound that never fails is too loose"
 
@@ -113,3 +118,56 @@ def _drawn(rnd, pace_ms):
     scale = pace_ms * rnd.lognormvariate(0, 0.25)
     acks = sorted(round(scale * (i + 1) / 10 * rnd.lognormvariate(0, 0.1)) for i in range(10))
     return Past(tuple(acks), 10, max(1, acks[-1]))
+
+
+def _plain_slowdown(view, past):
+    w = 0.1 * past.end_ms
+    found = []
+    if view.acknowledged_count > 0 and view.last_ack_ms is not None:
+        found.append((view.last_ack_ms + w) / (past.ack_ms(view.acknowledged_count) + w))
+    next_ms = past.ack_ms(view.acknowledged_count + 1)
+    if view.elapsed_ms > next_ms:
+        found.append((view.elapsed_ms + w) / (next_ms + w))
+    shared = view.first_barriers_ms.keys() & past.first_barriers_ms.keys()
+    if shared:
+        found.append(median((view.first_barriers_ms[k] + w) / (past.first_barriers_ms[k] + w) for k in shared))
+    return max(found, default=1.0)
+
+
+def _plain_prediction(view, past):
+    return max(median(_plain_slowdown(view, p) * p.end_ms for p in past), float(view.elapsed_ms))
+
+
+def _plain_view(running, past):
+    count = running.acknowledged_count
+    last_ms = past.ack_ms(count) if count else None
+    elapsed_ms = min((last_ms or 0) + running.elapsed_ms - (running.last_ack_ms or 0), past.ack_ms(count + 1))
+    return Running(elapsed_ms, count, running.subtask_count, last_ms, None, past.first_barriers_ms)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_forecast_follows_the_stated_formulas(seed):
+    rnd = random.Random(seed)
+    keys = [(SINK, i) for i in range(rnd.choice([0, 1, 4]))]
+    past = []
+    for _ in range(rnd.randrange(5, 17)):
+        end_ms = rnd.randrange(10, 60_000)
+        acks = tuple(sorted(rnd.randrange(end_ms) for _ in range(rnd.choice([10, 10, 9, 3]))))
+        past.append(Past(acks, 10, end_ms, {k: rnd.randrange(end_ms) for k in keys if rnd.random() < 0.8}))
+    count = rnd.randrange(0, 10)
+    last_ms = rnd.randrange(50_000) if count and rnd.random() < 0.9 else None
+    running = Running(
+        (last_ms or 0) + rnd.randrange(20_000), count, 10, last_ms, None, {k: rnd.randrange(50_000) for k in keys}
+    )
+
+    told = _forecast(running, past)
+
+    duration_ms = _plain_prediction(running, past)
+    ratios = sorted(
+        p.end_ms / max(1.0, _plain_prediction(_plain_view(running, p), [o for o in past if o is not p])) for p in past
+    )
+    rank = int(0.2 * (len(past) + 1) + 1e-9)
+    least_ms = max(duration_ms * ratios[rank - 1], float(running.elapsed_ms))
+    assert isinstance(told, Forecast)
+    assert told.duration_least_ms == pytest.approx(least_ms), f"seed {seed}"
+    assert told.duration_ms == pytest.approx(max(duration_ms, least_ms)), f"seed {seed}"

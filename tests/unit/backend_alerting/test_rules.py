@@ -1,4 +1,4 @@
-"""Each rule has a runbook, and defaults within its bounds. The refusal of an invalid change names the field."""
+"""Tests of the alert rules: each has a runbook and defaults within its bounds. An error names the invalid field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change-points of durations: a lasting change is found, and noise has none."""
+"""Tests of change points in durations: a lasting change is found, and noise contains no change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from backend.analysis.change_points import SEGMENT_MIN_COUNT, change_points
 
 
 def _noise(rng: np.random.Generator, count: int, median_ms: float) -> list[float]:
-    """Log-normal durations with a spread of a third and one outlier in twenty."""
+    """Return random log-normal durations with a spread of about a third.
+
+    One duration in twenty is five times as long.
+    """
     values = median_ms * np.exp(rng.normal(0, 0.3, count))
     outliers = rng.random(count) < 0.05
     return list(np.where(outliers, values * 5, values))
@@ -27,7 +30,8 @@ def test_a_lasting_change_is_found_at_its_checkpoint(before, after):
         assert (change.begin, change.end) == (0, 65), seed
         assert 0.75 * before <= change.before_median_ms <= 1.35 * before, seed
         assert 0.75 * after <= change.after_median_ms <= 1.35 * after, seed
-    # An outlier next to the change may belong to either side.
+    # An outlier next to the change may be assigned to either side, so the change may be found up to three checkpoints
+    # away.
     assert sorted(missed_by)[26] <= 1
     assert max(missed_by) <= 3
 
@@ -50,10 +54,10 @@ def test_noise_has_no_change():
         [],
         [5.0],
         [2_000.0] * 100,
-        # One long checkpoint is no change, and neither are a few.
+        # A single long checkpoint is not a change. A few long checkpoints are not a change either.
         [1_000.0] * 40 + [90_000.0] + [1_000.0] * 40,
         [1_000.0] * 40 + [9_000.0] * (SEGMENT_MIN_COUNT // 3),
-        # A small change, or one within the noise of a machine.
+        # The first series has a change that is too small. The second has one that the noise of a machine can explain.
         [1_000.0 + n for n in range(50)] + [1_400.0 + n for n in range(50)],
         [20.0] * 50 + [90.0] * 50,
     ],

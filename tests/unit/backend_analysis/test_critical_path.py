@@ -1,10 +1,11 @@
-"""The critical path from a source to the last acknowledgement."""
+"""Tests of the critical path, which leads from a source to the last acknowledgement."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from backend.analysis.critical_path import critical_path, with_persistence
+from backend.analysis.critical_path import critical_path, kept_pace_ms, with_persistence
+from backend.analysis.phases import checkpoint_phases
 from backend.domain.checkpoint import LateBarrier
 from backend.domain.topology import Edge, Topology, Vertex
 from backend.domain.verdict import Phase
@@ -160,3 +161,40 @@ def test_persistence_counts_the_checkpoints_that_ended_with_the_same_subtask():
     path = with_persistence(critical_path(one, topology, ALIGNED), [one, other, same, completed(4)], topology, ALIGNED)
 
     assert path.last_in == "last in 2 of 3"
+
+
+def _straggling():
+    return completed(
+        1,
+        detail(SOURCE, first=[5, 9]),
+        detail(MIDDLE, first=[900, 13_000], alignment=[0, 100]),
+        detail(LAST, first=[13_200, 13_300], alignment=[50, 0], async_=[70, 80]),
+    )
+
+
+def _pace(checkpoint, vertex_id, subtasks, topology=DUO):
+    return kept_pace_ms(checkpoint_phases(checkpoint, ALIGNED, ()), topology, vertex_id, subtasks)
+
+
+def test_the_delay_of_a_subtask_is_taken_from_all_that_waited_for_it():
+    # Without the 12.2 s by which subtask 1 was later than its sibling, both subtasks downstream had been earlier too.
+    assert _pace(_straggling(), MIDDLE, [1]) == 13_380 - (13_100 - 900)
+    # The last vertex is not the cause: keeping pace gains only what its own subtasks differ by.
+    assert _pace(_straggling(), LAST, [1]) == 13_320
+
+
+def test_the_delay_of_a_subtask_reaches_only_the_subtasks_that_it_sends_to():
+    pointwise = Topology(DUO.vertices, (DUO.edges[0], Edge(MIDDLE, LAST, "FORWARD")))
+
+    # Subtask 0 of the last vertex received its barrier from subtask 0 of the middle one, and so it stays late.
+    assert _pace(_straggling(), MIDDLE, [1], pointwise) == 13_320
+
+
+def test_without_siblings_or_with_a_missing_acknowledgement_no_pace_is_known():
+    assert _pace(_straggling(), MIDDLE, [0, 1]) is None
+    assert _pace(_straggling(), MIDDLE, []) is None
+    assert _pace(failed(1, detail(SOURCE, first=[5, None]), detail(MIDDLE, first=[1, 1])), MIDDLE, [1]) is None
+
+
+def test_a_subtask_that_was_no_later_than_its_siblings_cost_nothing():
+    assert _pace(_straggling(), MIDDLE, [0]) == 13_380

@@ -1,4 +1,4 @@
-"""Per vertex: the delay at its input, the delay it adds, and the delay it passes on."""
+"""Tests of a vertex's delays: the delay at its input, the delay that it adds, and the delay that it passes on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.support.handwritten_jobs import completed, detail
 
 
 def _delays(start_delays_ms, edges):
-    """(at its input, added, passed on) of each vertex; ``start_delays_ms`` is by vertex and subtask."""
+    """Return, for each vertex, the delay at its input, the delay that it adds, and the delay that it passes on.
+
+    ``start_delays_ms`` has a list for each vertex, with one value per subtask.
+    """
     topology = Topology(
         tuple(Vertex(VertexId(v), v, len(delays)) for v, delays in start_delays_ms.items()),
         tuple(Edge(VertexId(a), VertexId(b)) for a, b in edges),

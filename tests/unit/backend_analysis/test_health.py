@@ -1,4 +1,4 @@
-"""Health: healthy, slow, failing, or too few checkpoints."""
+"""Tests of a job's health: healthy, slow, failing, or unknown because there are too few checkpoints."""
 
 from __future__ import annotations
 

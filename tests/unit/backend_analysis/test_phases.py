@@ -1,4 +1,4 @@
-"""The begin and end of each phase of a subtask, and the values that stay unknown."""
+"""Tests of when each phase of a subtask begins and ends, and of the values that stay unknown."""
 
 from __future__ import annotations
 

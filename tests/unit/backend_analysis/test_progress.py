@@ -1,4 +1,7 @@
-"""Progressing, slow or stuck: compared with completed checkpoints, else with the timeout."""
+"""Tests of whether an open checkpoint is progressing, slow or stuck.
+
+The open checkpoint is compared with completed ones, or with the timeout if there are none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on jobs written by hand; the contract tests use recordings of real clusters."""
+"""Tests of verdicts on handwritten jobs. The contract tests use recordings of real clusters instead."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tests.support.handwritten_runs import (
 
 
 def statements(verdict):
-    """The statements of the verdict's evidence."""
+    """Return the statements in the verdict's evidence."""
     return [row.statement for row in verdict.evidence]
 
 
@@ -84,7 +84,7 @@ def test_a_restart_loop_names_the_subtask_and_the_exception():
     assert not any("\n" in row.statement for row in found.evidence)
 
 
-# --- one checkpoint, few data ---------------------------------------------------------------------------------------
+# --- one checkpoint, little data ------------------------------------------------------------------------------------
 
 
 def test_an_expired_checkpoint_shows_when_the_barrier_reached_which_subtask():
@@ -212,7 +212,7 @@ def test_a_vertex_name_of_hundreds_of_characters_is_cut_in_the_sentence_only():
 
 
 def _of_six(at_s: float):
-    """Readings of the same job after a rescale to six subtasks, all of them idle."""
+    """Return readings after a rescale of the last vertex to six subtasks. All subtasks are nearly idle."""
     return [reading(MIDDLE, [0.1] * 4, at_s=at_s), reading(LAST, [0.2] * 6, at_s=at_s)]
 
 
@@ -238,7 +238,7 @@ def test_readings_before_a_rescale_are_not_used_for_the_job_after_it():
     assert "subtasks busy" not in str(found.verdict.evidence)
 
 
-# --- the order of the evidence --------------------------------------------------------------------------------------
+# --- order of the evidence ------------------------------------------------------------------------------------------
 
 _SKEWED = counted(LAST, [0.2, 1.0, 0.2, 0.2], [0.0] * 4, [0] * 4, [100, 500, 100, 100])
 _STRAGGLING = counted(LAST, [0.2, 1.0, 0.2, 0.2], [0.0] * 4, [0] * 4, [100, 100, 100, 100])
@@ -276,7 +276,7 @@ def test_evidence_begins_with_what_decides_the_kind_and_ends_with_the_settings(k
     assert metrics[-2:] == ["interval", "timeout"]
 
 
-# --- the one in progress --------------------------------------------------------------------------------------------
+# --- checkpoint in progress -----------------------------------------------------------------------------------------
 
 OPEN_LONG = in_progress(
     9, detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[10] * 4), detail(LAST, first=[None] * 4), every_s=5
@@ -360,7 +360,10 @@ def test_two_slow_checkpoints_among_many_leave_the_job_healthy():
 
 
 def test_after_the_loss_of_a_task_manager_no_subtask_is_named_and_the_exception_is_shown():
-    """Each attempt deploys to lost slots: failures with several pending subtasks, most of them not recorded."""
+    """Each attempt deploys to slots of the lost task manager, so its checkpoints fail with several pending subtasks.
+
+    Most of the failed checkpoints are not in the history.
+    """
     run = [
         declined(n, {1, 3}, FailureReason.COORDINATOR_SUSPENDED, "Checkpoint Coordinator is suspending.")
         for n in (1, 2, 3)

@@ -1,4 +1,4 @@
-"""Verdicts if barriers wait: a full vertex, a straggler, skew, or a source that emits its barriers late."""
+"""Tests of verdicts on barriers that wait: for a full vertex, a straggler, a skewed subtask, or a late source."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_lack_of_capacity_that_unaligned_checkpoints_hide_is_named():
 
 
 def test_the_latest_subtask_of_an_idle_vertex_is_not_the_culprit():
-    """The longest delay is below the culprit: the middle vertex is full, the last one only waits."""
+    """The longest delay is downstream of the culprit: the middle vertex is full, and the last one only waits."""
     readings = [
         *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
         *two_readings(reading(MIDDLE, FOUR)),
@@ -83,7 +83,7 @@ def test_of_two_full_vertices_the_lower_one_is_the_culprit():
 
 
 def test_full_subtasks_without_back_pressure_above_are_no_sign():
-    """Directly after a start, a vertex with gauges that were not updated yet shows busy 1.0."""
+    """Directly after a start, a metric that was not updated yet shows a vertex as fully busy."""
     readings = two_readings(reading(SOURCE, [0.0] * 4), reading(MIDDLE, FOUR), reading(LAST, FOUR))
 
     assert diagnose(job(HEALTHY_RUN, readings)).verdict.kind is VerdictKind.NONE
@@ -138,7 +138,10 @@ def test_one_full_subtask_with_an_even_share_is_a_straggler_and_its_host_is_name
 
 
 def test_a_straggler_is_found_even_if_its_siblings_are_half_back_pressured():
-    """Their channels are blocked while the next vertex aligns, which proves nothing about the straggler."""
+    """The siblings' channels are blocked while the next vertex aligns.
+
+    Their backpressure says nothing about the straggler.
+    """
     readings = [
         *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
         *counted(MIDDLE, [0.2, 1.0, 0.2, 0.2], [0.5, 0.0, 0.5, 0.5], [0] * 4, [90, 88, 90, 90]),
@@ -229,11 +232,11 @@ def test_a_start_delay_longer_than_the_acknowledgement_is_clock_skew_and_no_late
     assert found.kind is VerdictKind.STORE
 
 
-# --- queues that still fill -----------------------------------------------------------------------------------------
+# --- queues that are still filling ----------------------------------------------------------------------------------
 
 
 def filling(first, busy, records=(100, 100, 100, 100)):
-    """The barrier meets a queue before the last vertex, but nothing is back-pressured yet."""
+    """Build a job in which the barrier waits in a queue before the last vertex, but nothing is backpressured yet."""
     readings = [
         *two_readings(reading(SOURCE, [0.1] * 4)),
         *two_readings(reading(MIDDLE, [0.1] * 4)),

@@ -1,4 +1,4 @@
-"""Verdicts if snapshots take long: a store, a sync part, or a subtask that does not acknowledge."""
+"""Tests of verdicts on snapshots that take long: a store, a sync phase, or a subtask that does not acknowledge."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_subtask_pending_in_every_expiry_is_late_and_not_failing():
     assert (found.kind, found.subtasks) == (VerdictKind.CAPACITY, (0, 1, 2, 3))
 
 
-# --- a store behind any vertex --------------------------------------------------------------------------------------
+# --- a slow store at any vertex -------------------------------------------------------------------------------------
 
 
 def storing(number, async_middle=3_000, async_last=5, last_first=20, last_bytes=1_000):
@@ -173,7 +173,7 @@ def test_a_slow_store_behind_a_vertex_in_the_middle_is_named_in_every_mode(confi
 
 @pytest.mark.parametrize("config", [aligned_timeout(3_000), UNALIGNED])
 def test_an_async_part_that_ends_when_the_barrier_arrives_below_is_not_the_store(config):
-    """Without readings of back-pressure, the arrival times below show that the store is not the cause."""
+    """With and without readings, the time at which the barrier reaches the next vertex rules out the store."""
     run = [storing(n, async_middle=2_990, last_first=2_980) for n in range(1, 7)]
 
     assert diagnose(job(run, CALM, config=config)).verdict.kind is not VerdictKind.STORE

@@ -1,4 +1,4 @@
-"""Every example in the OpenAPI document is a value of the contract."""
+"""Tests that every example in the OpenAPI document is a valid value of its contract."""
 
 from __future__ import annotations
 

@@ -1,6 +1,11 @@
-"""HealthProbe answers one word under any host name, without a token, and checks the store once a second at most."""
+"""Tests of the health endpoints: they respond with one word under any host name and without a token.
+
+The store is checked at most once a second.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 import httpx
 import pytest
@@ -8,12 +13,13 @@ from starlette.responses import PlainTextResponse
 
 from backend.api.access import Access, AccessRules
 from backend.api.health import LIVE_PATH, READY_PATH, HealthProbe
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
 
 class Store:
-    """A store check that answers ``is_well`` and counts its calls."""
+    """A check of the store that returns ``is_well`` and counts its calls."""
 
     def __init__(self, *, is_ready: bool) -> None:
         self.is_well = is_ready
@@ -21,6 +27,7 @@ class Store:
 
     async def is_ready(self) -> bool:
         self.asked_count += 1
+        await asyncio.sleep(0)
         return self.is_well
 
 
@@ -36,7 +43,7 @@ class Time:
 def _client(store, time=None):
     gate = Access(PlainTextResponse("inside"), AccessRules("a-token-of-some-length"))
     transport = httpx.ASGITransport(app=HealthProbe(gate, store.is_ready, time or Time()))
-    # A kubelet uses the address of the pod as host name.
+    # A kubelet sends its requests with the address of the pod as host name.
     return httpx.AsyncClient(transport=transport, base_url="http://10.2.3.4:8050")
 
 
@@ -69,6 +76,27 @@ async def test_the_store_is_checked_once_a_second_at_most():
         answer = await client.get(READY_PATH)
 
     assert store.asked_count == 2
+    assert answer.status_code == 503
+
+
+async def test_probes_that_arrive_during_a_check_use_its_result():
+    store = Store(is_ready=True)
+    async with _client(store) as client:
+        answers = await asyncio.gather(*(client.get(READY_PATH) for _ in range(5)))
+
+    assert [a.status_code for a in answers] == [200] * 5
+    assert store.asked_count == 1
+
+
+async def test_a_check_that_does_not_end_counts_as_failed():
+    async def never():
+        await asyncio.Event().wait()
+        return True
+
+    probe = HealthProbe(PlainTextResponse("inside"), never, Time(), check_max_s=0.01)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=probe), base_url="http://x") as client:
+        answer = await asyncio.wait_for(client.get(READY_PATH), PATIENCE_S)
+
     assert answer.status_code == 503
 
 

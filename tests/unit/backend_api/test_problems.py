@@ -1,4 +1,4 @@
-"""Every error is answered with a problem document that reveals no internals."""
+"""Tests that every error response is a problem document that reveals no internals."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from backend.domain.errors import (
     ConflictError,
     FieldProblem,
     InvalidInputError,
+    StoreBusyError,
+    StoreFullError,
     StoreUnavailableError,
     TargetUnavailableError,
     UnknownEntityError,
@@ -26,6 +28,8 @@ ERRORS = {
     "unknown": UnknownEntityError(kind="job", id="j1"),
     "conflict": ConflictError("watched already", kind="target-exists"),
     "store": StoreUnavailableError("connection to server at 10.0.0.1, user secret-user failed"),
+    "store-busy": StoreBusyError("every connection of this process is in use"),
+    "store-full": StoreFullError("could not extend file: No space left on device"),
     "target": TargetUnavailableError(url="http://flink:8081", reason="refused"),
     "unforeseen": ZeroDivisionError("the password is hunter2"),
 }
@@ -57,6 +61,8 @@ async def client():
         ("unknown", 404, "unknown-job"),
         ("conflict", 409, "target-exists"),
         ("store", 503, "store-unavailable"),
+        ("store-busy", 503, "store-busy"),
+        ("store-full", 503, "store-full"),
         ("target", 503, "upstream"),
         ("unforeseen", 500, "unforeseen"),
     ],

@@ -1,4 +1,4 @@
-"""Two applications at one address: each path has one application, and both start and stop together."""
+"""Tests of two applications at one address: each path belongs to one of them, and both start and stop together."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_the_root_leads_to_the_pages(path):
 
 
 async def _live(splitter):
-    """Send startup and shutdown to the splitter, and return its messages."""
+    """Send a startup event and a shutdown event to the splitter, and return the messages with which it responds."""
     asked, answers = asyncio.Queue(), []
     for step in ("startup", "shutdown"):
         asked.put_nowait({"type": f"lifespan.{step}"})

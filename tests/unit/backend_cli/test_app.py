@@ -1,10 +1,13 @@
-"""The command tree: every command has help with an example, one-line errors, and exit codes for scripts."""
+"""Tests of all commands: each has help with an example, errors of one line, and exit codes that scripts can use."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import typer.main
@@ -12,6 +15,7 @@ import typer.main
 from backend.cli.app import app, run
 from backend.runtime.demo import demo_path
 from backend.settings import PREFIX, Settings
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +36,8 @@ _GROUPS = {(), ("targets",), ("receivers",)}
 
 def test_every_promised_subcommand_exists():
     assert {p[0] for p in _PATHS if p} == {
-        *("up", "diagnose", "advise", "simulate", "targets", "version"),
-        *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "pipeline"),
+        *("up", "diagnose", "advise", "simulate", "targets", "version", "export", "backup", "restore"),
+        *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "pipeline", "executor"),
     }
     assert {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2} == {"add", "list", "test", "remove"}
 
@@ -225,3 +229,19 @@ def test_a_part_of_the_product_that_is_not_installed_is_named(monkeypatch, capsy
     assert capsys.readouterr().err == (
         "barrierscope: the part 'diagnose' is not installed; install Barrierscope again\n"
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_to_a_full_disk_is_reported_in_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "backend.cli", "version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr == "barrierscope: the disk is full (No space left on device); make room on it\n"

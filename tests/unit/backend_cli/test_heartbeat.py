@@ -1,4 +1,7 @@
-"""A role without a server shows by the age of a file that it runs, and waits for a store that starts later."""
+"""Tests of roles without a server: each shows that it is running by touching a file repeatedly.
+
+Such a role also waits for a store that starts later than the role.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ async def test_a_heartbeat_file_without_write_access_is_reported_in_one_line(tmp
 
 
 class Store:
-    """A store that is unreachable for the first ``away_count`` calls. Time passes only in ``pause``."""
+    """A store that is unreachable in the first ``away_count`` calls, and a clock that only ``pause`` advances."""
 
     def __init__(self, away_count: int) -> None:
         self.left = away_count

@@ -1,4 +1,7 @@
-"""The data folder: one instance at a time, and only processes that a killed instance left are ended."""
+"""Tests of the lock on the data folder: only one instance may use it at a time.
+
+A new instance ends only those processes that a killed instance left behind.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from backend.cli.instance import Instance, ProcessMark, _command_line, end_processes, is_running, mark_process
+from backend.cli.instance import (
+    Instance,
+    ProcessMark,
+    _command_line,
+    end_processes,
+    is_in_use,
+    is_running,
+    mark_process,
+)
 from backend.domain.errors import HostError
+from backend.pipeline.java import INSTANCE_VARIABLE
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
 def sleeper():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    # Reaps the child as soon as it ends. For a later instance, it would not be a child.
+    # Reap the process as soon as it ends, so that it leaves no zombie. Real leftover processes are no children of the
+    # new instance.
     reaper = threading.Thread(target=process.wait)
     reaper.start()
     yield process
@@ -59,6 +73,13 @@ def test_a_folder_is_free_as_soon_as_its_instance_is_killed(tmp_path):
 
     with Instance(tmp_path):
         pass
+
+
+def test_the_lock_shows_whether_an_instance_uses_the_folder(tmp_path):
+    assert not is_in_use(tmp_path / "missing")
+    with Instance(tmp_path):
+        assert is_in_use(tmp_path)
+    assert not is_in_use(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path):
@@ -117,12 +138,45 @@ def test_a_process_with_a_reused_pid_is_never_ended(tmp_path, sleeper, field):
     assert sleeper.poll() is None
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_process_that_was_not_recorded_is_found_by_the_folder_in_its_environment(tmp_path):
+    script = (
+        "import os, sys; from pathlib import Path; from backend.cli.instance import Instance\n"
+        "with Instance(Path(sys.argv[1])) as instance: print(*[mark.pid for mark in instance.leftovers()])"
+    )
+    with subprocess.Popen(["sleep", "600"], env={INSTANCE_VARIABLE: str(tmp_path)}) as left:
+        with subprocess.Popen(["sleep", "600"], env={INSTANCE_VARIABLE: f"{tmp_path}2"}) as of_another:
+            # This process has the variable too, but is itself the new instance.
+            found = subprocess.run(
+                [sys.executable, "-c", script, str(tmp_path)],
+                env=dict(os.environ) | {INSTANCE_VARIABLE: str(tmp_path)},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=PATIENCE_S,
+            )
+            of_another.kill()
+        left.kill()
+
+    assert found.stdout.split() == [str(left.pid)]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"pid": 1}]', "null"])
 def test_a_malformed_process_file_gives_no_leftovers(tmp_path, text):
     with Instance(tmp_path) as instance:
         (tmp_path / "run" / "processes.json").write_text(text)
 
         assert instance.leftovers() == []
+
+
+def test_processes_that_cannot_be_recorded_do_not_end_the_instance(tmp_path):
+    with Instance(tmp_path) as instance:
+        instance.record([ProcessMark("runtime", 1, "0", "x")])
+        # The new list of processes cannot be written, as on a full disk.
+        (tmp_path / "run" / "processes.new").mkdir()
+        instance.record([])
+
+        assert "runtime" in (tmp_path / "run" / "processes.json").read_text()
 
 
 def test_an_orderly_stop_removes_the_process_file(tmp_path):
@@ -143,7 +197,7 @@ def test_an_ended_process_has_no_mark(sleeper):
 
 
 def test_the_mark_of_a_process_that_just_started_has_its_command_line():
-    # Between two steps of exec, the kernel shows an empty command line.
+    # While the process starts its program (exec), the kernel shows an empty command line for a moment.
     answers = iter([b"", b"", b"/bin/sleep\x00600\x00"])
 
     assert _command_line(SimpleNamespace(read_bytes=answers.__next__)) == "/bin/sleep 600"

@@ -1,4 +1,7 @@
-"""Unusable ports are refused with a reason. A server stops on request, together with its background task."""
+"""Tests of the servers' ports: a port that cannot be used is refused with a reason.
+
+A server stops on request, together with its background task.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ import socket
 import httpx
 import pytest
 
-from backend.cli.listening import bind, check_port, is_loopback, serve
+from backend.cli.listening import address_rules, bind, check_port, is_loopback, serve
+from backend.domain.address_rules import AddressRules
 from backend.domain.errors import HostError
+from backend.settings import Settings
 from tests.support.waiting import PATIENCE_S
 
 
@@ -25,6 +30,37 @@ from tests.support.waiting import PATIENCE_S
 )
 def test_only_addresses_of_this_machine_are_loopback(host, expected):
     assert is_loopback(host) is expected
+
+
+_LIMITED = AddressRules(is_everything_allowed=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "is_everything_allowed"),
+    [
+        ("127.0.0.1", {}, True),
+        ("::1", {"public_url": "http://[::1]:8050"}, True),
+        ("127.0.0.1", {"public_url": "http://localhost:8050/"}, True),
+        ("127.0.0.1", {"public_url": "https://barrierscope.example"}, False),
+        ("127.0.0.1", {"public_url": "http://127.0.0.1.example"}, False),
+        ("127.0.0.1", {"public_url": "http://10.1.2.3:80"}, False),
+        ("127.0.0.1", {"trusted_proxies": "127.0.0.1"}, False),
+        ("10.1.2.3", {}, False),
+        ("0.0.0.0", {"public_url": "http://127.0.0.1:8050"}, False),
+    ],
+)
+def test_without_a_list_every_address_is_allowed_only_if_no_other_machine_reaches_the_api(
+    host, settings, is_everything_allowed
+):
+    rules = address_rules(host, Settings(**settings), "")
+
+    assert rules == (AddressRules(is_everything_allowed=True) if is_everything_allowed else _LIMITED)
+
+
+def test_a_list_limits_the_addresses_on_loopback_too():
+    rules = address_rules("127.0.0.1", Settings(), "flink, 10.0.0.0/8")
+
+    assert rules == AddressRules(is_everything_allowed=False, allowed=("flink", "10.0.0.0/8"))
 
 
 def test_a_taken_port_names_the_option_that_gives_another():

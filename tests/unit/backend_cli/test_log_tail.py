@@ -1,4 +1,4 @@
-"""Following the logs of the roles shows each whole line once, with the name of its role."""
+"""Tests of following the logs of the roles: each complete line is shown once, with the name of its role."""
 
 from __future__ import annotations
 
@@ -42,3 +42,10 @@ def test_a_line_longer_than_one_reading_is_shown_in_parts_and_does_not_block(tmp
     shown = [line.split()[1] for _ in range(3) for line in tail.new_lines()]
 
     assert "".join(shown) == "x" * 15 + "end"
+
+
+def test_control_characters_of_a_log_do_not_reach_the_terminal(tmp_path):
+    tail = LogTail(tmp_path)
+    (tmp_path / "pipeline.log").write_text("\x1b[2Jhidden\x07\n")
+
+    assert [line.split() for line in tail.new_lines()] == [["pipeline", r"\x1b[2Jhidden\x07"]]

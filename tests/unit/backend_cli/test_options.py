@@ -1,10 +1,10 @@
-"""Durations and pairs on the command line: their values, or a one-line error with the allowed form."""
+"""Tests of durations and key-value pairs on the command line: their values, and errors that show the allowed form."""
 
 from __future__ import annotations
 
 import pytest
 
-from backend.cli.options import pairs, seconds
+from backend.cli.options import pairs, say, seconds
 from backend.domain.errors import InvalidInputError
 
 
@@ -29,6 +29,12 @@ def test_an_invalid_duration_is_refused_with_the_allowed_form(text):
 def test_a_duration_out_of_bounds_is_refused_with_the_bounds():
     with pytest.raises(InvalidInputError, match="1s to 60s"):
         seconds("2h", option="--poll-interval", least=1, most=60)
+
+
+def test_control_characters_in_the_output_are_shown_as_escapes(capsys):
+    say("t1  a\x1b[31m\r\n\x9b  ü", "ok")
+
+    assert capsys.readouterr().out == "t1  a\\x1b[31m\\r\\n\\x9b  ü\nok\n"
 
 
 def test_pairs_keep_their_order_and_the_last_value_of_a_key_is_used():

@@ -1,7 +1,8 @@
-"""Requests of ``up`` to its own API about whether a collector has read the demo jobs."""
+"""Tests of the requests by which ``up`` asks its own API whether a collector has read the demo jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
@@ -16,12 +17,29 @@ _DEMO = "http://127.0.0.1:18050/runtime/v1"
 _NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(("status", "is_ready"), [(200, True), (503, False)])
+def test_the_api_is_ready_although_other_requests_fail(status, is_ready):
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status if request.url.path == "/health/ready" else 500, json={"status": "ok"})
+
+    with _asking(answer) as api:
+        assert api.is_ready() is is_ready
+
+
+def test_an_api_that_does_not_respond_is_not_ready():
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    with _asking(refuse) as api:
+        assert not api.is_ready()
+
+
 def _target(number: int, url: str, *, is_enabled: bool = True) -> TargetOut:
     return example("target").model_copy(update={"id": f"t{number}", "url": url, "is_enabled": is_enabled})
 
 
 def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
-    """Return an API with two targets on each page."""
+    """Return an API that lists two targets per page."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/api/v1/jobs":
@@ -31,6 +49,10 @@ def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
         page = Page[TargetOut](items=targets[begin : begin + 2], next=more, as_of=_NOW)
         return httpx.Response(200, text=page.model_dump_json())
 
+    return _asking(answer)
+
+
+def _asking(answer: Callable[[httpx.Request], httpx.Response]) -> OwnApi:
     api = OwnApi("http://up", None)
     api._http = httpx.Client(base_url="http://up", transport=httpx.MockTransport(answer))
     return api

@@ -1,4 +1,4 @@
-"""When rollups run: soon after the start, then after every hour. A failed run is tried again."""
+"""Tests of when rollups run: soon after the start, and then after every hour. A failed run is repeated."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import sys
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from backend.cli import pipeline_schedule
 from backend.cli.pipeline_schedule import Schedule, next_run_after
 from backend.domain.errors import StoreUnavailableError
-from backend.pipeline.java import JavaOrigin, JavaRuntime, SparkMissing, SparkRuntime
 
 _AT = datetime(2026, 11, 21, 12, 40, tzinfo=UTC)
-_SPARK = SparkRuntime(JavaRuntime(Path("/java"), 21, JavaOrigin.PATH), {})
-_MISSING = SparkMissing(("no java on the path",))
 
 
 class _RunLog:
@@ -58,7 +54,7 @@ def run_log(monkeypatch: pytest.MonkeyPatch) -> _RunLog:
     return made
 
 
-def _schedule(code: str = "", spark=_SPARK, stop: threading.Event | None = None) -> tuple[Schedule, list]:
+def _schedule(code: str = "", stop: threading.Event | None = None) -> tuple[Schedule, list]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(url: str) -> subprocess.Popen[bytes]:
@@ -66,9 +62,7 @@ def _schedule(code: str = "", spark=_SPARK, stop: threading.Event | None = None)
         started.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE))
         return started[-1]
 
-    made = Schedule("postgresql://x", lambda: spark, _Clock(), stop or threading.Event(), start)
-    made._look_for_spark()
-    return made, started
+    return Schedule("postgresql://x", _Clock(), stop or threading.Event(), start), started
 
 
 @pytest.mark.parametrize(
@@ -89,7 +83,7 @@ def test_stale_hours_start_a_run_and_the_turn_waits_for_its_end(run_log):
     assert [p.returncode for p in started] == [0]
 
 
-def test_without_stale_hours_spark_is_not_started(run_log):
+def test_without_stale_hours_no_run_is_started(run_log):
     run_log.stale = []
     schedule, started = _schedule()
 
@@ -109,18 +103,8 @@ def test_an_unreachable_store_is_tried_again_after_a_minute(run_log):
     schedule, started = _schedule()
 
     assert schedule.turn() == _AT + timedelta(minutes=1)
-    schedule._tell(_AT)
+    schedule._record_due(_AT)
     assert started == []
-
-
-def test_without_spark_the_reason_is_stored_and_nothing_is_started(run_log):
-    schedule, started = _schedule(spark=_MISSING)
-
-    assert schedule.turn() == datetime(2026, 11, 21, 13, 3, tzinfo=UTC)
-    schedule._tell(_AT)
-
-    assert started == []
-    assert run_log.told == [(None, f"no java on the path; {SparkMissing.FIX}")]
 
 
 def test_a_stop_request_ends_the_current_run_and_the_schedule(run_log):
@@ -136,7 +120,10 @@ def test_a_stop_request_ends_the_current_run_and_the_schedule(run_log):
 
 
 class _Walked(threading.Event):
-    """A stop event: ``wait`` advances the clock at once, and the event is set from a given instant on."""
+    """A stop event whose ``wait`` advances the clock without waiting.
+
+    It is set once the clock has reached ``until``.
+    """
 
     def __init__(self, clock: _Clock, until: datetime, *, slept: timedelta = timedelta(0)) -> None:
         super().__init__()
@@ -171,13 +158,13 @@ def _runs(run_log, began: str, until: str, **more) -> list[str]:
         at.append(f"{clock.at:%H:%M:%S}")
         return _Done()
 
-    Schedule("postgresql://x", lambda: _SPARK, clock, stop, start).run()
+    Schedule("postgresql://x", clock, stop, start).run()
     return at
 
 
 def test_runs_start_soon_after_the_start_and_then_after_each_hour(run_log):
     assert _runs(run_log, "12:59:30", "15:30:00") == ["12:59:50", "13:03:00", "14:03:00", "15:03:00"]
-    # The next run is reported before each wait.
+    # Before each wait, the time of the next run is reported.
     told = [f"{due:%H:%M:%S}" for due, _ in run_log.told]
     assert told == ["12:59:50", "13:03:00", "14:03:00", "15:03:00", "16:03:00"]
 

@@ -1,4 +1,4 @@
-"""``barrierscope simulate``: interruptions of a job as text and as data, with time, cause and cost."""
+"""Tests of ``barrierscope simulate``: its output lists each interruption of a job with time, cause and cost."""
 
 from __future__ import annotations
 

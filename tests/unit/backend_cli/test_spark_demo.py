@@ -1,4 +1,7 @@
-"""The role of the demo query: its notices if Spark is missing, if Spark does not start, and if the query runs."""
+"""Tests of the role that runs the demo query of Spark, and of the notices that it writes.
+
+There is a notice if Spark is missing, if Spark does not start, and if the query runs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class _Told:
 
 @pytest.fixture
 def demo(monkeypatch, tmp_path):
-    """Return a function that runs the role with or without Spark, and returns its notices."""
+    """Return a function that runs the role, with or without Spark, and returns the notices that the role wrote."""
     monkeypatch.setenv("BARRIERSCOPE_DATA_DIR", str(tmp_path))
 
     def run(found, query=None, told=None):

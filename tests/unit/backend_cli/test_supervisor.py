@@ -1,7 +1,11 @@
-"""The supervisor starts roles, restarts them after growing pauses, and stops them in order. No role outlives it."""
+"""Tests of the supervisor: it starts roles, restarts them after growing pauses, and stops them in order.
+
+No role outlives the supervisor.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -12,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from backend.cli.instance import is_running
-from backend.cli.supervisor import Role, Supervisor
+from backend.cli.supervisor import Role, Supervisor, _has_ended
 from tests.support.waiting import PATIENCE_S, until
 
 _SLEEP = "import time; time.sleep(600)"
 
 
 class _Bench:
-    """A supervisor on a clock that the test advances, with its messages and recorded processes."""
+    """A supervisor on a clock that the test advances. Its messages and the processes that it records are collected."""
 
     def __init__(self, folder: Path) -> None:
         self.time_s = 0.0
@@ -34,7 +38,8 @@ class _Bench:
     def wait_for_end(self, name: str) -> None:
         (child,) = (c for c in self.supervisor._children if c.role.name == name)
         assert child.process is not None
-        child.process.wait()
+        # The process stays a zombie, because the supervisor reaps it.
+        os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT)
 
 
 @pytest.fixture
@@ -87,15 +92,15 @@ def test_the_signal_that_killed_a_role_is_reported(bench):
 
 
 def wait_until_ready(log: Path) -> None:
-    """Wait until a role's script has printed that its signal handlers are set."""
+    """Wait until the script of a role has printed that its signal handlers are set."""
     until(lambda: "ready" in log.read_text(), f"{log.name} says that the role is ready")
 
 
 def test_roles_stop_in_the_reverse_order_of_their_start(bench, tmp_path):
+    # A Python signal handler can miss a signal that arrives just before a blocking call. `sigwait` cannot.
     script = (
-        "import signal, sys, time\n"
-        "def stop(*_):\n    open({path!r}, 'a').write({name!r} + ' '); sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, stop); print('ready', flush=True); time.sleep(600)"
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); print('ready', flush=True)\n"
+        "signal.sigwait([signal.SIGTERM]); open({path!r}, 'a').write({name!r} + ' ')"
     )
     path = str(tmp_path / "order")
     for name in ("runtime", "api", "collect"):
@@ -120,6 +125,53 @@ def test_a_role_that_does_not_stop_in_time_is_killed(bench, tmp_path):
     assert not is_running(mark)
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_a_suspended_role_and_what_it_started_do_not_outlive_a_stop(bench, tmp_path, is_killed):
+    bench.supervisor.start(bench.role("pipeline", _WITH_CHILD.format(path=str(tmp_path / "pid"))))
+    wait_until_ready(tmp_path / "pipeline.log")
+    mark, child_pid = bench.recorded[-1][0], int((tmp_path / "pid").read_text())
+    handle = os.pidfd_open(child_pid)
+    try:
+        os.killpg(mark.pid, signal.SIGSTOP)
+        (bench.supervisor.kill if is_killed else bench.supervisor.stop)()
+
+        assert not is_running(mark)
+        assert select.select([handle], [], [], PATIENCE_S)[0], "it outlived its role"
+    finally:
+        os.close(handle)
+
+
+def test_a_suspended_role_is_resumed_and_stops_in_order(bench, tmp_path):
+    script = (
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {15}); print('ready', flush=True)\n"
+        "signal.sigwait({15}); print('orderly', flush=True)"
+    )
+    bench.supervisor.start(bench.role("collect", script))
+    wait_until_ready(tmp_path / "collect.log")
+    os.kill(bench.recorded[-1][0].pid, signal.SIGSTOP)
+
+    bench.supervisor.stop()
+
+    assert (tmp_path / "collect.log").read_text().split() == ["ready", "orderly"]
+
+
+def test_the_group_of_a_role_is_killed_before_the_id_of_the_role_is_free_again(bench, monkeypatch):
+    bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
+    pid = bench.recorded[-1][0].pid
+    states = []
+
+    def note(group, number):
+        states.append((group, Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[0]))
+
+    bench.wait_for_end("collect")
+    assert not bench.supervisor.is_running("collect")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", note)
+        bench.supervisor.watch()
+
+    assert states == [(pid, "Z")]
+
+
 def test_exactly_the_running_children_are_recorded(bench):
     bench.supervisor.start(bench.role("runtime", _SLEEP))
     bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
@@ -141,7 +193,7 @@ def test_a_log_does_not_grow_without_bound(bench, tmp_path, monkeypatch):
     monkeypatch.setattr("backend.cli.supervisor._LOG_MAX_BYTES", 1000)
     bench.supervisor.start(bench.role("api", "print('x' * 2000, flush=True); import time; time.sleep(600)"))
     log = tmp_path / "api.log"
-    # The end of the line may be written separately.
+    # Wait for the 2000 characters and the newline, which may be written separately.
     until(lambda: log.stat().st_size >= 2001, "the log has its line")
 
     bench.supervisor.watch()
@@ -150,7 +202,42 @@ def test_a_log_does_not_grow_without_bound(bench, tmp_path, monkeypatch):
     assert (tmp_path / "api.log.1").stat().st_size == 2001
 
 
-# The three ways in which a child notices the end of its parent. Each must suffice alone.
+def test_a_log_that_cannot_be_copied_is_emptied_all_the_same(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr("backend.cli.supervisor._LOG_MAX_BYTES", 10)
+    log = tmp_path / "api.log"
+    log.write_text("more than ten characters")
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    bench.supervisor.start(bench.role("api", _SLEEP))
+    bench.supervisor.watch()
+
+    assert log.stat().st_size == 0
+
+
+def test_a_role_that_cannot_be_started_again_is_tried_later(bench, monkeypatch):
+    bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
+    bench.wait_for_end("collect")
+    bench.supervisor.watch()
+
+    def no_room(*_, **__):
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", no_room)
+        bench.time_s = 1
+        bench.supervisor.watch()
+    bench.time_s = 100
+    bench.supervisor.watch()
+
+    assert bench.said[1] == "collect cannot be started (Resource temporarily unavailable); it is tried again in 1 s"
+    assert [m.name for m in bench.recorded[-1]] == ["collect"]
+
+
+# A child notices the end of its parent in two ways: by its closed standard input, and by a signal from the kernel. It
+# must also notice the end if one of them does not work.
 _BOTH = ""
 _NO_PIPE = "import backend.cli.liveness as l; l._end_with_stdin = lambda: None\n"
 _NO_KERNEL = "import backend.cli.liveness as l; l.sys = type('s', (), {'platform': 'other'})\n"
@@ -229,5 +316,45 @@ def test_a_kill_ends_every_role_without_a_stop_request(bench, tmp_path):
     assert bench.recorded[-1] == []
 
 
+_WITH_CHILD = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import signal, time; signal.signal(15, signal.SIG_IGN);"
+    " print(\\'ready\\', flush=True); time.sleep(600)'])\n"
+    "open({path!r}, 'w').write(str(child.pid)); time.sleep(600)"
+)
+
+
+@pytest.mark.parametrize("is_asked_to_stop", [True, False], ids=["stopped", "ended by itself"])
+def test_what_a_role_has_started_ends_with_the_role(bench, tmp_path, is_asked_to_stop):
+    bench.supervisor.start(bench.role("pipeline", _WITH_CHILD.format(path=str(tmp_path / "pid"))))
+    wait_until_ready(tmp_path / "pipeline.log")
+    handle = os.pidfd_open(int((tmp_path / "pid").read_text()))
+    try:
+        if is_asked_to_stop:
+            bench.supervisor.stop()
+        else:
+            os.kill(bench.recorded[-1][0].pid, signal.SIGKILL)
+            bench.wait_for_end("pipeline")
+            bench.supervisor.watch()
+
+        assert select.select([handle], [], [], PATIENCE_S)[0], "it outlived its role"
+    finally:
+        os.close(handle)
+
+
 def test_a_role_without_a_log_has_no_last_words(bench):
     assert bench.supervisor.last_words("never-started") == ""
+
+
+def test_the_last_words_of_a_role_contain_no_control_characters(bench, tmp_path):
+    (tmp_path / "api.log").write_text("\x1b[31mred\n")
+
+    assert bench.supervisor.last_words("api") == r"\x1b[31mred"
+
+
+def test_a_process_that_the_kernel_has_removed_has_ended():
+    # This is what happens to the roles of an `up` that was started with SIGCHLD ignored.
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitpid(process.pid, 0)
+
+    assert _has_ended(process)

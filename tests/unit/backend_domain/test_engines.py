@@ -1,4 +1,4 @@
-"""What an engine can do follows from its version, and survives the store."""
+"""Tests of an engine's capabilities: they follow from the version, and the store does not change them."""
 
 from __future__ import annotations
 

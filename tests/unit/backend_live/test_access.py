@@ -1,4 +1,4 @@
-"""Changing the live runtime needs the token; reading it does not."""
+"""Tests that changing the live runtime needs the token, and reading it does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from backend.access.attempts import WRONG_MAX
-from backend.live.access import TokenToChange
+from backend.live.access import TokenToChange, guard_changes
 
 pytestmark = pytest.mark.anyio
 
@@ -53,9 +53,25 @@ async def test_a_change_with_the_token_is_accepted():
         assert (await _patch(client, f"Bearer {TOKEN}")).text == "inside"
 
 
-async def test_after_wrong_tokens_an_address_must_wait_for_a_change():
+async def test_after_wrong_tokens_an_address_must_wait_and_the_right_token_need_not():
     async with _client(TOKEN) as client:
         for number in range(WRONG_MAX):
             await _patch(client, f"Bearer guess{number}")
 
-        assert (await _patch(client, f"Bearer {TOKEN}")).status_code == 429
+        assert (await _patch(client, "Bearer another")).status_code == 429
+        assert (await _patch(client, f"Bearer {TOKEN}")).text == "inside"
+
+
+@pytest.mark.parametrize(
+    ("token", "is_local", "status"), [(None, True, 200), (None, False, 403), (TOKEN, True, 401), (TOKEN, False, 401)]
+)
+async def test_a_configured_token_is_required_on_loopback_as_well(token, is_local, status):
+    app = guard_changes(PlainTextResponse("inside"), token, is_local=is_local)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
+        assert (await _patch(client)).status_code == status
+        assert (await client.get("/runtime/v1/overview")).text == "inside"
+
+
+async def test_a_refusal_is_not_stored_by_browsers_and_proxies():
+    async with _client(TOKEN) as client:
+        assert (await _patch(client)).headers["cache-control"] == "no-store"

@@ -1,4 +1,4 @@
-"""The choice of Java for Spark: each candidate is run, and skipped if it does not start, hangs or is too old."""
+"""Tests of the choice of a Java for Spark. Each candidate is run, and skipped if it fails, hangs or is too old."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_runtime_without_the_vector_module_gets_a_launcher_outside_its_own_fol
     assert Path(environment["SEEN"]).read_text() == "-Da=b c  *\n"
     assert sorted(home.rglob("*")) == before
     assert program.stat().st_mode & 0o777 == 0o755
-    # A process with this environment searches again and finds the same Java.
+    # A child process with this environment searches again, and must find the same Java.
     again = find_java(environment | {"JAVA_HOME": str(found.home)}, tmp_path / "elsewhere")
     assert again == JavaRuntime(found.home, 21, JavaOrigin.JAVA_HOME)
 

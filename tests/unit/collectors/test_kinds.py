@@ -1,4 +1,4 @@
-"""The collector for a kind of target comes from an entry point. A kind without one is an error of the target."""
+"""Tests of finding a target's collector by its entry point. If there is none, the target gets an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
+from backend.domain.address_rules import EVERYWHERE
 from backend.domain.errors import ConflictError, TargetUnavailableError
+from backend.domain.target import COLLECTOR_GROUP
 from collectors import kinds
 from collectors.base import CollectorKind
 from collectors.flink.kind import FLINK
@@ -21,10 +23,10 @@ PUSHED = CollectorKind(kind="pushed", engines=())
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Return a function that installs entry points of the group; each value is the object reference of one name."""
+    """Return a function that installs entry points of the collectors' group, as NAME="object reference"."""
 
     def install(**points: str) -> None:
-        found = EntryPoints(EntryPoint(n, v, kinds.GROUP) for n, v in points.items())
+        found = EntryPoints(EntryPoint(n, v, COLLECTOR_GROUP) for n, v in points.items())
         monkeypatch.setattr(kinds.metadata, "entry_points", lambda group: found.select(group=group))
 
     return install
@@ -52,6 +54,7 @@ def test_a_kind_that_is_not_installed_is_an_error_on_the_target_that_lists_the_i
         ("collectors.no_such_module:X", "cannot be loaded (ModuleNotFoundError"),
         ("collectors.kinds:NO_SUCH_NAME", "cannot be loaded (AttributeError"),
         ("collectors.kinds:find_kind", "is not a CollectorKind"),
+        ("collectors.flink.kind:FLINK", "is the collector for kind 'flink'"),
     ],
 )
 def test_a_collector_that_cannot_be_loaded_is_an_error_on_the_target(leads_to, words, installed):
@@ -62,10 +65,20 @@ def test_a_collector_that_cannot_be_loaded_is_an_error_on_the_target(leads_to, w
     assert words in str(raised.value)
 
 
+def test_two_packages_that_offer_collectors_for_the_same_kind_are_an_error_on_the_target(monkeypatch):
+    offered = ("collectors.flink.kind:FLINK", "another.package:FLINK", "collectors.flink.kind:FLINK")
+    found = EntryPoints(EntryPoint("flink", value, COLLECTOR_GROUP) for value in offered)
+    monkeypatch.setattr(kinds.metadata, "entry_points", lambda group: found.select(group=group))
+
+    with pytest.raises(TargetUnavailableError) as raised:
+        find_kind("flink", url=URL)
+    assert str(raised.value).endswith(": another.package:FLINK and collectors.flink.kind:FLINK")
+
+
 async def test_targets_of_a_pushed_kind_can_be_neither_tested_nor_changed(installed):
     installed(pushed=f"{__name__}:PUSHED")
 
     with pytest.raises(TargetUnavailableError, match="of kind 'pushed' cannot be tested"):
-        await probe(URL, 1.0, kind="pushed")
+        await probe(URL, 1.0, kind="pushed", rules=EVERYWHERE)
     with pytest.raises(ConflictError, match="take settings when they start"):
-        await change_settings(URL, "run", {"a": "b"}, 1.0, None, kind="pushed")
+        await change_settings(URL, "run", {"a": "b"}, 1.0, None, kind="pushed", rules=EVERYWHERE)

@@ -1,4 +1,4 @@
-"""A changed gauge value belongs to the checkpoint whose time it fits, or to none if it fits two."""
+"""Tests of a changed metric value: it belongs to the one checkpoint whose time it fits, or to none if it fits two."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened(
 
 
 class Gauges:
-    """A gauge memory with readings of subtask 0 of one vertex."""
+    """The collector's memory of metric values, with readings of subtask 0 of one vertex."""
 
     def __init__(self, *candidates: Candidate) -> None:
         self.memory = GaugeMemory()
@@ -41,7 +41,7 @@ class Gauges:
 
     @property
     def told(self) -> dict[int, int]:
-        """The start delay (ms) of subtask 0 for each checkpoint that has one."""
+        """The start delay in ms that was found for subtask 0, by checkpoint. Other checkpoints are left out."""
         return {cid: found[V, 0].start_delay_ms for cid, found in self.memory.late.items() if (V, 0) in found}
 
 
@@ -66,7 +66,7 @@ def test_a_value_that_fits_no_time_since_the_last_reading_is_ignored() -> None:
 
 
 def test_a_value_delayed_by_the_fetch_interval_still_counts() -> None:
-    # The barrier arrived at 3.5 s, and the reading at 4.0 s did not show it yet.
+    # The barrier arrived 3.5 s after the trigger, but the reading at 4.0 s still showed the old value.
     assert Gauges(opened(1, 0, 0)).read(4, 1).read(6, 3.5).told == {1: 3500}
 
 
@@ -88,7 +88,8 @@ def test_a_value_that_equals_an_acknowledged_delay_is_not_a_late_barrier() -> No
 def test_barriers_come_in_order_so_a_later_start_delay_rules_out_earlier_checkpoints() -> None:
     gauges = Gauges(opened(1, 0, 0), opened(2, 5, 0)).read(6, 9).read(9, 3.6)
     assert gauges.told == {2: 3600}
-    # 9.2 s fits only the first checkpoint, but its barrier must have come before that of the second.
+    # A delay of 9.2 s fits only the first checkpoint. But the barrier of that checkpoint must have arrived before the
+    # barrier of the second one, so the value belongs to no checkpoint.
     assert gauges.read(10, 9.2).told == {2: 3600}
 
 

@@ -1,4 +1,4 @@
-"""How long the next poll of the checkpoint history may wait."""
+"""Tests of how long the next poll of the checkpoint history may wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.domain.checkpoint import CheckpointCounts, CheckpointHeader, Checkp
 from collectors.flink.history import poll_within_s
 from collectors.flink.parse import CheckpointsAnswer
 
-# --- how long the next poll may wait ----------------------------------------------------------------------------------
+# --- time to the next poll --------------------------------------------------------------------------------------------
 
 
 def history(count: int, *, interval_s: float, total: int | None = None) -> CheckpointsAnswer:
@@ -27,20 +27,21 @@ def history(count: int, *, interval_s: float, total: int | None = None) -> Check
 @pytest.mark.parametrize(
     ("answer", "interval_ms", "expected"),
     [
-        # Ten of more checkpoints are listed, so the history holds ten and is replaced in ten intervals.
+        # The history lists 10 of 50 checkpoints, so it holds ten. All ten are replaced within ten intervals.
         (history(10, interval_s=5, total=50), 5000, 25.0),
-        # All counted checkpoints are listed, so the history holds at least Flink's default of ten.
+        # The history lists all checkpoints so far, so the number of checkpoints that it can list is not known. It is
+        # at least ten, Flink's default.
         (history(3, interval_s=5), 5000, 25.0),
         (history(40, interval_s=5, total=900), 5000, 100.0),
-        # Checkpoints come faster than configured (savepoints, or a changed setting), or slower.
+        # Checkpoints come more often than configured (savepoints, or a changed setting), or less often.
         (history(10, interval_s=1, total=50), 5000, 5.0),
         (history(10, interval_s=60, total=50), 5000, 25.0),
-        # The setting is unknown, so the observed interval counts.
+        # The interval setting is unknown, so the observed interval counts.
         (history(10, interval_s=2, total=50), None, 10.0),
         (history(1, interval_s=2), None, None),
         (history(0, interval_s=2), None, None),
         (history(0, interval_s=2), 5000, 25.0),
-        # The wait has a lower bound, whatever a target claims.
+        # The wait has a lower bound, whatever interval a target reports.
         (history(10, interval_s=0.001, total=50), 1, 0.2),
         (history(10, interval_s=0, total=50), 1, 0.2),
     ],

@@ -1,7 +1,8 @@
-"""Parsing of Flink's answers: sentinels become None, and an error names the wrong field and its place."""
+"""Tests of parsing Flink's responses: sentinels become None, and an error names the wrong field and its position."""
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_a_detail_belongs_to_a_checkpoint_only_if_the_trigger_times_agree() -> N
     assert answered(subtask(0), subtask(1)).is_of(header())
     assert not answered(subtask(0)).is_of(header(trigger_timestamp=TRIGGERED_MS + 1))
     assert not answered(subtask(0)).is_of(header(id=18))
-    # No subtask acknowledged, so nothing contradicts the trigger time.
+    # No subtask has acknowledged, so no value contradicts the trigger time.
     assert answered({"index": 0, "className": "pending"}).is_of(header())
 
 
@@ -208,3 +209,43 @@ def test_an_aligned_timeout_of_zero_means_at_once_or_not_applicable() -> None:
 @pytest.mark.parametrize("value", [2**63 - 1, 0, -1])
 def test_an_interval_that_means_never_is_none(value: int) -> None:
     assert settings(interval=value).interval_ms is None
+
+
+_ODD_VALUES = (-1, -7, 0, 2**31, 2**63 - 1, 2**63, -(2**63), True, None, "5", 1.5, [], {})
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_reading_all_rows_at_once_gives_what_reading_them_one_by_one_gives(seed: int) -> None:
+    rnd = random.Random(seed)
+    count = rnd.randrange(1, 6)
+    rows = [subtask(n, start_delay=rnd.randrange(9)) for n in range(count)]
+    rnd.shuffle(rows)
+    for _ in range(rnd.randrange(3)):
+        row = rnd.choice(rows)
+        part = row.get(rnd.choice(["checkpoint", "alignment"])) if rnd.random() < 0.4 else row
+        if not isinstance(part, dict) or not part:
+            continue
+        name = rnd.choice(sorted(part))
+        if rnd.random() < 0.2:
+            del part[name]
+        else:
+            part[name] = rnd.choice(_ODD_VALUES)
+        if rnd.random() < 0.3:
+            rows[rnd.randrange(count)] = {"index": rnd.randrange(count), "className": "pending"}
+    body = document({"rows": rows}).get("rows")
+
+    def one_by_one() -> object:
+        try:
+            return parse._checked_columns(body, count)
+        except TargetProtocolError as error:
+            return str(error)
+
+    expected, found = one_by_one(), parse._columns(body.array(), count)
+    # A result of None leaves the decision to the slower reader, which checks each value.
+    assert found is None or found == expected, f"seed={seed}: {rows}"
+
+
+def test_rows_as_flink_sends_them_are_read_all_at_once() -> None:
+    rows = [subtask(2), {"index": 0, "className": "pending"}, subtask(1, start_delay=-1)]
+
+    assert parse._columns(rows, 3) == parse._checked_columns(document(rows), 3)

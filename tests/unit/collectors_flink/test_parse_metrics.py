@@ -1,4 +1,4 @@
-"""Parsing of ratios and of the metrics fetch interval from Flink's answers."""
+"""Tests of parsing ratios and the metrics fetch interval from Flink's responses."""
 
 from __future__ import annotations
 

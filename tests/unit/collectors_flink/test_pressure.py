@@ -1,4 +1,7 @@
-"""Metrics are read in few requests, within the limit of a request line. A value that is not a number is missing."""
+"""Tests of reading metrics: few requests, none longer than the limit of a request line.
+
+A value that is not a number counts as missing.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def test_every_metric_of_every_subtask_is_requested_once_in_lines_within_the_lim
     assert sorted(asked) == sorted(f"{n}.{name}" for n in range(parallelism) for name in names)
     for path in paths:
         assert len(f"GET {path} HTTP/1.1") + prefix_bytes < flink.REQUEST_LINE_MAX_BYTES
-    # Only the last request had room for another metric with the longest name.
+    # All requests but the last are full: another metric with the longest name would not have fitted.
     longest = max(map(len, asked)) + 1
     for path in paths[:-1]:
         assert len(path) + prefix_bytes + longest > flink.REQUEST_LINE_MAX_BYTES - 300

@@ -1,4 +1,4 @@
-"""The listener with a local server and with recorded Spark events, without Spark."""
+"""Tests of our listener with recorded Spark events and a local server, without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ TOKEN = "a-token-of-this-test"
 
 @contextmanager
 def server(statuses=(), *, delay=None) -> Iterator[SimpleNamespace]:
-    """Serve ``statuses`` in order, then 200, and keep accepted bodies. Each answer waits for the event ``delay``."""
+    """Run a server that responds with ``statuses`` in order, then with 200, and stores the accepted bodies.
+
+    If the event ``delay`` is passed, the server does not respond until this event is set.
+    """
     left = list(statuses)
     got: list[dict] = []
     headers: list[dict] = []
@@ -84,7 +87,7 @@ def progress_event(batch):
 
 
 def play(listener, name="b_windowed_hdfs"):
-    """Call the listener with the events of a recording."""
+    """Call the methods of the listener with the events of a recording, in order."""
     for line in recorded(name):
         match line["event"]:
             case "started":
@@ -106,7 +109,7 @@ def test_pushes_fit_the_contract_and_have_every_event_in_order():
     assert [e.event for e in events] == ["started", *["progress"] * 25, "terminated"]
     assert [e.progress.batch_id for e in events[1:-1]] == list(range(25))
     assert (pushes[0].deployment, pushes[0].trigger_interval_ms) == ("tests", 2000)
-    # The terminated event names the query and its last batch, for the case that it arrives alone or out of order.
+    # The terminated event repeats the name and the last batch, because it may arrive alone or out of order.
     assert (events[-1].name, events[-1].last_batch_id) == ("b_windowed_hdfs", 24)
     assert place.headers[0]["Authorization"] == f"Bearer {TOKEN}"
 
@@ -159,7 +162,7 @@ def test_spark_never_waits_for_a_server_that_hangs():
     hanging = threading.Event()
     with server(delay=hanging) as place, listening(place.url, timeout_s=PATIENCE_S) as listener:
         play(listener)
-        # If a call had waited for the server, the server would have an accepted body.
+        # If a call of the listener had waited for the server, the server would have accepted a body by now.
         assert place.got == []
         hanging.set()
         assert listener.flush(PATIENCE_S)
@@ -209,7 +212,7 @@ def test_alive_events_of_a_quiet_query_are_sent_while_another_query_is_busy(monk
 
         until(is_told, "a sign of life of the quiet one")
         assert listener.flush(PATIENCE_S)
-        # Alive events do not count as sent events.
+        # Events that only report that a query is alive do not count as sent events.
         assert listener.sent_count == sum(e["event"] != "alive" for b in place.got for e in b["events"])
     for body in place.got:
         SparkPushIn.model_validate(body)

@@ -1,4 +1,4 @@
-"""Fixtures: the dashboard over a fake API whose clock a test moves."""
+"""Fixtures for the dashboard over a fake API, whose clock the test moves."""
 
 from __future__ import annotations
 

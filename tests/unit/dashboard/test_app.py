@@ -1,10 +1,11 @@
-"""The application over HTTP, called as a browser does: addresses, headers, footer and errors."""
+"""Tests of the application over HTTP, as a browser uses it: addresses, headers, footer and errors."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from plotly.offline import get_plotlyjs_version
 
 from tests.support.dash_calls import LOOK, checkpoint_values, job_values, texts
 
@@ -47,6 +48,22 @@ async def test_every_page_forbids_foreign_scripts_and_frames(ui):
         assert headers["x-content-type-options"] == "nosniff"
 
 
+async def test_data_of_a_page_has_no_policy_for_documents_but_keeps_its_type(ui):
+    data = (await ui.http.get("/ui/_dash-dependencies")).headers
+    script = (await ui.http.get("/ui/assets/barrierscope.js")).headers
+
+    assert data["content-type"] == "application/json"
+    assert ("content-security-policy" in data, "content-security-policy" in script) == (False, True)
+    assert data["x-content-type-options"] == script["x-content-type-options"] == "nosniff"
+
+
+async def test_charts_are_drawn_by_the_version_of_plotly_that_the_figures_are_checked_against(ui):
+    script = await ui.http.get("/ui/_dash-component-suites/plotly/package_data/plotly.min.js")
+
+    assert script.status_code == 200
+    assert f"plotly.js (scatter, bar, heatmap - minified) v{get_plotlyjs_version()}" in script.text[:200]
+
+
 async def test_nothing_is_fetched_from_another_server(ui):
     page = (await ui.http.get("/ui/")).text
     css = (await ui.http.get("/ui/assets/barrierscope.css")).text
@@ -63,28 +80,46 @@ async def test_the_footer_shows_the_state_of_the_service(ui):
     assert "3 targets, 1 unhealthy" in texts(answer["service-state"]["children"])
 
 
+_ENDED = {"job": "jE", "run": "rE", "checkpoint": 14}
+
+
 @pytest.mark.parametrize(
-    ("output", "values", "message"),
+    ("output", "values", "message", "digest"),
     [
-        ("fleet-grid.rowData", LOOK, "fleet-message"),
-        ("job-head.children", job_values("jE"), "job-message"),
-        ("cp-head.children", checkpoint_values("jE", 14), "cp-message"),
-        ("targets-list.children", LOOK, "targets-message"),
+        ("fleet-delta.data", {"fleet-view.data": {"first": 0, "ids": ["jE"]}}, "fleet-message", "fleet-page"),
+        ("job-head.children", job_values("jE"), "job-message", "job-digest"),
+        ("cp-head.children", checkpoint_values("jE", 14), "cp-message", "cp-digest"),
+        ("targets-list.children", LOOK, "targets-message", "targets-digest"),
+        ("advice-cards.children", LOOK | {"advice-route.data": {"job": "jruntime"}}, "advice-message", "advice-digest"),
+        (
+            "job-progress-head.children",
+            LOOK | {"job-progress-target.data": _ENDED},
+            "job-progress-message",
+            "job-progress-digest",
+        ),
     ],
 )
-async def test_if_the_api_is_down_a_page_shows_the_error_and_keeps_its_content(ui, output, values, message):
+async def test_if_the_api_is_down_a_page_shows_the_error_and_keeps_its_content(ui, output, values, message, digest):
     ui.fake.is_down = True
 
-    answer = await ui.call(output, values, by="look.data")
+    answer = await ui.call(output, values, by="fleet-view.data" if "fleet-view.data" in values else "look.data")
 
-    assert set(answer) == {message}
+    assert set(answer) == {message, digest}
     assert "No fresh data" in texts(answer[message]["children"])
     assert "does not answer (ConnectError)" in texts(answer[message]["children"])
+
+    # The digest is cleared, so that the first response after the error removes the message, even if nothing changed.
+    assert not any(answer[digest].values())
+    ui.fake.is_down = False
+    again = await ui.call(output, values, by="fleet-view.data" if "fleet-view.data" in values else "look.data")
+    assert again[message]["children"] is None
 
 
 async def test_an_unknown_job_or_checkpoint_gives_a_message(ui):
     job = await ui.call("job-head.children", job_values("jnone"), by="look.data")
     checkpoint = await ui.call("cp-head.children", checkpoint_values("jE", 999), by="look.data")
 
-    assert "no such job" in texts(job["job-message"]["children"])
-    assert "no such checkpoint" in texts(checkpoint["cp-message"]["children"])
+    for said, what in ((job["job-message"], "job"), (checkpoint["cp-message"], "checkpoint")):
+        assert f"Nothing at this address No such {what}." in texts(said["children"])
+        # This class makes the style sheet hide all other parts of the page.
+        assert "not-found" in said["children"]["props"]["className"]

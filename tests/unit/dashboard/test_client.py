@@ -1,4 +1,4 @@
-"""The API client: typed answers, two kinds of errors, and its cache."""
+"""Tests of the API client: it returns typed responses, raises two kinds of errors, and caches."""
 
 from __future__ import annotations
 
@@ -38,24 +38,6 @@ async def test_the_token_is_sent_and_identifiers_are_quoted():
 
     assert seen[0].headers["authorization"] == "Bearer secret"
     assert seen[0].url.raw_path == b"/api/v1/jobs/a%2F..%2Fb%3Fc/runs/r%231/checkpoints/3"
-
-
-async def test_all_pages_of_the_fleet_are_read():
-    items = [j.detail for j in FakeApi(now=lambda: _NOW).jobs.values()][:4]
-    rows = [api.JobOut.model_validate({k: getattr(d, k) for k in api.JobOut.model_fields}) for d in items]
-    asked: list[str | None] = []
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        cursor = request.url.params.get("cursor")
-        asked.append(cursor)
-        at = int(cursor or 0)
-        page = api.Page[api.JobOut](items=rows[at : at + 2], next=str(at + 2) if at == 0 else None, as_of=_NOW)
-        return httpx.Response(200, content=page.model_dump_json())
-
-    page = await _client(handle).jobs()
-
-    assert [j.id for j in page.items] == [r.id for r in rows]
-    assert asked == [None, "2"]
 
 
 async def test_a_refusal_names_the_field_that_was_wrong():

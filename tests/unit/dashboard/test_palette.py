@@ -1,4 +1,4 @@
-"""The colours have enough contrast."""
+"""Tests that the colours have enough contrast."""
 
 from __future__ import annotations
 

@@ -1,12 +1,16 @@
-"""Addresses of pages, built and parsed."""
+"""Tests of building and parsing the addresses of pages."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.domain.rollup import Measure
 from dashboard import routes
+from dashboard.span import epoch_ms
 
 opaque = st.text(min_size=1, max_size=30).filter(lambda s: s.strip("/ ") == s and s not in (".", ".."))
 
@@ -27,6 +31,32 @@ def test_a_permalink_parses_to_the_selection_that_made_it(job, run, checkpoint, 
 
     assert route == routes.Route("checkpoint", job=job, run=run, checkpoint=checkpoint, selection=selection)
     assert routes.parse(routes.job(job)) == routes.Route("job", job=job)
+
+
+@given(job=opaque, run=opaque, a=st.integers(0, 10**17), b=st.none() | st.integers(0, 10**17))
+def test_the_address_of_a_comparison_parses_to_its_checkpoints(job, run, a, b):
+    address = routes.comparison(job, (run, a), None if b is None else (run, b))
+    path, _, query = address.partition("?")
+
+    route = routes.parse(path, query)
+
+    assert (route.page, route.job) == ("comparison", job)
+    assert route.compared == routes.Compared(f"{run}:{a}", None if b is None else f"{run}:{b}")
+    mangled = routes.parse(path, "?a=7&b=:8&order=evil")
+    assert mangled.compared == routes.Compared()
+
+
+def test_the_address_of_two_windows_parses_to_their_ends():
+    at = datetime(2026, 11, 21, 14, 5, tzinfo=UTC)
+    path, _, query = routes.windows_around("j", at, timedelta(minutes=10)).partition("?")
+    ms = epoch_ms(at)
+
+    route = routes.parse(path, query + "&measure=sync_max_ms")
+
+    assert (route.page, route.job) == ("windows", "j")
+    assert route.windows == routes.Windows((ms - 600_000, ms), (ms, ms + 600_000), Measure.SYNC)
+    mangled = "?before-from=x&before-to=2&after-from=3&after-to=4&measure=evil"
+    assert routes.parse(path, mangled).windows == routes.Windows()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +83,10 @@ def test_the_page_of_a_checkpoint_is_found_by_its_path_in_the_api():
     ("path", "page"),
     [
         (routes.alerts(), "alerts"),
+        (routes.alert_rules(), "alert-rules"),
+        (routes.alert_receivers(), "alert-receivers"),
+        (routes.alert_silences(), "alert-silences"),
+        (routes.incident("a/b c"), "incident"),
         (routes.alert("a/b c"), "alert"),
         (routes.runbook("Watchdog"), "runbook"),
     ],
@@ -61,8 +95,23 @@ def test_addresses_of_alert_pages_parse_to_their_routes(path, page):
     route = routes.parse(path)
 
     assert route.page == page
-    assert (route.alert, route.rule) == {
-        "alerts": (None, None),
-        "alert": ("a/b c", None),
-        "runbook": (None, "Watchdog"),
-    }[page]
+    named = {"alert": ("a/b c", None, None), "runbook": (None, "Watchdog", None), "incident": (None, None, "a/b c")}
+    assert (route.alert, route.rule, route.incident) == named.get(page, (None, None, None))
+
+
+def test_the_address_of_the_list_of_incidents_contains_its_filters():
+    view = routes.IncidentList("open", "critical", "job", "or&ders", "env=a b", "WzFd")
+
+    assert routes.parse(*routes.alerts(view).split("?")).incidents == view
+    assert routes.alerts(routes.IncidentList()) == "/ui/alerts"
+    assert routes.parse("/ui/alerts", "?state=evil&severity=none&group=x").incidents == routes.IncidentList()
+    assert routes.parse(*routes.alert_silences("job=a, b!=c").split("?")).matchers == "job=a, b!=c"
+
+
+def test_the_address_of_a_page_contains_its_order_and_its_axis():
+    by_p99 = routes.parse("/ui/", "?sort=p99&desc=1").selection
+    assert (by_p99.column, by_p99.is_descending) == ("p99", True)
+    assert routes.parse("/ui/").selection == routes.Selection()
+
+    chosen = routes.Selection(is_log=True, since_ms=5)
+    assert routes.parse("/ui/jobs/j", routes.query(chosen)).selection == chosen

@@ -1,4 +1,4 @@
-"""Ranges of time from the browser's store."""
+"""Tests of the time range that a page reads from the browser's store."""
 
 from __future__ import annotations
 

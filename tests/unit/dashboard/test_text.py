@@ -1,4 +1,4 @@
-"""Formatted values."""
+"""Tests of values formatted as text."""
 
 from __future__ import annotations
 
@@ -65,3 +65,19 @@ def test_an_unknown_time_zone_is_utc():
     at = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
     assert text.instant(at, ZoneInfo("Europe/Berlin")) == "2026-11-22 00:30:00"
     assert text.instant_utc(at) == "2026-11-21 23:30:00.000 UTC"
+
+
+@pytest.mark.parametrize(
+    ("offset_ms", "words"),
+    [
+        (None, None),
+        (4_999, None),
+        (-5_000, "engine clock 5 s behind"),
+        (8_400, "engine clock 8 s ahead"),
+        (-41_300, "engine clock 41 s behind"),
+        (-1_320_900, "engine clock 22 min behind"),
+        (7_205_000, "engine clock 2 h 00 min ahead"),
+    ],
+)
+def test_a_difference_of_clocks_is_shown_from_five_seconds_on(offset_ms, words):
+    assert text.clock_difference(offset_ms) == words

@@ -1,4 +1,4 @@
-"""The experiments: the interval of a median, and the rows that are kept."""
+"""Tests of the experiments: the confidence interval of a median, and the rows that are stored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _one_row(protocol: str, seed: int) -> list[Row]:
 
 
 class _InThisProcess:
-    """A pool of no processes."""
+    """A replacement for a pool of processes. Its ``imap`` runs everything in this process."""
 
     def __init__(self, *_: object) -> None:
         self.imap = map

@@ -1,4 +1,4 @@
-"""The runs of the storms: each has a name that leads back to it, and a seed fixes its plan."""
+"""Tests of the plans of faults: the name of a run identifies the run, and a seed determines its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of a running Flink, reduced to medians and written to a file."""
+"""Tests of how recordings of a running Flink are reduced to medians and written to a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _RECORDINGS = Path(__file__).parents[2] / "contract" / "recordings"
 
 
 def test_a_recording_is_reduced_to_the_medians_of_what_it_measured() -> None:
-    # One job of the lab's own, aligned and unaligned; its baseline says 4958 ms, 981 records/s and 3.3 MB.
+    # B2 (aligned) and C2 (unaligned) ran the same job. The documented figures of its baseline are 4958 ms, 981
+    # records/s and 3.3 MB.
     scenario, aligned = fidelity_recordings.reduced(_RECORDINGS / "B2")
     _, unaligned = fidelity_recordings.reduced(_RECORDINGS / "C2")
     assert (scenario.name, aligned.flink, scenario.arguments["slow-us"]) == ("B2", "1.20.5", "4000")

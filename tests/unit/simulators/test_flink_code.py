@@ -1,4 +1,4 @@
-"""The comparison with Flink's own classes: recorded answers, and the questions on which both differ."""
+"""Tests of comparing our code with Flink's classes: recorded answers, and questions with different answers."""
 
 from __future__ import annotations
 

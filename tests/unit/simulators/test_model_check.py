@@ -1,4 +1,4 @@
-"""The model check: limits, endings and exit codes."""
+"""Tests of the model check: its limit of states, its output and its exit codes."""
 
 from __future__ import annotations
 

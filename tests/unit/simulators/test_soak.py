@@ -1,4 +1,4 @@
-"""The soak: its plan of crashes, its bound on memory and its exit codes."""
+"""Tests of the soak run: its plan of crashes, its bound on memory and its exit codes."""
 
 from __future__ import annotations
 

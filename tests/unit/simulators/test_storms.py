@@ -1,4 +1,4 @@
-"""The runner of storms: its output, its exit codes and an interrupt."""
+"""Tests of the program that runs storms: its output, its exit codes and an interrupt."""
 
 from __future__ import annotations
 

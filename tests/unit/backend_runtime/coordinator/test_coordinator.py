@@ -1,7 +1,7 @@
-"""The coordinator's rules, on a job of two subtasks whose checkpoints take as long as its store (T-17, T-18; CO, FP).
+"""Tests of the coordinator's rules (T-17, T-18; CO, FP) on a job of two subtasks.
 
-All other costs are close to zero, so that each expected time follows from the interval, the pause, the number of
-concurrent checkpoints and the store.
+A checkpoint of this job takes as long as its store. All other costs are close to zero, so each expected time follows
+from the interval, the minimum pause, the number of concurrent checkpoints and the store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultAction, FaultSpec
-from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
+from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 from backend.runtime.task.task import TaskStatus
 from tests.support.inside_jobs import oldest_open_us
 from tests.support.runtime_jobs import two_subtasks_job
@@ -24,8 +24,8 @@ from tests.support.runtime_jobs import two_subtasks_job
 _CP = "execution.checkpointing."
 
 
-def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[JobEngine, list[CheckpointRecord]]:
-    """The engine at ``until_ms``, and every checkpoint in the order of the ids."""
+def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[JobEngine, list[MeasuredCheckpoint]]:
+    """Run the job until ``until_ms``, and return the engine and all checkpoints in the order of their ids."""
     engine = JobEngine(spec)
     engine.run_until(until_ms * 1000)
     return engine, sorted(engine.coordinator.history, key=lambda r: r.id)
@@ -35,17 +35,19 @@ def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[JobEngine, list[Check
     ("store_ms", "settings", "between_ms"),
     [
         (10, {}, [100, 100, 100, 100]),
-        # CO-3: a request that waits for the only slot starts when the slot is free.
+        # CO-3: only one checkpoint may be pending. The next request waits, and starts as soon as that checkpoint is
+        # complete.
         (130, {}, [130, 130, 130, 130]),
-        # CO-4: with a pause, it starts at the end of the pause, counted from the completion.
+        # CO-4: with a minimum pause, the waiting request starts when the pause after the completion is over.
         (130, {"min_pause": "50 ms"}, [180, 180, 180, 180]),
         (60, {"min_pause": "50 ms"}, [110, 110, 110, 110]),
         (10, {"min_pause": "50 ms"}, [100, 100, 100, 100]),
-        # CO-1: a pause longer than the interval replaces the interval; it begins when the checkpoint is complete.
+        # CO-1: a pause longer than the interval replaces the interval. The pause begins when the checkpoint is
+        # complete.
         (10, {"min_pause": "300 ms"}, [310, 310, 310, 310]),
         (150, {"max_concurrent_checkpoints": 2}, [100, 100, 100, 100]),
         (250, {"max_concurrent_checkpoints": 2}, [100, 150, 100, 150]),
-        # A failed checkpoint does not change the instant from which the pause counts.
+        # A failed checkpoint does not start a new pause: the pause counts from the last completion.
         (500, {"timeout": "210 ms", "min_pause": "100 ms", "interval": "250 ms"}, [250, 250, 250, 250]),
     ],
 )
@@ -54,7 +56,7 @@ def test_checkpoints_are_triggered_at_the_times_that_the_rules_give(
 ) -> None:
     _, records = _run(two_subtasks_job(store_ms=store_ms, **settings))
     triggers = [r.triggered_at_us for r in records]
-    # Rounding to milliseconds removes the microseconds of messages.
+    # Messages take some microseconds. Rounding to milliseconds removes them.
     assert [round((b - a) / 1000) for a, b in pairwise(triggers)][:4] == between_ms
 
 
@@ -144,7 +146,7 @@ def test_a_newer_checkpoint_that_completes_first_subsumes_the_older() -> None:
     assert records[0].reason is FailureReason.SUBSUMED
     assert records[1].state is CheckpointState.COMPLETED
     assert records[0].failed_at_us == records[1].latest_ack_us
-    # FP-3: it does not count against the tolerable failures.
+    # FP-3: a subsumed checkpoint does not count as a failure.
     assert engine.restart_count == 0
 
 
@@ -158,7 +160,10 @@ def test_the_configured_number_of_completed_checkpoints_is_kept(retained: int) -
 
 
 def _failed_writes(*hits: int) -> tuple[FaultSpec, ...]:
-    """Fail writes. A checkpoint writes once per subtask, so twice; each of ``hits`` counts from the previous fault."""
+    """Return faults that let writes to the store fail. A checkpoint writes twice, once per subtask.
+
+    Each of ``hits`` is the number of writes since the previous fault, including the one that fails.
+    """
     return tuple(FaultSpec("store.write", hit=hit, action=FaultAction.ERROR) for hit in hits)
 
 
@@ -175,7 +180,7 @@ def test_one_more_consecutive_failure_than_tolerable_fails_the_job() -> None:
 
 
 def test_a_success_resets_the_count_of_failures() -> None:
-    # Two fail, one succeeds, two fail: never three in a row.
+    # Two checkpoints fail, one succeeds, and two fail. There are never three failures in a row.
     spec = two_subtasks_job(store_ms=10, tolerable_failed_checkpoints=2, plan=_failed_writes(3, 2, 4, 2))
     engine, records = _run(spec)
     states = [r.reason is None for r in records[:7]]
@@ -212,7 +217,7 @@ def test_a_failed_job_restarts_after_its_delay_from_the_newest_completed_checkpo
     assert (engine.restored_id, engine.restored_at_us) == (newest.record.id, failed_at_us + 30_000)
     assert {t.attempt for t in engine.tasks} == {1}
     engine.run_until(failed_at_us + 500_000)
-    # INV-10: ids increase, and no checkpoint older than the restored one completes.
+    # INV-10: the ids of completed checkpoints increase, and no checkpoint older than the restored one completes.
     completed = [r.id for r in engine.coordinator.all_completed]
     assert completed == sorted(completed)
     assert completed[-1] > suspended.id
@@ -223,7 +228,7 @@ def test_without_a_completed_checkpoint_the_job_restarts_with_empty_state() -> N
     assert engine.restart_count == 1
     assert engine.restored_id is None
     assert engine.coordinator.restored_count == 0
-    # SNK-3: the failed attempt's transaction is dropped, only the running one is open.
+    # SNK-3: the failed attempt's transaction was aborted. Only the running attempt has an open transaction.
     oldest_us = oldest_open_us(engine.ledger)
     assert oldest_us is not None
     assert oldest_us > engine.exceptions[0].at_us

@@ -1,4 +1,4 @@
-"""T-18: whether each failure reason counts, by kind of snapshot, at tasks and at the coordinator (FP-1 to FP-6)."""
+"""Tests of which failure reasons count, by kind of snapshot, at tasks and at the coordinator (T-18; FP-1 to FP-6)."""
 
 from __future__ import annotations
 
@@ -53,16 +53,17 @@ def test_the_reasons_are_flinks_and_each_is_counted_or_ignored() -> None:
 @pytest.mark.parametrize("name", sorted(_COUNTED | _IGNORED))
 def test_a_reason_counts_by_the_rules_for_its_snapshot_and_place(name: str) -> None:
     counts = name in _COUNTED
-    # FP-2, FP-3: for a checkpoint it does not matter whether the coordinator or a task fails.
+    # FP-2, FP-3: for a checkpoint, failures count in the same way at the coordinator and at a task.
     assert _fails(name, _CHECKPOINT, is_at_task=False) == counts
     assert _fails(name, _CHECKPOINT, is_at_task=True) == counts
-    # FP-6: for a savepoint, only failures at tasks count; if the job stops with it, every failure counts.
+    # FP-6: for a plain savepoint, only failures at tasks count. For a savepoint that stops the job, every failure
+    # counts.
     assert not _fails(name, _SAVEPOINT, is_at_task=False)
     assert _fails(name, _SAVEPOINT, is_at_task=True) == counts
     for kind in (SnapshotType.SAVEPOINT_SUSPEND, SnapshotType.SAVEPOINT_TERMINATE):
         for is_at_task in (False, True):
             assert _fails(name, kind, is_at_task=is_at_task, tolerable=-1)
-    # FP-4: without a limit, no failure counts.
+    # FP-4: if the number of tolerable failures is unlimited, no failure counts.
     assert not _fails(name, _CHECKPOINT, is_at_task=True, tolerable=-1)
 
 
@@ -79,15 +80,16 @@ def _expired(checkpoint_id: int) -> Failure:
 @pytest.mark.parametrize(
     ("happened", "fails_the_job"),
     [
-        # One more consecutive failure than is tolerable.
+        # Two consecutive failures are tolerable. "-1" is the failure of checkpoint 1, and "+3" the success of
+        # checkpoint 3. Here, the third consecutive failure is one too many.
         (["-1", "-2", "-3"], [False, False, True]),
         # A success resets the count.
         (["-1", "-2", "+3", "-4", "-5", "-6"], [False, False, False, False, False, True]),
         # A checkpoint that fails several times counts once.
         (["-1", "-1", "-1", "-2", "-3"], [False, False, False, False, True]),
-        # A checkpoint older than a success does not count if it fails, and resets nothing if it succeeds.
+        # If a checkpoint is older than the last success, its failure does not count, and its success resets nothing.
         (["+5", "-3", "-4", "-6", "-7", "+4", "-8"], [False, False, False, False, False, False, True]),
-        # After the job has failed, counting begins again.
+        # After the job has failed, the count begins again at zero.
         (["-1", "-2", "-3", "-4", "-5", "-6"], [False, False, True, False, False, True]),
     ],
 )

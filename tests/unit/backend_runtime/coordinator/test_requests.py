@@ -1,4 +1,4 @@
-"""The queue of requests: order, slots and limits."""
+"""Tests of the queue of checkpoint requests: their order, the slots for concurrent checkpoints, and the limits."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_after_a_long_checkpoint_the_queued_ones_follow_without_a_pause() -> Non
     engine.run_until(2_000_000)
     records = sorted(engine.coordinator.history, key=lambda r: r.id)
     between_ms = [(b.triggered_at_us - a.triggered_at_us) // 1000 for a, b in pairwise(records)]
-    # The first checkpoint takes 460 ms, during which four more ticks are queued. They follow without a pause; after
-    # them, the timer triggers again.
+    # The first checkpoint takes 460 ms. The four ticks in this time queue requests, which then run without a pause.
+    # After that, the timer triggers again.
     assert between_ms[:1] == [460]
     assert between_ms[1:4] == [10, 10, 10]
     assert between_ms[6:] == [100] * len(between_ms[6:])
@@ -90,7 +90,10 @@ def test_a_full_queue_drops_its_newest_periodic_request_and_then_refuses_new_one
 
 
 def test_of_many_requests_the_oldest_ended_ones_are_forgotten_and_no_pending_one() -> None:
-    """SV-4: the result of a request can be looked up."""
+    """SV-4: results of requests can be looked up later.
+
+    Of more than 1000 requests, the oldest ended ones are forgotten, but no pending one.
+    """
     kept: dict[int, Savepoint] = {}
     asked = [Savepoint(n, SavepointFormat.CANONICAL, n, ended_at_us=n if n % 2 else None) for n in range(1200)]
     for each in asked[:REQUESTS_KEPT]:
@@ -107,7 +110,7 @@ def test_of_many_requests_the_oldest_ended_ones_are_forgotten_and_no_pending_one
 
 
 def test_a_job_that_stops_drops_periodic_requests_and_keeps_those_of_users() -> None:
-    """SV-3."""
+    """SV-3: when the job stops with a savepoint, requests by users are still carried out, and periodic ones are not."""
     queue = RequestQueue()
     for number in range(1, 5):
         queue.add(_request(number, savepoint=number == 3))

@@ -1,4 +1,4 @@
-"""From a request to a checkpoint: requests that wait for pending checkpoints, and the one report of a request's end."""
+"""Tests of triggering: a request may wait for pending checkpoints, and its end must be reported only once."""
 
 from __future__ import annotations
 

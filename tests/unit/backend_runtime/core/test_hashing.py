@@ -1,4 +1,4 @@
-"""The stable hash against published values, and the default number of key groups."""
+"""Tests of the stable hash against published values, and of the default number of key groups."""
 
 from __future__ import annotations
 

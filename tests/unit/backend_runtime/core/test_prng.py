@@ -1,4 +1,4 @@
-"""The generator against its published sequence, and independent streams."""
+"""Tests of the random number generator: it returns its published sequence, and its streams are independent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from backend.runtime.core.prng import Stream, mix64
 
 
 def test_splitmix_gives_the_published_sequence() -> None:
-    # The reference implementation's first outputs from state 0.
+    # This is the first output of the reference implementation from state 0.
     assert mix64(0) == 0xE220A8397B1DCDAF
 
 

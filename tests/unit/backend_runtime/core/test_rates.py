@@ -1,4 +1,4 @@
-"""Rates over a sliding window, and the waiting times of mails (ME-22)."""
+"""Tests of rates over a sliding window, and of the waiting times of mails (ME-22)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def test_a_rate_is_the_growth_over_the_window_and_the_window_slides() -> None:
     rates.sample(1_000_000, Totals(records_in=5))
     assert rates.per_s() == (0.0,) * len(Totals()), "no time has passed"
     rates.sample(3_000_000, Totals(records_in=25, fired_timers=4))
-    # From the start: 25 records and 4 timers in two seconds.
+    # The window reaches back to the start: 25 records and 4 timers in two seconds.
     assert (rates.per_s()[0], rates.per_s()[Totals._fields.index("fired_timers")]) == (12.5, 2.0)
     rates.sample(5_000_000, Totals(records_in=95, fired_timers=4))
-    # The start has left the window: from 5 records to 95 in four seconds.
+    # The start is no longer in the window, which now has 90 records (from 5 to 95) in four seconds.
     assert rates.per_s()[0] == 22.5
     rates.sample(7_000_000, Totals(records_in=95, fired_timers=4))
     assert (rates.per_s()[0], rates.per_s()[Totals._fields.index("fired_timers")]) == (17.5, 0.0)

@@ -1,4 +1,4 @@
-"""Durations and sizes as text."""
+"""Tests of parsing and printing durations and sizes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The buffer size under debloating: the reference vectors of DB-7 and DB-8, and announcements to senders (DB-6).
+"""Tests of the buffer size under debloating: reference vectors (DB-7, DB-8) and announcements to senders (DB-6).
 
-Handmade gates test what a gate measures (DB-1, DB-2) and when each gate is measured.
+With fake gates, they also test what a gate measures (DB-1, DB-2) and when each gate is measured.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_the_size_shrinks_and_grows_in_the_reference_steps() -> None:
     size = 32_768
     shrunk = [size := next_size(size, 0, limits) for _ in range(5)]
     assert shrunk == [29_647, 26_823, 24_268, 21_956, 19_864]
-    # The instantaneous value is limited to twice the last size, so that the size grows no faster than it shrinks.
+    # The instantaneous value is at most twice the last size (DB-3), so the size does not grow faster than it shrinks.
     estimator = Estimator(19_864)
     grown = []
     for _ in range(6):
@@ -91,7 +91,7 @@ def test_a_size_is_announced_if_it_changed_by_a_quarter_or_reached_a_bound() -> 
 
 
 class _Channel:
-    """The counters of a channel that a gate reads, and the sizes announced to its sender."""
+    """A fake channel: the counters that a gate reads, and the sizes that were announced to the channel's sender."""
 
     def __init__(self, edge: int = 0) -> None:
         self.key = ChannelKey(edge, 0, 0)
@@ -104,7 +104,7 @@ class _Channel:
 
 
 class _Job:
-    """One subtask with channels, and the virtual time."""
+    """A fake subtask with fake channels, in virtual time."""
 
     def __init__(self, *edges: int, **settings: Any) -> None:
         self.channels = [_Channel(edge) for edge in edges]
@@ -131,14 +131,14 @@ class _Job:
 
 
 def test_a_gates_throughput_counts_only_busy_time_and_stays_if_there_was_none() -> None:
-    """DB-1, DB-2: bytes per second over all channels; the period is the time since the last measurement."""
+    """DB-1, DB-2: throughput is in bytes per second over all channels. A period begins at the last measurement."""
     job = _Job(0, 0)
     one, other = job.channels
     one.bytes_received = 700
     gate = job.gate_of_all()
     one.buffers_in_use, other.buffers_in_use = 3, 4
     assert gate.buffers_in_use == 7
-    # 200 ms, of which 50 are idle.
+    # The period lasts 200 ms, of which the subtask is idle for 50 ms.
     job.account.turn(Usage.BUSY, 50_000)
     one.bytes_received, other.bytes_received = 1_000, 1_200
     job.env.now = 200_000
@@ -146,13 +146,14 @@ def test_a_gates_throughput_counts_only_busy_time_and_stays_if_there_was_none() 
     assert gate.throughput_bytes_per_s == 1_500 * 1_000_000 // 150_000 == 10_000
     assert gate.estimator.size_bytes == 10_000 // 7
     assert one.told == other.told == [10_000 // 7]
-    # The same rate without idle time, from the end of the last period; an unchanged size is not announced again.
+    # The next period begins at the end of the previous one, and has the same rate and no idle time. The unchanged
+    # size is not announced again.
     one.bytes_received += 2_000
     job.env.now = 400_000
     gate.recalculate()
     assert gate.throughput_bytes_per_s == 10_000
     assert len(one.told) == 1
-    # An idle period.
+    # In the last period, the subtask is idle all the time.
     job.account.turn(Usage.IDLE, 400_000)
     job.env.now = 600_000
     gate.recalculate()
@@ -162,7 +163,10 @@ def test_a_gates_throughput_counts_only_busy_time_and_stays_if_there_was_none() 
 
 
 def test_each_gate_is_measured_every_period_while_debloating_is_on_and_its_subtask_runs() -> None:
-    """DB-1: there is one timer, however often debloating is switched; a recovering subtask is not measured."""
+    """DB-1: there is one timer, however often debloating is switched on and off.
+
+    A recovering subtask is not measured.
+    """
     job = _Job(2, 1, 2, debloat_period_us=1_000, debloat_samples=2)
     debloating = job.begun()
     assert [gate.edge for gate in debloating.gates(job.key)] == [1, 2]
@@ -203,5 +207,5 @@ def test_each_gate_is_measured_every_period_while_debloating_is_on_and_its_subta
 def test_the_limits_follow_from_the_settings_and_are_flinks_by_default(
     settings: dict[str, int], limits: Limits
 ) -> None:
-    """DB-3, DB-4, DB-6."""
+    """The settings determine the limits that DB-3, DB-4 and DB-6 use."""
     assert limits_of(RuntimeConfig(**settings)) == limits  # type: ignore[arg-type]

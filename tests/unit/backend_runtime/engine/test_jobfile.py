@@ -1,4 +1,4 @@
-"""Job files: valid ones are read, and each problem is reported with the allowed values."""
+"""Tests of job files: valid files are read, and each error message names the allowed values."""
 
 from __future__ import annotations
 

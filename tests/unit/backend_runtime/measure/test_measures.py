@@ -1,4 +1,4 @@
-"""The measurements of a checkpoint and of a subtask's time, computed from handwritten values."""
+"""Tests of the measurements of a checkpoint and of a subtask's time, computed from handwritten values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import (
     Ack,
-    CheckpointRecord,
+    MeasuredCheckpoint,
     SubtaskCheckpoint,
     TaskKey,
     TimeAccount,
@@ -22,17 +22,17 @@ def _measured(first_barrier_us: int = 130, **values: Any) -> SubtaskCheckpoint:
     return SubtaskCheckpoint(checkpoint_id=7, triggered_at_us=100, first_barrier_us=first_barrier_us, **values)
 
 
-def _record(acks: dict[TaskKey, Ack]) -> CheckpointRecord:
-    return CheckpointRecord(7, 100, Barrier(7, 100, Alignment.ALIGNED), 3, Graph((), ()), acks=acks)
+def _record(acks: dict[TaskKey, Ack]) -> MeasuredCheckpoint:
+    return MeasuredCheckpoint(7, 100, Barrier(7, 100, Alignment.ALIGNED), 3, Graph((), ()), acks=acks)
 
 
 def test_the_start_delay_counts_from_the_trigger_and_is_never_negative() -> None:
-    """ME-1: a subtask's clock may be behind the coordinator's."""
+    """ME-1: a subtask's clock may be behind the coordinator's clock. Then the delay is 0."""
     assert [_measured(at).start_delay_us for at in (130, 101, 100, 90)] == [30, 1, 0, 0]
 
 
 def test_a_checkpoint_lasts_until_its_last_acknowledgement_and_a_failed_one_until_its_failure() -> None:
-    """ME-9, ME-13, ME-10: without an acknowledgement, the duration is None, not zero."""
+    """ME-9, ME-10, ME-13: before the first acknowledgement, the duration is None, not zero."""
     record = _record({})
     assert (record.latest_ack_us, record.end_to_end_us, record.critical_path) == (None, None, None)
     record.acks[0, 0] = Ack(400, _measured())
@@ -43,7 +43,7 @@ def test_a_checkpoint_lasts_until_its_last_acknowledgement_and_a_failed_one_unti
 
 
 def test_the_critical_path_is_that_of_the_last_acknowledgement_and_its_parts_add_up() -> None:
-    """ME-11, ME-13: time outside the phases is the residual. In a tie, the furthest downstream subtask counts."""
+    """ME-11, ME-13: time outside the phases is the residual. In a tie, the subtask furthest downstream counts."""
     slow = _measured(130, before_snapshot_us=40, sync_us=5, async_us=50)
     path = _record({(1, 1): Ack(240, slow), (0, 0): Ack(239, _measured())}).critical_path
     assert path == ((1, 1), 140, 30, 40, 5, 50, 15)
@@ -59,7 +59,7 @@ def test_the_critical_path_is_that_of_the_last_acknowledgement_and_its_parts_add
 
 
 def test_sums_are_over_the_subtasks_that_acknowledged_and_unknown_values_add_nothing() -> None:
-    """ME-3, ME-4, ME-13, ALO-5."""
+    """ME-3, ME-4, ME-13, ALO-5: processed bytes, persisted bytes, state bytes and repeatable records are summed."""
     one = _measured(processed_bytes=None, persisted_bytes=3, state_bytes=20, repeatable_records=1)
     two = _measured(processed_bytes=11, persisted_bytes=4, state_bytes=30, repeatable_records=6)
     record = _record({(0, 0): Ack(200, one), (0, 1): Ack(200, two)})
@@ -87,7 +87,7 @@ def test_time_is_accounted_by_usage_and_averaged_over_the_window() -> None:
 
 
 def test_periods_that_left_the_window_no_longer_count() -> None:
-    """ME-19: the window has as many periods as there are samples."""
+    """ME-19: the window has one period per sample."""
     account = TimeAccount(0, samples=2)
     account.turn(Usage.BUSY, 0)
     for at_us in (1_000, 2_000):
@@ -101,7 +101,7 @@ def test_periods_that_left_the_window_no_longer_count() -> None:
 
 
 def test_shares_are_rounded_down_to_milliseconds_and_busy_gets_the_rest() -> None:
-    """ME-19: the sum is 1000 within rounding."""
+    """ME-19: the four shares add up to 1000 within rounding."""
     account = TimeAccount(0, samples=1)
     account.turn(Usage.SOFT, 1)
     account.turn(Usage.HARD, 2)

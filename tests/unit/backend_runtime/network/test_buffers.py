@@ -1,4 +1,4 @@
-"""The sender's buffers: pool, overdraft, segments and the flush (BUF-1 to BUF-4)."""
+"""Tests of the sender's buffers: pool, overdraft, segments and the flush (BUF-1 to BUF-4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_pool_ends_at_its_overdraft_and_reports_unavailable_before() -> None
             break
     assert link.pool.requested == 22
     assert (link.pool.requested, link.pool.size) == (22, 20)
-    # One channel's limit of 10 comes first (MB-3).
+    # The output is unavailable as soon as one channel has reached its limit of 10, before the pool is empty (MB-3).
     assert available.count(True) == 10
     assert subpartition.append(bytes(SEGMENT_BYTES)) == 0
 

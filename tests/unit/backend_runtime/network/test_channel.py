@@ -1,4 +1,4 @@
-"""A local channel: which data it persists, and which buffers count as in use."""
+"""Tests of a local channel: which data it persists, and which buffers count as in use."""
 
 from __future__ import annotations
 

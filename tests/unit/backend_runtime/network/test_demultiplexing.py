@@ -1,4 +1,4 @@
-"""Old channels inside a new one: partial records, watermarks and the filter (RS-7 to RS-10)."""
+"""Tests of new channels that carry data of old ones: partial records, watermarks and the filter (RS-7 to RS-10)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _record(n: int, size_bytes: int = 60) -> bytes:
 
 
 class _Receiver:
-    """A channel from new sender 0 to new receiver 1 that carries the data of two old senders for two old receivers."""
+    """A channel from new sender 0 to new receiver 1. It carries the data of two old senders for two old receivers."""
 
     rescale = EdgeRescale(receivers=((0,), (0, 1)), senders=((0, 1),))
 
@@ -99,7 +99,7 @@ def _keys(found: Iterable[object]) -> list[int]:
 
 @pytest.mark.parametrize("cut", range(1, 60))
 def test_a_record_cut_between_receiver_and_sender_is_reassembled_across_other_data(cut: int) -> None:
-    """RS-8, T-10: each old channel continues where it stopped, byte for byte."""
+    """RS-8, T-10: each old channel continues where its bytes stopped, despite other channels' bytes in between."""
     receiver = _Receiver()
     one, other = _record(11), _record(12, 200)
     found = receiver.recovered(_OLD[0, 1], one[:cut], _OLD[1, 1], other[: 3 * cut], _OLD[0, 1], one[cut : cut + 1])
@@ -107,7 +107,7 @@ def test_a_record_cut_between_receiver_and_sender_is_reassembled_across_other_da
     found = receiver.sent(_OLD[1, 1], other[3 * cut :], _OLD[0, 1], one[cut + 1 :] + _record(13), RecoveryCompletion())
     assert _keys(found) == ([12, 13] if cut == 59 else [12, 11, 13])
     assert found[-1] == RecoveryCompletion()
-    # Later data is new and belongs to no old channel.
+    # The data after this point is new and belongs to no old channel.
     assert receiver.channel.virtual is None
     assert _keys(receiver.sent(_record(15))) == []
     receiver.sender.resume()
@@ -116,7 +116,7 @@ def test_a_record_cut_between_receiver_and_sender_is_reassembled_across_other_da
 
 
 def test_the_edge_filters_records_of_ambiguous_old_channels_and_keeps_all_others() -> None:
-    """RS-9: old receiver 0 has two new ones, old receiver 1 has one."""
+    """RS-9: the keys of old receiver 0 now belong to two receivers. Those of old receiver 1 still belong to one."""
     receiver = _Receiver()
     many = b"".join(_record(n) for n in range(6))
     assert _keys(receiver.recovered(_OLD[0, 0], many, _OLD[0, 1], many)) == [0, 2, 4, 0, 1, 2, 3, 4, 5]
@@ -140,7 +140,10 @@ def test_bytes_of_an_old_channel_that_is_not_carried_here_are_a_violation() -> N
 
 
 def test_the_watermark_is_the_lowest_of_all_old_channels_once_each_has_one() -> None:
-    """RS-10."""
+    """RS-10: the watermark of the new channel is the lowest watermark of its old channels.
+
+    Until each old channel has a watermark, the new channel has none.
+    """
     receiver = _Receiver()
     marks = {pair: Watermark(100 + 10 * n) for n, pair in enumerate(_OLD)}
     for pair in list(_OLD)[:3]:
@@ -152,7 +155,7 @@ def test_the_watermark_is_the_lowest_of_all_old_channels_once_each_has_one() -> 
 
 
 def test_a_channel_is_idle_when_all_old_ones_are() -> None:
-    """RS-10."""
+    """RS-10: the new channel is active as long as one of its old channels is active."""
     receiver = _Receiver()
     idle, active = WatermarkStatus(is_idle=True).encode(), WatermarkStatus(is_idle=False)
     told = [receiver.recovered(_OLD[pair], idle)[0] for pair in _OLD]
@@ -161,7 +164,7 @@ def test_a_channel_is_idle_when_all_old_ones_are() -> None:
 
 
 def test_segments_return_to_their_owner_whatever_is_filtered() -> None:
-    """INV-8: a buffer is returned when its bytes are decoded, even if none of its records is kept."""
+    """INV-8: a buffer is returned when its bytes are decoded, even if all of its records are filtered out."""
     receiver = _Receiver()
     receiver.recovered()
     receiver.sent(_OLD[0, 0], b"".join(_record(n) for n in (1, 3, 5, 7)), RecoveryCompletion())
@@ -173,7 +176,10 @@ def test_segments_return_to_their_owner_whatever_is_filtered() -> None:
 
 
 def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without_watermark() -> None:
-    """RC-2, WM-1, RS-10: a channel that was idle in the checkpoint holds back watermarks again; others keep theirs."""
+    """RC-2, WM-1, RS-10: a channel that was idle in the checkpoint is active again, so that it holds back watermarks.
+
+    The watermark of a channel is reset only on rescaled edges.
+    """
     vertices = tuple(VertexSpec(n, VertexKind.MAP, n, parallelism=2) for n in "ab")
     edges = tuple(EdgeSpec("a", "b", p) for p in (Partitioner.REBALANCE, Partitioner.HASH))
     told: list[tuple[int, WatermarkStatus]] = []

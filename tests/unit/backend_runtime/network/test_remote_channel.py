@@ -1,4 +1,4 @@
-"""Credit-based flow control of one remote channel, step by step (CR-1 to CR-3, CR-6, BUF-1 to BUF-4, Q-1 to Q-5)."""
+"""Tests of credit-based flow control, step by step (CR-1 to CR-3, CR-6, BUF-1 to BUF-4, Q-1 to Q-5)."""
 
 from __future__ import annotations
 
@@ -78,11 +78,13 @@ def test_two_channels_share_the_floating_buffers_in_the_order_of_their_requests(
     link.send(4, channel=1)
     link.settle()
     assert link.channels[1].queued[0] == 1
-    # An exclusive buffer returns to its own channel, a floating one goes to the next channel in the queue.
+    # A released exclusive buffer returns to its own channel. A released floating buffer goes to the channel that has
+    # waited longest.
     link.take(channel=0)
     link.settle()
     assert (link.channels[0].queued[0], link.channels[1].queued[0]) == (3, 1)
-    # The first channel asked first; then it is the other's turn.
+    # The first channel requested floating buffers first. After that channel has got a buffer, the other channel gets
+    # the next buffer.
     link.take(channel=0)
     link.settle()
     assert (link.channels[0].queued[0], link.channels[1].queued[0]) == (2, 1)
@@ -137,7 +139,7 @@ def test_a_timeoutable_barrier_is_announced_once_and_can_be_converted_once() -> 
     link.pool.subpartitions[0].add_timeoutable(_TIMEOUTABLE, resolved.append)
     link.settle()
     assert announced == [_TIMEOUTABLE]
-    # The barrier left the sender in time, so it overtook nothing there (AT-7).
+    # The barrier left the sender before its timeout expired, so it overtook no data there (AT-7).
     assert resolved == [[]]
     channel = link.channels[0]
     assert channel.convert_to_priority(1)
@@ -160,7 +162,7 @@ def test_a_barrier_stuck_in_the_output_overtakes_when_its_time_is_up() -> None:
     assert resolved == []
     overtaken = subpartition.time_out(1)
     assert overtaken is not None
-    # Number 0 is at the receiver; data written after the barrier does not belong to this checkpoint.
+    # Buffer 0 is already at the receiver. Data written after the barrier does not belong to this checkpoint.
     assert [data[0] for data in overtaken] == [1, 2]
     assert resolved == [overtaken]
     assert subpartition.time_out(1) is None
@@ -215,7 +217,8 @@ def test_each_concurrent_checkpoint_persists_the_data_before_its_own_barrier() -
         link.settle()
         subpartition.overtake(Barrier(k, 0, Alignment.UNALIGNED))
         link.settle()
-    # The barriers of checkpoints 2 and 3 arrived before checkpoint 2 begins; data between them is not part of it.
+    # The barriers of checkpoints 2 and 3 arrived before the task began checkpoint 2. Data between these two barriers
+    # does not belong to checkpoint 2.
     channel.start_persisting(True, 2, copies[2].append)
     channel.start_persisting(False, 4, copies[3].append)
     link.send(1, fill=14)
@@ -271,8 +274,8 @@ def test_a_blocked_channel_releases_its_floating_buffers_for_others() -> None:
     blocked.add_event(Barrier(1, 0, Alignment.ALIGNED))
     link.send(3)
     link.settle()
-    # The first channel has both buffers: one holds data before the barrier, the other waits for data that cannot
-    # arrive.
+    # The first channel holds both floating buffers: one contains data that was sent before the barrier, and the other
+    # is reserved for data that the blocked sender cannot send.
     assert blocked.is_blocked
     assert isinstance(link.take(), DataBuffer)
     link.send(4, channel=1)
@@ -293,7 +296,8 @@ def test_credit_for_released_buffers_is_void_when_the_sender_is_resumed() -> Non
     link.settle()
     assert isinstance(link.take(), DataBuffer)
     assert isinstance(link.take(), Barrier)
-    # The other channel has all three buffers. With void credits, data would arrive without a buffer (CR-5).
+    # The other channel has all three buffers. If the old credits were still valid, data would arrive without a buffer
+    # (CR-5).
     link.settle()
     assert link.floating.free == 0
     link.channels[0].resume()

@@ -1,4 +1,4 @@
-"""The mapping between an edge's old and new channels when the parallelism changes (RS-4 to RS-6, RS-11)."""
+"""Tests of the mapping from an edge's old channels to its new ones after a rescale (RS-4 to RS-6, RS-11)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAIRS = [(old, new) for old in range(1, 14) for new in range(1, 14)]
 
 
 def test_the_examples_of_the_specification() -> None:
-    """RS-4, RS-5."""
+    """RS-4, RS-5: for each new subtask, the mapping lists the old subtasks whose data the new one reads."""
     assert mapped(StateMapper.RANGE, old_count=3, new_count=2, maximum=128) == ((0, 1), (1, 2))
     in_turn = mapped(StateMapper.ROUND_ROBIN, old_count=10, new_count=4, maximum=128)
     assert in_turn == ((0, 4, 8), (1, 5, 9), (2, 6), (3, 7))
@@ -25,7 +25,10 @@ def test_the_examples_of_the_specification() -> None:
 
 @pytest.mark.parametrize("maximum", [13, 128, 1000])
 def test_a_new_subtask_reads_every_old_one_that_had_one_of_its_key_groups(maximum: int) -> None:
-    """RS-1, RS-4 with the job's own maximum: old subtasks outside the range had no key of this subtask."""
+    """RS-1, RS-4: the key-group ranges follow from the job's own maximum parallelism.
+
+    A new subtask reads no old subtask that had none of its key groups.
+    """
     for old, new in _PAIRS:
         olds = mapped(StateMapper.RANGE, old_count=old, new_count=new, maximum=maximum)
         for subtask in range(new):
@@ -35,7 +38,7 @@ def test_a_new_subtask_reads_every_old_one_that_had_one_of_its_key_groups(maximu
 
 @pytest.mark.parametrize("partitioner", [p for p in Partitioner if StateMapper.UNSUPPORTED not in MAPPERS[p]])
 def test_every_old_channel_is_carried_once_per_new_receiver_by_one_sender(partitioner: Partitioner) -> None:
-    """RS-6, RS-7: over all new channels, an old channel occurs once per new receiver."""
+    """RS-6, RS-7: among all new channels, an old channel occurs exactly once for each of its new receivers."""
     for old, new in _PAIRS:
         vertices = (
             VertexSpec("a", VertexKind.SOURCE, "a", parallelism=new),

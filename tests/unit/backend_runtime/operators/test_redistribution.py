@@ -1,4 +1,4 @@
-"""Operator state is redistributed by mode: split state to one subtask each, union state to all (ST-2)."""
+"""Tests of redistributing operator state: split state goes to one subtask each, and union state to all (ST-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transactional sink, and its ledger as the external system (SNK-1 to SNK-5, INV-14)."""
+"""Tests of the transactional sink and of its ledger, which is the external system (SNK-1 to SNK-5, INV-14)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.runtime_jobs import two_subtasks_job
 
 
 class _Clock:
-    """A clock in virtual microseconds."""
+    """A clock in virtual microseconds that the test sets."""
 
     now_us = 0
 
@@ -68,7 +68,7 @@ def test_an_aborted_checkpoint_loses_no_data() -> None:
     ledger, _ = _ledger()
     sink = _sink(ledger)
     sink.process(_record(1))
-    # Checkpoint 1 is aborted and never completes; checkpoint 2 includes its transaction.
+    # Checkpoint 1 is aborted and never completes. Checkpoint 2 includes the transaction of checkpoint 1.
     sink.snapshot(1)
     sink.process(_record(2))
     sink.snapshot(2)
@@ -94,7 +94,7 @@ def test_a_restored_sink_commits_the_transactions_of_the_checkpoint_and_aborts_o
     restored.snapshot(4)
     restored.complete(4)
     assert [row.origin for row in ledger.rows] == [1, 2, 3]
-    # The sink leaves the transaction of another subtask alone.
+    # The restored sink did not touch the transaction of another subtask.
     other.snapshot(4)
     other.complete(4)
     assert [row.origin for row in ledger.rows] == [1, 2, 3, 9]
@@ -112,12 +112,13 @@ def test_sinks_restored_at_another_parallelism_settle_each_transaction_once() ->
         old = restored_operator(held, n, parallelism=2, max_parallelism=128)
         _sink(ledger, attempt=1, subtask=n).restore(old, 1)
     assert sorted(row.origin for row in ledger.rows) == [0, 1, 2, 3, 4]
-    # Open transactions outside the checkpoint were aborted; the two new sinks have one open transaction each.
+    # Open transactions that are not in the checkpoint were aborted. Each of the two new sinks has one open
+    # transaction.
     assert sorted(ledger.open_of("sink")) == ["sink/0/1/1", "sink/1/1/1"]
 
 
 def test_a_job_that_fails_before_its_first_checkpoint_aborts_its_open_transactions() -> None:
-    """SNK-3: there is nothing to restore, and no new subtask owns the transactions of the attempt before."""
+    """SNK-3: without a checkpoint to restore, no new subtask owns the transactions of the failed attempt."""
     plan = (FaultSpec("source.after-emit", hit=5),)
     engine = JobEngine(two_subtasks_job(plan=plan, interval="10 s"), keeps_rows=True)
     while not engine.restart_count or engine.tasks[1].records_in < 3:
@@ -146,7 +147,8 @@ def test_a_transaction_older_than_the_limit_is_lost_and_reported() -> None:
     sink.complete(1)
     assert ledger.rows == []
     assert ledger.lost == ["sink/0/0/1"]
-    # The next transaction began with the snapshot at time 0, so it is too old as well; the one after it is not.
+    # The next transaction began with the snapshot at time 0, so that transaction is too old as well. The transaction
+    # after it is not.
     for checkpoint in (2, 3):
         sink.process(_record(checkpoint))
         sink.snapshot(checkpoint)
@@ -178,7 +180,7 @@ def test_breaking_the_transaction_protocol_is_a_violation() -> None:
 
 
 def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_committed() -> None:
-    """INV-5, INV-12: the hash compares runs that divide their output differently."""
+    """INV-5, INV-12: the hash is used to compare runs that divide the same output into different transactions."""
     numbers = list(range(LANES + 5))
     folded = []
     for cuts in ([len(numbers)], [1, 2, len(numbers)], [LANES, len(numbers)]):
@@ -209,7 +211,7 @@ def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_co
 
 
 def test_lost_transactions_count_by_rows_and_one_exactly_at_the_limit_is_not_lost() -> None:
-    """SNK-4, INV-15."""
+    """SNK-4, INV-15: the time limit is 1000 us. Lost transactions are counted by their rows."""
     ledger, clock = _ledger(keeps_rows=False, timeout_us=1_000)
     for name in ("late", "in time"):
         ledger.begin(name)

@@ -1,4 +1,4 @@
-"""Keyed state and timers by key group (ST-1, PT-4)."""
+"""Tests of keyed state and timers, which are stored by key group (ST-1, PT-4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _M = 128
 
 
 class _Kept:
-    """One of each kind of keyed state."""
+    """A subtask's keyed state: one state of each kind, and timers."""
 
     def __init__(self, subtask: int = 0, parallelism: int = 1) -> None:
         self.states = KeyedStates(subtask=subtask, parallelism=parallelism, max_parallelism=_M)
@@ -57,7 +57,8 @@ def test_state_is_stored_by_key_group_and_can_be_redistributed_by_group() -> Non
     kept.fill(range(200))
     keyed = kept.states.snapshot()
     assert set(keyed) == {key_group(key, _M) for key in range(200)}
-    # At another parallelism, every group has one new owner, which restores only its own groups (RC-7).
+    # At another parallelism, every key group has exactly one new owner, which restores only its own key groups
+    # (RC-7).
     timers = 0
     for subtask in range(3):
         own = restored_operator([OperatorSnapshot(keyed)], subtask, parallelism=3, max_parallelism=_M)

@@ -1,4 +1,4 @@
-"""The snapshot store, which transfers one write at a time (DET-7, TE-8), and the ledger of committed rows."""
+"""Tests of the snapshot store, which transfers one write at a time (DET-7, TE-8), and of the ledger of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.runtime_jobs import two_subtasks_job
 
 
 class _Store:
-    """A store of one megabyte per second, and the instant at which each write ended."""
+    """A store that transfers one megabyte per second, and the instant at which each write was complete."""
 
     def __init__(self, **limits: int) -> None:
         self.scheduler = Scheduler()
@@ -44,15 +44,16 @@ class _Store:
     ("at_us", "cancelled", "done_us"),
     [
         (0, (), {"a": 105, "b": 305, "c": 605}),
-        # A write that has not begun: later ones move forward.
+        # Cancelling a write that has not begun: the writes behind it move forward.
         (50, ("b",), {"a": 105, "c": 405}),
-        # A write in progress: the next one begins now.
+        # Cancelling a write in progress: the next write begins now.
         (50, ("a",), {"b": 255, "c": 555}),
         (150, ("b",), {"a": 105, "c": 455}),
         (150, ("b", "c"), {"a": 105}),
-        # A write that is transferred but not reported: no time is saved, and its end is not reported.
+        # Cancelling a write that is transferred but not yet reported: no time is saved, and its completion is never
+        # reported.
         (102, ("a",), {"b": 305, "c": 605}),
-        # A write that has ended.
+        # Cancelling a write whose completion was reported: nothing changes.
         (200, ("a",), {"a": 105, "b": 305, "c": 605}),
         (50, ("b", "b"), {"a": 105, "c": 405}),
     ],
@@ -102,7 +103,7 @@ def test_an_upload_with_its_own_limit_leaves_the_rest_to_others() -> None:
 
 
 def test_a_slow_writer_multiplies_transfer_and_latency_and_delays_others_by_the_transfer() -> None:
-    """DET-7: an empty write also waits for the answer."""
+    """DET-7: even a write of zero bytes waits until the store responds."""
     store = _Store()
     store.write("slow", 100, factor=3.0)
     store.write("other", 50)
@@ -142,7 +143,7 @@ def test_an_expired_checkpoint_does_not_delay_the_next_one() -> None:
 
 
 class _Clock:
-    """A clock in virtual microseconds."""
+    """A clock in virtual microseconds that the test sets."""
 
     now_us = 0
 
@@ -176,7 +177,7 @@ def test_the_hash_of_committed_rows_depends_on_the_rows_but_not_on_their_order()
 
 
 def test_the_external_system_outlives_the_job_and_a_new_run_continues_with_its_content() -> None:
-    """SNK-3: a new run can settle transactions that an earlier run left open, and does not repeat committed ones."""
+    """SNK-3: a new run can commit transactions that an earlier run left open. It does not repeat committed ones."""
     first, _ = _ledger()
     for name, number in (("a", 1), ("b", 2), ("both", 3)):
         first.begin(name)

@@ -1,18 +1,23 @@
-"""Settings select a mode, the mode's barrier leads every task to the same mode, and each mode states its properties."""
+"""Tests of the checkpoint modes: settings select a mode, and a task recognizes the mode by its barrier.
+
+Each mode states its properties.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from backend.runtime.core.elements import SnapshotType
-from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.job.config import RuntimeConfig, StartsWith
 from backend.runtime.protocols.base import Snapshot
 from backend.runtime.protocols.mode import Cap, InFlight, TaskView
 from backend.runtime.protocols.registry import MODES, barrier_of, commands_at_source, mode_of
 
 _CONFIGS = {
     "at least once": RuntimeConfig(is_exactly_once=False),
+    "Chandy-Lamport": RuntimeConfig(is_chandy_lamport=True),
     "unaligned with a cap": RuntimeConfig(is_unaligned=True, cap_bytes=1000),
+    "unaligned on the last barrier": RuntimeConfig(is_unaligned=True, starts_with=StartsWith.LAST_BARRIER),
     "unaligned": RuntimeConfig(is_unaligned=True),
     "aligned with timeout": RuntimeConfig(is_unaligned=True, aligned_timeout_us=1_000),
     "aligned": RuntimeConfig(),

@@ -1,4 +1,4 @@
-"""The supported uses of each kind of snapshot (GR-4)."""
+"""Tests of which uses each kind of snapshot supports (GR-4)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.snapshot_runs import SNAPSHOT_SETTINGS, run_to_snapshot, snap
 
 
 def test_the_uses_of_snapshots_are_flinks_matrix_and_match_the_runtime() -> None:
-    """GR-4."""
+    """GR-4: compare the table of supported uses with Flink's, and with what the runtime accepts and refuses."""
     cells = {use.value: "".join(CAPABILITIES[use][kind].value[0] for kind in SnapshotKind) for use in Use}
     assert list(cells.values()) == ["ynnn", "yynn", "yaaa", "yyyn", "yyyn", "yyyn", "yyyy", "yyyy"]
     for kind in SNAPSHOT_SETTINGS:
         _, stored = run_to_snapshot(kind, snapshot_job(kind))
-        rescaled = rescaled_graph(snapshot_job(kind).graph, {"map": 3, "keyed": 1}, snapshot_job(kind).config)
+        rescaled = rescaled_graph(snapshot_job(kind).graph, {"map": 3, "keyed": 1})
         assert JobEngine(replace(snapshot_job(kind), graph=rescaled), restore=stored).restored_id is None, (
             "restored too early"
         )

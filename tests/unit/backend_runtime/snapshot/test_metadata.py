@@ -1,4 +1,4 @@
-"""A checkpoint as bytes: its metadata, the location of each part, and reading it back (CK-1 to CK-4)."""
+"""Tests of a checkpoint as bytes: its metadata, the location of each part, and reading it back (CK-1 to CK-4)."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_the_metadata_describes_the_checkpoint_and_the_location_of_each_part() -
     sink = keyed["subtasks"][0]["operators"][1]
     assert (sink["id"], sink["states"][0]["mode"]) == ("keyed:sink", "union")
     assert document["vertices"][0]["subtasks"][1]["operators"][0]["states"][0]["mode"] == "split"
-    # The coordinator of a source stores the splits that it assigned; other vertices have no coordinator state (CK-1).
+    # A source's coordinator stores the splits that it assigned. Other vertices have no coordinator state (CK-1).
     dealt = document["vertices"][0]["coordinator"]
     assert (dealt["size"], dealt["spans"]) == (16, [[0, 8], [8, 8]])
     assert [v["coordinator"] for v in document["vertices"][1:]] == [None, None]
-    # Small parts are in the document, the rest in files, and a handle names every file (CK-2, CK-3).
+    # Small parts are inline in the metadata. All other parts are in files, each named by a handle (CK-2, CK-3).
     handles = [h for h in _handles(document) if h["size"]]
     inline = [h for h in handles if "inline" in h]
     assert inline
@@ -58,7 +58,7 @@ def test_the_metadata_describes_the_checkpoint_and_the_location_of_each_part() -
     files = [h for h in handles if "file" in h]
     assert {h["file"]: h["size"] for h in files} == {name: len(data) for name, data in stored.files.items()}
     assert all(h["size"] >= 400 for h in files)
-    # Both sides of a channel are stored under the channel's name (CK-4).
+    # The bytes that a channel's sender and receiver persisted are both stored under the channel's name (CK-4).
     persisted = sum(h["size"] for v in document["vertices"] for s in v["subtasks"] for h in (s["inputs"], s["outputs"]))
     assert persisted == newest.record.persisted_bytes > 0
 
@@ -92,7 +92,8 @@ def test_files_are_counted_as_written(inline_below_bytes: int) -> None:
     assert newest is not None
     stored = _stored(engine, inline_below_bytes=inline_below_bytes)
     counts = [files_of(s, inline_below_bytes=inline_below_bytes) for s in newest.snapshots.values()]
-    # An empty stream does not count as a file, although a handle names it; the coordinator's file is not a subtask's.
+    # An empty stream does not count as a file, although a handle names it. The coordinator's file belongs to no
+    # subtask.
     own = [len(data) for name, data in stored.files.items() if not name.endswith("-coordinator")]
     assert sum(c.physical for c in counts if inline_below_bytes) == sum(size > 0 for size in own if inline_below_bytes)
     handles = [h for v in json.loads(stored.metadata)["vertices"] for h in _handles(v["subtasks"])]
@@ -104,7 +105,7 @@ def test_files_are_counted_as_written(inline_below_bytes: int) -> None:
     ("size_bytes", "counts"), [(0, (0, 0)), (1, (3, 0)), (20_479, (3, 0)), (20_480, (3, 3)), (30_000, (3, 3))]
 )
 def test_state_of_twenty_kibibytes_gets_a_file_and_smaller_state_none(size_bytes: int, counts: tuple[int, int]) -> None:
-    """CK-2, ME-18: each stream is counted separately, whatever its content."""
+    """CK-2, ME-18: each stream is compared with the limit on its own, whatever kind of state it contains."""
     half, rest = b"x" * (size_bytes // 2), b"y" * (size_bytes - size_bytes // 2)
     operator = OperatorSnapshot({1: half, 2: rest}, (OperatorState("all", StateMode.UNION, (half, rest)),))
     inputs = {ChannelKey(0, 0, 0): [half], ChannelKey(0, 1, 0): [rest]}
@@ -126,7 +127,7 @@ def test_reading_back_gives_what_was_written() -> None:
     }
     assert again == dict(newest.snapshots)
     assert read.has_channel_state is newest.has_channel_state is True
-    # Restored at the same parallelism, only the union state differs: every subtask reads all of it.
+    # After a restore at the same parallelism, only the union state differs, because every subtask reads all of it.
     restored = assign(read, graph).snapshots
     assert restored[0, 1] == newest.snapshots[0, 1]
     assert restored[2, 0].operators[0] == newest.snapshots[2, 0].operators[0]

@@ -1,4 +1,4 @@
-"""Restoring a checkpoint into the same graph or another: what is accepted and what is refused (4.3, 4.5)."""
+"""Tests of restoring a checkpoint into the same or another graph: what is accepted and what is refused (4.3, 4.5)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _with_vertex(graph: Graph, vertex_id: str, **changes: Any) -> Graph:
 
 
 def _grown(spec: JobSpec) -> JobSpec:
-    """The job with another source, a map and a sink, and with different positions of its vertices and edges."""
+    """Return the job with an additional source, map and sink, so that its vertices and edges have other positions."""
     document = {
         "name": "grown",
         "seed": spec.seed,
@@ -55,7 +55,11 @@ def _grown(spec: JobSpec) -> JobSpec:
 
 @pytest.mark.parametrize("kind", SNAPSHOT_SETTINGS)
 def test_an_extended_job_continues_from_its_checkpoint_and_its_sources_read_the_same_log(kind: SnapshotKind) -> None:
-    """GR-1, GR-2: new vertices start empty; edges with in-flight data are unchanged, but have other positions."""
+    """GR-1, GR-2: added vertices start empty.
+
+    Edges with in-flight data connect the same vertices as before, although their positions in the graph's lists have
+    changed.
+    """
     first, stored = run_to_snapshot(kind, snapshot_job(kind))
     committed = first.ledger.committed_count
     assert read_checkpoint(stored).has_channel_state == (kind is SnapshotKind.UNALIGNED)
@@ -69,7 +73,7 @@ def test_an_extended_job_continues_from_its_checkpoint_and_its_sources_read_the_
     assert violations(second) == []
     assert second.ledger.committed_count == RECORDS + 1, "the new source's record was committed as well"
     assert second.at_own_risk == ()
-    # Restore again from this run's checkpoint: sources keep their numbers, not their positions.
+    # Restore once more, from a checkpoint of this run. A source is found by its number, not by its position.
     newest = second.coordinator.newest
     assert newest is not None
     third = restored_graph(
@@ -123,7 +127,8 @@ def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
     kind = SnapshotKind.UNALIGNED
     _, stored = run_to_snapshot(kind, snapshot_job(kind))
     read = read_checkpoint(stored)
-    # At parallelism 100, the default maximum is 256. The checkpoint's is 128, and applies to hashed edges too (RS-4).
+    # At parallelism 100, the default maximum is 256. The checkpoint's maximum of 128 applies instead, also to hashed
+    # edges (RS-4).
     many = _with_vertex(_with_vertex(snapshot_job(kind).graph, "map", parallelism=100), "source", parallelism=5)
     restored = restored_graph(read, many)
     assert (restored.vertex("map").effective_max_parallelism, restored.vertex("source").split_count) == (128, 2)
@@ -146,7 +151,7 @@ def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
 
 
 def test_a_hashed_vertex_without_state_keeps_its_key_groups_as_long_as_they_suffice() -> None:
-    """PT-4: no state depends on the key groups, so more subtasks than groups are allowed."""
+    """PT-4: the vertex has no keyed state, so its parallelism may exceed the checkpoint's number of key groups."""
     kind = SnapshotKind.ALIGNED
     read = read_checkpoint(run_to_snapshot(kind, snapshot_job(kind))[1])
     for parallelism, groups in ((3, 128), (127, 128), (128, 128), (129, 256)):
@@ -157,7 +162,7 @@ def test_a_hashed_vertex_without_state_keeps_its_key_groups_as_long_as_they_suff
 
 
 def test_every_key_group_split_and_in_flight_byte_is_assigned_to_its_new_owners() -> None:
-    """RS-1, RS-2, RS-6: state is assigned once, channel state once per new receiver of its channel."""
+    """RS-1, RS-2, RS-6: each part of the state goes to one subtask. Channel state goes once to each new receiver."""
     kind = SnapshotKind.UNALIGNED
     _, stored = run_to_snapshot(kind, snapshot_job(kind, (3, 2, 3)))
     read = read_checkpoint(stored)
@@ -245,7 +250,7 @@ def test_a_source_whose_subtasks_do_not_read_the_assigned_splits_is_not_restored
 @pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
 def test_a_job_restored_from_the_bytes_alone_continues_exactly_once(protocol: str, inline_below_bytes: int) -> None:
     spec = small_job(protocol, seed=4, task_managers=2, records=_RECORDS)
-    # The first run restarted once, after the checkpoint.
+    # This crash comes after the checkpoint, so that the first run restarts once.
     crash = FaultSpec("task.in-sync", hit=9)
     first = JobEngine(replace(spec, faults=(crash,)), keeps_rows=True)
     first.run_until(600_000)
@@ -253,7 +258,7 @@ def test_a_job_restored_from_the_bytes_alone_continues_exactly_once(protocol: st
     stored = _stored(first, inline_below_bytes=inline_below_bytes)
     before = first.ledger.committed_count
     second = JobEngine(spec, keeps_rows=True, restore=StoredCheckpoint(bytes(stored.metadata), dict(stored.files)))
-    # Both runs share the external system: the second run settles the first one's open transactions.
+    # Both runs share the external system, so the second run commits or aborts the open transactions of the first run.
     take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 20_000_000:
         second.run_until(second.now_us + 100_000)
@@ -266,22 +271,22 @@ def test_a_job_restored_from_the_bytes_alone_continues_exactly_once(protocol: st
 
 
 def _read_by_hand(*subtasks: SubtaskSnapshot) -> tuple[ReadCheckpoint, VertexSpec]:
-    """A handwritten checkpoint of one keyed vertex with a sink, with these snapshots of its subtasks."""
+    """Build a checkpoint of one keyed vertex with a sink from these snapshots, and return it with the vertex."""
     vertex = VertexSpec("k", VertexKind("keyed+sink"), "k", parallelism=len(subtasks), max_parallelism=_M)
     state = VertexState(len(subtasks), _M, is_keyed=True, subtasks=subtasks)
     return ReadCheckpoint(1, 0, "aligned", fingerprint(Graph((vertex,), ())), {"k": state}), vertex
 
 
 def test_the_declared_state_size_follows_key_groups_and_entries_count_where_they_are_read() -> None:
-    """RS-1, ME-17: the bytes that a rescaled subtask loads; the declared size may differ from the stored bytes."""
+    """RS-1, ME-17: the size is what a rescaled subtask loads. It may differ from the number of stored bytes."""
 
     def snapshot(keyed: dict[int, bytes], entry: bytes, state_bytes: int) -> SubtaskSnapshot:
         states = (OperatorState("transactions", StateMode.UNION, (entry,)),)
         operators = (OperatorSnapshot(keyed), OperatorSnapshot({}, states))
         return SubtaskSnapshot(operators, ChannelState(), -1, state_bytes, 0)
 
-    # The first declares 400 bytes for 40 bytes of key groups, plus 6 of entries; the second declares fewer than its
-    # entries have.
+    # The first subtask declares 400 bytes for 40 bytes of key groups, plus 6 bytes for its entry. The second declares
+    # only 3 bytes, fewer than its entry has.
     one, other = snapshot({0: b"a" * 10, 40: b"b" * 30}, b"first.", 406), snapshot({100: b"c" * 5}, b"second", 3)
     read, vertex = _read_by_hand(one, other)
     for parallelism, sizes in ((4, [112, 312, 12, 12]), (1, [412]), (2, [406, 3])):
@@ -291,7 +296,7 @@ def test_the_declared_state_size_follows_key_groups_and_entries_count_where_they
 
 
 def test_a_checkpoint_without_its_channel_state_is_otherwise_unchanged_and_reports_the_lost_bytes() -> None:
-    """RC-8."""
+    """RC-8: a restore may ignore the channel state of a checkpoint, and then reports how many bytes are lost."""
     engine = JobEngine(small_job("unaligned", seed=3))
     engine.run_until(450_000)
     read = read_checkpoint(_stored(engine))
@@ -316,8 +321,8 @@ def test_keyed_state_is_not_restored_under_another_explicit_maximum_parallelism(
 
     with pytest.raises(PlanError, match="PT-4 at 'keyed': max_parallelism 64, and the checkpoint has 128"):
         restored_graph(read, with_maximum("keyed", 64))
-    # The same maximum is accepted, that of a vertex without keyed state does not matter, and without one the recorded
-    # maximum applies.
+    # The same maximum is accepted. The maximum of a vertex without keyed state does not matter. Without an explicit
+    # maximum, the recorded one applies.
     assert restored_graph(read, with_maximum("keyed", 128)).vertex("keyed").max_parallelism == 128
     assert restored_graph(read, with_maximum("map", 64)).vertex("map").max_parallelism == 64
     assert restored_graph(read, graph).vertex("keyed").max_parallelism == 128

@@ -1,4 +1,4 @@
-"""A subtask reports the decision at its cap only for the checkpoint of that decision (CAP-7)."""
+"""Tests that a subtask reports its decision on capped in-flight data only for the checkpoint concerned (CAP-7)."""
 
 from __future__ import annotations
 

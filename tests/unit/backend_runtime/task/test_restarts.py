@@ -1,4 +1,4 @@
-"""The measurements of a restart: load, replay, catching up and losses."""
+"""Tests of the measurements of a restart: loading, replay, catching up and losses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SNAPSHOT = SubtaskSnapshot(
 
 
 def test_a_subtask_loads_output_then_state_then_input_at_the_recovery_bandwidth() -> None:
-    """ME-17, RC-11: the parts follow each other, and add up to the time for all bytes."""
+    """ME-17, RC-11: the parts are loaded one after the other, and together take the time for all bytes."""
     nothing = initialization(None, now_us=9, bytes_per_s=1)
     assert (nothing.deployed_at_us, nothing.mailbox_start_us, nothing.records_filtered) == (9, 0, 0)
     loaded = initialization(_SNAPSHOT, now_us=9, bytes_per_s=1_000_000)
@@ -36,13 +36,13 @@ def test_a_subtask_loads_output_then_state_then_input_at_the_recovery_bandwidth(
     assert loaded.mailbox_start_us == 420
     cut = initialization(_SNAPSHOT, now_us=0, bytes_per_s=300_000_000)
     assert (cut.read_output_us, cut.initialize_state_us, cut.read_input_us) == (0, 1, 0), "420 bytes take 1.4 us"
-    # Exact to the microsecond: 250 bytes at 3 bytes per second.
+    # Times are exact to the microsecond: 250 bytes at 3 bytes per second.
     slow = initialization(replace(_SNAPSHOT, channels=ChannelState(), persisted_bytes=0), now_us=0, bytes_per_s=3)
     assert slow.initialize_state_us == slow.mailbox_start_us == 83_333_333
 
 
 def test_a_local_copy_saves_the_transfer_of_keyed_state_but_not_of_operator_state() -> None:
-    """RC-10: the entries of operator state come from the store."""
+    """RC-10: a local copy has the keyed state only. The entries of operator state come from the store."""
     loaded = initialization(_SNAPSHOT, now_us=0, bytes_per_s=1_000_000, has_local_copy=True)
     assert (loaded.state_bytes, loaded.local_bytes, loaded.initialize_state_us) == (250, 200, 50)
     shared = initialization(replace(_SNAPSHOT, state_bytes=45), now_us=0, bytes_per_s=1_000_000, has_local_copy=True)
@@ -50,7 +50,10 @@ def test_a_local_copy_saves_the_transfer_of_keyed_state_but_not_of_operator_stat
 
 
 def test_instants_of_a_restart_become_durations_once_they_are_reached() -> None:
-    """ME-17, RC-11: durations count from the deployment, after the loads; None until the instant is reached."""
+    """ME-17, RC-11: a duration is None until its instant is reached.
+
+    The gate's restore counts from the end of the loads, and the time until running counts from the deployment.
+    """
     one = Initialization(1_000, read_output_us=10, initialize_state_us=40, read_input_us=5)
     assert (one.mailbox_start_us, one.gate_restore_us, one.until_running_us) == (55, None, None)
     one.gate_restored_at_us, one.running_at_us = 1_200, 1_500
@@ -73,7 +76,7 @@ def test_instants_of_a_restart_become_durations_once_they_are_reached() -> None:
 
 
 def test_sources_replay_up_to_their_offsets_and_catch_up_when_nothing_is_due() -> None:
-    """RC-11: the last source counts; a source that waits has also replayed."""
+    """RC-11: replay ends with the last source. A source that waits for new data has finished its replay."""
     restart = Restart(400, "a cause", {(0, 0): 10, (0, 1): 20}, deployed_at_us=1_000)
     assert restart.emitted((0, 0), 9, 1_100)
     assert restart.replayed == {}

@@ -1,4 +1,4 @@
-"""GR-4 as a user sees it: what each kind of checkpoint may be restored into, of Flink and of the reference runtime."""
+"""Tests of GR-4 as users see it: into what a checkpoint of Flink or of the reference runtime can be restored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_an_unaligned_checkpoint_rescales_and_binds_the_graph_where_data_was_in_
     notes = {use.use: use.note for use in found.uses}
     assert "redistributed" in notes["rescaling"]
     assert "take a savepoint" in notes["arbitrary job upgrade"]
-    # The same topology: Flink's documentation says no, the reference runtime takes it and flags it.
+    # Flink's documentation excludes an upgrade of a job of the same topology from an unaligned checkpoint. The
+    # runtime allows it "at own risk".
     runtime = restoring_out(held, RUNTIME, None)
     assert {use.use: use.support for use in runtime.uses}["job upgrade of the same topology"] == "at own risk"
     assert [f.vertex for f in runtime.in_flight] == [SINK]

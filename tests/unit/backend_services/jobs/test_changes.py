@@ -1,4 +1,4 @@
-"""Which checkpoints tell of durations: completed and expired ones, and neither savepoints nor other failures."""
+"""Tests of which checkpoints count for durations: completed and expired ones, but no savepoints or other failures."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The accepted database URLs, and the error for the others."""
+"""Tests of database URLs: which are accepted, and which error the others get."""
 
 from __future__ import annotations
 
 import pytest
 
 from backend.domain.errors import InvalidInputError
-from backend.store.postgres.connections import store_url
+from backend.store.postgres.connections import connect_arguments, store_url
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg"])
@@ -35,3 +35,15 @@ def test_another_url_is_refused_without_repeating_it(text):
         "invalid option: --database-url: is not a PostgreSQL URL (allowed: postgresql://user:password@host:5432/database)"
     )
     assert error.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "arguments"),
+    [
+        ("postgresql://u:p%20w@h/d", {"host": "h", "dbname": "d", "user": "u", "password": "p w"}),
+        ("postgresql://u@h/d?sslrootcert=/a%20b", {"host": "h", "dbname": "d", "user": "u", "sslrootcert": "/a b"}),
+        ("postgresql:///d?host=h1:5432&host=h2:5433", {"host": "h1,h2", "port": "5432,5433", "dbname": "d"}),
+    ],
+)
+def test_encoded_characters_and_several_hosts_of_a_url_reach_the_driver(url, arguments):
+    assert connect_arguments(url) == arguments

@@ -1,4 +1,4 @@
-"""Arrays are packed into the same bytes that PostgreSQL's driver sends."""
+"""Tests that arrays are packed into the same bytes that PostgreSQL's driver sends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_arrays_are_packed_into_the_same_bytes_as_by_the_driver(number, values):
     theirs = psycopg.adapt.Transformer()
     wrapped = [None if v is None else wrap(v) for v in values]
     if wrapped == [None]:
-        # The driver cannot infer a type from missing values only.
+        # The driver cannot infer a type if every value is missing, so the expected bytes are written by hand.
         expected = struct.pack(">iiIiii", 1, 1, dumper.element_oid, 1, 1, -1)
     else:
         expected = theirs.get_dumper(wrapped, psycopg.adapt.PyFormat.BINARY).dump(wrapped)

@@ -1,4 +1,4 @@
-"""Any text from an engine becomes text or JSON that PostgreSQL accepts."""
+"""Tests that any text from an engine becomes text or JSON that PostgreSQL accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays over subtasks keep every value that fits the column. Other values become missing."""
+"""Tests of arrays with one value per subtask. A value that does not fit into its column becomes missing."""
 
 from __future__ import annotations
 

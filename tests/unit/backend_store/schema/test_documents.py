@@ -1,4 +1,4 @@
-"""JSON documents and blobs are read back unchanged, and documents of other versions can still be read."""
+"""Tests of stored JSON documents and blobs: they are read back unchanged, even documents of other versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from backend.domain.checkpoint import CheckpointConfig
-from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities
+from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities, SettingKeys
 from backend.domain.topology import Topology
 from backend.store.postgres.encoding import dump
 from backend.store.schema import documents
@@ -50,6 +50,12 @@ def test_an_engine_whose_collector_left_its_texts_empty_is_shown_by_its_kind():
     stored = _stored(documents.capabilities_document(EngineCapabilities(kind="toy", name="", source="")))
 
     assert documents.engine_from(stored, "toy", None) == EngineCapabilities(kind="toy", name="toy", source="toy")
+
+
+def test_an_engine_whose_stored_settings_are_not_a_mapping_has_no_settings():
+    read = documents.engine_from({"name": "Toy", "settings": "none"}, "toy", None)
+
+    assert (read.name, read.settings) == ("Toy", SettingKeys())
 
 
 def test_progress_is_read_back_with_its_details():

@@ -1,4 +1,4 @@
-"""The folder of the migration scripts, in a checkout and in a wheel."""
+"""Tests of where the migration scripts are found: in a checkout, and in a wheel."""
 
 from __future__ import annotations
 

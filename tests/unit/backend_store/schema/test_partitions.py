@@ -1,4 +1,4 @@
-"""The days that are stored, and the names of their partitions."""
+"""Tests of which days are stored, and of the names of their partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion between rows and values: a column and the field of the same name correspond."""
+"""Tests of the conversion between rows and values: each field has the name of its column."""
 
 from __future__ import annotations
 

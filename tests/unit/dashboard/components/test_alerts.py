@@ -1,4 +1,4 @@
-"""Matchers as text."""
+"""Tests of matchers as text: what a user types is parsed, and what is shown parses to the same matchers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card that says what a checkpoint can be restored into."""
+"""Tests of the card that shows into what a checkpoint can be restored."""
 
 from backend.contracts.restoring import InFlightOut, RestoreUseOut, RestoringOut
 from dashboard.components import restoring

@@ -1,4 +1,4 @@
-"""The card of the verdict: sentence, evidence, and the effect of the last subtask."""
+"""Tests of the verdict's card: its sentence, its evidence, and the effect of the last subtask."""
 
 from __future__ import annotations
 
@@ -32,10 +32,20 @@ def test_the_card_begins_with_the_sentence_and_names_vertex_subtasks_host_phase_
         assert word in shown
 
 
+def test_a_verdict_with_a_headline_shows_it_and_the_rest_below(expired):
+    told = expired.verdict.model_copy(update={"headline": "sink is at capacity", "detail": "Checkpoints take 4 s."})
+
+    shown = texts(verdict.verdict_card(told))
+
+    assert shown.startswith("sink is at capacity Checkpoints take 4 s.")
+    assert expired.verdict.sentence not in shown
+
+
 def test_evidence_has_its_value_and_where_the_value_is_from(expired):
     shown = texts(verdict.evidence_table(expired.verdict))
 
-    assert "all four subtasks of slow-stage-2 are busy 99 % measured" in shown
+    assert "all four subtasks of slow-stage-2 are busy 99 %" in shown
+    assert "measured" not in shown
     assert "11 ms reconstructed" in shown
 
 
@@ -43,21 +53,32 @@ def test_a_statement_without_a_number_shows_none(expired):
     told = api.EvidenceOut(statement="last in 11 of 11", metric="ack", basis=Basis.MEASURED)
     shown = texts(verdict.evidence_table(expired.verdict.model_copy(update={"evidence": [told]})))
 
-    assert shown.endswith("last in 11 of 11 measured")
+    assert shown.endswith("last in 11 of 11")
 
 
 @pytest.mark.parametrize(
     ("without_ms", "says"), [(2_700, "2.7 s instead of 7.9 s (reconstructed)"), (7_899, "still 7.9 s (reconstructed)")]
 )
-def test_the_effect_of_the_last_subtask_is_shown_if_known(without_ms, says):
+def test_without_a_named_vertex_the_effect_of_the_last_subtask_is_shown(expired, without_ms, says):
     path = api.CriticalPathOut(
         steps=[], last_vertex="slow", last_subtask=3, without_last_ms=without_ms, last_in="last in 11 of 11"
     )
 
-    found = texts(verdict.effects(path, 7_900))
+    nothing = expired.verdict.model_copy(update={"vertex": None, "subtasks": []})
+    found = texts(verdict.effects(path, 7_900, nothing))
 
     assert f"Without slow subtask 3: {says}" in found
-    assert "The same subtask was last in 11 of 11" in found
+    assert "slow subtask 3 was last in 11 of 11" in found
+
+
+def test_the_effect_is_that_of_the_subtasks_that_the_verdict_names(expired):
+    path = api.CriticalPathOut(steps=[], last_vertex="sink", last_subtask=0, without_last_ms=14_100)
+    named = expired.verdict.model_copy(update={"vertex": "clean", "subtasks": [2]})
+
+    assert verdict.effects(path, 14_100, named) == []
+    found = texts(verdict.effects(path.model_copy(update={"kept_pace_ms": 1_260}), 14_100, named))
+    assert "If clean subtask 2 had kept pace with the others: 1.26 s instead of 14.1 s (reconstructed)" in found
+    assert "sink" not in found
 
 
 def test_an_undecided_verdict_names_what_is_needed_and_is_not_alarming():

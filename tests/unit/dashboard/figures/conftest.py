@@ -1,4 +1,4 @@
-"""Fixture: a fake API with one job of each kind."""
+"""A fixture for a fake API with one job of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The curves of acknowledgements."""
+"""Tests of the curve of a checkpoint's acknowledgements, with those of earlier checkpoints behind it."""
 
 from __future__ import annotations
 

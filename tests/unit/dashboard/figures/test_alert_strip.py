@@ -1,4 +1,4 @@
-"""The strip of an alert's states."""
+"""Tests of the strip that shows when an alert was pending and firing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All figures match Plotly's schema, have a table and a summary, and escape markup."""
+"""Tests of all figures: they match Plotly's schema, have a table and a summary, and escape markup."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import plotly.graph_objects as go
 import pytest
 
 from backend.contracts.backpressure import BackpressureOut
-from dashboard.figures import acks, front, gantt, pressure, timeline, trend
+from backend.domain.checkpoint import SubtaskMeasure
+from dashboard.figures import acks, front, gantt, pressure, subtask_heatmap, timeline, trend
 from dashboard.palette import DARK, LIGHT
 from tests.support.fake_api import HOSTILE
 from tests.support.figures import NOW, front_of
+from tests.support.made_up_checkpoints import matrix_of
 
 _THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda t: t.name)
+
+# The browser loads a part of Plotly that draws no other types (``dashboard/vendor/bundle.cjs``).
+_IN_THE_BUNDLE = {"scatter", "bar", "heatmap"}
 
 _JOBS = ("jE", "jB2", "jruntime", "jwide", "jplain1", "jnew")
 
@@ -22,11 +27,15 @@ _JOBS = ("jE", "jB2", "jruntime", "jwide", "jplain1", "jnew")
 def _charts(fake, job: str, theme):
     made = fake.jobs[job]
     checkpoints = [fake._answer("GET", f"jobs/{job}/checkpoints", b"")][0].items
+    around = timeline.Around(events=made.events)
     for is_log in (False, True):
         yield timeline.timeline(
-            checkpoints, made.events, theme=theme, where=UTC, timeout_ms=made.detail.timeout_ms, interval_ms=5000,
+            checkpoints, around, theme=theme, where=UTC, timeout_ms=made.detail.timeout_ms, interval_ms=5000,
             now=NOW, is_log=is_log,
         )  # fmt: skip
+    for measure in SubtaskMeasure:
+        matrix = matrix_of(made.checkpoints, measure)
+        yield subtask_heatmap.heatmap(matrix, theme=theme, is_log=measure.is_bytes)
     yield trend.trend(fake._answer("GET", f"jobs/{job}/rollups", b"").items, theme=theme, where=UTC)
     yield pressure.backpressure(BackpressureOut(vertices=made.pressure, as_of=NOW), theme=theme)
     for checkpoint in made.checkpoints[-2:]:
@@ -45,6 +54,7 @@ def _charts(fake, job: str, theme):
 def test_every_figure_of_every_job_is_valid_and_has_its_table_and_its_sentence(fake, job, theme):
     for chart in _charts(fake, job, theme):
         go.Figure(chart.figure)
+        assert {trace["type"] for trace in chart.figure["data"]} <= _IN_THE_BUNDLE
         json.dumps(chart.figure)
         assert chart.summary
         assert all(len(row) == len(chart.table.columns) for row in chart.table.rows)

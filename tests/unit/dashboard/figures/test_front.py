@@ -1,6 +1,8 @@
-"""The barrier front: states, steps, senders, and what an engine without channels allows."""
+"""Tests of the barrier front: states of subtasks, steps, senders, and what an engine without channels can show."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import plotly.graph_objects as go
 
@@ -32,6 +34,21 @@ def test_the_front_of_flink_is_reconstructed_and_dotted_with_intervals_instead_o
     notes = [n["text"] for n in chart.figure["layout"]["annotations"]]
     assert sum("first barrier" in n and " to " in n for n in notes) == 2
     assert {row[chart.table.columns.index("basis")] for row in chart.table.rows} == {"reconstructed"}
+
+
+def test_on_a_phone_edges_have_no_labels_and_the_names_of_neighbours_do_not_overlap(fake):
+    model = front_of(fake, "jruntime")
+    layout = front.draw(model, model.end_ms / 2, theme=LIGHT, is_narrow=True).figure["layout"]
+
+    notes = layout["annotations"]
+    assert not any("first barrier" in n["text"] for n in notes)
+    names = sorted((n for n in notes if n["text"].startswith("<b>")), key=lambda n: n["x"])
+    assert len(names) == len(model.vertices)
+    first, last = layout["xaxis"]["range"]
+    px = 330 / (last - first)
+    for left, right in pairwise(names):
+        letters = (len(left["text"]) + len(right["text"]) - 2 * len("<b></b>")) / 2
+        assert letters * 7 <= (right["x"] - left["x"]) * px, (left["text"], right["text"])
 
 
 def test_subtasks_never_return_to_an_earlier_state(fake):
@@ -73,7 +90,7 @@ def test_an_opened_vertex_names_the_sender_of_its_last_barrier(fake):
 
     said = senders.held_by(measured.vertices[2], measured)
     assert len(said) == 4
-    assert all("from parse subtask 3" in s and "(measured)" in s for s in said.values())
+    assert all("from parse subtask 3" in s and "sent at" in s for s in said.values())
     said = senders.held_by(likely.vertices[2], likely)
     assert all("most likely from stage-1 subtask" in s and "(reconstructed)" in s for s in said.values())
     chart = front.draw(likely, likely.end_ms, theme=LIGHT, opened=[likely.vertices[2].vertex_id])

@@ -1,4 +1,4 @@
-"""The backpressure of vertices, now and in a range."""
+"""Tests of the figure that shows the backpressure of vertices, now or over a range of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline: one mark for each checkpoint, lines for limits and events, steps for changes."""
+"""Tests of the timeline: a mark for each checkpoint, lines for limits and events, and steps for changes of duration."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import plotly.graph_objects as go
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointStatus
 from dashboard.figures import timeline
-from dashboard.palette import LIGHT
+from dashboard.palette import LIGHT, UNALIGNED
 from tests.support.api_examples import example
 from tests.support.fake_api import FakeApi
 from tests.support.figures import NOW, newest
+from tests.support.made_up_history import history_of, usual_of
 
 
 def _timeline(fake, job: str, **more):
     made = fake.jobs[job]
+    around = timeline.Around(events=made.events, changes=more.pop("changes", ()), **more.pop("around", {}))
     values = {"theme": LIGHT, "where": UTC, "timeout_ms": None, "interval_ms": None, "now": NOW} | more
-    return timeline.timeline(fake._answer("GET", f"jobs/{job}/checkpoints", b"").items, made.events, **values)
+    return timeline.timeline(fake._answer("GET", f"jobs/{job}/checkpoints", b"").items, around, **values)
 
 
 def test_every_checkpoint_is_one_mark_that_leads_to_it(fake):
@@ -37,6 +39,29 @@ def test_a_checkpoint_in_progress_is_hollow_and_drawn_at_its_duration_so_far(fak
     assert live["y"] == [3000.0]
 
 
+def test_a_checkpoint_in_progress_does_not_stretch_the_axis(fake):
+    made = newest(fake, "jruntime")
+    fields = {k: getattr(made, k) for k in api.CheckpointOut.model_fields}
+    ended = api.CheckpointOut.model_validate(fields).model_copy(
+        update={"status": CheckpointStatus.COMPLETED, "end_to_end_duration_ms": 4_000}
+    )
+    opened = ended.model_copy(
+        update={"checkpoint_id": 99, "status": CheckpointStatus.IN_PROGRESS, "end_to_end_duration_ms": None}
+    )
+    now = opened.triggered_at + timedelta(minutes=22)
+
+    figure = timeline.timeline(
+        [opened, ended], timeline.Around(), theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=None, now=now
+    ).figure
+
+    top_ms = figure["layout"]["yaxis"]["range"][1]
+    assert top_ms == 4_000 * 1.15
+    live = next(t for t in figure["data"] if t["name"].startswith("in progress"))
+    # The mark is at the top, and its text has its real duration.
+    assert live["y"] == [top_ms]
+    assert "22 min 00 s" in live["hovertext"][0]
+
+
 def test_a_checkpoint_whose_end_was_not_seen_stops_growing(fake):
     made = newest(fake, "jruntime")
     lost = api.CheckpointOut.model_validate({k: getattr(made, k) for k in api.CheckpointOut.model_fields}).model_copy(
@@ -47,7 +72,9 @@ def test_a_checkpoint_whose_end_was_not_seen_stops_growing(fake):
     )  # fmt: skip
 
     later = NOW + timedelta(days=3)
-    chart = timeline.timeline([lost], [], theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=None, now=later)
+    chart = timeline.timeline(
+        [lost], timeline.Around(), theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=None, now=later
+    )
 
     (trace,) = chart.figure["data"]
     assert trace["name"].startswith("end not seen")
@@ -61,7 +88,9 @@ def test_events_are_vertical_lines_and_the_timeout_is_a_horizontal_one(fake):
 
     assert "settings" in texts
     assert "timeout 3 s" in texts
-    assert sum(s.get("yref") == "paper" for s in layout["shapes"]) == len(fake.jobs["jE"].events)
+    assert sum(s.get("yref") == "paper" and s["type"] == "line" for s in layout["shapes"]) == len(
+        fake.jobs["jE"].events
+    )
 
 
 def test_events_at_one_instant_share_one_line_and_label():
@@ -77,7 +106,9 @@ def test_events_at_one_instant_share_one_line_and_label():
     (rule,) = [n for n in layout["annotations"] if "rescaled" in n["text"]]
     assert rule["text"].startswith("restart, rescaled")
     assert "restart 1 of this run<br>parallelism last: 4 -> 6<br>" in rule["hovertext"].replace("&gt;", ">")
-    assert sum(s.get("yref") == "paper" for s in layout["shapes"]) == len({e.at for e in fake.jobs["jE"].events})
+    assert sum(s.get("yref") == "paper" and s["type"] == "line" for s in layout["shapes"]) == len(
+        {e.at for e in fake.jobs["jE"].events}
+    )
 
 
 def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):
@@ -98,3 +129,109 @@ def test_a_timeout_of_ten_minutes_does_not_flatten_checkpoints_of_seconds(fake):
     axis = _timeline(fake, "jB2", timeout_ms=600_000).figure["layout"]["yaxis"]
 
     assert axis["range"][1] < 20_000
+
+
+def _rows(fake, *, failed=(), slow=()):
+    """Return 40 checkpoints, oldest first. The numbers in ``failed`` failed, those in ``slow`` took a minute."""
+    made = newest(fake, "jruntime")
+    base = api.CheckpointOut.model_validate({k: getattr(made, k) for k in api.CheckpointOut.model_fields})
+    return [
+        base.model_copy(
+            update={
+                "checkpoint_id": n,
+                "triggered_at": NOW + timedelta(seconds=10 * n),
+                "status": CheckpointStatus.FAILED if n in failed else CheckpointStatus.COMPLETED,
+                "end_to_end_duration_ms": 60_000 if n in slow else 1_000,
+            }
+        )
+        for n in range(40)
+    ]
+
+
+def _drawn(checkpoints, **more):
+    values = {"theme": LIGHT, "where": UTC, "timeout_ms": None, "interval_ms": None, "now": NOW} | more
+    return timeline.timeline(checkpoints[::-1], timeline.Around(), **values).figure
+
+
+def test_failures_in_a_row_merge_into_a_band_with_their_count_and_few_failures_do_not(fake):
+    figure = _drawn(_rows(fake, failed={3, 4, *range(10, 22), 30}))
+
+    (band,) = [s for s in figure["layout"]["shapes"] if s["type"] == "rect"]
+    assert band["fillcolor"] == UNALIGNED
+    assert "✕ 12 failed" in [a["text"] for a in figure["layout"]["annotations"]]
+    failed = next(t for t in figure["data"] if t["name"].startswith("failed"))
+    sizes = {c[1]: size for c, size in zip(failed["customdata"], failed["marker"]["size"], strict=True)}
+    assert sizes[10] == sizes[21] < sizes[3] == sizes[30]
+    go.Figure(figure)
+
+
+def test_failures_are_orange_whatever_their_mode(fake):
+    colors = {t["name"].split(",")[0]: t["marker"]["color"] for t in _drawn(_rows(fake, failed={3}))["data"]}
+
+    assert colors["failed"] == UNALIGNED
+    assert colors["completed"] != UNALIGNED
+
+
+def test_an_outlier_does_not_flatten_the_other_durations_and_is_counted(fake):
+    figure = _drawn(_rows(fake, slow={7}))
+
+    assert figure["layout"]["yaxis"]["range"][1] < 2_000
+    assert any("1 above, up to 1 min 00 s: see the log scale" in a["text"] for a in figure["layout"]["annotations"])
+    logarithmic = _drawn(_rows(fake, slow={7}), is_log=True)
+    assert not any("above" in a["text"] for a in logarithmic["layout"]["annotations"])
+
+
+def test_the_usual_range_is_a_band_with_its_words(fake):
+    usual = usual_of(fake._answer("GET", "jobs/jB2/checkpoints", b"").items, NOW).usual
+
+    layout = _timeline(fake, "jB2", around={"usual": usual}).figure["layout"]
+
+    (band,) = [s for s in layout["shapes"] if s["type"] == "rect"]
+    assert (band["y0"], band["y1"]) == (usual.p10_ms, usual.p90_ms)
+    (label,) = [n for n in layout["annotations"] if n["text"].startswith("usual: ")]
+    assert "p10 to p90" in label["hovertext"]
+    assert "reconstructed" in label["hovertext"]
+    assert not [s for s in _timeline(fake, "jB2").figure["layout"]["shapes"] if s["type"] == "rect"]
+
+
+def test_an_annotation_is_a_line_or_a_band_with_its_text_escaped(fake):
+    at = newest(fake, "jB2").triggered_at
+    made = example("annotation").model_copy(update={"at_engine": at, "until_engine": None, "text": "<b>new</b>"})
+    lasting = made.model_copy(update={"until_engine": at + timedelta(seconds=5), "text": "load test"})
+    older = made.model_copy(update={"at_engine": at - timedelta(days=9)})
+
+    layout = _timeline(fake, "jB2", around={"annotations": [lasting, made, older]}).figure["layout"]
+
+    labels = [n for n in layout["annotations"] if n["text"] in ("load test", "&lt;b&gt;new&lt;/b&gt;")]
+    assert len(labels) == 2
+    assert all("deployment, by ci" in label["hovertext"] for label in labels)
+    (band,) = [s for s in layout["shapes"] if s["type"] == "rect"]
+    assert band["x1"] > band["x0"]
+
+
+def test_the_axis_of_a_chosen_range_is_the_whole_range(fake):
+    since, until = NOW - timedelta(hours=6), NOW
+
+    axis = _timeline(fake, "jB2", around={"since": since, "until": until}).figure["layout"]["xaxis"]
+
+    assert axis["range"][0] < f"{since:%Y-%m-%d %H:%M}" < f"{until:%Y-%m-%d %H:%M}" <= axis["range"][1]
+
+
+def test_a_long_range_is_drawn_in_steps_with_gaps_failures_and_keys_to_zoom():
+    history = history_of([], NOW - timedelta(days=7), NOW, NOW)
+    around = timeline.Around(since=history.since, until=history.until)
+
+    chart = timeline.timeline_in_steps(
+        history, around, theme=LIGHT, where=UTC, timeout_ms=60_000, interval_ms=None, revision="j"
+    )
+
+    go.Figure(chart.figure)
+    bars, median, p95, longest = chart.figure["data"]
+    assert (bars["type"], [t["name"] for t in (median, p95, longest)]) == ("bar", ["median", "p95", "longest"])
+    assert bars["customdata"][0][2:] == [round(history.points[-1].at.timestamp() * 1000), 3_600_000]
+    assert median["y"].count(None) == 3, "the hours without checkpoints are gaps"
+    assert len(chart.table.rows) == len(history.points) == len(bars["x"])
+    assert "computed from its checkpoints" in chart.table.rows[0]
+    empty = history.model_copy(update={"points": []})
+    nothing = timeline.timeline_in_steps(empty, around, theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=None)
+    assert nothing.summary == "There is no checkpoint in this range."

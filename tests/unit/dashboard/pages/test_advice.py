@@ -1,8 +1,8 @@
-"""The page of recommendations: labelled predictions next to measured values, links to checkpoints."""
+"""Tests of the recommendations page: labelled predictions next to measured values, and links to checkpoints."""
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, timedelta
 
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
 from backend.domain.advice import AdviceState, Metric
@@ -13,7 +13,23 @@ from tests.support.api_examples import example
 
 
 def shown(card) -> str:
-    return repr(advice_cards.card(card, UTC))
+    return repr(advice_cards.card(card, UTC, card.updated_at))
+
+
+def test_the_age_of_numbers_is_shown_if_they_are_not_computed_every_minute():
+    card = example("card")
+    at = card.updated_at
+    fresh = card.model_copy(update={"computed_at": at})
+
+    for state, after_s, words in (
+        (AdviceState.NEW, 119, None),
+        (AdviceState.NEW, 121, "Numbers computed 2026-11-21 12:00:00; the rules have not given it since."),
+        (AdviceState.ACCEPTED, 0, "Numbers computed 2026-11-21 12:00:00; they stay as they were then."),
+    ):
+        told = fresh.model_copy(update={"state": state})
+        page = repr(advice_cards.card(told, UTC, at + timedelta(seconds=after_s)))
+        assert ("Numbers computed" in page) == (words is not None), (state, after_s)
+        assert words is None or words in page
 
 
 def test_the_address_of_the_page_parses_to_its_route():
@@ -64,7 +80,7 @@ def test_a_topic_without_a_recommendation_shows_reason_and_rule():
 
 
 def test_the_fleet_shows_the_number_of_open_recommendations():
-    row = fleet.row(example("job").model_copy(update={"open_advice_count": 2}))
+    row = fleet.row(example("job").model_copy(update={"open_advice_count": 2}), "v-1")
 
     assert row["advice"] == 2
     assert row["advice_chip"]["word"] == "2 open"

@@ -1,12 +1,17 @@
-"""The page of a job, called as a browser does."""
+"""Tests of a job's page. Its callbacks are called as a browser calls them."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 
 import pytest
+from dash.exceptions import PreventUpdate
 
-from tests.support.dash_calls import job_values, texts
+from backend.contracts.annotations import AnnotationIn
+from dashboard.client import ApiClient
+from dashboard.pages.job import alerts, range_picker
+from tests.support.dash_calls import LOOK, job_values, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -35,8 +40,36 @@ async def test_an_unchanged_job_is_not_drawn_again_and_another_theme_is(ui, cloc
     again = await ui.call("job-head.children", values, by="tick.n_intervals")
     dark = await ui.call("job-head.children", values | {"look.data": {"theme": "dark", "zone": "UTC"}}, by="look.data")
 
-    assert set(again) == {"job-message", "job-source"}
+    assert again is None
     assert dark["timeline-graph"]["figure"] != first["timeline-graph"]["figure"]
+
+
+async def test_the_page_does_not_wait_for_alerts_that_cannot_be_read():
+    class Client:
+        async def open_alerts_or_none(self, job: str) -> None:
+            return None
+
+    values = {"tick": 1, "look": LOOK["look.data"], "route": {"job": "jE"}}
+    first = await alerts.refresh(cast(ApiClient, Client()), **values, before=None)
+
+    assert set(first) == {"alerts"}
+    assert "could not be read" in texts(first["alerts"])
+    with pytest.raises(PreventUpdate):
+        await alerts.refresh(cast(ApiClient, Client()), **values, before="digest")
+
+
+async def test_a_chart_is_drawn_again_only_if_its_own_data_has_changed(ui):
+    first = await ui.call("job-head.children", job_values("jE"), by="look.data")
+    drawn = {}
+    for part in ("page", "timeline", "pressure"):
+        before = first["job-digest"]["data"] | {"page": "other", part: "other"}
+        answer = await ui.call(
+            "job-head.children", job_values("jE") | {"job-digest.data": before}, by="tick.n_intervals"
+        )
+        assert "job-head" in answer
+        drawn[part] = {name for name in ("timeline", "pressure") if f"{name}-graph" in answer}
+
+    assert drawn == {"page": set(), "timeline": {"timeline"}, "pressure": {"pressure"}}
 
 
 async def test_a_range_of_the_timeline_filters_the_checkpoints_the_events_and_the_pressure_below(ui):
@@ -50,12 +83,59 @@ async def test_a_range_of_the_timeline_filters_the_checkpoints_the_events_and_th
     recent = texts(answer["job-recent"]["children"])
     assert recent.startswith("Checkpoints in the range the newest 3 of 3 in the chosen range")
     assert "event" not in recent
-    assert "Below: 3 of 17 checkpoints" in answer["job-range-words"]["children"]
-    assert answer["job-span"]["data"] == [_epoch_ms(times[0]), _epoch_ms(times[-1])]
-    shades = [a for t in answer["timeline-graph"]["figure"]["data"] for a in t["marker"]["opacity"]]
-    assert (shades.count(1), len(shades)) == (3, 17)
-    assert "chosen range" in answer["job-pressure-hint"]["children"]
-    assert "none of the 17" in nothing["job-range-words"]["children"]
+    assert answer["job-range-words"]["children"].startswith("3 checkpoints, ")
+    assert answer["job-span"]["data"] == ends
+    marks = [k[1] for t in answer["timeline-graph"]["figure"]["data"] for k in t["customdata"]]
+    assert len(marks) == 3
+    assert nothing["job-range-words"]["children"] == "No checkpoints in this range."
+
+
+async def test_a_long_range_is_shown_in_steps_and_says_how_far_the_rollups_reach(ui, clock):
+    month = {"range": "30d", "since": _epoch_ms(clock.now - timedelta(days=30)), "until": None}
+
+    answer = await ui.call("job-head.children", job_values("jE") | {"job-range.data": month}, by="job-range.data")
+
+    words = answer["job-range-words"]["children"]
+    assert words.startswith("Hourly values of ")
+    assert "zoom in to single ones" in words
+    assert "Rollups reach to " in words
+    assert [t["name"] for t in answer["timeline-graph"]["figure"]["data"]] == ["failed", "median", "p95", "longest"]
+    assert "choose a shorter range" in texts(answer["job-recent"]["children"])
+
+
+async def test_a_range_whose_start_the_browser_has_not_added_yet_is_not_drawn(ui):
+    values = job_values("jE") | {"job-range.data": {"range": "24h"}}
+
+    assert await ui.call("job-head.children", values, by="look.data") is None
+
+
+async def test_annotations_are_on_the_timeline_and_in_a_table_with_their_links(ui, clock):
+    times = [c.triggered_at for c in ui.fake.jobs["jE"].checkpoints]
+    posted = AnnotationIn(text="Deployed 2.14.0", at=times[3], link="https://ci.example/812", tags=["deployment"])
+    ui.fake.annotations.add("jE", posted, clock.now)
+
+    answer = await ui.call("job-head.children", job_values("jE"), by="look.data")
+
+    labels = [n["text"] for n in answer["timeline-graph"]["figure"]["layout"]["annotations"]]
+    assert "Deployed 2.14.0" in labels
+    shown = str(answer["job-recent"]["children"])
+    assert "Deployed 2.14.0" in shown
+    assert "'href': 'https://ci.example/812'" in shown
+    assert "noopener" in shown
+
+
+def test_a_typed_range_is_in_the_viewers_zone_and_a_wrong_one_is_explained():
+    look = {"theme": "light", "zone": "Asia/Kolkata"}
+
+    def typed(since, until):
+        return range_picker.own_range(clicks=1, entered=None, confirmed=None, since=since, until=until, look=look)
+
+    found = typed("2026-11-22 05:30", "2026-11-22T06:30:00+05:30")
+    assert found["range"] == {"since": 1_795_305_600_000, "until": 1_795_309_200_000}
+    assert typed("2026-11-22 05:30", "")["range"] == {"since": 1_795_305_600_000, "until": None}
+    assert "is not a time" in typed("yesterday", "")["problem"]
+    assert "before it begins" in typed("2026-11-22 05:30", "2026-11-22 05:30")["problem"]
+    assert "at least one end" in typed("", None)["problem"]
 
 
 def _epoch_ms(at):
@@ -69,3 +149,16 @@ async def test_a_click_on_a_mark_opens_its_checkpoint(ui):
     answer = await ui.call("url.href", values, by="timeline-graph.clickData")
 
     assert answer["url"]["href"] == "/ui/jobs/jE/runs/rE/checkpoints/14"
+
+
+async def test_a_job_without_checkpoints_and_readings_shows_no_empty_cards(ui):
+    hidden = {"display": "none"}
+
+    page = await ui.call("job-message.children", job_values("jnew"), by="look.data")
+    heatmap = await ui.call("heatmap-message.children", job_values("jnew"), by="look.data")
+    trend = await ui.call("trend-message.children", job_values("jnew"), by="look.data")
+
+    assert page["job-pressure"]["style"] == heatmap["job-heatmap"]["style"] == trend["trend-panel"]["style"] == hidden
+    assert texts(page["job-recent"]["children"]) == ""
+    shown = await ui.call("job-message.children", job_values("jE"), by="look.data")
+    assert shown["job-pressure"]["style"] != hidden

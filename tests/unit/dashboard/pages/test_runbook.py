@@ -1,4 +1,4 @@
-"""Links between runbooks."""
+"""Tests that links from one runbook to another lead to existing pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the targets, called as a browser does."""
+"""Tests of the targets page. Its callbacks are called as a browser calls them."""
 
 from __future__ import annotations
 
@@ -52,14 +52,32 @@ async def test_the_list_shows_health_with_its_reason_and_what_a_poll_costs(ui):
 
     assert "connection refused (10.9.8.7:8081); 14 attempts in a row" in shown
     assert "7.4 requests, 21.3 kB, 38 ms" in shown
+    assert shown.count("not read in time") == 1
+    assert "not read in time: 3 checkpoints, details of 1,204 more" in shown
 
 
 async def test_a_target_is_paused_and_removed(ui):
     pause = json.dumps({"type": "target-pause", "target": "tflink", "to": "off"}, separators=(",", ":")) + ".n_clicks"
 
     await ui.call("targets-changed.data", {pause: 1}, by=pause)
-    confirmed = {"target-confirm.submit_n_clicks": 1, "target-to-remove.data": "told"}
-    await ui.call("targets-changed.data", confirmed, by="target-confirm.submit_n_clicks")
+    remove = json.dumps({"type": "target-remove", "target": "told"}, separators=(",", ":")) + ".n_clicks"
+    asked = await ui.call("target-question.children", {remove: 1}, by=remove)
+    assert "Stop reading staging ? http://10.9.8.7:8081" in texts(asked["target-question"]["children"])
+    assert asked["target-dialog"]["opened"] is True
+    assert "told" in ui.fake.targets, "nothing is removed before the viewer confirms"
+    confirmed = {"target-confirm.n_clicks": 1, "target-subject.data": asked["target-subject"]["data"]}
+    await ui.call("targets-changed.data", confirmed, by="target-confirm.n_clicks")
 
     assert ui.fake.targets["tflink"].is_enabled is False
     assert "told" not in ui.fake.targets
+
+
+async def test_pausing_a_target_that_is_gone_is_answered_and_does_not_replace_the_page(ui):
+    del ui.fake.targets["tflink"]
+    pause = json.dumps({"type": "target-pause", "target": "tflink", "to": "off"}, separators=(",", ":")) + ".n_clicks"
+
+    answer = await ui.call("targets-changed.data", {pause: 1}, by=pause)
+
+    shown = json.dumps(answer["targets-message"]["children"])
+    assert "tflink" in shown
+    assert "not-found" not in shown

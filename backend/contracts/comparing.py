@@ -1,0 +1,169 @@
+"""The JSON of comparisons: two checkpoints of a job, ``GET /api/v1/jobs/{job}/compare``.
+
+A difference is the value of ``a`` minus that of ``b``. It is null if the value of one side is.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from backend.contracts.api import CheckpointOut, SubtaskPhasesOut
+from backend.contracts.engines import CapabilitiesOut
+from backend.contracts.micro_batches import MicroBatchOut
+from backend.contracts.model import Model
+from backend.contracts.subtask_matrix import MatrixUnit
+from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.micro_batch import BatchPhase
+from backend.domain.verdict import Basis, Phase
+
+SettingValue = bool | int | str | None
+
+
+class ComparedOut(Model):
+    """One of the two checkpoints."""
+
+    checkpoint: CheckpointOut
+    previous_id: int | None
+    """The checkpoint before this one in its run."""
+    next_id: int | None
+    are_arrays_removed: bool
+    """Whether retention has removed the values of the subtasks. The largest value of each phase stays."""
+    batch: MicroBatchOut | None = None
+    """Spark only: the micro-batch."""
+
+
+class CauseOut(Model):
+    """Where most of the difference arose: a step on the critical path of the checkpoint that took longer."""
+
+    difference_ms: int
+    phase: Phase | None
+    batch_phase: BatchPhase | None = None
+    """Spark only: the part of the micro-batch. Null for the time that no reported part covers."""
+    vertex_id: str | None
+    """Null if the values of the subtasks of a checkpoint are not known."""
+    vertex: str | None
+    subtask: int | None
+    is_at_least: bool
+    """Whether the difference is only a lower bound, because the checkpoint expired during this phase."""
+    basis: Basis
+
+
+class MeasureDifferenceOut(Model):
+    """One measure on both sides. A time of a vertex is the largest of its subtasks, bytes are the sum of them."""
+
+    measure: SubtaskMeasure
+    unit: MatrixUnit
+    a: int | None
+    b: int | None
+    difference: int | None
+    a_subtask: int | None = None
+    """The subtask with the largest time."""
+    b_subtask: int | None = None
+
+
+class VertexDifferenceOut(Model):
+    """One vertex on both sides."""
+
+    vertex_id: str
+    vertex: str
+    a_subtask_count: int | None
+    """Null if the checkpoint has no values of this vertex."""
+    b_subtask_count: int | None
+    a_slowest: SubtaskPhasesOut | None
+    """The subtask that acknowledged last or, if some did not acknowledge, the one of them with the latest barrier."""
+    b_slowest: SubtaskPhasesOut | None
+    measures: list[MeasureDifferenceOut]
+
+
+class SubtaskDifferenceOut(Model):
+    """One subtask on both sides."""
+
+    subtask: int
+    a: SubtaskPhasesOut | None
+    b: SubtaskPhasesOut | None
+    measures: list[MeasureDifferenceOut]
+
+
+class OpenedVertexOut(Model):
+    """The subtasks of the requested vertex that differ most in one measure, the largest difference first."""
+
+    vertex_id: str
+    vertex: str
+    measure: SubtaskMeasure
+    subtask_count: int
+    """Number of subtasks of the vertex, on the side that has more of them."""
+    subtasks: list[SubtaskDifferenceOut]
+
+
+class BatchPartDifferenceOut(Model):
+    """One part of two micro-batches."""
+
+    phase: BatchPhase | None
+    """Null for the time that no reported part covers."""
+    a_ms: int | None
+    b_ms: int | None
+    difference_ms: int | None
+
+
+class SettingPairOut(Model):
+    """One setting, as it was when each checkpoint was triggered. A unit is part of the name."""
+
+    name: str
+    a: SettingValue
+    b: SettingValue
+    is_different: bool
+
+
+class LoadOut(Model):
+    """The load of one vertex in the time around one checkpoint, as means over the readings."""
+
+    reading_count: int
+    busy_mean_ratio: float | None
+    """Mean over the subtasks."""
+    busy_max_ratio: float | None
+    """The busiest subtask of each reading."""
+    backpressured_mean_ratio: float | None
+    backpressured_max_ratio: float | None
+    records_per_s: float | None
+    """Records that all subtasks read. Null if the readings do not show it, for example after a restart."""
+    queued_bytes: int | None
+
+
+class LoadPairOut(Model):
+    """The load of one vertex on both sides. A side without readings is null."""
+
+    vertex_id: str
+    vertex: str
+    a: LoadOut | None
+    b: LoadOut | None
+
+
+class CheckpointComparisonOut(Model):
+    """Two checkpoints of a job side by side."""
+
+    job_id: str
+    job: str
+    capabilities: CapabilitiesOut
+    """The capabilities of the engine of ``a``."""
+    headline: str
+    """One sentence: how long both took, and what differs most."""
+    choice: str | None
+    """Why ``b`` was chosen, or why there is none. Null if the request named it."""
+    a: ComparedOut
+    b: ComparedOut | None
+    """Null if the request named no ``b``, and no earlier checkpoint is suitable. The lists are then empty."""
+    difference_ms: int | None
+    """The difference of the end-to-end durations."""
+    cause: CauseOut | None
+    """Null if the durations differ by less than 100 ms, or if the cause is not known."""
+    vertices: list[VertexDifferenceOut] = Field(default_factory=list)
+    """The vertices in topological order."""
+    opened: OpenedVertexOut | None = None
+    """Null unless the request named a vertex."""
+    batch_parts: list[BatchPartDifferenceOut] = Field(default_factory=list)
+    settings: list[SettingPairOut] = Field(default_factory=list)
+    loads: list[LoadPairOut] = Field(default_factory=list)
+    """Readings from 15 seconds before the trigger to 15 seconds after the end of each checkpoint."""
+    as_of: datetime

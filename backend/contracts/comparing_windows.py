@@ -1,0 +1,131 @@
+"""The JSON of the comparison of two windows of time: ``GET /api/v1/jobs/{job}/compare-windows``.
+
+A difference is the value after minus the value before.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from backend.contracts.comparing import SettingPairOut
+from backend.contracts.engines import CapabilitiesOut
+from backend.contracts.model import Model
+from backend.domain.failure import FailureReason
+from backend.domain.rollup import Measure
+from backend.domain.verdict import Basis
+
+
+class DirectionOut(StrEnum):
+    """How a quantity changed.
+
+    ``unclear``: the interval of the difference contains zero. ``too-few``: too few checkpoints to tell.
+    """
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    UNCLEAR = "unclear"
+    TOO_FEW = "too-few"
+
+
+class WindowOut(Model):
+    """One window, and the number of its checkpoints. Savepoints and open checkpoints do not count."""
+
+    since: datetime
+    """Trigger times from here on, on the engine's clock."""
+    until: datetime
+    """The end, excluded."""
+    completed_count: int
+    failed_count: int
+    failed_ratio: float | None
+    """Share of failed checkpoints; null if none ended."""
+    failed_per_h: float
+    failed_by_reason: dict[FailureReason, int]
+    considered_count: int
+    """Number of the checkpoints whose measures were read: the newest ones of the window."""
+    is_capped: bool
+    """Whether the window has more checkpoints than ``considered_count``. The counts include all of them."""
+
+
+class EstimateOut(Model):
+    """A quantile and its interval of 97.5 %. An end is null if there are too few checkpoints for it."""
+
+    value: float
+    low: float | None
+    high: float | None
+    is_at_least: bool
+    """Whether the value is only a lower bound, because it includes checkpoints that expired."""
+
+
+class DistributionOut(Model):
+    """The distribution of a measure. ``shares`` has the share of the checkpoints up to each value in ``points``."""
+
+    count: int
+    minimum: float
+    maximum: float
+    median: EstimateOut
+    p95: EstimateOut
+    points: list[float]
+    shares: list[float]
+
+
+class ChangeOut(Model):
+    """The difference of a quantile, with its interval of 95 %."""
+
+    difference: float | None
+    low: float | None
+    high: float | None
+    direction: DirectionOut
+
+
+class WindowMeasureOut(Model):
+    """One measure of the checkpoints in both windows. A window in which no checkpoint reported it is null.
+
+    The duration includes checkpoints that expired, with the time until then. All other measures are those of completed
+    checkpoints. A phase is the largest of the subtasks.
+    """
+
+    measure: Measure
+    unit: Literal["ms", "bytes"]
+    before: DistributionOut | None
+    after: DistributionOut | None
+    median: ChangeOut
+    p95: ChangeOut
+
+
+class WindowEventOut(Model):
+    """Something that happened from the begin of the first window to the end of the second one."""
+
+    at: datetime
+    """On the engine's clock."""
+    kind: str
+    """The kind of a job's event, or ``advice-applied``, or ``annotation``."""
+    text: str
+    place: Literal["before", "between", "after"]
+    """In which window it happened, or between the windows."""
+    link: str | None = None
+
+
+class WindowsComparisonOut(Model):
+    """The checkpoints of a job in two windows of time."""
+
+    job_id: str
+    job: str
+    capabilities: CapabilitiesOut
+    headline: str
+    """The change of the median duration with its interval, or why the windows cannot be compared; and failures."""
+    is_too_few: bool
+    """Whether a window has too few checkpoints to tell."""
+    before: WindowOut
+    after: WindowOut
+    failures: DirectionOut
+    """How the share of failed checkpoints changed."""
+    measures: list[WindowMeasureOut]
+    """Measures that at least one window has."""
+    settings: list[SettingPairOut]
+    """The settings at the end of each window: ``a`` is before, ``b`` is after."""
+    events: list[WindowEventOut]
+    """Oldest first, at most 100: the newest ones."""
+    basis: Basis = Basis.RECONSTRUCTED
+    as_of: datetime

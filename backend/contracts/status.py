@@ -1,0 +1,94 @@
+"""The JSON of the state of Barrierscope itself: ``GET /api/v1/status``."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Literal
+
+from backend.contracts.model import Model
+
+
+class PipelineOut(Model):
+    """The pipeline that computes rollups.
+
+    Without the pipeline every page still works, but long time ranges are read more slowly.
+    """
+
+    state: Literal["running", "idle", "never"]
+    """``never``: no run is recorded yet."""
+    last_run: Literal["done", "failed", "interrupted"] | None = None
+    last_run_at: datetime | None = None
+    last_run_reason: str | None = None
+    """Why the last run failed or was interrupted."""
+    hours_done: int | None = None
+    """Number of hours that the current run has rolled up or, if none is active, that the last run rolled up."""
+    hours_total: int | None = None
+    next_run_at: datetime | None = None
+    rolled_up_until: datetime | None = None
+    """Every closed hour before this instant was rolled up. An hour that changed later is read from its checkpoints."""
+
+
+class SparkDemoOut(Model):
+    """The demo query that ``up`` runs on Spark."""
+
+    state: Literal["running", "unavailable"]
+    """``unavailable``: Spark cannot be started or has stopped, for the reason in ``reason``."""
+    reason: str | None = None
+
+
+class RewritingOut(Model):
+    """A past day whose old arrays are being removed. Its tables are rewritten one after the other."""
+
+    day: date
+    table: str
+    percent: int
+    """The share of this table that was copied, from 0 to 100."""
+
+
+class HistoryOut(Model):
+    """The stored history: its size, and how many past days fit into its size limit at the present rate.
+
+    A number of days is null until there is enough data for an estimate, which is two hours after the first data of a
+    day.
+    """
+
+    size_bytes: int
+    size_limit_bytes: int
+    oldest_day: date | None
+    promised_days: float
+    """The age limit of checkpoints (``BARRIERSCOPE_RETENTION_MAX_AGE_DAYS``)."""
+    held_days: float | None
+    """Number of past days that fit, at most ``promised_days``. Older days will be dropped before their age limit."""
+    promised_whole_days: float
+    """The age limit of the arrays of healthy checkpoints (``BARRIERSCOPE_RETENTION_ARRAYS_MAX_AGE_DAYS``)."""
+    held_whole_days: float | None
+    """Number of past days that can keep these arrays if ``promised_days`` days of checkpoints are stored."""
+    needed_bytes: int | None
+    """The size limit that both age limits require."""
+    is_short: bool
+    """Whether the size limit will remove stored days before they reach their age limit."""
+    rewriting: RewritingOut | None = None
+    """Null if no day is being rewritten."""
+
+
+class StatusOut(Model):
+    """The health of Barrierscope itself, and the age of its data."""
+
+    version: str
+    as_of: datetime
+    store: Literal["ok", "unreachable", "busy"]
+    """``busy``: the store may respond, but no connection to it became free in time."""
+    targets_total: int | None
+    """Null if the store is unreachable or busy."""
+    targets_unhealthy: int | None
+    newest_observation_at: datetime | None
+    alerts_firing_count: int | None = None
+    """Number of alerts that fire now, without the watchdog, which always fires; null if the store is unreachable."""
+    alerts_severity: Literal["critical", "warning"] | None = None
+    roles: dict[str, str] = {}
+    pipeline: PipelineOut | None = None
+    """Null if the store is unreachable."""
+    spark_demo: SparkDemoOut | None = None
+    """Null if there is no demo query, or if it is still starting."""
+    history: HistoryOut | None = None
+    """Null if the store is unreachable."""

@@ -1,0 +1,402 @@
+"""Compares two checkpoints of a job, and chooses the healthy checkpoint that one is compared with by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio.to_thread
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from backend.analysis import sentences as say
+from backend.analysis.comparison import (
+    MeasureDifference,
+    Side,
+    batch_parts,
+    cause_of,
+    headline,
+    slowest_of,
+    subtask_differences,
+    vertex_differences,
+)
+from backend.analysis.health import slow_limit_ms
+from backend.analysis.phases import VertexPhases, checkpoint_phases
+from backend.analysis.statistics import median
+from backend.contracts import api
+from backend.contracts.comparing import (
+    BatchPartDifferenceOut,
+    CauseOut,
+    CheckpointComparisonOut,
+    ComparedOut,
+    LoadOut,
+    LoadPairOut,
+    MeasureDifferenceOut,
+    OpenedVertexOut,
+    SettingPairOut,
+    SettingValue,
+    SubtaskDifferenceOut,
+    VertexDifferenceOut,
+)
+from backend.contracts.subtask_matrix import MatrixUnit
+from backend.domain.checkpoint import (
+    Checkpoint,
+    CheckpointConfig,
+    CheckpointHeader,
+    CheckpointKind,
+    CheckpointStatus,
+    SubtaskMeasure,
+)
+from backend.domain.clock import Clock
+from backend.domain.engines import EngineCapabilities
+from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
+from backend.domain.ids import VertexId
+from backend.domain.topology import Placement, Topology
+from backend.domain.verdict import Phase
+from backend.services.checkpoints.reader import CheckpointKey
+from backend.services.jobs.evidence import EvidenceReader, is_lost
+from backend.services.micro_batches import batch_out
+from backend.services.presenting import checkpoint_out, host_of, mode_of
+from backend.store.checkpoints.reader import (
+    CheckpointFilter,
+    CheckpointRecord,
+    get_checkpoint,
+    last_completed_before,
+    list_around,
+    list_checkpoints,
+    live_of,
+)
+from backend.store.jobs.pressure import WindowLoad, window_loads
+from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
+from backend.store.postgres.connections import reading
+
+# Readings so long before the trigger and after the end count as the load of a checkpoint.
+_LOAD_NEAR: Final = timedelta(seconds=15)
+_LOAD_READINGS_MAX: Final = 20
+# The range of a job's normal durations is that of its newest completed checkpoints.
+_USUAL_COUNT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCheckpoint:
+    """Everything that was read about one of the two checkpoints."""
+
+    run: RunRecord
+    record: CheckpointRecord
+    checkpoint: Checkpoint
+    topology: Topology
+    config: CheckpointConfig | None
+    phases: Mapping[VertexId, VertexPhases]
+    loads: Mapping[VertexId, WindowLoad]
+    previous_id: int | None = None
+    next_id: int | None = None
+
+
+class ComparisonService:
+    """Handles requests to compare checkpoints."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._evidence = evidence
+
+    async def of(
+        self, a: CheckpointKey, b: CheckpointKey | None, *, vertex_id: str | None, measure: SubtaskMeasure, limit: int
+    ) -> CheckpointComparisonOut:
+        """Return the comparison of two checkpoints.
+
+        Without ``b``, it is the last healthy checkpoint before ``a``. With ``vertex_id``, the result includes the
+        ``limit`` subtasks of that vertex that differ most in ``measure``.
+
+        Raises:
+            UnknownEntityError: there is no such job, run, checkpoint or vertex.
+            InvalidInputError: both are the same checkpoint.
+        """
+        if a == b:
+            raise InvalidInputError(
+                [FieldProblem("b", "is the same checkpoint as `a`", "another checkpoint of the job")], what="query"
+            )
+        async with reading(self._engine) as connection:
+            job = await get_job(connection, a.job_id)
+            first = await self._read(connection, job, a)
+            choice = None
+            if b is None:
+                chosen, choice = await _healthy_before(connection, first)
+                b = None if chosen is None else CheckpointKey(a.job_id, chosen.run_id, chosen.header.checkpoint_id)
+            second = None if b is None else await self._read(connection, job, b)
+        return await anyio.to_thread.run_sync(
+            lambda: compared(
+                job.id,
+                job.name,
+                first,
+                second,
+                choice=choice,
+                opened=None if vertex_id is None else (VertexId(vertex_id), measure, limit),
+                as_of=self._clock.now(),
+            )
+        )
+
+    async def _read(self, connection: AsyncConnection, job: JobRecord, key: CheckpointKey) -> ComparedCheckpoint:
+        run = await get_run(connection, key.job_id, key.run_id)
+        record = await get_checkpoint(connection, key.run_id, key.checkpoint_id)
+        header = record.header
+        evidence = await self._evidence.of_checkpoint(connection, job, run, record, is_judged=True)
+        own = next((c for c in evidence.checkpoints if c.header == header), Checkpoint(header))
+        if not header.status.is_terminal and not own.details:
+            live = await live_of(connection, run.id, key.checkpoint_id)
+            own = own if live is None else Checkpoint(header, live.details)
+        late = evidence.late(header.checkpoint_id)
+        around = await list_around(connection, record, before=1, after=1)
+        ids = [r.header.checkpoint_id for r in around]
+        at = next(i for i, r in enumerate(around) if r.place == record.place)
+        since, until = _load_window(header, job.engine_now(self._clock.now()))
+        offset = job.reading_offset
+        return ComparedCheckpoint(
+            run=run,
+            record=record,
+            checkpoint=own,
+            topology=evidence.topology,
+            config=evidence.config,
+            phases=checkpoint_phases(own, evidence.config, late),
+            loads=await window_loads(connection, run.id, since - offset, until - offset, limit=_LOAD_READINGS_MAX),
+            previous_id=ids[at - 1] if at > 0 else None,
+            next_id=ids[at + 1] if at + 1 < len(ids) else None,
+        )
+
+
+def _load_window(header: CheckpointHeader, now: datetime) -> tuple[datetime, datetime]:
+    took_ms = header.end_to_end_duration_ms
+    end = now if took_ms is None else header.triggered_at + timedelta(milliseconds=took_ms)
+    return header.triggered_at - _LOAD_NEAR, max(end, header.triggered_at) + _LOAD_NEAR
+
+
+async def _healthy_before(connection: AsyncConnection, a: ComparedCheckpoint) -> tuple[CheckpointRecord | None, str]:
+    """Return the last healthy checkpoint before ``a``, and why it was chosen or why there is none."""
+    at, own = a.record.header.triggered_at, f"#{a.record.header.checkpoint_id}"
+    wanted = CheckpointFilter(CheckpointStatus.COMPLETED, until=at)
+    newest = await list_checkpoints(connection, a.record.job_id, wanted, before=None, limit=_USUAL_COUNT)
+    limit = slow_limit_ms(a.config)
+    deeper = None
+    if limit is not None and not any(_is_shorter(r, limit) for r in newest):
+        deeper = await last_completed_before(connection, a.record, faster_than_ms=int(limit))
+    return healthy_among(newest, own, limit_ms=limit, deeper=deeper)
+
+
+def healthy_among(
+    newest: Sequence[CheckpointRecord],
+    own: str,
+    *,
+    limit_ms: float | None,
+    deeper: CheckpointRecord | None = None,
+) -> tuple[CheckpointRecord | None, str]:
+    """Choose the healthy checkpoint, and state why.
+
+    ``newest`` are the newest completed checkpoints before the one called ``own``, newest first. ``limit_ms`` is the
+    duration from which the job's checkpoints count as slow. ``deeper`` is an older checkpoint that was not slow.
+    """
+    usual = [r for r in newest if r.header.kind is CheckpointKind.CHECKPOINT]
+    if limit_ms is not None:
+        fast = next((r for r in usual if _is_shorter(r, limit_ms)), deeper)
+        if fast is not None:
+            words = f"the newest completed one before {own} that was not slow (shorter than {say.duration(limit_ms)})"
+            return fast, f"#{fast.header.checkpoint_id} was chosen: {words}."
+    middle = median(r.header.end_to_end_duration_ms for r in usual)
+    near = None if middle is None else next((r for r in usual if _is_shorter(r, middle + 1)), None)
+    if near is None or middle is None:
+        return None, f"No completed checkpoint before {own} is known, so there is none to compare it with."
+    slow = "" if limit_ms is None else f" None before {own} was shorter than {say.duration(limit_ms)}."
+    return near, (
+        f"#{near.header.checkpoint_id} was chosen: the newest completed one before {own} that took at most the median "
+        f"of the last {len(usual)}, {say.duration(middle)}.{slow}"
+    )
+
+
+def _is_shorter(record: CheckpointRecord, limit_ms: float) -> bool:
+    took = record.header.end_to_end_duration_ms
+    return record.header.kind is CheckpointKind.CHECKPOINT and took is not None and took < limit_ms
+
+
+# --- the response -------------------------------------------------------------------------------------------------
+
+
+def compared(
+    job_id: str,
+    job: str,
+    a: ComparedCheckpoint,
+    b: ComparedCheckpoint | None,
+    *,
+    choice: str | None,
+    opened: tuple[VertexId, SubtaskMeasure, int] | None,
+    as_of: datetime,
+) -> CheckpointComparisonOut:
+    """Compare two checkpoints that were read. ``opened`` is a vertex, a measure and a number of subtasks.
+
+    Raises:
+        UnknownEntityError: neither checkpoint has the opened vertex.
+    """
+    engine: EngineCapabilities = a.run.engine
+    if b is None:
+        return CheckpointComparisonOut(
+            job_id=job_id,
+            job=job,
+            capabilities=engine,
+            headline=choice or "",
+            choice=choice,
+            a=_compared_out(a),
+            b=None,
+            difference_ms=None,
+            cause=None,
+            as_of=as_of,
+        )
+    sides = _side(a, b), _side(b, a)
+    cause = cause_of(*sides)
+    took = a.record.header.end_to_end_duration_ms, b.record.header.end_to_end_duration_ms
+    is_batch = a.checkpoint.batch is not None or b.checkpoint.batch is not None
+    return CheckpointComparisonOut(
+        job_id=job_id,
+        job=job,
+        capabilities=engine,
+        headline=headline(*sides, cause),
+        choice=choice,
+        a=_compared_out(a),
+        b=_compared_out(b),
+        difference_ms=None if took[0] is None or took[1] is None else took[0] - took[1],
+        cause=None if cause is None else CauseOut.model_validate(cause),
+        vertices=[
+            VertexDifferenceOut(
+                vertex_id=v.vertex_id,
+                vertex=v.vertex,
+                a_subtask_count=_count(a, v.vertex_id),
+                b_subtask_count=_count(b, v.vertex_id),
+                a_slowest=_slowest(a, v.vertex_id),
+                b_slowest=_slowest(b, v.vertex_id),
+                measures=_measures(v.measures),
+            )
+            for v in vertex_differences(*sides)
+        ],
+        opened=None if opened is None else _opened(a, b, sides, *opened),
+        batch_parts=[
+            BatchPartDifferenceOut(
+                phase=phase,
+                a_ms=mine,
+                b_ms=yours,
+                difference_ms=None if mine is None or yours is None else mine - yours,
+            )
+            for phase, mine, yours in (batch_parts(*sides) if is_batch else ())
+        ],
+        settings=settings_out(settings_of(a.config, a.topology), settings_of(b.config, b.topology)),
+        loads=_loads(a, b),
+        as_of=as_of,
+    )
+
+
+def _side(one: ComparedCheckpoint, other: ComparedCheckpoint) -> Side:
+    record, number = one.record, one.record.header.checkpoint_id
+    is_ambiguous = number == other.record.header.checkpoint_id
+    noun = "batch " if one.checkpoint.batch is not None else "#"
+    return Side(
+        name=f"{noun}{number} of run {record.run_id}" if is_ambiguous else f"{noun}{number}",
+        checkpoint=one.checkpoint,
+        topology=one.topology,
+        phases=one.phases,
+        maxima_ms={
+            Phase.START_DELAY: record.start_delay_max_ms,
+            Phase.ALIGNMENT: record.alignment_max_ms,
+            Phase.SYNC: record.sync_max_ms,
+            Phase.ASYNC: record.async_max_ms,
+        },
+    )
+
+
+def _compared_out(one: ComparedCheckpoint) -> ComparedOut:
+    batch = one.checkpoint.batch
+    return ComparedOut(
+        checkpoint=checkpoint_out(one.record, is_lost=is_lost(one.record, one.run)),
+        previous_id=one.previous_id,
+        next_id=one.next_id,
+        are_arrays_removed=one.record.has_maxima and not one.checkpoint.details,
+        batch=None if batch is None else batch_out(one.record, batch),
+    )
+
+
+def _measures(found: Sequence[MeasureDifference]) -> list[MeasureDifferenceOut]:
+    return [MeasureDifferenceOut.of(m, unit=MatrixUnit.BYTES if m.measure.is_bytes else MatrixUnit.MS) for m in found]
+
+
+def _count(one: ComparedCheckpoint, vertex_id: VertexId) -> int | None:
+    phases = one.phases.get(vertex_id)
+    return None if phases is None else len(phases)
+
+
+def _slowest(one: ComparedCheckpoint, vertex_id: VertexId) -> api.SubtaskPhasesOut | None:
+    phases = one.phases.get(vertex_id)
+    return None if phases is None else _subtask(one, vertex_id, slowest_of(phases))
+
+
+def _subtask(one: ComparedCheckpoint, vertex_id: VertexId, subtask: int | None) -> api.SubtaskPhasesOut | None:
+    phases = one.phases.get(vertex_id)
+    if phases is None or subtask is None or subtask >= len(phases):
+        return None
+    placements: Sequence[Placement] = one.run.placements
+    return api.SubtaskPhasesOut.of(phases[subtask], host=host_of(placements, vertex_id, subtask))
+
+
+def _opened(
+    a: ComparedCheckpoint,
+    b: ComparedCheckpoint,
+    sides: tuple[Side, Side],
+    vertex_id: VertexId,
+    measure: SubtaskMeasure,
+    limit: int,
+) -> OpenedVertexOut:
+    counts = [n for n in (_count(a, vertex_id), _count(b, vertex_id)) if n is not None]
+    vertex = a.topology.vertex(vertex_id) or b.topology.vertex(vertex_id)
+    if vertex is None and not counts:
+        raise UnknownEntityError(kind="vertex", id=vertex_id)
+    return OpenedVertexOut(
+        vertex_id=vertex_id,
+        vertex=vertex_id if vertex is None else vertex.name,
+        measure=measure,
+        subtask_count=max(counts, default=0),
+        subtasks=[
+            SubtaskDifferenceOut(
+                subtask=s.subtask,
+                a=_subtask(a, vertex_id, s.subtask),
+                b=_subtask(b, vertex_id, s.subtask),
+                measures=_measures(s.measures),
+            )
+            for s in subtask_differences(*sides, vertex_id, measure, limit=limit)
+        ],
+    )
+
+
+def settings_of(config: CheckpointConfig | None, topology: Topology) -> dict[str, SettingValue]:
+    """Return the settings of a job by name: its mode, the reported settings, and the parallelism of its vertices."""
+    found: dict[str, SettingValue] = {"alignment": mode_of(config)}
+    found |= {f.name: None if config is None else getattr(config, f.name) for f in fields(CheckpointConfig)}
+    return found | {f"parallelism of {v.name}": v.parallelism for v in topology.vertices}
+
+
+def settings_out(a: Mapping[str, SettingValue], b: Mapping[str, SettingValue]) -> list[SettingPairOut]:
+    """Return the settings that at least one side reports, in the order of ``a``."""
+    names = [*a, *(name for name in b if name not in a)]
+    return [
+        SettingPairOut(name=name, a=a.get(name), b=b.get(name), is_different=a.get(name) != b.get(name))
+        for name in names
+        if a.get(name) is not None or b.get(name) is not None
+    ]
+
+
+def _loads(a: ComparedCheckpoint, b: ComparedCheckpoint) -> list[LoadPairOut]:
+    names = {v.id: v.name for side in (b, a) for v in side.topology.vertices}
+    order = dict.fromkeys([v.id for side in (a, b) for v in side.topology.vertices] + [*a.loads, *b.loads])
+    return [
+        LoadPairOut(vertex_id=v, vertex=names.get(v, v), a=_load(a.loads.get(v)), b=_load(b.loads.get(v)))
+        for v in order
+        if v in a.loads or v in b.loads
+    ]
+
+
+def _load(load: WindowLoad | None) -> LoadOut | None:
+    return None if load is None else LoadOut.model_validate(load)

@@ -1,0 +1,188 @@
+"""Answers requests for a job's backpressure over time, with the suspects at the end of the range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio.to_thread
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from backend.analysis import case as cases
+from backend.analysis import pressure as analysis
+from backend.analysis import verdict_barrier
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.thresholds import PRESSURE_WINDOW_S
+from backend.contracts.pressure_history import PressureHistoryOut, SubtaskHistoryOut, SuspectOut, VertexHistoryOut
+from backend.domain.clock import Clock
+from backend.domain.errors import UnknownEntityError
+from backend.domain.ids import VertexId
+from backend.domain.pressure import PressureMeasure, on_clock
+from backend.domain.topology import Topology
+from backend.services.jobs.reader import TimeRange, bounded
+from backend.store.jobs.pressure import newest_reading_at, readings_between
+from backend.store.jobs.pressure_history import (
+    HistoryRange,
+    VertexBucket,
+    reading_counts,
+    subtask_buckets,
+    vertex_buckets,
+)
+from backend.store.jobs.reader import JobRecord, get_job, list_runs, newest_shapes
+from backend.store.postgres.connections import reading
+
+BUCKETS_MAX: Final = 120
+"""A range has at most about this many buckets."""
+BUCKETS_MIN: Final = 30
+"""The range of a job with many subtasks has fewer buckets, but about this many."""
+VALUES_MAX: Final = 1_000_000
+"""About so many values of subtasks are read for each measure, which limits the time of a request."""
+_STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+_RUNS_MAX = 20
+
+
+class PressureHistoryService:
+    """Handles requests for backpressure over time."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def of_job(
+        self, job_id: str, wanted: TimeRange, *, vertex_id: str | None, measure: PressureMeasure
+    ) -> PressureHistoryOut:
+        """Return the backpressure of each vertex and, if ``vertex_id`` is given, of each of its subtasks.
+
+        The range and the result are on the engine's clock. A range without an end ends at the newest reading; one
+        without a start begins one hour before its end.
+
+        Raises:
+            UnknownEntityError: there is no such job, or ``vertex_id`` is not one of its vertices.
+            InvalidInputError: the range ends before it begins.
+        """
+        async with reading(self._engine) as connection:
+            job = await get_job(connection, job_id)
+            topology = (await newest_shapes(connection, [job.run.id]))[job.run.id].topology
+            newest = (await newest_reading_at(connection, {job.run.id: job.run.observed_at})).get(job.run.id)
+            offset = job.reading_offset
+            ends = (newest or job.run.observed_at) + offset + timedelta(milliseconds=1)
+            since, until = bounded(wanted, ends)
+            stored = await self._range(connection, job, topology, since - offset, until - offset)
+            buckets = await vertex_buckets(connection, stored)
+            counts = await reading_counts(connection, stored)
+            names = _names(topology, buckets)
+            if vertex_id is not None and vertex_id not in names:
+                raise UnknownEntityError(kind="vertex", id=vertex_id)
+            subtasks = {}
+            if vertex_id is not None:
+                subtasks = await subtask_buckets(connection, stored, vertex_id, measure)
+            evidence = await self._evidence(connection, job, topology, until)
+        begins = sorted({b.begin for b in buckets})
+        vertices = _vertices(names, buckets, begins)
+        return PressureHistoryOut(
+            since=since,
+            until=until,
+            bucket_s=stored.bucket_s,
+            buckets=[b + offset for b in begins],
+            vertices=vertices,
+            subtasks=None if vertex_id is None else _subtasks(vertex_id, measure, subtasks, vertices, begins),
+            suspects=await anyio.to_thread.run_sync(suspects_out, evidence),
+            readings_count=counts.found,
+            readings_used_count=counts.used,
+            as_of=self._clock.now(),
+        )
+
+    async def _range(
+        self, connection: AsyncConnection, job: JobRecord, topology: Topology, since: datetime, until: datetime
+    ) -> HistoryRange:
+        runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
+        subtask_count = max(1, sum(v.parallelism for v in topology.vertices))
+        bucket_count = min(BUCKETS_MAX, max(BUCKETS_MIN, VALUES_MAX // subtask_count))
+        step_s = bucket_s(until - since, bucket_count)
+        used_max = max(1, VALUES_MAX // subtask_count // bucket_count)
+        return HistoryRange([r.id for r in runs], since, until, step_s, used_max)
+
+    async def _evidence(
+        self, connection: AsyncConnection, job: JobRecord, topology: Topology, until: datetime
+    ) -> JobEvidence:
+        """Return the readings at the end of the range, as the evidence for the suspects."""
+        end = until - job.reading_offset
+        begin = end - timedelta(seconds=PRESSURE_WINDOW_S)
+        found = (await readings_between(connection, [job.run.id], begin, end)).get(job.run.id, ())
+        return JobEvidence(
+            topology=topology,
+            now=until,
+            pressure=on_clock(found, job.reading_offset),
+            placements=job.run.placements,
+            is_micro_batched=job.run.engine.is_micro_batched,
+        )
+
+
+def bucket_s(length: timedelta, count: int) -> int:
+    """Return the length of a bucket, in seconds: the smallest round one with which a range has ``count`` or fewer."""
+    wanted_s = length.total_seconds() / count
+    return next((step for step in _STEPS_S if step >= wanted_s), _STEPS_S[-1])
+
+
+def suspects_out(evidence: JobEvidence) -> list[SuspectOut]:
+    """Return the suspects that the readings alone show, most likely culprit first, with the reasons of a verdict."""
+    if not evidence.pressure:
+        return []
+    case = cases.of_job(evidence)
+    found = analysis.ranked(evidence.topology, analysis.suspects(evidence.topology, case.loads))
+    return [
+        SuspectOut(
+            vertex_id=s.vertex_id,
+            vertex=evidence.vertex_name(s.vertex_id),
+            subtasks=list(s.full),
+            kind=s.kind,
+            reason=verdict_barrier.reason(case, s),
+        )
+        for s in found
+    ]
+
+
+def _names(topology: Topology, buckets: Sequence[VertexBucket]) -> dict[VertexId, str]:
+    """Return the names of all vertices: those of the graph in its order, then those that an earlier graph had."""
+    names = {v.id: v.name for v in topology.vertices}
+    return names | {b.vertex_id: b.vertex_id for b in buckets if b.vertex_id not in names}
+
+
+def _vertices(
+    names: Mapping[VertexId, str], buckets: Sequence[VertexBucket], begins: Sequence[datetime]
+) -> list[VertexHistoryOut]:
+    found: dict[VertexId, dict[datetime, VertexBucket]] = {}
+    for bucket in buckets:
+        found.setdefault(bucket.vertex_id, {})[bucket.begin] = bucket
+    vertices = []
+    for vertex_id, name in names.items():
+        if vertex_id not in found:
+            continue
+        row = [found[vertex_id].get(b) for b in begins]
+        vertices.append(
+            VertexHistoryOut(
+                vertex_id=vertex_id,
+                vertex=name,
+                parallelism=max(b.subtask_count for b in found[vertex_id].values()),
+                busy_ratio=[None if b is None else b.busy for b in row],
+                backpressured_ratio=[None if b is None else b.backpressured for b in row],
+                idle_ratio=[None if b is None else b.idle for b in row],
+                busy_max_ratio=[None if b is None else b.busy_max for b in row],
+                backpressured_max_ratio=[None if b is None else b.backpressured_max for b in row],
+                queued_max_bytes=[None if b is None else b.queued_max_bytes for b in row],
+            )
+        )
+    return vertices
+
+
+def _subtasks(
+    vertex_id: str,
+    measure: PressureMeasure,
+    values: Mapping[tuple[datetime, int], float],
+    vertices: Sequence[VertexHistoryOut],
+    begins: Sequence[datetime],
+) -> SubtaskHistoryOut:
+    count = next((v.parallelism for v in vertices if v.vertex_id == vertex_id), 0)
+    rows = [[values.get((begin, i)) for begin in begins] for i in range(count)]
+    return SubtaskHistoryOut(vertex_id=vertex_id, measure=measure, values=rows)

@@ -1,0 +1,92 @@
+"""Reads the measures of the checkpoints in a window of time. Savepoints and open checkpoints are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.rollup import Measure
+from backend.store.schema import tables
+from backend.store.schema.partitions import day_of
+
+_C = tables.checkpoints.c
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCounts:
+    """The number of checkpoints in a window, exact however many there are."""
+
+    completed_count: int
+    failed_by_reason: Mapping[FailureReason, int]
+
+    @property
+    def failed_count(self) -> int:
+        """All failures."""
+        return sum(self.failed_by_reason.values())
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCheckpoint:
+    """What is compared of one checkpoint. A measure that was not reported is None."""
+
+    status: CheckpointStatus
+    is_expired: bool
+    values: Mapping[Measure, int | None]
+
+
+def _in_window(query: Select[Any]) -> Select[Any]:
+    return query.where(
+        _C.job_id == bindparam("job"),
+        _C.kind == CheckpointKind.CHECKPOINT.value,
+        _C.status != CheckpointStatus.IN_PROGRESS.value,
+        _C.triggered_at >= bindparam("since"),
+        _C.triggered_at < bindparam("until"),
+        # The days let PostgreSQL skip partitions.
+        _C.triggered_on.between(bindparam("first"), bindparam("last")),
+    )
+
+
+_COUNTS = _in_window(select(_C.status, _C.failure_reason, func.count())).group_by(_C.status, _C.failure_reason)
+_NEWEST = (
+    _in_window(select(_C.status, _C.failure_reason, *(_C[m.value] for m in Measure)))
+    .order_by(_C.triggered_on.desc(), _C.triggered_at.desc())
+    .limit(bindparam("limit"))
+)
+
+
+async def window_counts(connection: AsyncConnection, job_id: str, since: datetime, until: datetime) -> WindowCounts:
+    """Return the number of a job's checkpoints that were triggered from ``since`` until before ``until``."""
+    completed, failed = 0, dict[FailureReason, int]()
+    for status, reason, count in await connection.execute(_COUNTS, _values(job_id, since, until)):
+        if status == CheckpointStatus.COMPLETED.value:
+            completed += count
+        else:
+            known = FailureReason(reason) if reason is not None else FailureReason.UNKNOWN
+            failed[known] = failed.get(known, 0) + count
+    return WindowCounts(completed, dict(sorted(failed.items())))
+
+
+async def window_checkpoints(
+    connection: AsyncConnection, job_id: str, since: datetime, until: datetime, *, limit: int
+) -> Sequence[WindowCheckpoint]:
+    """Return the newest ``limit`` of the checkpoints in a window, newest first."""
+    rows = await connection.execute(_NEWEST, _values(job_id, since, until) | {"limit": limit})
+    return [
+        WindowCheckpoint(
+            CheckpointStatus(row[0]),
+            row[1] == FailureReason.EXPIRED.value,
+            dict(zip(Measure, row[2:], strict=True)),
+        )
+        for row in rows
+    ]
+
+
+def _values(job_id: str, since: datetime, until: datetime) -> dict[str, object]:
+    return {"job": job_id, "since": since, "until": until, "first": day_of(since), "last": day_of(until)}

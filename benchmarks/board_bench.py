@@ -1,0 +1,222 @@
+"""Measures the fleet board and one evaluation of the alert rules over many live jobs.
+
+The jobs are written directly into the tables: a graph of four vertices with ten subtasks each, a checkpoint every
+minute for two hours, the details of the newest sixteen, and readings of backpressure. A third of the jobs has an open
+checkpoint at nearly all times, one in ten fails often, and one in twenty has ended (``tests/support/live_fleet.py``).
+Then each case is measured in turn:
+
+* ``first``: the first board of a process that knows no job yet, over a store without findings.
+* ``unchanged``: a later board, after a poll that found no new checkpoint. Open checkpoints have progressed.
+* ``changing``: a later board, after one job in thirty began or ended a checkpoint. With a checkpoint a minute and a
+  refresh every two seconds, this is the load of a live fleet.
+* ``alerts first``, ``alerts second``, ``alerts unchanged`` and ``alerts changing``: an evaluation of the alert rules,
+  with the changes of its cycle of five seconds before each: one job in twelve. After the first evaluation, those of the
+  next cycles go on reading the past checkpoints of the jobs; the second one is measured alone, too.
+
+Each case is compared with a ``SELECT`` of all rows of the table ``runs``. The case and the ``SELECT`` alternate in
+the same run. The CPU time is that of this process and of the server's backends.
+
+    python benchmarks/board_bench.py [--jobs 1000 5000] [--alert-jobs 2000] [--rounds 7] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.cli.garbage import collect_garbage_less_often
+from backend.services.alerts.evaluation import AlertEvaluator
+from backend.services.alerts.signals import SignalReader
+from backend.services.jobs.analysed import AnalysedJobs
+from backend.services.jobs.evidence import EvidenceReader
+from backend.services.jobs.fleet import FleetService
+from backend.store.alerts.lease import take_term
+from backend.store.postgres.connections import create_store_engine, reading
+from backend.store.postgres.embedded import EmbeddedPostgres
+from tests.support.databases import Databases
+from tests.support.live_fleet import LiveFleet
+from tests.support.observations import NOW, SteppingClock
+
+_BOARD_EVERY_S = 2
+_ALERTS_EVERY_S = 5
+_CHECKPOINT_EVERY_S = 60
+
+
+class _Clock(SteppingClock):
+    """A clock that the benchmark advances. Its monotonic time also passes by itself, which budgets of time need."""
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + time.perf_counter()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The median cost of one case: wall time, CPU time of this process and of the server, and the ratio to a read."""
+
+    case: str
+    jobs: int
+    rounds: int
+    wall_ms: float
+    client_cpu_ms: float
+    server_cpu_ms: float
+    cpu_ratio_to_plain_read: float
+
+
+class _Meter:
+    """Measures wall time, and the CPU time of this process and of every backend of the server."""
+
+    def __init__(self, server_pid: int) -> None:
+        self._server_pid = server_pid
+
+    def read(self) -> tuple[float, float, dict[int, float]]:
+        """Return the wall time, the CPU time of this process, and that of each backend, in seconds."""
+        return time.perf_counter(), time.process_time(), {pid: _cpu_s(pid) for pid in _children(self._server_pid)}
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except FileNotFoundError:
+        return 0.0
+
+
+_Step = Callable[[], Awaitable[object]]
+
+
+async def _cost(meter: _Meter, step: _Step) -> tuple[float, float, float]:
+    began = meter.read()
+    await step()
+    ended = meter.read()
+    # A backend that ended meanwhile is left out.
+    server_s = sum(cpu_s - began[2].get(pid, 0.0) for pid, cpu_s in ended[2].items() if cpu_s)
+    return (ended[0] - began[0]) * 1000, (ended[1] - began[1]) * 1000, server_s * 1000
+
+
+async def _measured(
+    meter: _Meter, case: str, jobs: int, rounds: int, before: _Step, step: _Step, plain: _Step
+) -> Result:
+    costs, ratios = [], []
+    for _ in range(rounds):
+        await before()
+        cost = await _cost(meter, step)
+        floor = await _cost(meter, plain)
+        costs.append(cost)
+        ratios.append((cost[1] + cost[2]) / (floor[1] + floor[2]))
+    wall_ms, client_ms, server_ms = (statistics.median(c[i] for c in costs) for i in range(3))
+    return Result(case, jobs, rounds, wall_ms, client_ms, server_ms, statistics.median(ratios))
+
+
+async def measure(url: str, server_pid: int, jobs: int, rounds: int, *, alerts: bool) -> list[Result]:
+    """Return the results of the board, or of the alerts, over ``jobs`` jobs in the empty store at ``url``."""
+    clock = _Clock(NOW)
+    every_s = _ALERTS_EVERY_S if alerts else _BOARD_EVERY_S
+    meter = _Meter(server_pid)
+    engine = create_store_engine(url)
+    fleet = LiveFleet(url, jobs)
+    await asyncio.to_thread(fleet.fill)
+    step = await _alerts(engine, clock) if alerts else _board(engine, clock)
+
+    async def plain() -> None:
+        async with reading(engine) as connection:
+            (await connection.execute(text("SELECT * FROM runs"))).all()
+
+    async def nothing() -> None:
+        pass
+
+    async def polled(share: int | None) -> None:
+        clock.at += timedelta(seconds=every_s)
+        await asyncio.to_thread(fleet.poll, clock.at, share)
+
+    async def unchanged() -> None:
+        await polled(None)
+
+    async def changing() -> None:
+        await polled(_CHECKPOINT_EVERY_S // every_s)
+
+    name = "alerts" if alerts else "board"
+    try:
+        return [
+            await _measured(meter, f"{name}, first", jobs, 1, nothing, step, plain),
+            *([await _measured(meter, "alerts, second", jobs, 1, changing, step, plain)] if alerts else []),
+            await _measured(meter, f"{name}, unchanged", jobs, rounds, unchanged, step, plain),
+            await _measured(meter, f"{name}, changing", jobs, rounds, changing, step, plain),
+        ]
+    finally:
+        await engine.dispose()
+
+
+def _board(engine: AsyncEngine, clock: SteppingClock) -> _Step:
+    service = FleetService(engine, clock, AnalysedJobs(clock, EvidenceReader(clock)))
+    return service.board
+
+
+async def _alerts(engine: AsyncEngine, clock: SteppingClock) -> _Step:
+    evaluator = AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock)))
+    term = await take_term(engine, holder="bench", ttl_s=3600)
+    if term is None:
+        raise RuntimeError("the lease of an empty store is free")
+    return lambda: evaluator.evaluate(term)
+
+
+def main() -> None:
+    """Run the benchmark and print its results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, nargs="*", default=[1000, 5000])
+    parser.add_argument("--alert-jobs", type=int, nargs="*", default=[2000])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    collect_garbage_less_often()
+    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
+    server = EmbeddedPostgres(folder / "postgres")
+    results: list[Result] = []
+    try:
+        databases = Databases(server.start())
+        with psycopg.connect(databases.url("postgres"), autocommit=True) as connection:
+            row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        server_pid = _parent(row[0] if row else 0, folder)
+        for jobs, alerts in [*((n, False) for n in arguments.jobs), *((n, True) for n in arguments.alert_jobs)]:
+            with databases.migrated() as url:
+                results += asyncio.run(measure(url, server_pid, jobs, arguments.rounds, alerts=alerts))
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    if arguments.json:
+        json.dump([asdict(r) for r in results], sys.stdout, indent=2)
+        return
+    print(f"{'case':24}{'jobs':>6}{'wall ms':>10}{'client CPU ms':>15}{'server CPU ms':>15}{'x plain read':>14}")
+    for r in results:
+        print(
+            f"{r.case:24}{r.jobs:>6}{r.wall_ms:>10.1f}{r.client_cpu_ms:>15.1f}{r.server_cpu_ms:>15.1f}"
+            f"{r.cpu_ratio_to_plain_read:>14.1f}"
+        )
+
+
+def _parent(backend_pid: int, folder: Path) -> int:
+    """Return the process id of the server, from its file in the data folder."""
+    pids = [int(path.read_text().split()[0]) for path in folder.rglob("postmaster.pid")]
+    if len(pids) != 1:
+        raise RuntimeError(f"no single server in {folder} (backend {backend_pid})")
+    return pids[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Measures what the pages cost a viewer: bytes received, layout shifts, and CPU time in a real Chromium.
+
+A temporary ``barrierscope up`` serves its demo jobs. Each page is opened twice: first with an empty cache, and then
+again. The CPU time is that of the browser's renderers until the charts of the page are drawn. It is divided by the CPU
+time of a page of text in the same run, which loads the same scripts but has no charts. At the end, the pages stay open
+for a minute while their target is paused, so that nothing changes.
+
+    python benchmarks/pages_bench.py [--idle-s 60] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+from playwright.sync_api import Page
+
+from tests.support.browsing import Browser, Weight, chromium, launched, opened
+from tests.support.running_up import Up
+from tests.support.waiting import until
+
+_JOB = "orders-aligned"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One page: its address, and the elements that show that it is complete."""
+
+    name: str
+    path: str
+    shows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one page cost. The CPU ratio is the page's CPU time divided by that of the page of text."""
+
+    page: str
+    first_kb: float
+    again_kb: float
+    shifts: float
+    cpu_s: float
+    cpu_ratio: float
+    idle_kb_per_min: float
+    idle_shifts_per_min: float
+
+
+def _views(up: Up) -> list[View]:
+    jobs = (up.get("/api/v1/jobs?limit=100") or {"items": []})["items"]
+    job = next(j["id"] for j in jobs if j["name"] == _JOB)
+    listed = (up.get(f"/api/v1/jobs/{job}/checkpoints?limit=20") or {"items": []})["items"]
+    ended = next(c for c in listed if c["status"] != "in-progress")
+    return [
+        View("text", "/ui/runbooks/CheckpointExpired", (".runbook",)),
+        View("fleet", "/ui/", ("#fleet-grid .ag-row",)),
+        View("job", f"/ui/jobs/{job}", ("#timeline-graph .points path", "#pressure-graph .barlayer path")),
+        View(
+            "checkpoint",
+            f"/ui/jobs/{job}/runs/{ended['run_id']}/checkpoints/{ended['checkpoint_id']}",
+            ("#gantt-graph .barlayer path", "#front-graph .scatterlayer path"),
+        ),
+        View("alerts", "/ui/alerts", ("#alerts-open .card",)),
+        View("targets", "/ui/targets", ("#targets-list table, #targets-list div",)),
+    ]
+
+
+def _cpu_s() -> float:
+    """Return the CPU time of all renderers of the browser, without the time in which other processes ran."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "--type=renderer" in process.cmdline():
+                used = process.cpu_times()
+                total += used.user + used.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def _load(page: Page, view: View) -> None:
+    page.goto(view.path)
+    for selector in view.shows:
+        page.wait_for_selector(selector, state="attached")
+
+
+def _is_ready(up: Up) -> bool:
+    jobs = (up.get("/api/v1/jobs?limit=100") or {"items": []})["items"]
+    found = next((j["id"] for j in jobs if j["name"] == _JOB), None)
+    listed = (up.get(f"/api/v1/jobs/{found}/checkpoints?limit=20") if found else None) or {"items": []}
+    return any(c["status"] != "in-progress" for c in listed["items"])
+
+
+def measure(up: Up, executable: str, idle_s: float) -> list[Result]:
+    """Open every page, and return what each of them cost."""
+    until(lambda: _is_ready(up), "a checkpoint of the demo job has ended")
+    base_url = f"http://127.0.0.1:{up.port}"
+    loads: list[tuple[View, int, int, float, float]] = []
+    with launched(executable) as browser:
+        views = _views(up)
+        for view in views:
+            with opened(browser, base_url) as (page, _):
+                weight = Weight(page)
+                weight.forget_files()
+                began_s = _cpu_s()
+                _load(page, view)
+                first, cpu_s, shifts = weight.received_bytes, _cpu_s() - began_s, weight.shifts()
+                _load(page, view)
+                loads.append((view, first, weight.received_bytes - first, shifts, cpu_s))
+        _pause(up)
+        idle = [_idle(browser, base_url, view, idle_s) for view in views]
+    floor_s = loads[0][4]
+    return [
+        Result(view.name, first / 1e3, again / 1e3, shifts, cpu_s, cpu_s / floor_s, *of_view)
+        for (view, first, again, shifts, cpu_s), of_view in zip(loads, idle, strict=True)
+    ]
+
+
+def _pause(up: Up) -> None:
+    """Pause the target of the demo jobs, so that nothing changes any more."""
+    (target,) = (t["id"] for t in up.get("/api/v1/targets")["items"] if t["origin"] == "built-in")
+    with httpx.Client(base_url=f"http://127.0.0.1:{up.port}", trust_env=False) as http:
+        http.patch(f"/api/v1/targets/{target}", json={"is_enabled": False}).raise_for_status()
+
+
+def _idle(browser: Browser, base_url: str, view: View, idle_s: float) -> tuple[float, float]:
+    """Return the kilobytes and the layout shifts per minute of an open page on which nothing changes."""
+    with opened(browser, base_url) as (page, _):
+        weight = Weight(page)
+        _load(page, view)
+        # The parts of the page that are loaded later arrive before the measurement begins.
+        page.wait_for_timeout(8_000)
+        received, shifts = weight.received_bytes, weight.shifts()
+        page.wait_for_timeout(idle_s * 1_000)
+        per_min = 60 / idle_s
+        return (weight.received_bytes - received) / 1e3 * per_min, (weight.shifts() - shifts) * per_min
+
+
+def _line(r: Result) -> str:
+    return (
+        f"{r.page:11} {r.first_kb:7.0f} kB cold {r.again_kb:6.0f} kB again   shifts {r.shifts:.3f}   "
+        f"CPU {r.cpu_s:5.2f} s, {r.cpu_ratio:5.2f} x text   "
+        f"idle {r.idle_kb_per_min:6.1f} kB/min, shifts {r.idle_shifts_per_min:.3f}/min"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the pages and print the results. Return 1 if no browser is installed."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    executable = chromium()
+    if executable is None:
+        print("no Chromium is installed: nothing is measured", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="barrierscope-pages-") as folder:
+        up = Up(Path(folder) / "data", "--no-spark-demo")
+        try:
+            up.wait_until_says("ready: open")
+            results = measure(up, executable, options.idle_s)
+        finally:
+            up.close()
+    print(json.dumps([asdict(r) for r in results]) if options.json else "\n".join(map(_line, results)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Builds the dialog in which the viewer confirms a change, and registers its callbacks.
+
+The dialog is a part of the page, so it can name what changes and show the change itself, and it has the page's colours.
+The callback that opens a dialog returns ``opened(...)``. The callback that makes the change has ``confirmed(name)`` as
+its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash.development.base_component import Component
+
+from dashboard.components import status
+
+
+def dialog(name: str, title: str, word: str, *, icon: str, is_dangerous: bool = False) -> Component:
+    """Build a closed dialog. ``word`` is the text of the button that confirms, and ``icon`` its icon."""
+    tone = "danger" if is_dangerous else "primary"
+    buttons = [
+        html.Button("Cancel", id=f"{name}-cancel", type="button", className="button"),
+        html.Button(
+            [status.icon(icon), html.Span(word)], id=f"{name}-confirm", type="button", className=f"button {tone}"
+        ),
+    ]
+    modal = dmc.Modal(
+        [html.Div(id=f"{name}-question"), html.Div(buttons, className="dialog-buttons")],
+        id=f"{name}-dialog",
+        title=title,
+        opened=False,
+        centered=True,
+        size="lg",
+        transitionProps={"duration": 0},
+        closeButtonProps={"aria-label": "Close"},
+    )
+    return html.Div([modal, dcc.Store(id=f"{name}-subject")])
+
+
+def outputs(name: str) -> dict[str, Output]:
+    """Return the outputs of the callback that opens the dialog, for which ``opened`` returns the values."""
+    return {
+        "is_open": Output(f"{name}-dialog", "opened", allow_duplicate=True),
+        "question": Output(f"{name}-question", "children"),
+        "subject": Output(f"{name}-subject", "data"),
+    }
+
+
+def opened(subject: str, question: Sequence[Component]) -> dict[str, Any]:
+    """Return the values that open the dialog with ``question``. ``subject`` is the id of what would change."""
+    return {"is_open": True, "question": list(question), "subject": subject}
+
+
+def confirmed(name: str) -> Input:
+    """Return the input that counts how often the viewer confirmed."""
+    return Input(f"{name}-confirm", "n_clicks")
+
+
+def register(app: Dash, name: str) -> None:
+    """Register the callback that closes the dialog when one of its buttons is pressed."""
+    app.clientside_callback(
+        ClientsideFunction("bs", "closeDialog"),
+        Output(f"{name}-dialog", "opened", allow_duplicate=True),
+        Input(f"{name}-cancel", "n_clicks"),
+        Input(f"{name}-confirm", "n_clicks"),
+        prevent_initial_call=True,
+    )

@@ -1,0 +1,138 @@
+"""Shows incidents: the tabs of the alert pages, cards of a list, and badges of who has seen or taken an incident."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.incidents import IncidentOut, NotifiedOut
+from backend.domain.verdict import VerdictKind
+from dashboard import routes, text
+from dashboard.components import alerts as words
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
+
+_TABS = (
+    ("Incidents", routes.alerts()),
+    ("Rules", routes.alert_rules()),
+    ("Receivers", routes.alert_receivers()),
+    ("Silences", routes.alert_silences()),
+)
+_SENT = {"due": ("waiting", "hourglass", Tone.WARN), "delivered": ("notified", "check", Tone.GOOD)}
+_ABANDONED = ("not notified", "cross", Tone.BAD)
+_RULES_NAMED = 3
+
+
+def tabs(current: str) -> html.Nav:
+    """Build the tabs of the alert pages. ``current`` is the name of the page that is shown."""
+    links = [
+        dcc.Link(
+            [word, chosen_mark() if word == current else None],
+            href=href,
+            className="alert-tab is-here" if word == current else "alert-tab",
+        )
+        for word, href in _TABS
+    ]
+    return html.Nav(links, className="alert-tabs", **attrs({"aria-label": "Alerts"}))
+
+
+def chosen_mark() -> html.Span:
+    """Build the mark, for screen readers, of the link that leads to what is shown already."""
+    return html.Span(" (shown)", className="visually-hidden")
+
+
+def cause_word(cause: str | None) -> str:
+    """Return the words for the cause of an incident."""
+    known = {kind.value: word for kind, word in status.KIND_WORDS.items()}
+    return known.get(cause or "", "cause not known")
+
+
+def cause_badge(cause: str | None) -> html.Span | None:
+    """Build a chip with the cause, or None if it is not known."""
+    kind = next((k for k in VerdictKind if k.value == cause), None)
+    if kind is None:
+        return None
+    return html.Span([status.icon(status.KIND_ICONS[kind]), status.KIND_WORDS[kind]], className="chip")
+
+
+def who(incident: IncidentOut) -> str:
+    """Return which vertex, subtasks and hosts an incident is about, or an empty text if that is not known."""
+    known = (("", incident.vertex), ("subtasks ", incident.subtasks), ("on ", incident.hosts))
+    return ", ".join(f"{word}{value}" for word, value in known if value)
+
+
+def marks(incident: IncidentOut) -> list[Component]:
+    """Return the badges of what people did with the incident."""
+    found: list[Component] = []
+    if incident.claimed_by is not None:
+        found.append(status.badge(f"taken by {incident.claimed_by}", "progress", Tone.INFO, hint="works on it"))
+    if incident.acknowledged_by is not None:
+        hint = f"has seen it, {text.instant_utc(incident.acknowledged_at)}"
+        found.append(status.badge(f"acknowledged by {incident.acknowledged_by}", "check", Tone.QUIET, hint=hint))
+    if incident.silenced_count:
+        of = "" if incident.silenced_count == incident.open_count else f" {incident.silenced_count}"
+        found.append(status.badge(f"silenced{of}", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
+    if incident.comment_count:
+        found.append(html.Span(counted(incident.comment_count, "comment"), className="chip"))
+    return found
+
+
+def counted(count: int, word: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def notified(message: NotifiedOut, where: tzinfo) -> html.Span:
+    """Build a badge with the result of the newest message to one receiver."""
+    word, icon, tone = _SENT.get(message.state, _ABANDONED)
+    at = text.instant(message.at, where)
+    hint = f"{message.kind}, {at}: {message.result or 'not attempted yet'}"
+    return status.badge(f"{message.receiver} {word}", icon, tone, hint=hint)
+
+
+def times(incident: IncidentOut, where: tzinfo) -> Component:
+    """Build the line with the beginning of an incident and its age or duration."""
+    if incident.ended_at is None:
+        return cards.age(f"since {text.instant(incident.began_at, where)},", incident.began_at, is_alarming=False)
+    lasted = text.duration((incident.ended_at - incident.began_at).total_seconds() * 1000)
+    return html.Span(f"{text.instant(incident.began_at, where)}, lasted {lasted}")
+
+
+def card(incident: IncidentOut, where: tzinfo) -> html.Article:
+    """Build the card of one incident in a list."""
+    named = ", ".join(incident.rules[:_RULES_NAMED])
+    more = len(incident.rules) - _RULES_NAMED
+    rules = f"{named} and {more} more" if more > 0 else named
+    place = who(incident)
+    edge = "quiet" if incident.ended_at is not None else {"critical": "bad", "warning": "warn"}[incident.severity]
+    sent = [notified(m, where) for m in incident.notified] or [
+        html.Span("no message sent", className="hint", title="there is no receiver, or a silence hides the alerts")
+    ]
+    return html.Article(
+        [
+            html.Div(
+                [
+                    words.state(incident.state),
+                    words.severity(incident.severity),
+                    dcc.Link(incident.headline, href=routes.incident(incident.id), className="strong-link"),
+                ],
+                className="chips",
+            ),
+            html.Div([cause_badge(incident.cause), html.Span(place) if place else None], className="chips")
+            if place or incident.cause
+            else None,
+            html.Div(
+                [
+                    html.Span(times(incident, where)),
+                    html.Span(f"{counted(incident.alert_count, 'alert')}: {rules}"),
+                ],
+                className="incident-facts hint",
+            ),
+            html.Div([*sent, *marks(incident)], className="chips"),
+        ],
+        className=f"card incident edge-{edge}",
+        **attrs({"aria-label": incident.headline}),
+    )

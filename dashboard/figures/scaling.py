@@ -1,0 +1,33 @@
+"""Chooses the top of an axis so that a few outliers do not flatten all other values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# The axis ends this much above the value that decides it.
+_ABOVE_RATIO = 1.15
+# Values count as outliers if they are this many times as large as the quantile below.
+_OUTLIER_RATIO = 4.0
+_QUANTILE = 0.95
+_COUNT_MIN = 8
+
+
+def clipped_top(values: Sequence[float]) -> float:
+    """Return the top of an axis for ``values``. Outliers are above it."""
+    return max(1.0, usual_largest(values) * _ABOVE_RATIO)
+
+
+def usual_largest(values: Sequence[float]) -> float:
+    """Return the largest value that is no outlier, or 0 without values.
+
+    Values are outliers if they exceed the 95th percentile several times. Among few values none is an outlier.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        return 0.0
+    largest = ordered[-1]
+    if len(ordered) < _COUNT_MIN:
+        return largest
+    # With fewer than 20 values, the 95th percentile would be the largest one.
+    usual = ordered[min(round(_QUANTILE * len(ordered)), len(ordered) - 2)]
+    return usual if 0 < usual * _OUTLIER_RATIO < largest else largest

@@ -1,0 +1,258 @@
+"""V6: draws one measure of the subtasks of a job over its checkpoints, as a heatmap.
+
+A bright column is a bad moment, for example of the storage. A bright row is a bad subtask, with more data or a slow
+host. A bright block of rows is a slow vertex. A value that was not reported has the colour of the background. The
+marks above the columns show which checkpoints failed and which were unaligned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from backend.contracts.subtask_matrix import MatrixCheckpointOut, MatrixRowOut, MatrixUnit, SubtaskMatrixOut
+from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
+from dashboard import text
+from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.palette import UNALIGNED, Theme
+
+HEIGHT_PX = 400
+
+MEASURE_WORDS: dict[SubtaskMeasure, str] = {
+    SubtaskMeasure.DURATION: "duration",
+    SubtaskMeasure.START_DELAY: "start delay",
+    SubtaskMeasure.ALIGNMENT: "alignment",
+    SubtaskMeasure.SYNC: "sync",
+    SubtaskMeasure.ASYNC: "async",
+    SubtaskMeasure.PERSISTED: "persisted in-flight bytes",
+    SubtaskMeasure.CHECKPOINTED: "checkpointed size",
+}
+# The cells take this part of the height. The marks of the columns are above them.
+_TOP = 0.93
+_LABELS_MAX = 20
+_TICKS_MAX = 16
+_NAME_MAX = 16
+# With gaps between them, narrower cells would be mostly gap.
+_COLUMNS_WITH_GAPS_MAX = 120
+_ROWS_WITH_GAPS_MAX = 60
+
+
+def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, revision: str = "") -> Chart:
+    """Draw ``matrix``. The ``x`` of a point is in ``column_names``, and its ``y`` in ``row_names``."""
+    known = [v for row in matrix.values for v in row if v is not None]
+    if not known:
+        return empty(theme, _reason(matrix), height_px=HEIGHT_PX)
+    columns, rows = column_names(matrix), row_names(matrix)
+    step = math.ceil(len(columns) / _TICKS_MAX)
+    figure = {
+        "data": [_cells(matrix, columns, rows, max(known), theme, is_log=is_log), *_marks(matrix, columns)],
+        "layout": layout(
+            theme,
+            height_px=HEIGHT_PX,
+            revision=f"{revision} {matrix.measure} {len(rows)}",
+            margin={"l": 118, "r": 16, "t": 44, "b": 44},
+            xaxis=axis(
+                theme,
+                "checkpoint, oldest first",
+                type="category",
+                categoryorder="array",
+                categoryarray=columns,
+                tickvals=columns[::step],
+                range=[-0.5, len(columns) - 0.5],
+                # A zoom chooses the range of the page, so other columns end it.
+                uirevision=f"{columns[0]} {columns[-1]} {len(columns)}",
+                showgrid=False,
+            ),
+            yaxis=axis(
+                theme,
+                type="category",
+                categoryorder="array",
+                categoryarray=rows,
+                # The first vertex of the graph is at the top.
+                range=[len(rows) - 0.5, -0.5],
+                domain=[0, _TOP],
+                showticklabels=False,
+                ticks="",
+                showgrid=False,
+            ),
+            yaxis2={"domain": [_TOP + 0.01, 1], "range": [-1, 1], "visible": False, "fixedrange": True},
+            annotations=[
+                note(theme, label, 0, at, xref="paper", xanchor="right", xshift=-6) for at, label in _labels(matrix)
+            ],
+            shapes=[
+                _missing_colour(theme),
+                *(_line_above(row, theme) for row in _first_rows(matrix.rows)[1:]),
+            ],
+            hovermode="closest",
+        ),
+    }
+    return Chart(figure, _table(matrix, columns), _summary(matrix, columns, rows), HEIGHT_PX)
+
+
+def column_names(matrix: SubtaskMatrixOut) -> list[str]:
+    """Return a different name for each column: the id of its checkpoint, with the run if two runs used the id."""
+    uses = Counter(c.checkpoint_id for c in matrix.checkpoints)
+    return [
+        str(c.checkpoint_id) if uses[c.checkpoint_id] == 1 else f"{c.checkpoint_id} of run {c.run_id[:8]}"
+        for c in matrix.checkpoints
+    ]
+
+
+def row_names(matrix: SubtaskMatrixOut) -> list[str]:
+    """Return a different name for each row, as it is displayed: the vertex, and the subtask if the row is one."""
+    shown = {v.vertex_id: text.plain(text.short(v.vertex, 60)) for v in matrix.vertices}
+    uses = Counter(shown.values())
+    names = {i: name if uses[name] == 1 else f"{name} ({text.plain(i)})" for i, name in shown.items()}
+    return [names[r.vertex_id] + ("" if r.subtask is None else f" subtask {r.subtask}") for r in matrix.rows]
+
+
+def _reason(matrix: SubtaskMatrixOut) -> str:
+    if not matrix.checkpoints:
+        return "No checkpoint has ended in this range."
+    if all(c.are_arrays_removed for c in matrix.checkpoints):
+        return "The values of the subtasks in these checkpoints have been removed, as the retention policy says."
+    return "No subtask reported this measure in these checkpoints."
+
+
+def _cells(
+    matrix: SubtaskMatrixOut, columns: list[str], rows: list[str], highest: int, theme: Theme, *, is_log: bool
+) -> Trace:
+    values: Sequence[Sequence[float | None]] = matrix.values
+    if is_log:
+        values = [[None if v is None else _log(v) for v in row] for row in values]
+    at, labels = _scale(highest, matrix.unit, is_log=is_log)
+    of_largest = "largest of its subtasks, " if matrix.is_folded else ""
+    number = "customdata" if is_log else "z"
+    return {
+        "type": "heatmap",
+        "x": columns,
+        "y": rows,
+        "z": values,
+        "zmin": 0,
+        "zmax": max(_log(highest) if is_log else highest, 1e-9),
+        "colorscale": "Cividis",
+        "hoverongaps": False,
+        "xgap": 1 if len(columns) <= _COLUMNS_WITH_GAPS_MAX else 0,
+        "ygap": 1 if len(rows) <= _ROWS_WITH_GAPS_MAX else 0,
+        **({"customdata": matrix.values} if is_log else {}),
+        "hovertemplate": (
+            f"<b>%{{y}}</b><br>checkpoint %{{x}}<br>{MEASURE_WORDS[matrix.measure]} "
+            f"%{{{number}:,}} {matrix.unit.value} ({of_largest}measured)<extra></extra>"
+        ),
+        "colorbar": {
+            # Above the cells, it takes no width, which phones lack.
+            "orientation": "h",
+            "x": 1,
+            "xanchor": "right",
+            "y": 1,
+            "yanchor": "bottom",
+            "len": 0.9,
+            "thickness": 10,
+            "outlinewidth": 0,
+            "tickfont": {"size": 11, "color": theme.muted},
+            "tickvals": at,
+            "ticktext": labels,
+        },
+    }
+
+
+def _log(value: float) -> float:
+    # Values below 1 ms or 1 byte are 0 or, because of clocks that differ, negative.
+    return math.log10(max(value, 1))
+
+
+def _scale(highest: int, unit: MatrixUnit, *, is_log: bool) -> tuple[list[float], list[str]]:
+    """Return the positions and labels of the colour bar's ticks."""
+    if not is_log and unit is MatrixUnit.MS:
+        return ticks_ms(max(highest, 1))
+    values = [float(10**e) for e in range(int(_log(highest)) + 1)] if is_log else [highest * i / 4 for i in range(5)]
+    words = text.size if unit is MatrixUnit.BYTES else text.duration
+    return [_log(v) for v in values] if is_log else values, [words(v) for v in values]
+
+
+def _marks(matrix: SubtaskMatrixOut, columns: Sequence[str]) -> list[Trace]:
+    """Return the marks above the columns of failed and of unaligned checkpoints."""
+
+    def trace(name: str, symbol: str, color: str, chosen: Sequence[bool]) -> Trace:
+        x = [c for c, is_chosen in zip(columns, chosen, strict=True) if is_chosen]
+        return {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "yaxis": "y2",
+            "x": x,
+            "y": [0] * len(x),
+            "marker": {"symbol": symbol, "size": 8, "color": color, "line": {"width": 1.5, "color": color}},
+            "hovertemplate": f"checkpoint %{{x}}: {name}<extra></extra>",
+        }
+
+    def is_failed(checkpoint: MatrixCheckpointOut) -> bool:
+        return checkpoint.status is CheckpointStatus.FAILED
+
+    every = matrix.checkpoints
+    return [
+        trace("failed", "x-thin", UNALIGNED, [is_failed(c) for c in every]),
+        trace("unaligned", "square-open", UNALIGNED, [bool(c.is_unaligned) for c in every]),
+    ]
+
+
+def _first_rows(rows: Sequence[MatrixRowOut]) -> list[int]:
+    """Return the index of the first row of each vertex."""
+    return [i for i, row in enumerate(rows) if i == 0 or rows[i - 1].vertex_id != row.vertex_id]
+
+
+def _labels(matrix: SubtaskMatrixOut) -> list[tuple[float, str]]:
+    """Return the positions and texts of the labels of rows: of each vertex, or of the subtasks of the only vertex."""
+    rows, begins = matrix.rows, _first_rows(matrix.rows)
+    if len(begins) == 1 and len(rows) > 1:
+        return [(i, f"subtask {rows[i].subtask}") for i in range(0, len(rows), math.ceil(len(rows) / _LABELS_MAX))]
+    names = {v.vertex_id: v.vertex for v in matrix.vertices}
+    ends = [*begins[1:], len(rows)]
+    step = math.ceil(len(begins) / _LABELS_MAX)
+    return [
+        ((begin + end - 1) / 2, text.plain(text.short(names[rows[begin].vertex_id], _NAME_MAX)))
+        for begin, end in list(zip(begins, ends, strict=True))[::step]
+    ]
+
+
+def _missing_colour(theme: Theme) -> dict[str, object]:
+    """Return the area behind the cells, which is visible where there are none."""
+    area = {"x0": 0, "x1": 1, "y0": 0, "y1": _TOP, "line": {"width": 0}, "fillcolor": theme.unknown}
+    return {"type": "rect", "xref": "paper", "yref": "paper", "layer": "below"} | area
+
+
+def _line_above(row: int, theme: Theme) -> dict[str, object]:
+    line = {"color": theme.surface, "width": 2}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": row - 0.5, "y1": row - 0.5, "line": line}
+
+
+def _summary(matrix: SubtaskMatrixOut, columns: Sequence[str], rows: Sequence[str]) -> str:
+    """Return the largest value, and the row and the column that stand out, as a sentence for screen readers."""
+    words = text.size if matrix.unit is MatrixUnit.BYTES else text.duration
+    cells = [(v, r, c) for r, row in enumerate(matrix.values) for c, v in enumerate(row) if v is not None]
+    highest, row, column = max(cells)
+    by_row = [_median(row) for row in matrix.values]
+    by_column = [_median([row[c] for row in matrix.values]) for c in range(len(columns))]
+    worst_row, worst_column = by_row.index(max(by_row)), by_column.index(max(by_column))
+    return (
+        f"{MEASURE_WORDS[matrix.measure].capitalize()} in {len(columns)} checkpoints, by"
+        f" {'vertex' if matrix.is_folded else 'subtask'}. The largest value is {words(highest)}, of {rows[row]} in"
+        f" checkpoint {columns[column]}. {rows[worst_row]} has the largest median, {words(by_row[worst_row])};"
+        f" checkpoint {columns[worst_column]} has the largest median over all rows, {words(by_column[worst_column])}."
+    )
+
+
+def _median(values: Sequence[int | None]) -> float:
+    known = [v for v in values if v is not None]
+    return median(known) if known else -math.inf
+
+
+def _table(matrix: SubtaskMatrixOut, columns: Sequence[str]) -> Table:
+    names = {v.vertex_id: v.vertex for v in matrix.vertices}
+    heads = ("vertex", "subtask", *(f"checkpoint {c} ({matrix.unit.value})" for c in columns))
+    rows: list[tuple[Cell, ...]] = [
+        (names[row.vertex_id], row.subtask, *values) for row, values in zip(matrix.rows, matrix.values, strict=True)
+    ]
+    return Table(heads, tuple(rows))

@@ -1,0 +1,316 @@
+"""The page that compares two checkpoints of a job: what differs most, both phase charts on one axis, settings, load.
+
+The store ``comparison-chosen`` contains what the viewer chose: ``a`` and ``b`` as ``run:checkpoint``, the opened
+vertex, and the order of the vertices. The address of the page contains the same. Without ``b``, the API chooses the
+last healthy checkpoint before ``a``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+
+from backend.contracts.api import CheckpointOut
+from backend.contracts.comparing import CheckpointComparisonOut
+from backend.domain.errors import ApiRefusedError
+from backend.domain.verdict import Phase
+from dashboard import routes
+from dashboard.callbacks import Changes, connect, pressed_id
+from dashboard.client import ApiClient
+from dashboard.components import cards, comparing, status
+from dashboard.components.attributes import attrs
+from dashboard.figures import comparison
+from dashboard.live import Look, digest, look_of
+from dashboard.palette import PHASE_WORDS
+
+_TOPOLOGY, _DIFFERENCE = "topology", "difference"
+
+
+def layout(route: routes.Route) -> Component:
+    """Build the page without data, which the first refresh adds."""
+    chosen = route.compared
+    data = {"a": chosen.a, "b": chosen.b, "vertex": chosen.vertex, "order": _order(chosen)}
+    return html.Div(
+        [
+            dcc.Store(id="comparison-route", data={"job": route.job}),
+            dcc.Store(id="comparison-chosen", data=data),
+            dcc.Store(id="comparison-digest"),
+            dcc.Store(id="comparison-title"),
+            html.Div(id="comparison-message"),
+            html.Div(
+                [
+                    html.Div([html.Div(id="comparison-crumbs", className="crumbs"), html.H1("Compare checkpoints")]),
+                    html.Div(
+                        html.Button(
+                            [status.icon("swap"), html.Span("Swap A and B")], id="comparison-swap", className="button"
+                        ),
+                        className="head-tools",
+                    ),
+                ],
+                className="page-head",
+            ),
+            html.Div(id="comparison-headline", className="awaited"),
+            html.Div([_side(side) for side in comparing.SIDES], className="comparison-sides"),
+            html.Div(
+                cards.chart(
+                    "comparison",
+                    "Phases",
+                    hint="upper row A, lower row B; right: the difference of each phase, at the slowest subtask",
+                    tools=[
+                        cards.choice(
+                            "Vertices by",
+                            "comparison-order",
+                            {_TOPOLOGY: "topology", _DIFFERENCE: "difference"},
+                            _order(chosen),
+                            width_px=112,
+                        )
+                    ],
+                    before=html.Div([_legend(), html.Div(id="comparison-vertices", className="vertices")]),
+                    height_px=320,
+                ),
+                id="comparison-views",
+            ),
+            html.Div(
+                [html.Div(id="comparison-load"), html.Div(id="comparison-settings")],
+                className="columns comparison-rest",
+            ),
+            html.Div(id="comparison-source"),
+        ]
+    )
+
+
+def _order(chosen: routes.Compared) -> str:
+    return _DIFFERENCE if chosen.is_by_difference else _TOPOLOGY
+
+
+def _side(side: str) -> Component:
+    letter = side.upper()
+    return html.Section(
+        [html.Div(id=f"comparison-{side}"), comparing.controls(side)],
+        className=f"card comparison-side comparison-side-{side}",
+        **attrs({"aria-label": f"Side {letter}"}),
+    )
+
+
+def _legend() -> Component:
+    phases = [html.Span([html.Span(className=f"swatch phase-{p.value}"), PHASE_WORDS[p]]) for p in Phase]
+    pending = html.Span([html.Span(className="swatch state-pending"), "not acknowledged"])
+    return html.Div([*phases, pending], className="legend", id="comparison-legend")
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks of the page."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("comparison-message", "children"),
+            "crumbs": Output("comparison-crumbs", "children"),
+            "headline": Output("comparison-headline", "children"),
+            "a": Output("comparison-a", "children"),
+            "b": Output("comparison-b", "children"),
+            "a_options": Output("comparison-a-recent", "data"),
+            "b_options": Output("comparison-b-recent", "data"),
+            "a_value": Output("comparison-a-recent", "value"),
+            "b_value": Output("comparison-b-recent", "value"),
+            "legend_style": Output("comparison-legend", "style"),
+            "views_style": Output("comparison-views", "style"),
+            "vertices": Output("comparison-vertices", "children"),
+            "chart": cards.chart_outputs("comparison"),
+            "load": Output("comparison-load", "children"),
+            "settings": Output("comparison-settings", "children"),
+            "source": Output("comparison-source", "children"),
+            "title": Output("comparison-title", "data"),
+            "digest": Output("comparison-digest", "data"),
+        },
+        inputs={
+            "tick": Input("status-tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "chosen": Input("comparison-chosen", "data"),
+        },
+        state={"route": State("comparison-route", "data"), "before": State("comparison-digest", "data")},
+    )
+    connect(
+        app,
+        choose,
+        output={"chosen": Output("comparison-chosen", "data", allow_duplicate=True)},
+        inputs={
+            "swaps": Input("comparison-swap", "n_clicks"),
+            "a_previous": Input("comparison-a-previous", "n_clicks"),
+            "a_next": Input("comparison-a-next", "n_clicks"),
+            "b_previous": Input("comparison-b-previous", "n_clicks"),
+            "b_next": Input("comparison-b-next", "n_clicks"),
+            "a_recent": Input("comparison-a-recent", "value"),
+            "b_recent": Input("comparison-b-recent", "value"),
+            "a_id": Input("comparison-a-id", "value"),
+            "b_id": Input("comparison-b-id", "value"),
+            "order": Input("comparison-order", "value"),
+            "click": Input("comparison-graph", "clickData"),
+            "toggles": Input({"type": "comparison-vertex", "vertex": ALL}, "n_clicks"),
+        },
+        state={"before": State("comparison-chosen", "data"), "shown": State("comparison-digest", "data")},
+        has_trigger=True,
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "placeComparison"), Input("comparison-chosen", "data"), prevent_initial_call=True
+    )
+
+
+async def refresh(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    look: object,
+    chosen: dict[str, Any],
+    route: dict[str, str],
+    before: dict[str, Any] | None,
+) -> Changes:
+    """Return the contents of the page. ``before`` is the ``digest`` output of the previous call."""
+    view, job = look_of(look), route["job"]
+    recent = (await client.checkpoints(job)).items
+    a = chosen["a"] or next((comparing.value_of(c) for c in recent if c.status.is_terminal), None)
+    if a is None:
+        found = await client.job(job)
+        return {
+            "crumbs": _crumbs(job, found.name),
+            "headline": cards.card("Nothing to compare", html.P("No checkpoint of this job has ended yet.")),
+            "title": f"Compare checkpoints of {found.name}",
+        }
+    try:
+        compared = await client.comparison(job, a, chosen["b"], chosen["vertex"])
+    except ApiRefusedError as problem:
+        if before is None:
+            raise
+        # The viewer typed an id that does not exist. The page keeps what it shows, so that another can be chosen.
+        return {"message": cards.answer(False, f"{problem}. The page still shows the checkpoints from before.")}
+    now = digest(compared, view, chosen, [(c.checkpoint_id, c.status, c.is_lost) for c in recent])
+    if before and before["drawn"] == now:
+        return {"message": None}
+    return _contents(compared, recent, view, chosen) | {"digest": _shown(compared) | {"drawn": now}}
+
+
+def _contents(
+    found: CheckpointComparisonOut, recent: list[CheckpointOut], view: Look, chosen: dict[str, Any]
+) -> Changes:
+    chart = comparison.comparison(
+        found, theme=view.theme, is_by_difference=chosen["order"] == _DIFFERENCE, is_narrow=view.is_narrow
+    )
+    changes: Changes = {
+        "message": None,
+        "crumbs": _crumbs(found.job_id, found.job),
+        "headline": comparing.headline(found),
+        "legend_style": {"display": "none"} if found.batch_parts else {},
+        "views_style": {"display": "none"} if found.b is None else {"display": "block"},
+        "vertices": comparing.vertex_buttons(found),
+        "chart": cards.chart_values("comparison", chart),
+        "load": comparing.load(found),
+        "settings": comparing.settings(found),
+        "source": comparing.source(found),
+        "title": f"{' and '.join(comparison.names(found))} of {found.job}",
+    }
+    for side, one in (("a", found.a), ("b", found.b)):
+        changes[side] = comparing.side(one, side.upper(), view.where)
+        changes[f"{side}_options"], changes[f"{side}_value"] = comparing.options(recent, one, view.where)
+    return changes
+
+
+def _crumbs(job: str, name: str) -> list[Component | str]:
+    return [dcc.Link("Fleet", href=routes.fleet()), " / ", dcc.Link(name, href=routes.job(job))]
+
+
+def _shown(found: CheckpointComparisonOut) -> dict[str, Any]:
+    """Return what the callback ``choose`` needs to know: both checkpoints and their neighbours."""
+    return {
+        side: None
+        if one is None
+        else {
+            "key": comparing.value_of(one.checkpoint),
+            "run": one.checkpoint.run_id,
+            "previous": one.previous_id,
+            "next": one.next_id,
+        }
+        for side, one in (("a", found.a), ("b", found.b))
+    }
+
+
+def choose(
+    *,
+    swaps: int | None,
+    a_previous: int | None,
+    a_next: int | None,
+    b_previous: int | None,
+    b_next: int | None,
+    a_recent: str | None,
+    b_recent: str | None,
+    a_id: str | None,
+    b_id: str | None,
+    order: str | None,
+    click: Any,
+    toggles: list[int | None],
+    before: dict[str, Any],
+    shown: dict[str, Any] | None,
+    trigger: object,
+) -> Changes:
+    """Return what is compared after the viewer used one of the controls."""
+    if shown is None:
+        raise PreventUpdate
+    now = dict(before)
+    if isinstance(trigger, dict):
+        pressed = pressed_id(toggles, trigger)
+        if pressed is None:
+            raise PreventUpdate
+        now["vertex"] = _toggled(before["vertex"], pressed["vertex"])
+    elif trigger == "comparison-graph":
+        now["vertex"] = _toggled(before["vertex"], _clicked(click))
+    elif trigger == "comparison-order":
+        now["order"] = order
+    elif trigger == "comparison-swap":
+        if shown["b"] is None or not swaps:
+            raise PreventUpdate
+        now["a"], now["b"] = shown["b"]["key"], shown["a"]["key"]
+    else:
+        _, side, control = str(trigger).split("-")
+        values = {"recent": (a_recent, b_recent), "id": (a_id, b_id)}.get(control, (None, None))
+        key = _key(shown[side] or shown["a"], control, values[side == "b"])
+        if key is None or (shown[side] is not None and key == shown[side]["key"]):
+            # The page itself sets the lists to what it shows.
+            raise PreventUpdate
+        now[side] = key
+        if side == "a" and shown["b"] is not None and (before["b"] is not None or key == shown["b"]["key"]):
+            # A chosen B stays. If A becomes that checkpoint, the two change places.
+            now["b"] = shown["a"]["key"] if key == shown["b"]["key"] else before["b"]
+        elif side == "b" and key == shown["a"]["key"] and shown["b"] is not None:
+            now["a"] = shown["b"]["key"]
+        elif side == "b":
+            now["a"] = shown["a"]["key"]
+    if now == before:
+        raise PreventUpdate
+    return {"chosen": now}
+
+
+def _key(one: dict[str, Any], control: str, value: str | None) -> str | None:
+    """Return the checkpoint that a control of one side names, as ``run:checkpoint``."""
+    if control in ("previous", "next"):
+        return None if one[control] is None else f"{one['run']}:{one[control]}"
+    words = (value or "").strip().removeprefix("#")
+    # A number alone is a checkpoint of the run that this side shows.
+    return f"{one['run']}:{words}" if words.isdecimal() else words or None
+
+
+def _clicked(click: Any) -> str:
+    try:
+        vertex = click["points"][0]["customdata"][0]
+    except (TypeError, KeyError, IndexError):
+        raise PreventUpdate from None
+    if vertex is None:
+        raise PreventUpdate
+    return str(vertex)
+
+
+def _toggled(opened: str | None, vertex: str) -> str | None:
+    return None if opened == vertex else vertex

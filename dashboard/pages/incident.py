@@ -1,0 +1,513 @@
+"""V10: the page of one incident.
+
+It answers in this order: what is wrong and who causes it, when the alerts fired and what the checkpoints did then, what
+changed before, who was notified with what result, what people did, and what the runbooks say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, set_props
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+from pydantic import ValidationError
+
+from backend.contracts.incidents import (
+    IncidentAlertOut,
+    IncidentChangeOut,
+    IncidentDeliveryOut,
+    IncidentDetailOut,
+    IncidentNoteOut,
+)
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from dashboard import routes, text
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient
+from dashboard.components import alerts as words
+from dashboard.components import cards, incidents, status
+from dashboard.components.attributes import attrs
+from dashboard.figures import incident as figure
+from dashboard.figures.base import Chart
+from dashboard.live import Look, digest, look_of
+from dashboard.pages import alert_silences
+from dashboard.palette import Tone
+
+_HEIGHT_PX = figure.height_px(3, has_signal=True)
+# The chart begins this long before the first alert, or a fifth of the incident earlier if that is longer.
+_BEFORE_MIN = timedelta(minutes=5)
+_SENT = {"due": ("waiting", "hourglass", Tone.WARN), "delivered": ("delivered", "check", Tone.GOOD)}
+_ABANDONED = ("given up", "cross", Tone.QUIET)
+_NOTES = {
+    "comment": "",
+    "acknowledged": "acknowledged the incident",
+    "claimed": "took the incident",
+    "released": "released the incident",
+}
+_CHANGES = {
+    "run-started": ("play", "run started"),
+    "run-ended": ("cross", "run ended"),
+    "restarted": ("sync", "restart"),
+    "configuration-changed": ("gauge", "settings"),
+    "rescaled": ("straggler", "rescale"),
+    "exception": ("warning", "exception"),
+    "advice": ("bolt", "advice"),
+    "annotation": ("plus", "annotation"),
+}
+_DELIVERIES_SHOWN = 12
+_CHECKPOINTS_SHOWN = 20
+
+
+def layout(route: routes.Route) -> Component:
+    """Build the page without data, which the first refresh adds."""
+    people = [
+        html.Div(id="incident-thread"),
+        html.Label(
+            [
+                "Your name (as typed)",
+                dcc.Input(
+                    id="incident-author", type="text", maxLength=200, autoComplete="username", persistence="name"
+                ),
+            ],
+            className="field",
+        ),
+        html.Label(
+            ["Comment", dcc.Textarea(id="incident-comment", maxLength=4000, rows=3, className="comment")],
+            className="field",
+        ),
+        html.Div(
+            [
+                _button("incident-say", "plus", "Comment", "primary"),
+                _button("incident-acknowledge", "check", "Acknowledge"),
+                _button("incident-claim", "progress", "Take"),
+                _button("incident-release", "left", "Release"),
+            ],
+            className="actions incident-actions",
+        ),
+        html.Div(id="incident-answer", **attrs({"aria-live": "polite"})),
+    ]
+    return html.Div(
+        [
+            dcc.Store(id="incident-route", data={"incident": route.incident}),
+            dcc.Store(id="incident-digest"),
+            dcc.Store(id="incident-title"),
+            dcc.Store(id="incident-changed"),
+            dcc.Store(id="incident-claimant"),
+            html.Div(id="incident-message"),
+            html.Div(id="incident-head", className="page-head"),
+            html.Div(id="incident-words", className="awaited"),
+            cards.chart(
+                "incident-strip",
+                "Alerts and checkpoints over time",
+                hint="states of the alerts above the durations of the checkpoints",
+                height_px=_HEIGHT_PX,
+            ),
+            html.Div([html.Div(id="incident-deliveries"), html.Div(id="incident-before")], className="columns"),
+            html.Div(
+                [cards.card("People", people), html.Div(id="incident-checkpoints")],
+                className="columns",
+            ),
+            cards.card("Silence", alert_silences.form(), hint="stop the delivery of matching alerts for a while"),
+            html.Div(id="incident-runbooks"),
+            html.Div(id="incident-source"),
+        ]
+    )
+
+
+def _button(id_: str, icon: str, word: str, tone: str = "") -> html.Button:
+    return html.Button(
+        [status.icon(icon), html.Span(word, id=f"{id_}-word")], id=id_, type="button", className=f"button {tone}"
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks of the page. The module of silences registers those of its form."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("incident-message", "children"),
+            "head": Output("incident-head", "children"),
+            "words": Output("incident-words", "children"),
+            "strip": cards.chart_outputs("incident-strip"),
+            "deliveries": Output("incident-deliveries", "children"),
+            "before": Output("incident-before", "children"),
+            "thread": Output("incident-thread", "children"),
+            "checkpoints": Output("incident-checkpoints", "children"),
+            "runbooks": Output("incident-runbooks", "children"),
+            "title": Output("incident-title", "data"),
+            "claimant": Output("incident-claimant", "data"),
+            "claim_word": Output("incident-claim-word", "children"),
+            "acknowledge_off": Output("incident-acknowledge", "disabled"),
+            "claim_off": Output("incident-claim", "disabled"),
+            "release_off": Output("incident-release", "disabled"),
+            "digest": Output("incident-digest", "data"),
+            "source": Output("incident-source", "children"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "changed": Input("incident-changed", "data"),
+            "silenced": Input("silences-changed", "data"),
+        },
+        state={
+            "route": State("incident-route", "data"),
+            "before": State("incident-digest", "data"),
+            "matchers": State("silence-matchers", "value"),
+        },
+    )
+    for name, action in (("acknowledge", acknowledge), ("claim", claim), ("release", release), ("say", say)):
+        _register_action(app, client, name, action)
+
+
+def _register_action(
+    app: Dash, client: ApiClient, name: str, action: Callable[..., Coroutine[Any, Any, Changes]]
+) -> None:
+    is_first = name == "acknowledge"
+    state = {"route": State("incident-route", "data"), "author": State("incident-author", "value")}
+    output = {
+        "answer": Output("incident-answer", "children", allow_duplicate=not is_first),
+        "changed": Output("incident-changed", "data", allow_duplicate=not is_first),
+    }
+    if name == "say":
+        state["said"] = State("incident-comment", "value")
+        output["said"] = Output("incident-comment", "value")
+    if name == "claim":
+        state["claimant"] = State("incident-claimant", "data")
+    connect(
+        app,
+        partial(action, client),
+        output=output,
+        inputs={"clicks": Input(f"incident-{name}", "n_clicks")},
+        state=state,
+        prevent_initial_call=True,
+    )
+
+
+# --- actions ------------------------------------------------------------------------------------------------------
+
+
+async def acknowledge(client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None) -> Changes:
+    """Record that the viewer has seen the incident."""
+    return await _done(
+        clicks,
+        author,
+        lambda name: client.acknowledge_incident(route["incident"], name),
+        "The incident is acknowledged.",
+    )
+
+
+async def claim(
+    client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None, claimant: str | None
+) -> Changes:
+    """Record that the viewer works on the incident. The button then names whoever has it, so taking over is meant."""
+    is_taking_over = claimant is not None
+
+    async def take(name: str) -> object:
+        return await client.claim_incident(route["incident"], name, is_taking_over=is_taking_over)
+
+    return await _done(clicks, author, take, "You have taken the incident.")
+
+
+async def release(client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None) -> Changes:
+    """Record that nobody works on the incident any longer."""
+    return await _done(
+        clicks, author, lambda name: client.release_incident(route["incident"], name), "The incident is released."
+    )
+
+
+async def say(
+    client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None, said: str | None
+) -> Changes:
+    """Add the typed comment."""
+    typed = (said or "").strip()
+    if clicks and not typed:
+        return {"answer": cards.answer(False, "Enter a comment.")}
+    done = await _done(
+        clicks, author, lambda name: client.comment_incident(route["incident"], name, typed), "The comment was added."
+    )
+    return done | ({"said": ""} if "changed" in done else {})
+
+
+async def _done(
+    clicks: int | None, author: str | None, act: Callable[[str], Coroutine[Any, Any, object]], words_: str
+) -> Changes:
+    if not clicks:
+        raise PreventUpdate
+    name = (author or "").strip()
+    if not name:
+        return {"answer": cards.answer(False, "Enter your name.")}
+    try:
+        await act(name)
+    except ValidationError as error:
+        return {"answer": cards.answer(False, error.errors(include_url=False)[0]["msg"])}
+    except (ApiRefusedError, ApiUnavailableError) as problem:
+        return {"answer": cards.answer(False, str(problem))}
+    return {"answer": cards.answer(True, words_), "changed": clicks}
+
+
+# --- the contents -------------------------------------------------------------------------------------------------
+
+
+async def refresh(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    look: object,
+    changed: Any,
+    silenced: Any,
+    route: dict[str, str],
+    before: str | None,
+    matchers: str | None,
+) -> Changes:
+    """Return the contents of the page for the incident in ``route``.
+
+    ``before`` is the ``digest`` output of the previous call. ``matchers`` are those in the form for a silence; they are
+    filled only while the form is empty.
+    """
+    view = look_of(look)
+    found = await client.incident(route["incident"])
+    source = cards.source_line(["Source: this service's API", cards.age("read", found.as_of)])
+    changes: Changes = {"message": None, "source": source}
+    now = _digest(found, view)
+    if now == before:
+        return changes
+    chart, signal = await _chart(client, found, view)
+    is_over, claimant = found.ended_at is not None, found.claimed_by
+    if before is None and not matchers:
+        # This is no output, because the page of silences has the same form but no incident.
+        set_props("silence-matchers", {"value": _matchers(found)})
+    return changes | {
+        "head": _head(found),
+        "words": _words(found, view.where),
+        "strip": cards.chart_values("incident-strip", chart),
+        "deliveries": _deliveries(found, view.where),
+        "before": _changed(found.changes, view.where),
+        "thread": _thread(found.notes, view.where),
+        "checkpoints": _checkpoints(found, signal),
+        "runbooks": _runbooks(found),
+        "title": found.headline,
+        "claimant": claimant,
+        "claim_word": "Take" if claimant is None else f"Take over from {claimant}",
+        "acknowledge_off": is_over or found.acknowledged_by is not None,
+        "claim_off": is_over,
+        "release_off": claimant is None,
+        "digest": now,
+    }
+
+
+def _digest(found: IncidentDetailOut, view: Look) -> str:
+    """Return a digest that changes when the page must change.
+
+    A new evaluation alone does not change it. While the incident is open it changes every 10 s, because the bars in the
+    chart grow.
+    """
+    alerts = [(a.id, a.state, a.summary, a.is_unknown, a.checkpoints) for a in found.alerts]
+    shown = found.model_copy(update={"alerts": []})
+    grown = found.ended_at is None and int(found.as_of.timestamp()) // 10
+    return digest(shown, alerts, grown, view.theme.name, str(view.where))
+
+
+def _matchers(found: IncidentDetailOut) -> str:
+    """Return the matchers for a silence of this job or target, as a viewer would type them."""
+    name = next((n for n in ("job", "target") if n in found.labels), None)
+    return f"{name}={found.labels[name]}" if name is not None else f"alertname={found.rules[0]}"
+
+
+async def _chart(client: ApiClient, found: IncidentDetailOut, view: Look) -> tuple[Chart, figure.Signal]:
+    until = found.ended_at or found.as_of
+    before = max(_BEFORE_MIN, (until - found.began_at) / 5)
+    since, until = found.began_at - before, until + (before if found.ended_at is not None else timedelta())
+    until = min(until, found.as_of)
+    signal = await _signal(client, found.job_id, since, until)
+    chart = figure.incident(found.alerts, signal, since=since, until=until, theme=view.theme, where=view.where)
+    return chart, signal
+
+
+async def _signal(client: ApiClient, job_id: str | None, since: datetime, until: datetime) -> figure.Signal:
+    """Return the checkpoints around the incident, or no checkpoints if the job is not stored any longer."""
+    if job_id is None:
+        return figure.Signal()
+    try:
+        job = await client.graph(job_id)
+        offset = timedelta(milliseconds=job.clock_offset_ms or 0)
+        listed, _ = await client.checkpoints_between(job_id, since + offset, until + offset)
+    except ApiRefusedError:
+        return figure.Signal()
+    return figure.Signal(listed, job.config.timeout_ms if job.config is not None else None, offset)
+
+
+def _head(found: IncidentDetailOut) -> list[Component]:
+    title = html.Div(
+        [
+            html.H1(found.headline),
+            words.state(found.state),
+            words.severity(found.severity),
+            *incidents.marks(found.model_copy(update={"comment_count": 0})),
+        ],
+        className="title-row",
+    )
+    crumbs = html.Div([dcc.Link("Incidents", href=routes.alerts()), " / ", html.Span(found.id)], className="crumbs")
+    tools: list[Component] = []
+    if found.job_id is not None:
+        advice = routes.advice(found.job_id)
+        tools.append(cards.link_button("Cure: advice", advice, "bolt", hint="recommendations for the job"))
+        tools.append(
+            cards.link_button("To the job", routes.job(found.job_id), "right", hint="the job's page", is_icon_last=True)
+        )
+    return [html.Div([crumbs, title]), html.Div(tools, className="head-tools")]
+
+
+def _words(found: IncidentDetailOut, where: tzinfo) -> Component:
+    shown = (
+        [
+            cards.fact("Cause", incidents.cause_word(found.cause) if found.cause else text.MISSING, basis=None),
+            cards.fact("Vertex", found.vertex or text.MISSING, basis=None),
+            cards.fact("Subtasks", found.subtasks or text.MISSING, basis=None),
+            cards.fact("Hosts", found.hosts or text.MISSING, basis=None),
+            cards.fact("Phase", found.phase or text.MISSING, basis=None),
+        ]
+        if found.job_id is not None
+        else []
+    )
+    lasted = None
+    if found.ended_at is not None:
+        lasted = text.duration((found.ended_at - found.began_at).total_seconds() * 1000)
+    times = [
+        cards.fact("Began", text.instant(found.began_at, where), basis=None),
+        cards.fact("Ended", text.instant(found.ended_at, where), basis=None, hint="still open"),
+        *([cards.fact("Lasted", lasted, basis=None)] if lasted is not None else []),
+    ]
+    lines = [html.P(found.description.rpartition(" http")[0] or found.description)]
+    alerts = [
+        html.Li(
+            [
+                words.state(a.state),
+                dcc.Link(a.summary, href=routes.alert(a.id)),
+                html.Span(a.rule, className="chip"),
+                *words.marks(a),
+                words.since(a, where),
+            ],
+            className="alert-line",
+        )
+        for a in _newest_of_each_rule(found.alerts)
+    ]
+    left_off = found.alert_count - len(alerts)
+    more = (
+        html.P(f"and {incidents.counted(left_off, 'earlier episode')} of them", className="hint") if left_off else None
+    )
+    return cards.card(
+        "What is wrong",
+        [
+            *lines,
+            cards.facts([*shown, *times]),
+            html.Ul(alerts, className="alert-lines incident-alerts"),
+            more,
+        ],
+    )
+
+
+def _newest_of_each_rule(alerts: list[IncidentAlertOut]) -> list[IncidentAlertOut]:
+    newest: dict[str, IncidentAlertOut] = {}
+    for alert in alerts:
+        newest.setdefault(alert.rule, alert)
+    return list(newest.values())
+
+
+def _deliveries(found: IncidentDetailOut, where: tzinfo) -> Component:
+    if not found.deliveries:
+        why = "Silenced." if found.silenced_count else "None was sent: there is no receiver, or no alert has fired."
+        return cards.card("Notifications", html.P(why, className="hint"))
+    rows = [_delivery(d, where) for d in found.deliveries[:_DELIVERIES_SHOWN]]
+    left_off = len(found.deliveries) - len(rows)
+    more = html.P(f"and {left_off} earlier messages", className="hint") if left_off else None
+    heads = ("Receiver", "Message", "Result", "When", "Attempts")
+    return cards.card("Notifications", [cards.table(heads, rows), more])
+
+
+def _delivery(delivery: IncidentDeliveryOut, where: tzinfo) -> html.Tr:
+    word, icon, tone = _SENT.get(delivery.state, _ABANDONED)
+    at = delivery.delivered_at or (delivery.attempts[-1].at if delivery.attempts else delivery.added_at)
+    retry = None
+    if delivery.next_attempt_at is not None:
+        retry = html.Div(
+            f"next attempt {text.instant(delivery.next_attempt_at, where, with_date=False)}", className="hint"
+        )
+    return html.Tr(
+        [
+            html.Td(delivery.receiver),
+            html.Td([delivery.kind, html.Div(delivery.rule, className="hint")]),
+            html.Td([status.badge(word, icon, tone), html.Div(delivery.result or "", className="hint")]),
+            html.Td([text.instant(at, where), retry]),
+            html.Td(str(delivery.attempt_count)),
+        ]
+    )
+
+
+def _changed(changes: list[IncidentChangeOut], where: tzinfo) -> Component:
+    if not changes:
+        return cards.card(
+            "What changed before", html.P("Nothing that was read, in the 24 hours before.", className="hint")
+        )
+    rows = []
+    for change in changes:
+        icon, word = _CHANGES.get(change.kind, ("question", change.kind))
+        when = text.instant(change.at, where)
+        rows.append(
+            html.Li(
+                [
+                    status.badge(word, icon, Tone.INFO if change.is_before else Tone.QUIET),
+                    html.Span(change.text),
+                    html.Span(when if change.is_before else f"{when}, during the incident", className="hint"),
+                ],
+                className="alert-line",
+            )
+        )
+    return cards.card("What changed before", html.Ul(rows, className="alert-lines"))
+
+
+def _thread(notes: list[IncidentNoteOut], where: tzinfo) -> Component:
+    if not notes:
+        return html.P("No acknowledgement, claim or comment yet.", className="hint")
+    items = []
+    for note in notes:
+        did = _NOTES[note.kind]
+        head = [
+            html.B(note.author),
+            f" {did}" if did else None,
+            html.Span(text.instant(note.at, where), className="hint"),
+        ]
+        items.append(html.Li([html.Div(head, className="chips"), html.P(note.text) if note.text else None]))
+    return html.Ol(items, className="thread")
+
+
+def _checkpoints(found: IncidentDetailOut, signal: figure.Signal) -> Component | None:
+    linked = {(c.run_id, c.checkpoint_id) for a in found.alerts for c in a.checkpoints}
+    if found.job_id is None or not linked:
+        return None
+    known = {(c.run_id, c.checkpoint_id): c for c in signal.checkpoints}
+    rows = []
+    for run, number in sorted(linked, key=lambda key: key[1], reverse=True)[:_CHECKPOINTS_SHOWN]:
+        one = known.get((run, number))
+        rows.append(
+            html.Li(
+                [
+                    dcc.Link(f"Checkpoint {number}", href=routes.checkpoint(found.job_id, run, number)),
+                    status.checkpoint(one) if one is not None else None,
+                    html.Span(text.duration(one.end_to_end_duration_ms), className="hint") if one is not None else None,
+                ],
+                className="alert-line",
+            )
+        )
+    hint = "evidence of what held the barrier"
+    return cards.card("Checkpoints of these alerts", html.Ul(rows, className="alert-lines"), hint=hint)
+
+
+def _runbooks(found: IncidentDetailOut) -> Component:
+    links = [html.Li(dcc.Link(rule, href=routes.runbook(rule))) for rule in found.rules]
+    return cards.card(
+        "Runbooks", html.Ul(links, className="chips alert-links"), hint="what to do when these rules fire"
+    )

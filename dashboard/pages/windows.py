@@ -1,0 +1,299 @@
+"""The page that compares the checkpoints before and after an instant, or in any two windows of time.
+
+The store ``windows-chosen`` contains both windows in epoch milliseconds, and the measure whose distributions are shown.
+The address of the page contains the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+
+from backend.contracts.comparing_windows import WindowsComparisonOut
+from backend.domain.errors import ApiRefusedError
+from backend.domain.rollup import Measure
+from dashboard import routes, text
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient
+from dashboard.components import cards
+from dashboard.components import windows as parts
+from dashboard.components.attributes import attrs
+from dashboard.figures import windows as figure
+from dashboard.live import Look, digest, look_of
+from dashboard.span import epoch_ms
+
+_WIDTHS = {600: "10 min", 1_800: "30 min", 3_600: "1 h", 10_800: "3 h", 43_200: "12 h", 86_400: "24 h", 604_800: "7 d"}
+_WIDTH_S = 3_600
+_ENDS = ("before-from", "before-to", "after-from", "after-to")
+_LABELS = ("Before: from", "to", "After: from", "to")
+_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+def layout(route: routes.Route) -> Component:
+    """Build the page without data, which the first refresh adds."""
+    chosen = route.windows
+    data = {"before": chosen.before_ms, "after": chosen.after_ms, "measure": chosen.measure.value}
+    measures = {m.value: figure.WORDS[m] for m in Measure}
+    return html.Div(
+        [
+            dcc.Store(id="windows-route", data={"job": route.job}),
+            dcc.Store(id="windows-chosen", data=data),
+            dcc.Store(id="windows-digest"),
+            dcc.Store(id="windows-title"),
+            html.Div(id="windows-message"),
+            html.Div(
+                html.Div([html.Div(id="windows-crumbs", className="crumbs"), html.H1("Compare before and after")]),
+                className="page-head",
+            ),
+            html.Div(id="windows-headline", className="awaited"),
+            html.Section(_controls(), className="card windows-controls", **attrs({"aria-label": "Windows"})),
+            html.Div(
+                [
+                    html.Section(id="windows-before", className="card", **attrs({"aria-label": "Before"})),
+                    html.Section(id="windows-after", className="card", **attrs({"aria-label": "After"})),
+                ],
+                className="comparison-sides",
+            ),
+            html.Div(id="windows-changes"),
+            cards.chart(
+                "windows",
+                "Distributions",
+                hint="share of checkpoints up to each value; further to the right means larger",
+                tools=[cards.choice("Measure", "windows-measure", measures, chosen.measure.value, width_px=190)],
+                height_px=figure.HEIGHT_PX,
+            ),
+            html.Div(id="windows-changed"),
+            html.Div(id="windows-source"),
+        ]
+    )
+
+
+def _controls() -> list[Component]:
+    return [
+        html.Div(
+            [
+                html.Label(
+                    [
+                        html.Span("Before and after", className="hint"),
+                        dmc.Select(
+                            id="windows-instant",
+                            data=[],
+                            searchable=True,
+                            size="xs",
+                            placeholder="a change of the duration, or an event",
+                            nothingFoundMessage="no such change or event",
+                            className="windows-instant",
+                            **attrs({"aria-label": "Before and after a change or an event"}),
+                        ),
+                    ],
+                    className="inline-field",
+                ),
+                cards.choice(
+                    "Length of each",
+                    "windows-width",
+                    {str(s): w for s, w in _WIDTHS.items()},
+                    str(_WIDTH_S),
+                    width_px=90,
+                ),
+            ],
+            className="windows-row",
+        ),
+        html.Div(
+            [_end(name, label) for name, label in zip(_ENDS, _LABELS, strict=True)],
+            className="windows-row",
+        ),
+    ]
+
+
+def _end(name: str, label: str) -> Component:
+    side = name.partition("-")[0].capitalize()
+    return html.Label(
+        [
+            html.Span(label, className="hint"),
+            html.Span(f" of the window {side.lower()}; year-month-day hour:minute:second", className="visually-hidden"),
+            dcc.Input(id=f"windows-{name}", type="text", debounce=True, maxLength=25, autoComplete="off"),
+        ],
+        className="inline-field comparison-id windows-end",
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks of the page."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("windows-message", "children"),
+            "crumbs": Output("windows-crumbs", "children"),
+            "headline": Output("windows-headline", "children"),
+            "before_side": Output("windows-before", "children"),
+            "after_side": Output("windows-after", "children"),
+            "changes": Output("windows-changes", "children"),
+            "chart": cards.chart_outputs("windows"),
+            "changed": Output("windows-changed", "children"),
+            "source": Output("windows-source", "children"),
+            "instants": Output("windows-instant", "data"),
+            "ends": {name: Output(f"windows-{name}", "value") for name in _ENDS},
+            "title": Output("windows-title", "data"),
+            "digest": Output("windows-digest", "data"),
+        },
+        inputs={
+            "tick": Input("status-tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "chosen": Input("windows-chosen", "data"),
+        },
+        state={"route": State("windows-route", "data"), "before": State("windows-digest", "data")},
+    )
+    connect(
+        app,
+        choose,
+        output={
+            "chosen": Output("windows-chosen", "data", allow_duplicate=True),
+            "message": Output("windows-message", "children", allow_duplicate=True),
+        },
+        inputs={
+            "instant": Input("windows-instant", "value"),
+            "width": Input("windows-width", "value"),
+            "measure": Input("windows-measure", "value"),
+            **{name.replace("-", "_"): Input(f"windows-{name}", "value") for name in _ENDS},
+        },
+        state={
+            "before": State("windows-chosen", "data"),
+            "shown": State("windows-digest", "data"),
+            "look": State("look", "data"),
+        },
+        has_trigger=True,
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "placeWindows"), Input("windows-chosen", "data"), prevent_initial_call=True
+    )
+
+
+async def refresh(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    look: object,
+    chosen: dict[str, Any],
+    route: dict[str, str],
+    before: dict[str, Any] | None,
+) -> Changes:
+    """Return the contents of the page. ``before`` is the ``digest`` output of the previous call."""
+    view, job = look_of(look), route["job"]
+    points, events = await asyncio.gather(client.change_points(job), client.events(job))
+    if chosen["before"] and chosen["after"]:
+        windows = _window(chosen["before"]), _window(chosen["after"])
+    else:
+        # The newest change of the duration or else the newest event is what most viewers want to know about.
+        at = max((p.at for p in points.items), default=max((e.at for e in events.items), default=points.as_of))
+        windows = (at - timedelta(seconds=_WIDTH_S), at), (at, at + timedelta(seconds=_WIDTH_S))
+    try:
+        found = await client.windows(job, *windows)
+    except ApiRefusedError as problem:
+        if before is None:
+            raise
+        return {"message": cards.answer(False, str(problem))}
+    now = digest(found, view, chosen, points.items, events.items)
+    if before and before["drawn"] == now:
+        return {"message": None}
+    ends = [at for window in windows for at in window]
+    drawn = {"drawn": now, "windows": [[epoch_ms(at) for at in window] for window in windows]}
+    return _contents(found, view, Measure(chosen["measure"])) | {
+        "instants": parts.instants(points.items, events.items, view.where),
+        "ends": {name: text.instant(at, view.where) for name, at in zip(_ENDS, ends, strict=True)},
+        "digest": drawn,
+    }
+
+
+def _contents(found: WindowsComparisonOut, view: Look, measure: Measure) -> Changes:
+    crumbs = [dcc.Link("Fleet", href=routes.fleet()), " / ", dcc.Link(found.job, href=routes.job(found.job_id))]
+    return {
+        "message": None,
+        "crumbs": crumbs,
+        "headline": parts.headline(found),
+        "before_side": parts.side(found.before, "Before", view.where),
+        "after_side": parts.side(found.after, "After", view.where),
+        "changes": parts.changes(found),
+        "chart": cards.chart_values("windows", figure.distributions(found, measure, theme=view.theme)),
+        "changed": parts.changed(found, view.where),
+        "source": cards.source_line([f"Source: {found.capabilities.source}", "intervals from order statistics"]),
+        "title": f"Before and after, {found.job}",
+    }
+
+
+def _window(ends_ms: list[int]) -> tuple[datetime, datetime]:
+    first, last = (datetime.fromtimestamp(ms / 1000, UTC) for ms in ends_ms)
+    return first, last
+
+
+def choose(
+    *,
+    instant: str | None,
+    width: str | None,
+    measure: str | None,
+    before_from: str | None,
+    before_to: str | None,
+    after_from: str | None,
+    after_to: str | None,
+    before: dict[str, Any],
+    shown: dict[str, Any] | None,
+    look: object,
+    trigger: object,
+) -> Changes:
+    """Return what is compared after the viewer used one of the controls."""
+    if shown is None:
+        raise PreventUpdate
+    now = dict(before)
+    (first, last), (second, end) = shown["windows"]
+    width_ms = int(width or _WIDTH_S) * 1000
+    if trigger == "windows-measure":
+        now["measure"] = measure
+    elif trigger == "windows-instant":
+        if instant is None:
+            raise PreventUpdate
+        now["before"], now["after"] = _around(int(instant), width_ms)
+    elif trigger == "windows-width":
+        # Both windows keep the end that is next to the other one.
+        now["before"], now["after"] = [last - width_ms, last], [second, second + width_ms]
+    else:
+        where = look_of(look).where
+        typed = (before_from, before_to, after_from, after_to)
+        ends = [first, last, second, end]
+        for i, value in enumerate(typed):
+            if value == text.instant(datetime.fromtimestamp(ends[i] / 1000, UTC), where):
+                continue
+            read = _read(value, where)
+            if read is None:
+                words = f"{value!r} is not an instant such as 2026-01-31 14:05:00."
+                return {"message": cards.answer(False, words)}
+            ends[i] = read
+        now["before"], now["after"] = ends[:2], ends[2:]
+        if ends == [first, last, second, end]:
+            raise PreventUpdate
+    if now == before:
+        raise PreventUpdate
+    return {"chosen": now}
+
+
+def _around(at_ms: int, width_ms: int) -> tuple[list[int], list[int]]:
+    return [at_ms - width_ms, at_ms], [at_ms, at_ms + width_ms]
+
+
+def _read(value: str | None, where: tzinfo) -> int | None:
+    """Return the instant that the viewer typed, in epoch milliseconds. The seconds may be left out."""
+    words = (value or "").strip().replace("T", " ")
+    for form in (_FORMAT, _FORMAT.removesuffix(":%S")):
+        try:
+            at = datetime.strptime(words, form).replace(tzinfo=where)
+        except ValueError:
+            continue
+        return max(0, epoch_ms(at))
+    return None

@@ -1,0 +1,191 @@
+"""The pages of incidents, rules, receivers and silences over a fake API: what people do there."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.browsing import (
+    chromium,
+    go,
+    launched,
+    opened,
+)
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
+from tests.support.made_up_alerts import JOB, MadeUpAlerts
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake):
+    with site_over(fake) as url:
+        yield url
+
+
+@pytest.fixture
+def alerting(fake):
+    """Reset the alerts and recommendations of the fake API to their first state, and return them."""
+    fake.alerting = MadeUpAlerts(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+    return fake.alerting
+
+
+def test_a_threshold_out_of_bounds_is_refused_and_a_valid_one_is_saved(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts/rules")
+        row = page.locator(".rule-row:has-text('CheckpointExpired')")
+        threshold = row.locator("label:has-text('window count') input")
+        threshold.fill("40")
+        row.locator("button:has-text('Save')").click()
+        expect(page.locator("#rules-answer")).to_contain_text("thresholds.window_count: 40 is out of bounds")
+        expect(page.locator("#rules-answer")).to_contain_text("1 to 20")
+        threshold.fill("")
+        row.locator("button:has-text('Save')").click()
+        expect(page.locator("#rules-answer")).to_contain_text("window_count must be a number")
+        assert alerting.rules["CheckpointExpired"].version == 0
+        threshold.fill("7")
+        row.locator("button:has-text('Save')").click()
+        expect(page.locator("#rules-answer")).to_contain_text("CheckpointExpired was saved as version 1")
+        expect(row).to_contain_text("version 1")
+        expect(threshold).to_have_value("7")
+        assert alerting.rules["CheckpointExpired"]["window_count"] == 7
+        assert watch.found == []
+
+
+def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/incidents/i1")
+        expect(page.locator("#silence-matchers")).to_have_value("job=payments-settlement")
+        expect(page.locator("#silence-preview")).to_contain_text("Would hide 1 open alert of 1 job.")
+        page.fill("#silence-author", "maria")
+        page.click("#silence-add")
+        expect(page.locator("#silence-answer")).to_contain_text("Enter a reason")
+        page.fill("#silence-reason", "scaled up at noon")
+        page.click("#silence-minutes")
+        page.click("[role=option]:has-text('8 hours')")
+        page.click("#silence-add")
+        expect(page.locator("#silence-answer")).to_contain_text("It hides 1 alert now")
+        expect(page.locator("#incident-head")).to_contain_text("silenced")
+        go(page, "/ui/alerts/silences")
+        expect(page.locator("#alerts-silences tbody")).to_contain_text("scaled up at noon")
+        expect(page.locator("#alerts-silences tbody")).to_contain_text("currently hiding 1")
+        expect(page.locator("#alerts-silences .countdown")).to_have_attribute("data-left", re.compile(r"^7 h 59 min"))
+        expect(page.locator("#alerts-silences thead")).to_contain_text("By (as typed)")
+        (silence,) = alerting.silences.values()
+        assert round((silence.ends_at - silence.added_at).total_seconds() / 60) == 480
+        page.click("button:has-text('End now')")
+        expect(page.locator("#alerts-silences tbody")).to_have_count(0)
+        assert alerting.silences == {}
+        assert watch.found == []
+
+
+def test_an_incident_is_acknowledged_taken_commented_and_released_with_the_keyboard(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/incidents/i1")
+        expect(page.locator("#incident-release")).to_be_disabled()
+        page.locator("#incident-say").press("Enter")
+        expect(page.locator("#incident-answer")).to_contain_text("Enter a comment")
+        page.locator("#incident-acknowledge").press("Enter")
+        expect(page.locator("#incident-answer")).to_contain_text("Enter your name")
+        page.locator("#incident-author").focus()
+        page.keyboard.type("maria")
+        page.keyboard.press("Tab")
+        page.keyboard.type("the disk is full")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator(".thread")).to_contain_text("the disk is full")
+        expect(page.locator("#incident-comment")).to_have_value("")
+        page.locator("#incident-acknowledge").press("Enter")
+        expect(page.locator("#incident-head")).to_contain_text("acknowledged by maria")
+        expect(page.locator("#incident-acknowledge")).to_be_disabled()
+        page.locator("#incident-claim").press("Enter")
+        expect(page.locator("#incident-head")).to_contain_text("taken by maria")
+        expect(page.locator("#incident-claim")).to_contain_text("Take over from maria")
+        page.locator("#incident-release").press("Enter")
+        expect(page.locator("#incident-head")).not_to_contain_text("taken by")
+        assert [n.kind for n in alerting.notes] == ["comment", "acknowledged", "claimed", "released"]
+        assert watch.found == []
+
+
+def test_the_filters_of_incidents_are_in_the_address(browser, site, alerting, fake):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts")
+        page.wait_for_selector(".incident")
+        page.click(".choice:has-text('State') a:text-is('past')")
+        expect(page).to_have_url(re.compile(r"\?state=past$"))
+        expect(page.locator("#alerts-open")).to_contain_text("No incident fits these filters")
+        page.click("a:has-text('Remove the filters')")
+        page.wait_for_selector(".incident")
+        page.fill("#alerts-search", "pay")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"\?search=pay$"))
+        page.click(".choice:has-text('Group by') a:has-text('cause')")
+        expect(page).to_have_url(re.compile(r"\?group=cause&search=pay$"))
+        expect(page.locator(".incident-group")).to_have_text("vertex at capacity")
+        page.reload()
+        expect(page.locator("#alerts-search")).to_have_value("pay")
+        expect(page.locator(".choice:has-text('Group by') .is-here")).to_contain_text("cause")
+        assert watch.found == []
+
+
+def test_a_receiver_is_added_tested_and_removed(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts/receivers")
+        expect(page.locator("#alerts-receivers")).to_contain_text("No receivers yet")
+        page.click("#receiver-add")
+        expect(page.locator("#receiver-answer")).to_contain_text("Enter an address")
+        for name, address, said in (
+            ("pager", "http://down.example/hook", "Test message not accepted: cannot connect"),
+            ("on-call", "https://pager.example/hook", "Test message accepted: HTTP 200 (after 14 ms)"),
+        ):
+            page.fill("#receiver-name", name)
+            page.fill("#receiver-url", address)
+            page.click("#receiver-add")
+            expect(page.locator("#receiver-answer")).to_contain_text(f"{name} was added. {said}")
+            expect(page.locator("#alerts-receivers tbody")).to_contain_text(address)
+        assert [r.kind for r in alerting.receivers.values()] == ["webhook", "webhook"]
+        page.click("button[aria-label='Remove pager']")
+        expect(page.locator("[role=dialog]")).to_contain_text("Send no more alerts to pager?")
+        page.click("#receiver-confirm")
+        expect(page.locator("#alerts-receivers tbody tr")).to_have_count(1)
+        expect(page.locator("#alerts-receivers tbody")).to_contain_text("on-call")
+        assert watch.found == []
+
+
+def test_a_link_that_is_replaced_while_it_is_pressed_is_followed(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts")
+        link = page.locator("#alerts-open a.strong-link").first
+        link.hover()
+        link.evaluate("node => { window.pressed = node; }")
+        page.mouse.down()
+        # If the text of the link changes, a refresh replaces the element of the link.
+        alerting.summary = "payments-settlement: checkpoint 15 expired after 3.0 s"
+        until(lambda: page.evaluate("() => !window.pressed.isConnected"), "the list is drawn again")
+        page.mouse.up()
+        page.wait_for_selector("#incident-head h1")
+        expect(page).to_have_url(re.compile(r"/ui/incidents/"))
+        page.click("#incident-head a:has-text('advice')")
+        page.wait_for_selector("#advice-head h1")
+        expect(page).to_have_url(re.compile(rf"/ui/jobs/{re.escape(JOB)}/advice(\?|$)"))
+        assert watch.found == []

@@ -1,0 +1,197 @@
+"""Ranges of time and comparisons over a fake API: zooming, moving, annotations, two checkpoints, two windows."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import expect
+
+from backend.contracts.annotations import AnnotationIn
+from tests.support.browsing import (
+    chromium,
+    launched,
+    opened,
+)
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake):
+    with site_over(fake) as url:
+        yield url
+
+
+def test_dragging_across_the_timeline_zooms_the_page_and_the_browser_goes_back(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.wait_for_selector("#timeline-graph .points path")
+        words, rows = page.locator("#job-range-words"), page.locator("#job-recent .table-scroll tbody tr")
+        area = page.locator("#timeline-graph .nsewdrag").first.bounding_box()
+        assert area is not None
+        middle = area["y"] + area["height"] / 2
+        page.mouse.move(area["x"] + area["width"] * 0.3, middle)
+        page.mouse.down()
+        page.mouse.move(area["x"] + area["width"] * 0.6, middle, steps=5)
+        page.mouse.up()
+        expect(page).to_have_url(re.compile(r"from=\d+&to=\d+"))
+        expect(words).to_have_text(re.compile(r"^[2-9] checkpoints, "))
+        expect(page.locator("#job-trend")).to_be_hidden()
+        expect(rows).to_have_count(int(words.inner_text().split()[0]))
+
+        # The range is part of the address, so a reload restores it.
+        zoomed = words.inner_text()
+        page.reload()
+        expect(words).to_have_text(zoomed)
+        page.go_back()
+        expect(page).to_have_url(re.compile(r"/ui/jobs/jE$"))
+        expect(words).to_have_text(re.compile(r"^The newest 17 checkpoints"))
+        page.go_forward()
+        expect(words).to_have_text(zoomed)
+        assert watch.found == []
+
+
+def test_a_range_is_chosen_moved_and_left_by_keyboard(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE?range=30d")
+        words = page.locator("#job-range-words")
+        expect(words).to_contain_text("Hourly values of")
+        expect(words).to_contain_text("Rollups reach to")
+        expect(page.locator("#job-range-choice")).to_have_value("30 days")
+        expect(page.locator("#job-progress-head")).to_contain_text("Checkpoint 17")
+        page.wait_for_selector("#timeline-graph .lines path")
+
+        for button, count in (("job-range-earlier", 1), ("job-range-later", 2), ("job-range-out", 3)):
+            before = page.url
+            page.focus(f"#{button}")
+            page.keyboard.press("Enter")
+            expect(page).not_to_have_url(before)
+            expect(page).to_have_url(re.compile(r"\?from=\d+&to=\d+$"))
+            expect(page.locator("#job-range-choice")).to_have_value("from … to …")
+            assert page.evaluate("window.history.state.bsRanges") == count
+        page.focus("#job-range-back")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(before)
+
+        page.locator("#job-range-own summary").focus()
+        page.keyboard.press("Enter")
+        page.fill("#job-range-from", "soon")
+        page.keyboard.press("Enter")
+        expect(page.locator("#job-range-problem")).to_contain_text("is not a time")
+        for field, typed in (("from", "2026-01-02 03:04"), ("to", "2026-01-02 04:04")):
+            page.click(f"#job-range-{field}")
+            page.keyboard.press("Control+A")
+            page.keyboard.type(typed)
+        page.keyboard.press("Enter")
+        expect(words).to_have_text("No checkpoints in this range.")
+        expect(page.locator("#job-range-problem")).to_be_empty()
+
+        page.click("#job-range-choice")
+        page.click("[role=option]:has-text('newest 200')")
+        expect(page).to_have_url(re.compile(r"/ui/jobs/jE$"))
+        expect(words).to_have_text(re.compile(r"^The newest 17"))
+        assert watch.found == []
+
+
+def test_a_posted_annotation_appears_on_the_open_page(browser, site, fake):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jB2")
+        page.wait_for_selector("#timeline-graph .points path")
+        newest = max(c.triggered_at for c in fake.jobs["jB2"].checkpoints)
+        link_out = "https://ci.example/812"
+        posted = AnnotationIn(text="Deployed <b>2.14.0</b>", at=newest, link=link_out, tags=["deployment"])
+        fake.annotations.add("jB2", posted, newest)
+        row = page.locator("#job-recent tr:has-text('Deployed <b>2.14.0</b>')")
+        expect(row).to_contain_text("deployment")
+        link = row.locator("a")
+        expect(link).to_have_attribute("href", link_out)
+        expect(link).to_have_attribute("rel", re.compile("noopener"))
+        expect(page.locator("#timeline-graph .annotation-text:has-text('Deployed')")).to_be_visible()
+        assert watch.found == []
+
+
+def test_two_checkpoints_are_compared_and_each_side_can_be_changed(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/runs/rruntime/checkpoints/20")
+        page.click("#cp-head a:has-text('Compare')")
+        expect(page.locator("#comparison-headline")).to_contain_text("#20 took 6.8 s, #1 4.0 s: +")
+        expect(page.locator("#comparison-choice")).to_contain_text("#1 was chosen")
+        expect(page).to_have_url(re.compile(r"/ui/jobs/jruntime/compare\?a=rruntime%3A20$"))
+
+        page.click("#comparison-b-next")
+        expect(page.locator("#comparison-b")).to_contain_text("Checkpoint 2")
+        expect(page).to_have_url(re.compile(r"a=rruntime%3A20&b=rruntime%3A2$"))
+        page.click("#comparison-swap")
+        expect(page.locator("#comparison-headline")).to_contain_text("#2 took 4.2 s, #20 6.8 s: -")
+        page.fill("#comparison-a-id", "17")
+        page.keyboard.press("Enter")
+        expect(page.locator("#comparison-a")).to_contain_text("Checkpoint 17")
+        page.click("#comparison-a-recent")
+        page.locator("[role=option]:visible:has-text('#12')").click()
+        expect(page.locator("#comparison-a")).to_contain_text("Checkpoint 12")
+
+        # What is opened and ordered is part of the address, so a reload restores it.
+        page.click("#comparison-vertices button:has-text('enrich')")
+        expect(page).to_have_url(re.compile(r"a=rruntime%3A12&b=rruntime%3A20&vertex=enrich$"))
+        page.reload()
+        expect(page.locator("#comparison-vertices button[aria-pressed=true]")).to_have_text("enrich")
+        page.click("#comparison-toggle")
+        expect(page.locator("#comparison-grid .ag-header-cell-text").nth(6)).to_have_text("difference")
+
+        page.fill("#comparison-b-id", "999")
+        page.keyboard.press("Enter")
+        expect(page.locator("#comparison-message")).to_contain_text("no such checkpoint")
+        assert watch.found == []
+
+
+def test_the_neighbours_of_a_checkpoint_keep_the_opened_and_picked_subtask(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/runs/rruntime/checkpoints/20?open=enrich&pick=enrich:2&t=3000")
+        page.wait_for_selector("#gantt-graph .barlayer path")
+        page.keyboard.press("<")
+        expect(page).to_have_url(re.compile(r"/checkpoints/19\?open=enrich&pick=enrich%3A2$"))
+        expect(page.locator("#cp-picked-panel")).to_contain_text("enrich subtask 2")
+        page.keyboard.press(">")
+        expect(page.locator("#cp-head h1")).to_have_text("Checkpoint 20")
+        page.click("#cp-head a:has-text('Next')")
+        expect(page).to_have_url(re.compile(r"/checkpoints/21\?open=enrich&pick=enrich%3A2$"))
+        expect(page.locator("#cp-picked-panel")).to_contain_text("enrich subtask 2")
+        assert watch.found == []
+
+
+def test_the_time_before_and_after_an_event_is_compared_in_any_two_windows(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.click("#job-recent summary")
+        page.click("#job-recent a:has-text('before and after')")
+        expect(page.locator("#windows-headline")).to_contain_text("Failed: 8 of 8 before, 9 of 9 after")
+        expect(page).to_have_url(
+            re.compile(r"/compare-windows\?before-from=\d+&before-to=\d+&after-from=\d+&after-to=\d+$")
+        )
+        page.fill("#windows-before-from", "yesterday")
+        page.keyboard.press("Enter")
+        expect(page.locator("#windows-message")).to_contain_text("is not an instant")
+        page.click("#windows-measure")
+        page.locator("[role=option]:visible:has-text('alignment')").first.click()
+        expect(page).to_have_url(re.compile(r"&measure=alignment_max_ms$"))
+        expect(page.locator("#windows-summary")).to_contain_text("reported its alignment")
+        assert watch.found == []

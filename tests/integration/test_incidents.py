@@ -1,0 +1,340 @@
+"""Incidents with a real store: grouping while alerts begin and end, the API, what people add, retention, migration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+from alembic.script import ScriptDirectory
+
+from backend.alerting.incidents import incidents_of
+from backend.domain.errors import UnknownEntityError
+from backend.store.alerts.incidents import get_incident
+from backend.store.postgres.connections import reading
+from backend.store.retention import apply_retention
+from backend.store.schema import migrate
+from backend.store.schema.partitions import Retention
+from tests.support.alerting import Alerting, receiver_at, rows, switch_off_rules_but
+from tests.support.drawn_alerts import drawn_alerts
+from tests.support.observations import NOW, completed, failed, job, observation
+from tests.support.receiving import receiving
+from tests.support.serving import api_over, asking
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def client(engine, clock):
+    async with asking(api_over(engine, clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def polled(writer, target, clock):
+    """Return a function that writes a poll of the jobs with the given checkpoints."""
+
+    async def write(**jobs):
+        seen = [job(listed, name=name, run=name[0] * 32) for name, listed in jobs.items()]
+        await writer.write(observation(target, *seen, at=clock.at))
+
+    return write
+
+
+async def _ask(client, method, path, body=None, *, status=200):
+    answer = await client.request(method, f"/api/v1{path}", json=body)
+    assert answer.status_code == status, answer.text
+    if status >= 400:
+        assert answer.headers["content-type"] == "application/problem+json"
+    return answer.json()
+
+
+async def _three_rounds(engine, clock, polled):
+    """Run three rounds: *orders* fails three times and then recovers; *ledger* fails in the second round."""
+    alerting = Alerting(engine, clock)
+    await polled(orders=[failed(1)])
+    await alerting.round()
+    await polled(orders=[failed(1), failed(2), failed(3)], ledger=[failed(1)])
+    await alerting.round()
+    await polled(orders=[failed(3), *(completed(i) for i in (4, 5, 6, 7))], ledger=[failed(1)])
+    await alerting.round()
+    return alerting
+
+
+# --- grouping -----------------------------------------------------------------------------------------------------
+
+
+async def test_several_alerts_of_one_job_are_one_incident_whose_address_stays(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "ConsecutiveFailures", "Watchdog")
+    alerting = Alerting(engine, clock)
+    with receiving() as box:
+        await receiver_at(engine, clock, box.url)
+        await polled(orders=[failed(1)])
+        await alerting.round()
+        (first,) = (await _ask(client, "GET", "/incidents"))["items"]
+        await polled(orders=[failed(1), failed(2), failed(3)])
+        await alerting.round()
+
+    (second,) = (await _ask(client, "GET", "/incidents"))["items"]
+    assert (first["id"], first["severity"], first["alert_count"]) == (second["id"], "warning", 1)
+    assert (second["severity"], second["alert_count"], second["open_count"]) == ("critical", 2, 2)
+    assert second["rules"] == ["CheckpointExpired", "ConsecutiveFailures"]
+    assert second["headline"] == "orders: the last 3 checkpoints failed"
+    assert [(n["receiver"], n["kind"], n["state"]) for n in second["notified"]] == [("on-call", "firing", "delivered")]
+    # Both messages name the incident.
+    sent = [p.body["alerts"][0]["annotations"] for p in box.taken]
+    assert [s["incident_id"] for s in sent] == [first["id"]] * 2
+    assert all(s["incident_url"].endswith(f"/ui/incidents/{first['id']}") for s in sent)
+
+    detail = await _ask(client, "GET", f"/incidents/{first['id']}")
+    assert [a["rule"] for a in detail["alerts"]] == ["ConsecutiveFailures", "CheckpointExpired"]
+    assert all([(e["before"], e["after"]) for e in a["events"]] == [("inactive", "firing")] for a in detail["alerts"])
+    assert {d["rule"] for d in detail["deliveries"]} == {"CheckpointExpired", "ConsecutiveFailures"}
+    alert = await _ask(client, "GET", f"/alerts/{detail['alerts'][0]['id']}")
+    assert (alert["incident_id"], alert["incident_link"]) == (first["id"], f"/api/v1/incidents/{first['id']}")
+
+
+async def test_an_incident_ends_with_its_last_alert_and_continues_within_ten_minutes(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    alerting, numbers = Alerting(engine, clock), iter(range(1, 100))
+
+    async def fails_and_recovers(after_s):
+        clock.at += timedelta(seconds=after_s)
+        await polled(orders=[failed(next(numbers))])
+        await alerting.round(seconds=0)
+        await polled(orders=[completed(next(numbers)) for _ in range(3)])
+        await alerting.round()
+        return [(i["id"], i["state"], i["alert_count"]) for i in (await _ask(client, "GET", "/incidents"))["items"]]
+
+    ((one, *first),) = await fails_and_recovers(5)
+    again = await fails_and_recovers(600)
+    later = await fails_and_recovers(601)
+
+    assert first == ["resolved", 1]
+    assert again == [(one, "resolved", 2)]
+    assert later[1] == (one, "resolved", 2)
+    assert later[0][1:] == ("resolved", 1)
+
+
+async def test_every_stored_alert_has_one_incident_that_agrees_with_it(client, engine, clock, polled):
+    await _three_rounds(engine, clock, polled)
+
+    assert await rows(engine, "SELECT count(*) FROM alerts WHERE incident_id IS NULL") == [(0,)]
+    found = await rows(
+        engine,
+        "SELECT i.alert_count, i.open_count, i.state, i.ended_at IS NULL, count(*),"
+        " count(*) FILTER (WHERE a.ended_at IS NULL), bool_or(a.state = 'firing') FROM incidents i"
+        " JOIN alerts a ON a.incident_id = i.id GROUP BY i.id",
+    )
+    assert len(found) == 3  # orders, ledger and the watchdog
+    for count, open_count, state, is_open, alerts, opened, is_firing in found:
+        assert (count, open_count, is_open, state == "firing") == (alerts, opened, opened > 0, is_firing)
+    everything = (await _ask(client, "GET", "/incidents?severity=none&severity=critical&severity=warning"))["items"]
+    assert [i["rules"] for i in everything if i["severity"] == "none"] == [["Watchdog"]]
+
+
+# --- the list -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_list_has_open_incidents_first_and_can_be_filtered_grouped_and_paged(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "ConsecutiveFailures", "Watchdog")
+    await _three_rounds(engine, clock, polled)
+
+    async def listed(query=""):
+        return [(i["labels"]["job"], i["state"]) for i in (await _ask(client, "GET", f"/incidents?{query}"))["items"]]
+
+    whole = [("ledger", "firing"), ("orders", "resolved")]
+    assert await listed() == whole
+    assert await listed("state=resolved") == whole[1:]
+    assert await listed("severity=critical") == whole[1:]
+    assert await listed("search=EDGE") == whole[:1]
+    assert await listed("search=%25") == []
+    assert await listed("label=job%3Dorders") == whole[1:]
+    assert await listed("label=alertname%3DConsecutiveFailures") == whole[1:]
+    assert await listed("label=job%3Dorders&label=job%3Dledger") == []
+    assert await listed("group=job") == whole
+    grouped = (await _ask(client, "GET", "/incidents?group=target"))["items"]
+    assert len({i["group"] for i in grouped}) == 1
+    for group in ("", "&group=job", "&group=cause"):
+        first = await _ask(client, "GET", f"/incidents?limit=1{group}")
+        second = await _ask(client, "GET", f"/incidents?limit=1{group}&cursor={first['next']}")
+        assert second["next"] is None
+        assert [first["items"][0]["labels"]["job"], second["items"][0]["labels"]["job"]] == ["ledger", "orders"]
+
+
+_BAD = [
+    ("state=ill", "state"),
+    ("severity=dire", "severity"),
+    ("group=phase", "group"),
+    ("label=orders", "label"),
+    ("label=%3Dorders", "label"),
+    ("cursor=nonsense", "cursor"),
+    ("cursor=WzEsMl0", "cursor"),
+    ("limit=0", "limit"),
+]
+
+
+async def test_an_invalid_query_is_refused_by_parameter(client):
+    for query, field in _BAD:
+        problem = await _ask(client, "GET", f"/incidents?{query}", status=422)
+        assert field in str(problem["errors"][0]), problem
+
+
+# --- what people do -----------------------------------------------------------------------------------------------
+
+
+async def test_an_incident_is_acknowledged_claimed_commented_and_released(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await _three_rounds(engine, clock, polled)
+    (opened, over) = (await _ask(client, "GET", "/incidents"))["items"]
+    path = f"/incidents/{opened['id']}"
+
+    acknowledged = await _ask(client, "POST", f"{path}/acknowledge", {"author": "ann"})
+    again = await _ask(client, "POST", f"{path}/acknowledge", {"author": "ben"})
+    assert (acknowledged["acknowledged_by"], again["acknowledged_by"]) == ("ann", "ann")
+    assert (await _ask(client, "POST", f"{path}/claim", {"author": "ann"}))["claimed_by"] == "ann"
+    refused = await _ask(client, "POST", f"{path}/claim", {"author": "ben"}, status=409)
+    assert refused["type"].endswith("incident-claimed")
+    taken = await _ask(client, "POST", f"{path}/claim", {"author": "ben", "is_taking_over": True})
+    assert taken["claimed_by"] == "ben"
+    said = await _ask(client, "POST", f"{path}/comments", {"author": "ann", "text": "disk full"}, status=201)
+    assert (said["kind"], said["text"]) == ("comment", "disk full")
+    released = await _ask(client, "POST", f"{path}/release", {"author": "ann"})
+    assert (released["claimed_by"], released["comment_count"]) == (None, 1)
+
+    notes = (await _ask(client, "GET", path))["notes"]
+    assert [(n["author"], n["kind"], n["text"]) for n in notes] == [
+        ("ann", "acknowledged", ""),
+        ("ann", "claimed", ""),
+        ("ben", "claimed", "taken over from ann"),
+        ("ann", "comment", "disk full"),
+        ("ann", "released", "was taken by ben"),
+    ]
+    for verb in ("acknowledge", "claim"):
+        problem = await _ask(client, "POST", f"/incidents/{over['id']}/{verb}", {"author": "ann"}, status=409)
+        assert problem["type"].endswith("incident-closed")
+    after = {"author": "ann", "text": "it was the disk"}
+    await _ask(client, "POST", f"/incidents/{over['id']}/comments", after, status=201)
+
+
+async def test_an_incident_lists_what_changed_before_and_during_it(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    alerting = Alerting(engine, clock)
+    await alerting.round()
+    (opened,) = (await _ask(client, "GET", "/incidents"))["items"]
+    began_at = clock.now()
+
+    async def annotated(text, at):
+        body = {"text": text, "at": at.isoformat()}
+        await _ask(client, "POST", f"/jobs/{opened['job_id']}/annotations", body, status=201)
+
+    await annotated("deployed 1.4", began_at - timedelta(hours=1))
+    await annotated("too long ago", began_at - timedelta(hours=25))
+    clock.at += timedelta(minutes=2)
+    await annotated("host replaced", began_at + timedelta(minutes=1))
+
+    changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
+    noted = [(c["text"], c["is_before"]) for c in changes if c["kind"] == "annotation"]
+    assert noted == [("host replaced", False), ("deployed 1.4", True)]
+    assert [c["at"] for c in changes] == sorted((c["at"] for c in changes), reverse=True)
+
+
+async def test_an_unknown_incident_and_an_invalid_body_are_problem_documents(client, engine, clock, polled):
+    await _ask(client, "GET", "/incidents/i-unheard", status=404)
+    for verb, body in (
+        ("acknowledge", {"author": "ann"}),
+        ("claim", {"author": "ann"}),
+        ("release", {"author": "ann"}),
+        ("comments", {"author": "ann", "text": "x"}),
+    ):
+        problem = await _ask(client, "POST", f"/incidents/i-unheard/{verb}", body, status=404)
+        assert problem["type"].endswith("unknown-incident")
+        for wrong in ({}, {**body, "author": ""}, {**body, "author": "x" * 201}, {**body, "more": 1}):
+            await _ask(client, "POST", f"/incidents/i-unheard/{verb}", wrong, status=422)
+    for text in ("", "x" * 4001, "a\0b"):
+        body = {"author": "ann", "text": text}
+        problem = await _ask(client, "POST", "/incidents/i-unheard/comments", body, status=422)
+        assert problem["errors"][0]["pointer"] == "#/text"
+
+
+async def test_the_preview_of_a_silence_counts_what_the_silence_then_hides(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "ConsecutiveFailures", "Watchdog")
+    await polled(orders=[failed(1), failed(2), failed(3)], ledger=[failed(1)])
+    await Alerting(engine, clock).round()
+    both = {"matchers": [{"name": "severity", "value": "none", "is_equal": False}, {"name": "job", "value": "orders"}]}
+    every = {"matchers": [{"name": "target", "value": "", "is_equal": False}]}
+
+    one = await _ask(client, "POST", "/silences/preview", both)
+    whole = await _ask(client, "POST", "/silences/preview", every)
+    assert (one["alert_count"], one["job_count"]) == (2, 1)
+    assert (whole["alert_count"], whole["job_count"], len(whole["summaries"])) == (3, 2, 3)
+    assert await rows(engine, "SELECT count(*) FROM silences") == [(0,)]
+    await _ask(client, "POST", "/silences/preview", {"matchers": []}, status=422)
+
+    end = (NOW + timedelta(hours=1)).isoformat()
+    silence = {**both, "ends_at": end, "reason": "works", "author": "ann"}
+    assert (await _ask(client, "POST", "/silences", silence, status=201))["hidden_count"] == 2
+    found = {i["labels"]["job"]: i["silenced_count"] for i in (await _ask(client, "GET", "/incidents"))["items"]}
+    assert found == {"orders": 2, "ledger": 0}
+
+
+# --- retention and migration --------------------------------------------------------------------------------------
+
+
+async def test_retention_drops_an_old_incident_with_its_alerts_and_notes(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await _three_rounds(engine, clock, polled)
+    (_, over) = (await _ask(client, "GET", "/incidents"))["items"]
+    await _ask(client, "POST", f"/incidents/{over['id']}/comments", {"author": "ann", "text": "x"}, status=201)
+
+    await apply_retention(engine, Retention(timedelta(days=7)), clock.now() + timedelta(days=9))
+
+    async with reading(engine) as connection:
+        with pytest.raises(UnknownEntityError):
+            await get_incident(connection, over["id"])
+    assert await rows(engine, "SELECT count(*) FROM incident_notes") == [(0,)]
+    assert [i["state"] for i in (await _ask(client, "GET", "/incidents"))["items"]] == ["firing"]
+
+
+@pytest.fixture
+def before_incidents(databases) -> Iterator[str]:
+    """Yield a database at the revision before the one that added incidents."""
+    with databases.migrated() as url:
+        (before,) = (
+            r.down_revision
+            for r in ScriptDirectory(str(migrate.script_location())).walk_revisions()
+            if r.doc.startswith("Group alerts into incidents")
+        )
+        migrate.downgrade(url, before)
+        yield url
+
+
+def test_the_migration_groups_stored_alerts_like_the_rule_without_causes(before_incidents):
+    alerts = drawn_alerts(7, 300, is_cause_known=False)
+    with psycopg.connect(before_incidents) as connection:
+        for a in alerts:
+            i = a.identity
+            connection.execute(
+                "INSERT INTO alerts (id, rule, severity, fingerprint, labels, job_id, target_id, state, began_at,"
+                " fired_at, changed_at, ended_at, evaluated_at, reading, reason, annotations) VALUES"
+                " (%s, %s, %s, %s, '{}', %s, %s, %s, %s, %s, %s, %s, %s, 'active', 'x', '{}')",
+                [
+                    *(a.id, i.rule, i.severity, i.fingerprint, i.job_id, i.target_id, a.state, a.began_at, a.fired_at),
+                    *(a.changed_at, a.ended_at, a.evaluated_at),
+                ],
+            )
+    migrate.upgrade(before_incidents)
+
+    with psycopg.connect(before_incidents) as connection:
+        found = dict(connection.execute("SELECT id, incident_id FROM alerts").fetchall())
+        states = connection.execute("SELECT id, state, alert_count, open_count, ended_at FROM incidents").fetchall()
+    expected = incidents_of(alerts)
+    assert found == expected
+    for incident, state, count, open_count, ended_at in states:
+        own = [a for a in alerts if expected[a.id] == incident]
+        order = ["firing", "pending", "resolved", "inactive"]
+        assert state == min((a.state.value for a in own), key=order.index)
+        assert (count, open_count) == (len(own), sum(a.state.is_open for a in own))
+        assert (ended_at is None) == (open_count > 0)

@@ -1,0 +1,149 @@
+"""Reads of one job or of one run visit only the day partitions that they need, as PostgreSQL's plans show.
+
+Each test runs EXPLAIN ANALYZE on a statement of the store, over a week of checkpoints. A partition counts as visited if
+a scan of it was executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.dialects import postgresql
+
+from backend.domain.checkpoint import CheckpointStatus
+from backend.store.checkpoints import reader, statistics, writer
+from backend.store.checkpoints.reader import CheckpointFilter
+from backend.store.jobs import pressure
+from backend.store.schema.partitions import day_of, day_of_partition
+from tests.support.many_checkpoints import insert, row
+from tests.support.observations import NOW
+
+pytestmark = pytest.mark.anyio
+_DAYS = 7
+_A_DAY = 48
+_STEP = timedelta(days=1) / _A_DAY
+_FIRST = NOW - timedelta(days=_DAYS - 1)
+
+
+@pytest.fixture
+def filled(database):
+    """Fill the store with a week of checkpoints of two jobs: every tenth one failed, and the newest one is open."""
+    count = (_DAYS - 1) * _A_DAY
+    rows = []
+    for job in ("a", "b"):
+        for number in range(count + 1):
+            status = "in-progress" if number == count else "failed" if number % 10 == 3 else "completed"
+            rows.append(row(job, number, _FIRST + number * _STEP, status, end_to_end_duration_ms=100 + number))
+    insert(database, rows)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("ANALYZE checkpoints")
+
+
+@pytest.fixture
+async def week(filled, engine):
+    return engine
+
+
+def _scans(plan: dict) -> Iterator[dict]:
+    if "Relation Name" in plan:
+        yield plan
+    for child in plan.get("Plans", ()):
+        yield from _scans(child)
+
+
+async def _visited(engine, statement, values) -> tuple[list[date], dict]:
+    """Return the days of the partitions that the statement visited, newest first, and the whole plan."""
+    # The values stay parameters, as in a prepared statement, so partitions are skipped only when the statement runs,
+    # not when it is planned.
+    compiled = statement.compile(dialect=postgresql.psycopg.dialect())
+    bound = compiled.construct_params({k: v for k, v in values.items() if k in compiled.params})
+    async with engine.connect() as connection:
+        await connection.execute(text("SET plan_cache_mode = force_generic_plan"))
+        await connection.execute(text("SET enable_seqscan = off"))
+        raw = (await connection.get_raw_connection()).driver_connection
+        cursor = await raw.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {compiled}", bound)
+        ((found,),) = await cursor.fetchall()
+        await connection.rollback()
+    plan = found[0]["Plan"]
+    days = {day_of_partition(s["Relation Name"]) for s in _scans(plan) if s["Actual Loops"] > 0}
+    return sorted((d for d in days if d is not None), reverse=True), plan
+
+
+def _day(days_ago: int) -> date:
+    return day_of(NOW) - timedelta(days=days_ago)
+
+
+async def test_the_newest_checkpoints_of_a_job_are_read_from_the_newest_partition(week):
+    days, plan = await _visited(week, *reader.checkpoint_page("a", CheckpointFilter(), before=None, limit=10))
+    assert days == [_day(0)], plan
+
+
+async def test_a_later_page_of_a_job_begins_at_the_partition_of_its_cursor(week):
+    before = (NOW - timedelta(days=3), 10_000, "r-a")
+    days, plan = await _visited(week, *reader.checkpoint_page("a", CheckpointFilter(), before=before, limit=10))
+    assert days == [_day(3)], plan
+
+
+async def test_a_range_of_time_is_read_from_its_partitions(week):
+    wanted = CheckpointFilter(since=NOW - timedelta(days=4), until=NOW - timedelta(days=3))
+    days, plan = await _visited(week, *reader.checkpoint_page("a", wanted, before=None, limit=500))
+    assert days == [_day(3), _day(4)], plan
+
+
+@pytest.mark.parametrize(
+    ("status", "index"), [(CheckpointStatus.FAILED, "failed"), (CheckpointStatus.IN_PROGRESS, "open")]
+)
+async def test_open_and_failed_checkpoints_are_read_from_their_partial_index(week, status, index):
+    wanted = CheckpointFilter(status=status)
+    _, plan = await _visited(week, *reader.checkpoint_page("a", wanted, before=None, limit=1))
+    used = {s["Index Name"] for s in _scans(plan) if s["Actual Loops"] > 0}
+    # The name of a partition's index shows only the columns, so the catalogue is asked for the indexes that have the
+    # condition.
+    async with week.connect() as connection:
+        query = text(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = CAST(:parent AS regclass)"
+        )
+        partial = set((await connection.execute(query, {"parent": f"ix_checkpoints_{index}"})).scalars())
+    assert used <= partial, (used, partial)
+
+
+async def test_the_neighbours_of_a_checkpoint_are_read_from_its_partition(week):
+    values = {"run": "r-a", "at": NOW - timedelta(days=3), "day": _day(3), "id": 3 * _A_DAY, "before": 5, "after": 5}
+    days, plan = await _visited(week, reader.AROUND, values)
+    assert days == [_day(3)], plan
+
+
+async def test_one_checkpoint_of_a_run_is_searched_from_the_newest_partition_on(week):
+    newest = (_DAYS - 1) * _A_DAY
+    days, plan = await _visited(week, reader.ONE, {"run": "r-a", "id": newest})
+    assert days == [_day(0)], plan
+
+
+async def test_the_days_of_checkpoints_are_searched_from_the_newest_partition_on(week):
+    newest = (_DAYS - 1) * _A_DAY
+    days, plan = await _visited(week, writer.STORED_DAYS, {"run": "r-a", "ids": [newest, newest - _A_DAY]})
+    assert days == [_day(0), _day(1)], plan
+
+
+async def test_the_recent_checkpoints_of_each_run_are_read_from_the_newest_partition(week):
+    values = {"runs": ["r-a", "r-b"], "limit": 10, "since": _day(8)}
+    days, plan = await _visited(week, reader.RECENT_OF_RUNS, values)
+    assert days == [_day(0)], plan
+
+
+async def test_the_last_completed_checkpoint_is_read_from_the_newest_partition(week):
+    values = {"job": "a", "at": NOW, "day": _day(0), "faster_than_ms": None}
+    assert (await _visited(week, reader.LAST_COMPLETED, values))[0] == [_day(0)]
+    assert (await _visited(week, statistics.LAST_COMPLETED, {"jobs": ["a", "b"]}))[0] == [_day(0)]
+
+
+async def test_the_newest_readings_of_backpressure_are_searched_around_the_last_observation(week):
+    days, plan = await _visited(
+        week, pressure.NEWEST_READING_AT, pressure.newest_reading_values({"r-a": NOW - timedelta(days=3)})
+    )
+    assert set(days) <= {_day(2), _day(3), _day(4)}, plan

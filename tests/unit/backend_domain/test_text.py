@@ -1,0 +1,51 @@
+"""Tests of making text printable."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.text import printable, with_whole_characters
+
+
+def test_printable_text_is_unchanged():
+    assert printable("jobs/größe → 5 µs") == "jobs/größe → 5 µs"
+
+
+def test_no_character_of_unicode_stays_unprintable():
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+
+    shown = printable(every)
+
+    assert shown.isprintable()
+    assert shown.isascii() is False
+    assert printable("\x1b\n\ud800\U000e0001") == r"\x1b\n\ud800\U000e0001"
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (rb'["\ud800", "\uDFFF!", "\uD83D\uDE00"]', ["\ufffd", "\ufffd!", "\U0001f600"]),
+        (rb'["\ud800\ud83d\ude00", "\udc00\ud800\u0041"]', ["\ufffd\U0001f600", "\ufffd\ufffdA"]),
+        (rb'["\\ud800", "\\\ud800", "\"\ud800\n"]', ["\\ud800", "\\\ufffd", '"\ufffd\n']),
+        (b'["\xff\xc3", "\xed\xa0\x80", "\xc3\xa4"]', ["\ufffd\ufffd", "\ufffd\ufffd\ufffd", "ä"]),
+    ],
+)
+def test_only_broken_characters_of_json_are_replaced(body, value):
+    assert json.loads(with_whole_characters(body)) == value
+
+
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_json_without_broken_characters_is_unchanged(value):
+    for is_ascii in (True, False):
+        body = json.dumps(value, ensure_ascii=is_ascii).encode()
+        assert with_whole_characters(body) == body
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_any_text_can_be_read_after_the_replacement(text):
+    json.loads(with_whole_characters(json.dumps([text]).encode())).pop().encode()

@@ -1,0 +1,61 @@
+"""Tests of the chart of an incident: states of alerts above the durations of checkpoints, on one clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+
+import plotly.graph_objects as go
+
+from backend.contracts.incidents import IncidentAlertOut
+from backend.domain.checkpoint import CheckpointStatus
+from dashboard.figures.incident import Signal, height_px, incident
+from dashboard.palette import DARK
+from tests.support.api_examples import example
+from tests.support.observations import NOW
+
+
+def _alert(rule, began_s, fired_s, ended_s, state):
+    def at(seconds):
+        return None if seconds is None else NOW - timedelta(seconds=seconds)
+
+    update = {"rule": rule, "began_at": at(began_s), "fired_at": at(fired_s), "ended_at": at(ended_s), "state": state}
+    return IncidentAlertOut(**example("alert").model_copy(update=update).model_dump(), events=[])
+
+
+_SPAN = {"since": NOW - timedelta(seconds=700), "until": NOW, "theme": DARK, "where": UTC}
+
+
+def test_the_chart_shows_each_state_of_each_rule_and_the_checkpoints_on_our_clock():
+    alerts = [
+        _alert("CheckpointStuck", 60, 30, None, "firing"),
+        _alert("CheckpointExpired", 600, 600, 500, "resolved"),
+    ]
+    update = {"triggered_at": NOW, "end_to_end_duration_ms": 60_000, "status": CheckpointStatus.FAILED}
+    checkpoint = example("checkpoint").model_copy(update=update)
+
+    chart = incident(alerts, Signal([checkpoint], 60_000, timedelta(seconds=100)), **_SPAN)
+
+    go.Figure(chart.figure)
+    rows = [(name, state, took_s) for name, state, _, _, took_s in chart.table.rows]
+    assert rows == [
+        ("CheckpointExpired", "firing", 100.0),
+        ("CheckpointExpired", "resolved", 500.0),
+        ("CheckpointStuck", "pending", 30.0),
+        ("CheckpointStuck", "firing", 30.0),
+        (f"checkpoint {checkpoint.checkpoint_id}", "failed", 60.0),
+    ]
+    # The engine's clock is 100 s ahead.
+    assert chart.table.rows[-1][2].startswith((NOW - timedelta(seconds=100)).strftime("%Y-%m-%d %H:%M:%S"))
+    assert chart.summary == (
+        "2 alerts of 2 rules, 1 of them fire now; 1 checkpoints around them, 1 of them failed against a timeout of"
+        " 1 min 00 s."
+    )
+    assert chart.height_px == height_px(2, has_signal=True)
+
+
+def test_an_incident_of_a_target_has_no_checkpoints():
+    chart = incident([_alert("TargetUnreachable", 60, 30, None, "firing")], Signal(), **_SPAN)
+
+    go.Figure(chart.figure)
+    assert chart.height_px == height_px(1, has_signal=False)
+    assert chart.summary == "1 alerts of 1 rules, 1 of them fire now."

@@ -1,0 +1,26 @@
+"""Tests of the chart of the last 7 days: it is drawn from two hours on, and a single hour is written out."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+
+import pytest
+
+from backend.contracts.rollups import RollupHourOut
+from dashboard.figures import trend
+from dashboard.palette import LIGHT
+from tests.support.api_examples import example
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_single_hour_is_written_out_and_two_hours_are_drawn(count):
+    hour: RollupHourOut = example("rollup_hour")
+    hours = [hour.model_copy(update={"hour": hour.hour + timedelta(hours=i)}) for i in range(count)]
+
+    chart = trend.trend(hours, theme=LIGHT, where=UTC)
+
+    said = repr(chart.figure)
+    assert bool(chart.figure["data"]) == (count == 2)
+    assert ("one hour with checkpoints" in said) == (count == 1)
+    assert len(chart.table.rows) == count
+    assert chart.summary.startswith(f"{count} hour{'' if count == 1 else 's'} with checkpoints")

@@ -1,0 +1,132 @@
+"""Tests of the page of a job's backpressure over time. Its callbacks are called as a browser calls them."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.contracts.engines import CapabilitiesOut
+from backend.domain.engines import SPARK
+from backend.domain.pressure import PressureMeasure
+from dashboard import routes
+from dashboard.span import epoch_ms
+from tests.support.dash_calls import LOOK, texts
+
+pytestmark = pytest.mark.anyio
+
+_MESSAGE = "pressure-message.children"
+
+
+def values(job="jE", **more):
+    route = {"job": job, "since": None, "until": None}
+    return LOOK | {"pressure-route.data": route} | {k.replace("_", "-") + ".value": v for k, v in more.items()}
+
+
+async def test_the_page_shows_the_rows_the_suspects_and_links_to_their_subtasks(ui):
+    answer = await ui.call(_MESSAGE, values(), by="look.data")
+
+    job = ui.fake.jobs["jE"]
+    assert len(answer["pressure-history-data"]["data"]["rows"]) > 0
+    said = texts(answer["pressure-suspects"]["children"])
+    assert "slow-stage-2 -> sink: Writer" in said
+    assert "its phases in checkpoint" in said
+    assert len(answer["pressure-vertex"]["data"]) == 1 + len(job.pressure)
+    assert "648 readings" in texts(answer["pressure-notes"]["children"])
+
+
+async def test_unchanged_data_is_not_drawn_again(ui):
+    fixed = {"pressure-route.data": {"job": "jE", "since": 1_700_000_000_000, "until": 1_700_003_600_000}}
+    given = values(pressure_length="chosen") | fixed
+    first = await ui.call(_MESSAGE, given, by="look.data")
+    digest = {"pressure-digest.data": first["pressure-digest"]["data"]}
+
+    assert set(await ui.call(_MESSAGE, given | digest, by="status-tick.n_intervals")) == {"pressure-message"}
+
+
+async def test_a_vertex_opens_its_subtasks_and_an_unknown_one_is_a_message(ui):
+    vertex = ui.fake.jobs["jE"].pressure[-1].vertex_id
+
+    opened = await ui.call(
+        _MESSAGE, values(pressure_vertex=vertex, pressure_measure="busy"), by="pressure-vertex.value"
+    )
+    unknown = await ui.call(_MESSAGE, values(pressure_vertex="nothing"), by="pressure-vertex.value")
+
+    assert [t["type"] for t in opened["pressure-history-graph"]["figure"]["data"]].count("heatmap") == 1
+    assert "o such vertex 'nothing'" in texts(unknown["pressure-message"]["children"])
+
+
+async def test_a_longer_time_is_asked_for_by_its_name(ui):
+    answer = await ui.call(_MESSAGE, values(pressure_length="24h"), by="pressure-length.value")
+
+    since, until = answer["pressure-history-graph"]["figure"]["layout"]["xaxis"]["range"]
+    assert until - since == pytest.approx(24 * 3600 * 1000, rel=0.01)
+
+
+async def test_a_click_on_a_row_toggles_its_vertex_and_one_on_a_checkpoint_opens_it(ui):
+    async def after(customdata, vertex=""):
+        click = {"pressure-history-graph.clickData": {"points": [{"customdata": customdata}]}}
+        given = values() | click | {"pressure-vertex.value": vertex}
+        return await ui.call("url.href", given, by="pressure-history-graph.clickData")
+
+    assert (await after(["v1", "4 %"]))["pressure-vertex"]["value"] == "v1"
+    assert (await after(["v1", "4 %"], "v1"))["pressure-vertex"]["value"] == ""
+    opened = await after([None, "rE", 12], "v1")
+    assert opened["url"]["href"] == "/ui/jobs/jE/runs/rE/checkpoints/12?open=v1"
+    assert await after(None) is None
+
+
+async def test_an_engine_without_barriers_shows_its_rates_instead(ui):
+    job = ui.fake.jobs["jE"]
+    before = job.detail
+    job.detail = before.model_copy(update={"capabilities": CapabilitiesOut.model_validate(SPARK)})
+    try:
+        answer = await ui.call(_MESSAGE, values(), by="look.data")
+    finally:
+        job.detail = before
+
+    assert answer["pressure-barriers"]["style"] == {"display": "none"}
+    assert "reports no backpressure" in texts(answer["pressure-suspects"]["children"])
+
+
+def test_the_choices_are_in_the_address():
+    route = routes.parse("/ui/jobs/j%2F1/pressure", "?vertex=v1&measure=busy&last=24h&from=5&to=9")
+
+    assert (route.page, route.job) == (routes.PageKind.PRESSURE, "j/1")
+    chosen = route.selection
+    assert (chosen.heat_vertex, chosen.share, chosen.last) == ("v1", PressureMeasure.BUSY, "24h")
+    assert (chosen.since_ms, chosen.until_ms) == (5, 9)
+    assert routes.pressure("j/1", vertex="v1", share=PressureMeasure.BUSY, ends_ms=(5, 9)) == (
+        "/ui/jobs/j%2F1/pressure?vertex=v1&from=5&to=9&measure=busy"
+    )
+    assert (
+        routes.parse("/ui/jobs/j/pressure", "?measure=hot&last=ever").selection.share is PressureMeasure.BACKPRESSURED
+    )
+
+
+async def test_the_verdicts_link_to_the_pressure_of_their_time_and_vertex(ui):
+    checkpoint = ui.fake.jobs["jE"].checkpoints[-1]
+    values_ = LOOK | {
+        "cp-route.data": {"job": "jE", "run": checkpoint.run_id, "checkpoint": checkpoint.checkpoint_id},
+        "gantt-sort.value": "topology",
+        "gantt-path.aria-pressed": "true",
+    }
+
+    answer = await ui.call("cp-message.children", values_, by="look.data")
+
+    href = next(
+        c["props"]["href"]
+        for c in _walk(answer["cp-verdict"]["children"])
+        if str(c.get("props", {}).get("href", "")).startswith("/ui/jobs/jE/pressure")
+    )
+    begin = epoch_ms(checkpoint.triggered_at)
+    route = routes.parse(*href.split("?"))
+    assert route.selection.heat_vertex == checkpoint.verdict.vertex_id
+    assert route.selection.since_ms < begin < route.selection.until_ms
+
+
+def _walk(node):
+    if isinstance(node, dict):
+        yield node
+        yield from _walk(node.get("props", {}).get("children"))
+    elif isinstance(node, list):
+        for child in node:
+            yield from _walk(child)

@@ -169,6 +169,8 @@ def test_the_neighbours_of_a_checkpoint_keep_the_opened_and_picked_subtask(brows
         page.wait_for_selector("#gantt-graph .barlayer path")
         page.keyboard.press("<")
         expect(page).to_have_url(re.compile(r"/checkpoints/19\?open=enrich&pick=enrich%3A2$"))
+        # Until the neighbour's heading is shown, the page still has the buttons of the checkpoint before it, or none.
+        expect(page.locator("#cp-head h1")).to_have_text("Checkpoint 19")
         expect(page.locator("#cp-picked-panel")).to_contain_text("enrich subtask 2")
         page.keyboard.press(">")
         expect(page.locator("#cp-head h1")).to_have_text("Checkpoint 20")

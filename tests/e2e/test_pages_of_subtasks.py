@@ -93,8 +93,10 @@ def test_dragging_over_columns_of_the_heatmap_chooses_the_range_of_the_whole_pag
     with opened(browser, site) as (page, watch):
         page.goto("/ui/jobs/jE")
         page.wait_for_selector("#heatmap-graph .heatmaplayer image")
-        page.locator("#heatmap-graph").scroll_into_view_if_needed()
-        area = page.locator("#heatmap-graph .heatmaplayer image").bounding_box()
+        columns = page.locator("#heatmap-graph .nsewdrag")
+        # The cards above the heatmap may still grow. Playwright's hover waits until the chart stands still.
+        columns.hover()
+        area = columns.bounding_box()
         assert area is not None
         middle = area["y"] + area["height"] / 2
         page.mouse.move(area["x"] + area["width"] * 0.3, middle)

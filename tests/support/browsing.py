@@ -191,7 +191,8 @@ def small_targets(page: Page) -> list[str]:
         """() => [...document.querySelectorAll('a, button, input, select, summary, [role=slider], [role=option]')]
             .filter(e => {
                 const box = e.getBoundingClientRect();
-                const isShown = box.width > 1 && box.height > 1 && getComputedStyle(e).visibility !== 'hidden';
+                // The content of closed details has a box, but cannot be pressed.
+                const isShown = box.width > 1 && box.height > 1 && e.checkVisibility({ visibilityProperty: true });
                 return isShown && !e.closest('.visually-hidden') && Math.min(box.width, box.height) < 23.5;
             })
             .map(e => {

@@ -93,7 +93,7 @@ def test_dragging_over_columns_of_the_heatmap_chooses_the_range_of_the_whole_pag
     with opened(browser, site) as (page, watch):
         page.goto("/ui/jobs/jE")
         page.wait_for_selector("#heatmap-graph .heatmaplayer image")
-        columns = page.locator("#heatmap-graph .nsewdrag")
+        columns = page.locator("#heatmap-graph .draglayer .xy .nsewdrag")
         # The cards above the heatmap may still grow. Playwright's hover waits until the chart stands still.
         columns.hover()
         area = columns.bounding_box()

@@ -355,9 +355,10 @@ class ApiClient:
         """Record that somebody has seen an incident."""
         return await self._act(incident, "acknowledge", grouped.IncidentActIn(author=author))
 
-    async def claim_incident(self, incident: str, author: str, *, is_taking_over: bool) -> grouped.IncidentOut:
-        """Record that somebody works on an incident."""
-        return await self._act(incident, "claim", grouped.ClaimIn(author=author, is_taking_over=is_taking_over))
+    async def claim_incident(self, incident: str, author: str, *, claimed_by: str | None) -> grouped.IncidentOut:
+        """Record that ``author`` works on an incident. It is taken over from ``claimed_by``, but from nobody else."""
+        claim = grouped.ClaimIn(author=author, is_taking_over=claimed_by is not None, claimed_by=claimed_by)
+        return await self._act(incident, "claim", claim)
 
     async def release_incident(self, incident: str, author: str) -> grouped.IncidentOut:
         """Record that nobody works on an incident any longer."""

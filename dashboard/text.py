@@ -88,6 +88,11 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
+def counted(number: int, word: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def evidence_value(value: float | None, unit: str | None) -> str:
     """Format the number in a row of evidence with its unit."""
     if value is None:

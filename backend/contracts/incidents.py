@@ -23,8 +23,10 @@ from pydantic import Field
 from backend.contracts.alerts import AlertEventOut, AlertOut, DeliveryOut, MatcherOut, Severity, State
 from backend.contracts.model import Model, StrictBool
 
-Author = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
-Comment = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
+# At least one character is visible.
+_TEXT = r"^[^\x00]*[^\x00\s][^\x00]*$"
+Author = Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT)]
+Comment = Annotated[str, Field(min_length=1, max_length=4000, pattern=_TEXT)]
 
 
 class NotifiedOut(Model):
@@ -131,9 +133,12 @@ class IncidentDetailOut(IncidentOut):
     deliveries: list[IncidentDeliveryOut]
     """The messages about these alerts, newest first."""
     notes: list[IncidentNoteOut]
-    """The newest 200 notes, oldest first."""
+    """All comments (at most 200), the acknowledgement, and the newest 100 claims and releases, oldest first."""
     changes: list[IncidentChangeOut]
-    """The newest 20 events, annotations and steps of advice from 24 hours before the incident to its end."""
+    """Events, annotations and steps of advice, newest first.
+
+    Up to 20 during the incident, and up to 20 in the 24 hours before it.
+    """
     as_of: datetime
 
 
@@ -149,6 +154,8 @@ class ClaimIn(IncidentActIn):
 
     is_taking_over: StrictBool = False
     """Whether to take the incident although somebody else has it."""
+    claimed_by: Author | None = None
+    """Who has the incident, as far as the caller knows. If given, it is not taken from anybody else."""
 
 
 class CommentIn(IncidentActIn):

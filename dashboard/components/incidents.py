@@ -76,13 +76,8 @@ def marks(incident: IncidentOut) -> list[Component]:
         of = "" if incident.silenced_count == incident.open_count else f" {incident.silenced_count}"
         found.append(status.badge(f"silenced{of}", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
     if incident.comment_count:
-        found.append(html.Span(counted(incident.comment_count, "comment"), className="chip"))
+        found.append(html.Span(text.counted(incident.comment_count, "comment"), className="chip"))
     return found
-
-
-def counted(count: int, word: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def notified(message: NotifiedOut, where: tzinfo) -> html.Span:
@@ -127,7 +122,7 @@ def card(incident: IncidentOut, where: tzinfo) -> html.Article:
             html.Div(
                 [
                     html.Span(times(incident, where)),
-                    html.Span(f"{counted(incident.alert_count, 'alert')}: {rules}"),
+                    html.Span(f"{text.counted(incident.alert_count, 'alert')}: {rules}"),
                 ],
                 className="incident-facts hint",
             ),

@@ -25,11 +25,20 @@ _STATES = (("pending", IN_TRANSIT, "/"), ("firing", UNALIGNED, ""), ("resolved",
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """The checkpoints around an incident. ``offset`` is the engine's clock minus the clock of this service."""
+    """The checkpoints around an incident. ``offset`` is the engine's clock minus the clock of this service.
+
+    ``timeout_ms`` is the job's setting now. ``is_cut`` is True if there are more checkpoints, older than these.
+    """
 
     checkpoints: Sequence[CheckpointOut] = ()
     timeout_ms: int | None = None
     offset: timedelta = timedelta()
+    is_cut: bool = False
+
+    @property
+    def drawn_since(self) -> datetime | None:
+        """The trigger of the oldest of these checkpoints if there are older ones, on the clock of this service."""
+        return min(c.triggered_at for c in self.checkpoints) - self.offset if self.is_cut and self.checkpoints else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ def incident(
 ) -> Chart:
     """Draw one row of states for each rule of ``alerts`` and, if there are checkpoints, their durations below."""
     rules = sorted({a.rule for a in alerts})[:_ROWS_MAX]
-    segments = [s for a in reversed(alerts) if a.rule in rules for s in _segments(a, until)]
+    segments = _all_segments([a for a in alerts if a.rule in rules], until)
     ended = [c for c in signal.checkpoints if c.end_to_end_duration_ms is not None]
     height = height_px(len(rules), has_signal=bool(ended))
     plot_px = height - _MARGINS_PX
@@ -72,9 +81,14 @@ def incident(
                     "y1": signal.timeout_ms / 1000, "line": {"color": UNALIGNED, "width": 1.5, "dash": "dash"},
                 }
             )  # fmt: skip
-            words = f"timeout {text.duration(signal.timeout_ms)}"
+            words = f"timeout now {text.duration(signal.timeout_ms)}"
             annotations.append(
                 note(theme, words, 1, signal.timeout_ms / 1000, xref="paper", xanchor="right", yanchor="bottom")
+            )
+        if (oldest := signal.drawn_since) is not None:
+            words = f"only checkpoints since {text.instant(oldest, where)}"
+            annotations.append(
+                note(theme, words, 0, split - 0.06, xref="paper", yref="paper", xanchor="left", yanchor="bottom")
             )
     longest_s = max([(c.end_to_end_duration_ms or 0) / 1000 for c in ended] + [(signal.timeout_ms or 0) / 1000, 0.1])
     figure = {
@@ -119,15 +133,26 @@ def incident(
     return Chart(figure, _table(segments, ended, signal), _summary(alerts, rules, ended, signal), height)
 
 
-def _segments(alert: IncidentAlertOut, until: datetime) -> list[_Segment]:
+def _all_segments(alerts: Sequence[IncidentAlertOut], until: datetime) -> list[_Segment]:
+    """Return the states of each rule, oldest first. ``alerts`` are sorted newest first."""
+    found: list[_Segment] = []
+    followed: dict[str, datetime] = {}
+    for alert in alerts:
+        # A resolved state ends when the next episode of the rule begins.
+        found = _segments(alert, until, min(until, followed.get(alert.rule, until))) + found
+        followed[alert.rule] = alert.began_at
+    return found
+
+
+def _segments(alert: IncidentAlertOut, until: datetime, next_at: datetime) -> list[_Segment]:
     end, fired = min(alert.ended_at or until, until), alert.fired_at
     found = []
     if fired is None or fired > alert.began_at:
         found.append(_Segment(alert.rule, "pending", alert.began_at, fired or end))
     if fired is not None:
         found.append(_Segment(alert.rule, "firing", fired, max(end, fired)))
-        if alert.ended_at is not None and alert.ended_at < until:
-            found.append(_Segment(alert.rule, "resolved", alert.ended_at, until))
+        if alert.ended_at is not None and alert.ended_at < next_at:
+            found.append(_Segment(alert.rule, "resolved", alert.ended_at, next_at))
     return found
 
 
@@ -208,8 +233,12 @@ def _summary(
 ) -> str:
     failed = sum(c.status is CheckpointStatus.FAILED for c in ended)
     firing = sum(a.state == "firing" for a in alerts)
-    parts = [f"{len(alerts)} alerts of {len(rules)} rules, {firing} of them fire now"]
+    drawn = f"{text.counted(len(alerts), 'alert')} of {text.counted(len(rules), 'rule')}"
+    parts = [f"{drawn}, {firing} firing now"]
     if ended:
-        limit = "" if signal.timeout_ms is None else f" against a timeout of {text.duration(signal.timeout_ms)}"
-        parts.append(f"{len(ended)} checkpoints around them, {failed} of them failed{limit}")
+        parts.append(f"{text.counted(len(ended), 'checkpoint')} around them, {failed} failed")
+    if signal.is_cut:
+        parts.append("earlier checkpoints are not drawn")
+    if ended and signal.timeout_ms is not None:
+        parts.append(f"the timeout is {text.duration(signal.timeout_ms)} now")
     return "; ".join(parts) + "."

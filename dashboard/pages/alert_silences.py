@@ -206,9 +206,9 @@ async def preview(client: ApiClient, *, typed: str | None, tick: int | None, cha
         return {"preview": str(problem)}
     if not found.alert_count:
         return {"preview": "Would hide no open alert now, only later ones."}
-    jobs = f" of {incidents.counted(found.job_count, 'job')}" if found.job_count else ""
+    jobs = f" of {text.counted(found.job_count, 'job')}" if found.job_count else ""
     named = html.Span("; ".join(found.summaries), className="hint")
-    return {"preview": [html.B(f"Would hide {incidents.counted(found.alert_count, 'open alert')}{jobs}. "), named]}
+    return {"preview": [html.B(f"Would hide {text.counted(found.alert_count, 'open alert')}{jobs}. "), named]}
 
 
 async def end(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:

@@ -203,11 +203,10 @@ async def acknowledge(client: ApiClient, *, clicks: int | None, route: dict[str,
 async def claim(
     client: ApiClient, *, clicks: int | None, route: dict[str, str], author: str | None, claimant: str | None
 ) -> Changes:
-    """Record that the viewer works on the incident. The button then names whoever has it, so taking over is meant."""
-    is_taking_over = claimant is not None
+    """Record that the viewer works on the incident. It is taken over only from the person whom the button names."""
 
     async def take(name: str) -> object:
-        return await client.claim_incident(route["incident"], name, is_taking_over=is_taking_over)
+        return await client.claim_incident(route["incident"], name, claimed_by=claimant)
 
     return await _done(clicks, author, take, "You have taken the incident.")
 
@@ -271,23 +270,23 @@ async def refresh(
     view = look_of(look)
     found = await client.incident(route["incident"])
     source = cards.source_line(["Source: this service's API", cards.age("read", found.as_of)])
-    changes: Changes = {"message": None, "source": source}
+    shown: Changes = {"message": None, "source": source}
     now = _digest(found, view)
     if now == before:
-        return changes
+        return shown
     chart, signal = await _chart(client, found, view)
     is_over, claimant = found.ended_at is not None, found.claimed_by
     if before is None and not matchers:
         # This is no output, because the page of silences has the same form but no incident.
         set_props("silence-matchers", {"value": _matchers(found)})
-    return changes | {
+    return shown | {
         "head": _head(found),
         "words": _words(found, view.where),
         "strip": cards.chart_values("incident-strip", chart),
         "deliveries": _deliveries(found, view.where),
-        "before": _changed(found.changes, view.where),
+        "before": changes(found.changes, view.where),
         "thread": _thread(found.notes, view.where),
-        "checkpoints": _checkpoints(found, signal),
+        "checkpoints": checkpoints(found, signal),
         "runbooks": _runbooks(found),
         "title": found.headline,
         "claimant": claimant,
@@ -334,10 +333,10 @@ async def _signal(client: ApiClient, job_id: str | None, since: datetime, until:
     try:
         job = await client.graph(job_id)
         offset = timedelta(milliseconds=job.clock_offset_ms or 0)
-        listed, _ = await client.checkpoints_between(job_id, since + offset, until + offset)
+        listed, is_cut = await client.checkpoints_between(job_id, since + offset, until + offset)
     except ApiRefusedError:
         return figure.Signal()
-    return figure.Signal(listed, job.config.timeout_ms if job.config is not None else None, offset)
+    return figure.Signal(listed, job.config.timeout_ms if job.config is not None else None, offset, is_cut=is_cut)
 
 
 def _head(found: IncidentDetailOut) -> list[Component]:
@@ -397,7 +396,9 @@ def _words(found: IncidentDetailOut, where: tzinfo) -> Component:
     ]
     left_off = found.alert_count - len(alerts)
     more = (
-        html.P(f"and {incidents.counted(left_off, 'earlier episode')} of them", className="hint") if left_off else None
+        html.P(f"and {text.counted(left_off, 'earlier episode')} of these rules", className="hint")
+        if left_off
+        else None
     )
     return cards.card(
         "What is wrong",
@@ -447,26 +448,30 @@ def _delivery(delivery: IncidentDeliveryOut, where: tzinfo) -> html.Tr:
     )
 
 
-def _changed(changes: list[IncidentChangeOut], where: tzinfo) -> Component:
-    if not changes:
-        return cards.card(
-            "What changed before", html.P("Nothing that was read, in the 24 hours before.", className="hint")
-        )
-    rows = []
-    for change in changes:
-        icon, word = _CHANGES.get(change.kind, ("question", change.kind))
-        when = text.instant(change.at, where)
-        rows.append(
-            html.Li(
-                [
-                    status.badge(word, icon, Tone.INFO if change.is_before else Tone.QUIET),
-                    html.Span(change.text),
-                    html.Span(when if change.is_before else f"{when}, during the incident", className="hint"),
-                ],
-                className="alert-line",
-            )
-        )
-    return cards.card("What changed before", html.Ul(rows, className="alert-lines"))
+def changes(found: list[IncidentChangeOut], where: tzinfo) -> Component:
+    """Build the list of what changed: first before the incident, then during it."""
+    before = [_change(c, where) for c in found if c.is_before]
+    during = [_change(c, where) for c in found if not c.is_before]
+    parts: list[Component] = [
+        html.Ul(before, className="alert-lines")
+        if before
+        else html.P("Nothing that was read, in the 24 hours before.", className="hint")
+    ]
+    if during:
+        parts += [html.H3("During the incident"), html.Ul(during, className="alert-lines")]
+    return cards.card("What changed before", parts)
+
+
+def _change(change: IncidentChangeOut, where: tzinfo) -> html.Li:
+    icon, word = _CHANGES.get(change.kind, ("question", change.kind))
+    return html.Li(
+        [
+            status.badge(word, icon, Tone.INFO if change.is_before else Tone.QUIET),
+            html.Span(change.text),
+            html.Span(text.instant(change.at, where), className="hint"),
+        ],
+        className="alert-line",
+    )
 
 
 def _thread(notes: list[IncidentNoteOut], where: tzinfo) -> Component:
@@ -484,13 +489,16 @@ def _thread(notes: list[IncidentNoteOut], where: tzinfo) -> Component:
     return html.Ol(items, className="thread")
 
 
-def _checkpoints(found: IncidentDetailOut, signal: figure.Signal) -> Component | None:
-    linked = {(c.run_id, c.checkpoint_id) for a in found.alerts for c in a.checkpoints}
+def checkpoints(found: IncidentDetailOut, signal: figure.Signal) -> Component | None:
+    """Build the list of the checkpoints that the alerts name, newest first, or None if they name none."""
+    linked = [(c.run_id, c.checkpoint_id) for a in found.alerts for c in reversed(a.checkpoints)]
     if found.job_id is None or not linked:
         return None
+    # The numbers of checkpoints restart with a run. The alerts are sorted newest first, and so are the runs then.
+    runs = list(dict.fromkeys(run for run, _ in linked))
     known = {(c.run_id, c.checkpoint_id): c for c in signal.checkpoints}
     rows = []
-    for run, number in sorted(linked, key=lambda key: key[1], reverse=True)[:_CHECKPOINTS_SHOWN]:
+    for run, number in sorted(set(linked), key=lambda key: (runs.index(key[0]), -key[1]))[:_CHECKPOINTS_SHOWN]:
         one = known.get((run, number))
         rows.append(
             html.Li(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from alembic.script import ScriptDirectory
 
 from backend.alerting.incidents import incidents_of
 from backend.domain.errors import UnknownEntityError
+from backend.services.alerts import incidents as service
 from backend.store.alerts.incidents import get_incident
 from backend.store.postgres.connections import reading
 from backend.store.retention import apply_retention
@@ -241,6 +243,63 @@ async def test_an_incident_lists_what_changed_before_and_during_it(client, engin
     assert [c["at"] for c in changes] == sorted((c["at"] for c in changes), reverse=True)
 
 
+async def test_changes_during_an_incident_do_not_displace_the_change_before_it(
+    client, engine, clock, polled, monkeypatch
+):
+    monkeypatch.setattr(service, "_CHANGES_MAX", 3)
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    await Alerting(engine, clock).round()
+    (opened,) = (await _ask(client, "GET", "/incidents"))["items"]
+    began_at = clock.now()
+    clock.at += timedelta(minutes=10)
+    for text, minutes in (("deployed 1.4", -60), *((f"restarted {n}", n) for n in range(5))):
+        body = {"text": text, "at": (began_at + timedelta(minutes=minutes)).isoformat()}
+        await _ask(client, "POST", f"/jobs/{opened['job_id']}/annotations", body, status=201)
+
+    changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
+
+    noted = [c["text"] for c in changes if c["kind"] == "annotation"]
+    assert noted == ["restarted 4", "restarted 3", "restarted 2", "deployed 1.4"]
+
+
+async def test_an_incident_is_not_taken_from_somebody_whom_the_caller_does_not_know(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    await Alerting(engine, clock).round()
+    path = f"/incidents/{(await _ask(client, 'GET', '/incidents'))['items'][0]['id']}/claim"
+    take = {"is_taking_over": True}
+    await _ask(client, "POST", path, {"author": "ann"})
+    await _ask(client, "POST", path, {"author": "ben", "claimed_by": "ann", **take})
+
+    refused = await _ask(client, "POST", path, {"author": "cy", "claimed_by": "ann", **take}, status=409)
+
+    assert (refused["type"].rpartition(":")[2], "ben" in refused["detail"]) == ("incident-claimed", True)
+    assert (await _ask(client, "POST", path, {"author": "cy", "claimed_by": "ben", **take}))["claimed_by"] == "cy"
+
+
+async def test_the_number_of_notes_on_an_incident_is_limited(client, engine, clock, polled, monkeypatch):
+    for name, value in (("COMMENTS_MAX", 3), ("_CLAIMS_KEPT", 2)):
+        monkeypatch.setattr(service, name, value)
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    await Alerting(engine, clock).round()
+    path = f"/incidents/{(await _ask(client, 'GET', '/incidents'))['items'][0]['id']}"
+    said = {"author": "ann", "text": "disk full"}
+
+    # They are posted at once, so that a missing lock shows.
+    answers = await asyncio.gather(*(client.post(f"/api/v1{path}/comments", json=said) for _ in range(8)))
+    await _ask(client, "POST", f"{path}/acknowledge", {"author": "ann"})
+    for author in ("ann", "ben", "cy"):
+        await _ask(client, "POST", f"{path}/claim", {"author": author, "is_taking_over": True})
+    await _ask(client, "POST", f"{path}/release", {"author": "cy"})
+
+    assert sorted(a.status_code for a in answers) == [201] * 3 + [409] * 5
+    assert next(a for a in answers if a.status_code == 409).json()["type"].endswith("too-many-comments")
+    kinds = [(n["kind"], n["author"]) for n in (await _ask(client, "GET", path))["notes"]]
+    assert kinds == [*[("comment", "ann")] * 3, ("acknowledged", "ann"), ("claimed", "cy"), ("released", "cy")]
+
+
 async def test_an_unknown_incident_and_an_invalid_body_are_problem_documents(client, engine, clock, polled):
     await _ask(client, "GET", "/incidents/i-unheard", status=404)
     for verb, body in (
@@ -251,9 +310,15 @@ async def test_an_unknown_incident_and_an_invalid_body_are_problem_documents(cli
     ):
         problem = await _ask(client, "POST", f"/incidents/i-unheard/{verb}", body, status=404)
         assert problem["type"].endswith("unknown-incident")
-        for wrong in ({}, {**body, "author": ""}, {**body, "author": "x" * 201}, {**body, "more": 1}):
+        for wrong in (
+            {},
+            {**body, "author": ""},
+            {**body, "author": " \t"},
+            {**body, "author": "x" * 201},
+            {**body, "more": 1},
+        ):
             await _ask(client, "POST", f"/incidents/i-unheard/{verb}", wrong, status=422)
-    for text in ("", "x" * 4001, "a\0b"):
+    for text in ("", " \n ", "x" * 4001, "a\0b"):
         body = {"author": "ann", "text": text}
         problem = await _ask(client, "POST", "/incidents/i-unheard/comments", body, status=422)
         assert problem["errors"][0]["pointer"] == "#/text"

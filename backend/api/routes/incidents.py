@@ -87,7 +87,9 @@ async def acknowledge_incident(incident: IncidentId, act: Act, services: Given) 
 @router.post("/incidents/{incident}/claim", responses=examples.of("incident"))
 async def claim_incident(incident: IncidentId, claim: Claim, services: Given) -> wire.IncidentOut:
     """Record that somebody works on the incident. 409 if it is over, or if somebody else has it."""
-    return await services.incidents.claim(incident, claim.author, is_taking_over=claim.is_taking_over)
+    return await services.incidents.claim(
+        incident, claim.author, is_taking_over=claim.is_taking_over, claimed_by=claim.claimed_by
+    )
 
 
 @router.post("/incidents/{incident}/release", responses=examples.of("incident"))
@@ -98,7 +100,7 @@ async def release_incident(incident: IncidentId, act: Act, services: Given) -> w
 
 @router.post("/incidents/{incident}/comments", status_code=201, responses=examples.of("incident_note", status=201))
 async def comment_on_incident(incident: IncidentId, comment: Comment, services: Given) -> wire.IncidentNoteOut:
-    """Add a comment of up to 4000 characters. An incident that is over can be commented too."""
+    """Add a comment of up to 4000 characters. An incident that is over can be commented too. 409 if it has 200."""
     return await services.incidents.comment(incident, comment.author, comment.text)
 
 

@@ -30,7 +30,11 @@ from backend.store.jobs.reader import get_job, list_events
 from backend.store.postgres.connections import reading, writing
 
 _ALERTS_MAX: Final = 100
-_NOTES_MAX: Final = 200
+COMMENTS_MAX: Final = 200
+"""The largest number of comments on one incident."""
+_CLAIMS_KEPT: Final = 100
+# An incident is acknowledged once.
+_NOTES_MAX: Final = COMMENTS_MAX + _CLAIMS_KEPT + 1
 _CHANGES_MAX: Final = 20
 _CARDS_MAX: Final = 20
 _CHANGED_WITHIN: Final = timedelta(hours=24)
@@ -123,23 +127,30 @@ class IncidentService:
                 )
             return await self._one(connection, incident_id, now)
 
-    async def claim(self, incident_id: str, author: str, *, is_taking_over: bool) -> wire.IncidentOut:
+    async def claim(
+        self, incident_id: str, author: str, *, is_taking_over: bool, claimed_by: str | None
+    ) -> wire.IncidentOut:
         """Record that somebody works on the incident.
+
+        ``claimed_by`` is who had the incident when the caller last read it, or None if the caller does not say.
 
         Raises:
             UnknownEntityError: there is no incident with this id.
-            ConflictError: the incident is over, or somebody else has it and ``is_taking_over`` is False.
+            ConflictError: the incident is over; or somebody else has it, and ``is_taking_over`` is False or
+                ``claimed_by`` is a third person.
         """
         now = self._clock.now()
         async with writing(self._engine) as connection:
             record = await self._open_one(connection, incident_id)
             before = record.claimed_by
-            if before is not None and before != author and not is_taking_over:
+            is_agreed = is_taking_over and claimed_by in (None, before)
+            if before not in (None, author) and not is_agreed:
                 raise ConflictError(f"{before} has taken this incident", kind="incident-claimed")
             if before != author:
                 text = "" if before is None else f"taken over from {before}"
                 await stored.claim(connection, incident_id, author, now)
                 await stored.add_note(connection, incident_id, at=now, author=author, kind=NoteKind.CLAIMED, text=text)
+                await stored.drop_old_claims(connection, incident_id, kept=_CLAIMS_KEPT)
             return await self._one(connection, incident_id, now)
 
     async def release(self, incident_id: str, author: str) -> wire.IncidentOut:
@@ -155,6 +166,7 @@ class IncidentService:
                 await stored.claim(connection, incident_id, None, now)
                 text = "" if record.claimed_by == author else f"was taken by {record.claimed_by}"
                 await stored.add_note(connection, incident_id, at=now, author=author, kind=NoteKind.RELEASED, text=text)
+                await stored.drop_old_claims(connection, incident_id, kept=_CLAIMS_KEPT)
             return await self._one(connection, incident_id, now)
 
     async def comment(self, incident_id: str, author: str, text: str) -> wire.IncidentNoteOut:
@@ -162,10 +174,14 @@ class IncidentService:
 
         Raises:
             UnknownEntityError: there is no incident with this id.
+            ConflictError: the incident has ``COMMENTS_MAX`` comments.
         """
         now = self._clock.now()
         async with writing(self._engine) as connection:
+            # The lock makes other comments wait, so that the number stays within its limit.
             await stored.get_incident(connection, incident_id, is_locked=True)
+            if (await stored.comment_counts(connection, [incident_id])).get(incident_id, 0) >= COMMENTS_MAX:
+                raise ConflictError(f"an incident has at most {COMMENTS_MAX} comments", kind="too-many-comments")
             note = await stored.add_note(
                 connection, incident_id, at=now, author=author, kind=NoteKind.COMMENT, text=text
             )
@@ -236,7 +252,11 @@ async def _lead(connection: AsyncConnection, record: IncidentRecord, alerts: Seq
 
 
 async def _changes(connection: AsyncConnection, record: IncidentRecord, now: datetime) -> list[wire.IncidentChangeOut]:
-    """Return the changes of the job from a day before the incident until its end, newest first."""
+    """Return the changes of the job from a day before the incident until its end, newest first.
+
+    The changes before the incident are limited apart from those during it. A job that restarts again and again has so
+    many of the latter that they would displace the change that caused them.
+    """
     if record.job_id is None:
         return []
     try:
@@ -244,20 +264,30 @@ async def _changes(connection: AsyncConnection, record: IncidentRecord, now: dat
     except UnknownEntityError:
         return []
     offset = timedelta(milliseconds=job.clock_offset_ms or 0)
-    since, until = record.began_at - _CHANGED_WITHIN, record.ended_at or now
-    events = await list_events(connection, record.job_id, before=(until + offset, "", "", ""), limit=_CHANGES_MAX)
-    found = [(e.at - offset, e.kind.value, e.text) for e in events]
-    cards = {c.id: c for c in await list_cards(connection, record.job_id, limit=_CARDS_MAX)}
+    until = record.ended_at or now
+    advice = await _advice_changes(connection, record.job_id)
+    changes: list[wire.IncidentChangeOut] = []
+    for begin, end in ((record.began_at, until), (record.began_at - _CHANGED_WITHIN, record.began_at)):
+        events = await list_events(connection, record.job_id, before=(end + offset, "", "", ""), limit=_CHANGES_MAX)
+        noted = await list_annotations(
+            connection, record.job_id, begin + offset, end + offset, before=None, limit=_CHANGES_MAX
+        )
+        found = [*advice, *((e.at - offset, e.kind.value, e.text) for e in events)]
+        found += [(a.at, "annotation", a.text) for a in noted]
+        changes += [
+            wire.IncidentChangeOut(at=at, kind=kind, text=text, is_before=at < record.began_at)
+            for at, kind, text in sorted((c for c in found if begin <= c[0] < end), reverse=True)[:_CHANGES_MAX]
+        ]
+    return changes
+
+
+async def _advice_changes(connection: AsyncConnection, job_id: str) -> list[tuple[datetime, str, str]]:
+    """Return the steps of a job's recommendations that change the job: when, the kind of change, and the text."""
+    found = []
+    cards = {c.id: c for c in await list_cards(connection, job_id, limit=_CARDS_MAX)}
     for card_id, steps in (await events_of_cards(connection, list(cards))).items():
         topic = cards[card_id].topic.value.replace("-", " ")
         found += [
             (s.at, "advice", f"{topic}: {s.state.value}. {s.reason}") for s in steps if s.state in _ADVICE_CHANGES
         ]
-    noted = await list_annotations(
-        connection, record.job_id, since + offset, until + offset, before=None, limit=_CHANGES_MAX
-    )
-    found += [(a.at, "annotation", a.text) for a in noted]
-    chosen = sorted((c for c in found if since <= c[0] <= until), reverse=True)[:_CHANGES_MAX]
-    return [
-        wire.IncidentChangeOut(at=at, kind=kind, text=text, is_before=at < record.began_at) for at, kind, text in chosen
-    ]
+    return found

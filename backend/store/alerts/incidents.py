@@ -26,6 +26,7 @@ from sqlalchemy import (
     bindparam,
     case,
     cast,
+    delete,
     func,
     insert,
     literal,
@@ -288,6 +289,13 @@ async def add_note(
     values = {"incident_id": incident_id, "at": at, "author": clean(author), "kind": kind.value, "text": clean(text)}
     added = insert(alert_tables.incident_notes).values(values).returning(alert_tables.incident_notes)
     return value_of(Note, (await connection.execute(added)).mappings().one())
+
+
+async def drop_old_claims(connection: AsyncConnection, incident_id: str, *, kept: int) -> None:
+    """Delete all but the newest ``kept`` notes that record claims and releases of an incident."""
+    of_claims = (_NOTE.incident_id == incident_id, _NOTE.kind.in_([NoteKind.CLAIMED.value, NoteKind.RELEASED.value]))
+    newest = select(_NOTE.id).where(*of_claims).order_by(_NOTE.id.desc()).limit(kept)
+    await connection.execute(delete(alert_tables.incident_notes).where(*of_claims, _NOTE.id.not_in(newest)))
 
 
 # --- reading ------------------------------------------------------------------------------------------------------

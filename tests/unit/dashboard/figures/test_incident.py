@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from backend.contracts.incidents import IncidentAlertOut
 from backend.domain.checkpoint import CheckpointStatus
+from dashboard import text
 from dashboard.figures.incident import Signal, height_px, incident
 from dashboard.palette import DARK
 from tests.support.api_examples import example
@@ -47,8 +48,7 @@ def test_the_chart_shows_each_state_of_each_rule_and_the_checkpoints_on_our_cloc
     # The engine's clock is 100 s ahead.
     assert chart.table.rows[-1][2].startswith((NOW - timedelta(seconds=100)).strftime("%Y-%m-%d %H:%M:%S"))
     assert chart.summary == (
-        "2 alerts of 2 rules, 1 of them fire now; 1 checkpoints around them, 1 of them failed against a timeout of"
-        " 1 min 00 s."
+        "2 alerts of 2 rules, 1 firing now; 1 checkpoint around them, 1 failed; the timeout is 1 min 00 s now."
     )
     assert chart.height_px == height_px(2, has_signal=True)
 
@@ -58,4 +58,37 @@ def test_an_incident_of_a_target_has_no_checkpoints():
 
     go.Figure(chart.figure)
     assert chart.height_px == height_px(1, has_signal=False)
-    assert chart.summary == "1 alerts of 1 rules, 1 of them fire now."
+    assert chart.summary == "1 alert of 1 rule, 1 firing now."
+
+
+def test_a_resolved_state_ends_when_the_next_episode_of_the_rule_begins():
+    alerts = [
+        _alert("CheckpointExpired", 100, 100, None, "firing"),
+        _alert("CheckpointStuck", 250, 250, 240, "resolved"),
+        _alert("CheckpointExpired", 600, 600, 500, "resolved"),
+    ]
+
+    chart = incident(alerts, Signal(), **_SPAN)
+
+    rows = [(name, state, took_s) for name, state, _, _, took_s in chart.table.rows]
+    assert rows == [
+        ("CheckpointExpired", "firing", 100.0),
+        ("CheckpointExpired", "resolved", 400.0),
+        ("CheckpointStuck", "firing", 10.0),
+        ("CheckpointStuck", "resolved", 240.0),
+        ("CheckpointExpired", "firing", 100.0),
+    ]
+
+
+def test_the_chart_says_from_when_checkpoints_are_drawn_if_there_are_too_many():
+    checkpoint = example("checkpoint").model_copy(update={"triggered_at": NOW, "end_to_end_duration_ms": 60_000})
+    alerts = [_alert("CheckpointExpired", 600, 600, None, "firing")]
+
+    def words(*, is_cut):
+        chart = incident(alerts, Signal([checkpoint], 60_000, timedelta(seconds=100), is_cut=is_cut), **_SPAN)
+        drawn = [a["text"] for a in chart.figure["layout"]["annotations"]]
+        return [w for w in drawn if "only checkpoints since" in w], "earlier checkpoints are not drawn" in chart.summary
+
+    since = text.instant(NOW - timedelta(seconds=100), UTC)
+    assert words(is_cut=True) == ([f"only checkpoints since {since}"], True)
+    assert words(is_cut=False) == ([], False)

@@ -398,6 +398,11 @@ class ApiClient:
         body = DismissIn(reason=reason)
         return await self._send("POST", _card_path(job, card, "dismiss"), body, CardOut)
 
+    async def roll_back_advice(self, job: str, card: str) -> CardOut:
+        """Undo an applied recommendation: change the settings of the job on its target back."""
+        answer = await self._request("POST", _card_path(job, card, "roll-back"), None, _TEST_TIMEOUT_S)
+        return _read(answer, CardOut)
+
     async def apply_advice(self, job: str, card: str) -> CardOut:
         """Apply a recommendation: change the settings of the job on its target."""
         answer = await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S)

@@ -32,7 +32,8 @@ class Expected:
 
     The prediction is for the median over the next checkpoints; for ``EXPIRED``, it is for the share of them that
     expire. ``before`` is the value measured on the last checkpoints. ``is_before_at_least`` means that the checkpoint
-    timeout cut these checkpoints off, so that the true value is larger than ``before``.
+    timeout cut these checkpoints off, so that the true value is larger than ``before``. ``before_values`` has the value
+    of each checkpoint of the recommendation; it is empty for a metric that single checkpoints do not have.
     """
 
     metric: Metric
@@ -42,11 +43,16 @@ class Expected:
     method: str
     is_before_at_least: bool = False
     basis: Basis = Basis.PREDICTED
+    before_values: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """A fact that a person can check, with its value, checkpoints, vertex, subtasks and time window."""
+    """A fact that a person can check, with its value, checkpoints, vertex, subtasks and time window.
+
+    ``values`` are what ``value`` was computed from, oldest first: one for each of the checkpoints or, without
+    checkpoints, one for each reading.
+    """
 
     statement: str
     metric: str
@@ -58,6 +64,7 @@ class EvidenceRow:
     checkpoint_ids: tuple[int, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
+    values: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,7 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
                 value=travel,
                 unit="ms",
                 checkpoint_ids=tuple(r.id for r in known.healthy),
+                values=tuple(r.travel_ms for r in known.healthy),
             ),
         ),
         confidence=Confidence.MEDIUM,

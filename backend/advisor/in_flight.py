@@ -244,6 +244,7 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
             value=load.total_bytes,
             unit="bytes",
             checkpoint_ids=ids,
+            values=tuple(r.persisted_bytes for r in known.recorded),
         ),
         EvidenceRow(
             "in-flight data of one subtask, p95",

@@ -67,6 +67,8 @@ class Measured:
     predicted: Interval
     measured: float
     checkpoint_count: int
+    values: tuple[float | None, ...] = ()
+    """The value of each of these checkpoints. Empty for a metric that single checkpoints do not have."""
 
     @property
     def is_inside(self) -> bool:
@@ -130,7 +132,7 @@ def _verified(card: Card, seen: Observed) -> Step | None:
     if len(after) < VERIFY_MIN_COUNT:
         return None
     found = tuple(
-        Measured(metric, predicted, value, len(after))
+        Measured(metric, predicted, value, len(after), _each(metric, after))
         for metric, predicted in card.expected
         if (value := _measured(metric, after)) is not None
     )
@@ -146,12 +148,18 @@ def _counts(header: CheckpointHeader) -> bool:
 
 
 def _measured(metric: Metric, after: Sequence[CheckpointHeader]) -> float | None:
-    completed = [c for c in after if c.status is CheckpointStatus.COMPLETED]
     match metric:
-        case Metric.DURATION:
-            return median(c.end_to_end_duration_ms for c in after)
-        case Metric.PERSISTED:
-            return median(c.persisted_bytes for c in completed)
+        case Metric.DURATION | Metric.PERSISTED:
+            return median(_each(metric, after))
         case Metric.EXPIRED:
             return sum(c.failure_reason is FailureReason.EXPIRED for c in after) / len(after)
     return None
+
+
+def _each(metric: Metric, after: Sequence[CheckpointHeader]) -> tuple[float | None, ...]:
+    match metric:
+        case Metric.DURATION:
+            return tuple(c.end_to_end_duration_ms for c in after)
+        case Metric.PERSISTED:
+            return tuple(c.persisted_bytes if c.status is CheckpointStatus.COMPLETED else None for c in after)
+    return ()

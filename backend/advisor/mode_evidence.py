@@ -7,11 +7,14 @@ import numpy as np
 from backend.advisor.advice import EvidenceRow
 from backend.advisor.situation import Recorded, Situation
 from backend.analysis import sentences as say
-from backend.analysis.arrays import indices_of
+from backend.analysis.arrays import array_of, highest_of, indices_of
 from backend.analysis.statistics import median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis
+
+# A row has at most this many readings. More are not visible in a small chart.
+_READINGS_MAX = 60
 
 
 def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[EvidenceRow, ...]:
@@ -35,6 +38,7 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
             checkpoint_ids=known.ids,
             since=known.recorded[0].checkpoint.header.triggered_at,
             until=known.recorded[-1].checkpoint.header.triggered_at,
+            values=tuple(r.duration_ms for r in known.recorded),
         ),
         EvidenceRow(
             f"start delay and alignment, {say.percent(part)} of the duration",
@@ -47,6 +51,7 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
             ids,
             begin,
             end,
+            tuple(r.travel_ms for r in slow),
         ),
         EvidenceRow(
             f"{known.name(VertexId(held_id))} is back-pressured",
@@ -57,6 +62,7 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
             subtasks=_held_subtasks(known, VertexId(held_id)),
             since=known.since,
             until=known.until,
+            values=_held_readings(known, VertexId(held_id)),
         ),
     ]
     if known.queues is not None:
@@ -64,7 +70,13 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
         text = "data in all queues, " + ("one reading" if count == 1 else f"median of {count} readings")
         rows.append(
             EvidenceRow(
-                text, "outputQueueSize", value=known.queues.total, unit="bytes", since=known.since, until=known.until
+                text,
+                "outputQueueSize",
+                value=known.queues.total,
+                unit="bytes",
+                since=known.since,
+                until=known.until,
+                values=known.queues.totals[-_READINGS_MAX:],
             )
         )
     rows.append(verdict_row(known))
@@ -95,6 +107,12 @@ def _held_subtasks(known: Situation, vertex_id: VertexId) -> tuple[int, ...]:
     return indices_of(load.backpressured >= BACKPRESSURED_HIGH_RATIO)
 
 
+def _held_readings(known: Situation, vertex_id: VertexId) -> tuple[float | None, ...]:
+    """Return the back-pressure of the most back-pressured subtask of a vertex at each reading."""
+    rows = [r for r in known.evidence.pressure if r.vertex_id == vertex_id][-_READINGS_MAX:]
+    return tuple(highest_of(array_of(r.backpressured_ratio)) for r in rows)
+
+
 def verdict_row(known: Situation) -> EvidenceRow:
     """Return the verdict as a row: its sentence, vertex and subtasks."""
     verdict = known.diagnosis.verdict
@@ -115,7 +133,12 @@ def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
     if writing is not None:
         rows.append(
             EvidenceRow(
-                "longest async part, median", "asyncDuration", value=writing, unit="ms", checkpoint_ids=known.ids
+                "longest async part, median",
+                "asyncDuration",
+                value=writing,
+                unit="ms",
+                checkpoint_ids=tuple(r.id for r in known.slow),
+                values=tuple(r.own_async_ms for r in known.slow),
             )
         )
     if known.store_bytes_per_ms is not None:
@@ -128,6 +151,9 @@ def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
                 known.store_bytes_per_ms * 1000,
                 "bytes/s",
                 checkpoint_ids=known.ids,
+                values=tuple(
+                    None if r.store_bytes_per_ms is None else r.store_bytes_per_ms * 1000 for r in known.recorded
+                ),
             )
         )
     return tuple(rows)

@@ -6,6 +6,7 @@ An engine without unaligned checkpoints gets no advice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from backend.advisor import checkpoint_mode, in_flight
@@ -15,7 +16,7 @@ from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
-from backend.domain.advice import Topic
+from backend.domain.advice import Metric, Topic
 from backend.domain.engines import EngineCapabilities
 
 _Rule = Callable[[Situation], Recommendation | NoAdvice]
@@ -58,4 +59,14 @@ def _asked(known: Situation, topic: Topic, rule: _Rule) -> Recommendation | NoAd
         many = f"{say.checkpoints(count)} completed or failed under these settings"
         text = f"only {many}; advice needs {CHECKPOINTS_MIN_COUNT}"
         return NoAdvice(topic, "AD-3", text)
-    return rule(known)
+    answer = rule(known)
+    return _with_recorded(known, answer) if isinstance(answer, Recommendation) else answer
+
+
+def _with_recorded(known: Situation, advice: Recommendation) -> Recommendation:
+    """Add to each prediction the values of the recorded checkpoints, with which the result is compared later."""
+    values = {
+        Metric.DURATION: tuple(r.duration_ms for r in known.recorded),
+        Metric.PERSISTED: tuple(r.persisted_bytes for r in known.recorded),
+    }
+    return replace(advice, expected=tuple(replace(e, before_values=values.get(e.metric, ())) for e in advice.expected))

@@ -70,6 +70,15 @@ class Recorded:
         """The bytes of in-flight data that all subtasks together wrote."""
         return self.checkpoint.header.persisted_bytes
 
+    @property
+    def store_bytes_per_ms(self) -> float | None:
+        """The speed of the store; None if the checkpoint wrote too little to measure it."""
+        written, took_ms = self.written_bytes, self.own_async_ms
+        if written is None or took_ms is None:
+            return None
+        is_enough = written >= WRITE_MEASURED_MIN_BYTES and took_ms >= WRITE_MEASURED_MIN_MS
+        return written / took_ms if is_enough else None
+
 
 @dataclass(frozen=True, slots=True)
 class Queues:
@@ -84,6 +93,8 @@ class Queues:
     total_min: float
     total_max: float
     reading_count: int
+    totals: tuple[float, ...] = ()
+    """The bytes of all queues at each reading, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +302,7 @@ def _queues(readings: Sequence[VertexPressure]) -> Queues | None:
         total_min=min(sums),
         total_max=max(sums),
         reading_count=len(rounds),
+        totals=tuple(reversed(sums)),
     )
 
 
@@ -343,12 +355,4 @@ def _by_vertex(readings: Sequence[VertexPressure]) -> dict[VertexId, list[Vertex
 
 
 def _store_speed(recorded: Sequence[Recorded]) -> float | None:
-    speeds = [
-        r.written_bytes / r.own_async_ms
-        for r in recorded
-        if r.written_bytes is not None
-        and r.written_bytes >= WRITE_MEASURED_MIN_BYTES
-        and r.own_async_ms is not None
-        and r.own_async_ms >= WRITE_MEASURED_MIN_MS
-    ]
-    return median(speeds)
+    return median(r.store_bytes_per_ms for r in recorded)

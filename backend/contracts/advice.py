@@ -38,6 +38,11 @@ class ExpectedOut(Model):
     predicted: IntervalOut
     method: str
     basis: Basis
+    before_values: tuple[float | None, ...] = ()
+    """The value of each checkpoint in ``checkpoint_ids`` of the recommendation.
+
+    Empty for a metric that single checkpoints do not have.
+    """
 
 
 class AdviceEvidenceOut(Model):
@@ -53,6 +58,9 @@ class AdviceEvidenceOut(Model):
     checkpoint_ids: tuple[int, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
+    values: tuple[float | None, ...] = ()
+    """What ``value`` was computed from, oldest first: one for each of ``checkpoint_ids`` or, if there are none, one for
+    each reading. Empty if ``value`` was not computed from such values."""
 
 
 class SettingOut(Model):
@@ -159,6 +167,8 @@ class MeasuredOut(Model):
     is_inside: bool
     checkpoint_count: int
     basis: Basis = Basis.MEASURED
+    values: tuple[float | None, ...] = ()
+    """The value of each checkpoint in ``measured_ids``. Empty for a metric that single checkpoints do not have."""
 
 
 class LifeEventOut(Model):
@@ -187,6 +197,8 @@ class CardOut(Model):
     """
     can_apply: bool
     """Whether ``apply`` can make the change, which needs an engine that can change the settings of a running job."""
+    can_roll_back: bool = False
+    """Whether ``roll-back`` can undo the applied change, for which the engine must have reported the values before."""
     recommendation: RecommendationOut
     measured: tuple[MeasuredOut, ...] = ()
     """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""

@@ -37,6 +37,7 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/accept`` (POST) -> advice.CardOut
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/dismiss`` (POST advice.DismissIn) -> advice.CardOut
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/apply`` (POST) -> advice.CardOut
+* ``/api/v1/jobs/{job}/recommendations/{recommendation}/roll-back`` (POST) -> advice.CardOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}``  -> CheckpointDetailOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/progress`` -> ProgressOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/barriers`` -> BarriersOut

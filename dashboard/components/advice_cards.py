@@ -14,7 +14,6 @@ from dash.development.base_component import Component
 
 from backend.contracts.advice import (
     AdviceEvidenceOut,
-    CandidateOut,
     CardOut,
     ExpectedOut,
     IntervalOut,
@@ -29,6 +28,9 @@ from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
+# A small chart of fewer values shows nothing that the number beside it does not.
+_BARS_MIN = 2
+_BARS_MAX = 24
 # The numbers of a new recommendation are computed again every minute. A poll may come late.
 _FRESH = timedelta(minutes=2)
 _METRICS = {
@@ -49,15 +51,15 @@ _STATES = {
 
 
 def all_of(found: JobAdviceOut, where: tzinfo) -> list[Component]:
-    """Return the cards of a job's recommendations, and a card with the topics without a recommendation.
+    """Return the cards of a job's recommendations."""
+    return [card(c, where, found.as_of) for c in found.cards]
 
-    The last card also states the reason for each such topic.
-    """
-    parts: list[Component] = [card(c, where, found.as_of) for c in found.cards]
-    if found.silences:
-        rows = [_silence(s) for s in found.silences]
-        parts.append(cards.card("No recommendation on", html.Div(rows), hint="and the reason"))
-    return parts
+
+def silences(rows: Sequence[SilenceOut]) -> Component | None:
+    """Build the card of the topics without a recommendation, each with the reason; return None if there are none."""
+    if not rows:
+        return None
+    return cards.card("No recommendation on", html.Div([_silence(s) for s in rows]), hint="and the reason")
 
 
 def _silence(silence: SilenceOut) -> Component:
@@ -98,6 +100,7 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     rest: list[Component | None] = [
         html.Div([_change(advice), _expected(advice.expected)], className="columns advice-columns"),
         _actions(card) if card.state.is_open else None,
+        _undoing(card) if card.can_roll_back else None,
         html.Div(
             [
                 _list("Needs", [_precondition(p.text, p.is_met) for p in advice.preconditions]),
@@ -108,7 +111,6 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
             className="advice-lists",
         ),
         _evidence(card, where),
-        _candidates(advice.candidates),
         _method(advice),
         _life(card, where),
     ]
@@ -116,13 +118,15 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     return cards.card(advice.headline, body, tools=tools)
 
 
-def diff(advice: RecommendationOut) -> Component:
-    """Build the changed settings, each with its current and its proposed value."""
+def diff(advice: RecommendationOut, *, is_undone: bool = False) -> Component:
+    """Build the changed settings, each with its current and its proposed value; or with both swapped, to undo them."""
     lines: list[Component] = []
     for change in advice.changes:
-        if change.current is not None:
-            lines.append(html.Div(f"- {change.key}: {change.current}", className="diff-old"))
-        lines.append(html.Div(f"+ {change.key}: {change.proposed}", className="diff-new"))
+        old, new = (change.proposed, change.current) if is_undone else (change.current, change.proposed)
+        if old is not None:
+            lines.append(html.Div(f"- {change.key}: {old}", className="diff-old"))
+        if new is not None:
+            lines.append(html.Div(f"+ {change.key}: {new}", className="diff-new"))
     return html.Pre(lines, className="diff", **attrs({"aria-label": "configuration diff"}))
 
 
@@ -206,7 +210,10 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
         [
             html.H3("Result"),
             html.Table([head, html.Tbody(body)], className="plain-table"),
-            html.P(["Measured over ", *_links(card, card.measured_ids), *_before_and_after(card)], className="hint"),
+            html.P(
+                ["Measured over ", *_links(card, card.measured_ids), *_before_and_after(card)],
+                className="hint measured-over",
+            ),
         ]
     )
 
@@ -254,6 +261,16 @@ def _actions(card: CardOut) -> Component:
     return html.Div(parts, className="advice-actions")
 
 
+def _undoing(card: CardOut) -> Component:
+    button = html.Button(
+        [status.icon("sync"), html.Span("Roll back")],
+        id={"type": "advice-undo", "card": card.id},
+        className="button",
+    )
+    words = html.Span("Sets the values from before the change again, while the job runs.", className="hint")
+    return html.Div([button, words], className="advice-actions advice-undoing")
+
+
 def _list(title: str, items: Sequence[Component | str]) -> Component:
     return html.Div([html.H3(title), html.Ul([html.Li(i) for i in items])])
 
@@ -269,7 +286,7 @@ def _precondition(words: str, is_met: bool | None) -> Component:
 
 def _evidence(card: CardOut, where: tzinfo) -> Component:
     rows = [_evidence_row(card, row, where) for row in card.recommendation.evidence]
-    heads = ("Evidence", "Value", "Where", "Checkpoints", "Read")
+    heads = ("Evidence", "Values", "Value", "Where", "Checkpoints", "Read")
     head = html.Thead(html.Tr([html.Th(h, className="right" if h == "Value" else "") for h in heads]))
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
     return html.Div([html.H3("Evidence"), html.Div(table, className="table-scroll")])
@@ -285,12 +302,31 @@ def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.
     return html.Tr(
         [
             html.Td(row.statement, title=row.metric),
+            html.Td(thumbnail(row.values, row.unit)),
             html.Td([text.evidence_value(row.value, row.unit), " ", status.basis(row.basis)], className="right number"),
             html.Td(place),
             html.Td(_links(card, row.checkpoint_ids)),
             html.Td(read),
         ]
     )
+
+
+def thumbnail(values: Sequence[float | None], unit: str | None) -> Component | str:
+    """Build a small chart of the newest values, one bar for each. A missing value has a mark instead of a bar."""
+    shown = values[-_BARS_MAX:]
+    known = [v for v in shown if v is not None]
+    if len(known) < _BARS_MIN:
+        return text.MISSING
+    # A ratio has a natural scale, so that 95 % does not look like the largest possible value.
+    most = 1.0 if unit == "ratio" and max(known) <= 1 else max(known)
+    low, high = text.evidence_value(min(known), unit), text.evidence_value(max(known), unit)
+    words = f"{len(known)} values, {low} to {high}" if low != high else f"{len(known)} values, all {low}"
+    bars = [html.Span(className="is-missing") if v is None else _bar(v / most if most > 0 else 0.0) for v in shown]
+    return html.Span(bars, className="thumbnail", title=words, role="img", **attrs({"aria-label": words}))
+
+
+def _bar(share: float) -> Component:
+    return html.Span(style={"height": f"{max(4, round(100 * share))}%"})
 
 
 def _links(card: CardOut, ids: Sequence[int]) -> list[Component | str]:
@@ -300,44 +336,6 @@ def _links(card: CardOut, ids: Sequence[int]) -> list[Component | str]:
     for number in ids:
         parts += [dcc.Link(str(number), href=routes.checkpoint(card.job_id, card.run_id, number)), " "]
     return parts
-
-
-def _candidates(rows: Sequence[CandidateOut]) -> Component | None:
-    if not rows:
-        return None
-    body = [
-        html.Tr(
-            [
-                html.Td(_candidate_name(c)),
-                html.Td(_interval(c.duration_ms, "ms"), className="right number"),
-                html.Td(_interval(c.persisted_bytes, "bytes"), className="right number"),
-                html.Td(text.percent(c.expired_ratio), className="right number"),
-            ],
-            className="proposed-row" if c.is_proposed else "",
-        )
-        for c in rows
-    ]
-    heads = ("Candidate", "Duration (predicted)", "Persisted (predicted)", "Expire")
-    head = html.Thead(html.Tr([html.Th(h, className="" if h == "Candidate" else "right") for h in heads]))
-    table = html.Table([head, html.Tbody(body)], className="plain-table")
-    many = "1 candidate" if len(rows) == 1 else f"{len(rows)} candidates, each"
-    summary = html.Summary(f"{many} replayed on the recorded checkpoints")
-    return html.Details([summary, html.Div(table, className="table-scroll")], open=True)
-
-
-def _candidate_name(c: CandidateOut) -> list[Component | str]:
-    name: list[Component | str] = [c.mode.value.replace("-", " ")]
-    if c.aligned_timeout_ms:
-        name.append(f" {text.duration(c.aligned_timeout_ms)}")
-    if c.is_current:
-        name.append(html.Span("now", className="chip"))
-    if c.is_proposed:
-        name.append(html.Span("proposed", className="chip"))
-    return [html.Span(name, className="chips")]
-
-
-def _interval(value: IntervalOut | None, unit: str) -> str:
-    return text.MISSING if value is None else f"{text.evidence_value(value.value, unit)} ({_span(value, unit)})"
 
 
 def _method(advice: RecommendationOut) -> Component:

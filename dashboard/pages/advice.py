@@ -12,17 +12,19 @@ from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.advice import JobAdviceOut
+from backend.contracts.advice import CardOut, JobAdviceOut
 from backend.domain.advice import AdviceState
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import advice_cards, cards, confirming
 from dashboard.components.attributes import attrs
-from dashboard.live import digest, look_of
+from dashboard.figures import advice as figures
+from dashboard.live import Look, digest, look_of
 
 # The buttons and fields of the cards are inactive while a decision is sent, so that it is not sent twice.
 _INACTIVE_WHILE_SENT = [(Output("advice-cards", "disabled"), True, False)]
+_HIDDEN = {"display": "none"}
 
 
 def layout(route: routes.Route) -> Component:
@@ -34,12 +36,32 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="advice-title"),
             dcc.Store(id="advice-changed"),
             confirming.dialog("advice", "Change the running job", "Apply now", icon="bolt"),
+            confirming.dialog("undo", "Roll back the change", "Roll back now", icon="sync"),
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
             html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
+            html.Div(_outcome(), id="advice-outcome", style=_HIDDEN),
+            html.Div(_candidates(), id="advice-candidates", style=_HIDDEN),
             html.Div(id="advice-history"),
             html.Div(id="advice-source"),
         ]
+    )
+
+
+def _outcome() -> Component:
+    hint = "each point is a checkpoint; the band is the predicted interval for their median"
+    return cards.chart("outcome", "Before and after", hint=hint, height_px=figures.outcome_height_px([]))
+
+
+def _candidates() -> Component:
+    # The sliders of the what-if replay have their place under the chart, on which their result will be a point.
+    sliders = html.Div(id="advice-what-if")
+    return cards.chart(
+        "candidates",
+        "Duration against persisted data",
+        hint="each candidate, replayed on the recorded checkpoints; down and to the left is better",
+        after=sliders,
+        height_px=figures.CANDIDATES_HEIGHT_PX,
     )
 
 
@@ -47,7 +69,7 @@ def register(app: Dash, client: ApiClient) -> None:
     """Register the callbacks of the page."""
     _register_list(app, client)
     _register_decisions(app, client)
-    _register_apply(app, client)
+    _register_changes(app, client)
 
 
 def _register_list(app: Dash, client: ApiClient) -> None:
@@ -59,6 +81,10 @@ def _register_list(app: Dash, client: ApiClient) -> None:
             "head": Output("advice-head", "children"),
             "cards": Output("advice-cards", "children"),
             "history": Output("advice-history", "children"),
+            "outcome": cards.chart_outputs("outcome"),
+            "outcome_style": Output("advice-outcome", "style"),
+            "candidates": cards.chart_outputs("candidates"),
+            "candidates_style": Output("advice-candidates", "style"),
             "source": Output("advice-source", "children"),
             "title": Output("advice-title", "data"),
             "digest": Output("advice-digest", "data"),
@@ -82,20 +108,46 @@ async def refresh(
     source = _source(found)
     changes: Changes = {"source": source}
     behind = [advice_cards.is_behind(c, found.as_of) for c in found.cards]
-    now = digest(*found.cards, *behind, *found.silences, *past.items, found.considered_count, str(view.where))
+    now = digest(
+        *found.cards, *behind, *found.silences, *past.items, found.considered_count, str(view.where), view.theme.name
+    )
     if now == before:
         return changes
     shown = {c.id for c in found.cards}
     if before is None:
         # A later refresh keeps the message, because it may show the result of a button.
         changes["message"] = None
-    return changes | {
-        "head": _head(found),
-        "cards": advice_cards.all_of(found, view.where),
-        "history": advice_cards.history([c for c in past.items if c.id not in shown], view.where),
-        "title": f"Advice for {found.job}",
-        "digest": now,
+    return (
+        changes
+        | _charts(found.cards, view)
+        | {
+            "head": _head(found),
+            "cards": advice_cards.all_of(found, view.where),
+            "history": [
+                advice_cards.silences(found.silences),
+                advice_cards.history([c for c in past.items if c.id not in shown], view.where),
+            ],
+            "title": f"Advice for {found.job}",
+            "digest": now,
+        }
+    )
+
+
+def _charts(found: list[CardOut], view: Look) -> Changes:
+    """Draw the charts for which there is something to draw. Hide the others."""
+    measured = [c for c in found if figures.has_outcome(c)]
+    replayed = next((c for c in found if c.recommendation.candidates), None)
+    changes: Changes = {
+        "outcome_style": {} if measured else _HIDDEN,
+        "candidates_style": {} if replayed else _HIDDEN,
     }
+    if measured:
+        drawn = figures.outcome(measured, theme=view.theme, is_narrow=view.is_narrow)
+        changes["outcome"] = cards.chart_values("outcome", drawn)
+    if replayed:
+        drawn = figures.candidates(replayed, theme=view.theme, is_narrow=view.is_narrow)
+        changes["candidates"] = cards.chart_values("candidates", drawn)
+    return changes
 
 
 def _answer_outputs() -> dict[str, Output]:
@@ -152,45 +204,65 @@ async def decide(
     return {"message": cards.answer(True, words), "changed": [card, "no"]}
 
 
-def _register_apply(app: Dash, client: ApiClient) -> None:
-    connect(
-        app,
-        partial(ask_to_apply, client),
-        output=confirming.outputs("advice") | {"message": Output("advice-message", "children", allow_duplicate=True)},
-        inputs={"clicks": Input({"type": "advice-apply", "card": ALL}, "n_clicks")},
-        state={"route": State("advice-route", "data")},
-        has_trigger=True,
-        prevent_initial_call=True,
-    )
-    connect(
-        app,
-        partial(apply, client),
-        output=_answer_outputs(),
-        inputs={"confirmed": confirming.confirmed("advice")},
-        state={"card": State("advice-subject", "data"), "route": State("advice-route", "data")},
-        running=_INACTIVE_WHILE_SENT,
-        prevent_initial_call=True,
-    )
-    confirming.register(app, "advice")
+def _register_changes(app: Dash, client: ApiClient) -> None:
+    """Register the two changes of a running job. Each is sent after the viewer has confirmed it in its dialog."""
+    for name, button, ask, change in (
+        ("advice", "advice-apply", ask_to_apply, apply),
+        ("undo", "advice-undo", ask_to_roll_back, roll_back),
+    ):
+        connect(
+            app,
+            partial(ask, client),
+            output=confirming.outputs(name) | {"message": Output("advice-message", "children", allow_duplicate=True)},
+            inputs={"clicks": Input({"type": button, "card": ALL}, "n_clicks")},
+            state={"route": State("advice-route", "data")},
+            has_trigger=True,
+            prevent_initial_call=True,
+        )
+        connect(
+            app,
+            partial(change, client),
+            output=_answer_outputs(),
+            inputs={"confirmed": confirming.confirmed(name)},
+            state={"card": State(f"{name}-subject", "data"), "route": State("advice-route", "data")},
+            running=_INACTIVE_WHILE_SENT,
+            prevent_initial_call=True,
+        )
+        confirming.register(app, name)
 
 
 async def ask_to_apply(
     client: ApiClient, *, clicks: list[int | None], route: dict[str, str], trigger: object
 ) -> Changes:
     """Ask for confirmation before settings of a running job are changed. Name the job and each setting."""
+    return await _asked(client, clicks, route, trigger, is_undone=False)
+
+
+async def ask_to_roll_back(
+    client: ApiClient, *, clicks: list[int | None], route: dict[str, str], trigger: object
+) -> Changes:
+    """Ask for confirmation before settings of a running job are changed back."""
+    return await _asked(client, clicks, route, trigger, is_undone=True)
+
+
+async def _asked(
+    client: ApiClient, clicks: list[int | None], route: dict[str, str], trigger: object, *, is_undone: bool
+) -> Changes:
     pressed = pressed_id(clicks, trigger)
     if pressed is None:
         raise PreventUpdate
     found = await client.advice(route["job"])
     card = next((c for c in found.cards if c.id == pressed["card"]), None)
-    if card is None:
-        return {"message": cards.answer(False, "This recommendation is not open any more.")}
+    if card is None or not (card.can_roll_back if is_undone else card.can_apply):
+        gone = "This change is not in force any more." if is_undone else "This recommendation is not open any more."
+        return {"message": cards.answer(False, gone)}
+    verb = "Set these settings of" if is_undone else "Change these settings of"
+    tail = " back now?" if is_undone else " now?"
+    next_ = "The next checkpoints show the effect." if is_undone else "The card shows how to undo it."
     question = [
-        html.P(["Change these settings of ", html.B(found.job), " now?"]),
-        advice_cards.diff(card.recommendation),
-        html.P(
-            f"The change {advice_cards.when(card.recommendation)}. The card shows how to undo it.", className="hint"
-        ),
+        html.P([f"{verb} ", html.B(found.job), tail]),
+        advice_cards.diff(card.recommendation, is_undone=is_undone),
+        html.P(f"The change {advice_cards.when(card.recommendation)}. {next_}", className="hint"),
     ]
     return {"message": None} | confirming.opened(card.id, question)
 
@@ -202,6 +274,15 @@ async def apply(client: ApiClient, *, confirmed: int | None, card: str | None, r
     await client.apply_advice(route["job"], card)
     words = "Sent. The state changes to applied when the engine reports the new settings."
     return {"message": cards.answer(True, words), "changed": [card, "applied"]}
+
+
+async def roll_back(client: ApiClient, *, confirmed: int | None, card: str | None, route: dict[str, str]) -> Changes:
+    """Undo an applied recommendation once the viewer has confirmed it."""
+    if not confirmed or not card:
+        raise PreventUpdate
+    await client.roll_back_advice(route["job"], card)
+    words = "Sent. The state changes to rolled back when the engine reports the earlier settings."
+    return {"message": cards.answer(True, words), "changed": [card, "rolled back"]}
 
 
 def _source(found: JobAdviceOut) -> Component:

@@ -67,6 +67,7 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/accept"),
     ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/dismiss"),
     ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/apply"),
+    ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/roll-back"),
     ("POST", "/api/v1/jobs/{job}/annotations"),
     ("DELETE", "/api/v1/jobs/{job}/annotations/{annotation}"),
     ("POST", "/api/v1/annotations"),

@@ -186,12 +186,57 @@ async def test_a_card_is_applied_once_the_engine_reports_it_and_verified_after_f
     assert (rows[Metric.DURATION].measured, rows[Metric.DURATION].is_inside) == (230, True)
     assert rows[Metric.PERSISTED].measured == 12 * 270_000
     assert rows[Metric.EXPIRED].measured == 0
+    # The single values before and after are kept with the card.
+    assert (rows[Metric.DURATION].values, rows[Metric.EXPIRED].values) == ((230.0,) * 5, ())
+    before = next(e for e in verified.recommendation.expected if e.metric is Metric.DURATION).before_values
+    assert len(before) == len(verified.recommendation.checkpoint_ids) == 8
     assert verified.measured_ids == (19, 20, 21, 22, 23)
     assert [e.state for e in verified.history] == ["new", "accepted", "applied", "verified"]
 
     await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=300))
     (undone,) = (await get(client, f"{root}/advice")).cards
     assert undone.state is AdviceState.ROLLED_BACK
+
+
+async def test_an_applied_change_is_rolled_back_to_the_values_that_the_engine_had(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    problem = await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
+    assert problem.type.endswith("recommendation-not-in-force")
+    assert (card.can_roll_back, target.sent) == (False, [])
+
+    await target.report_timed(4)
+    (applied,) = (await get(client, f"{root}/advice")).cards
+    assert (applied.state, applied.can_roll_back) == (AdviceState.APPLIED, True)
+    sent = await post(client, f"{root}/recommendations/{card.id}/roll-back")
+
+    ((_, _, settings),) = target.sent
+    assert settings["execution.checkpointing.unaligned.enabled"] == "false"
+    assert settings.keys() == card.recommendation.how_to.patch.keys()
+    # The change is in force until the engine reports the earlier settings.
+    assert sent.state is AdviceState.APPLIED
+    assert sent.history[-1].reason.startswith("roll back sent")
+
+    await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=300))
+    (undone,) = (await get(client, f"{root}/advice")).cards
+    assert (undone.state, undone.can_roll_back) == (AdviceState.ROLLED_BACK, False)
+    await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
+    assert len(target.sent) == 1
+
+
+async def test_an_engine_that_reads_settings_at_the_start_is_not_rolled_back(client, target):
+    target.engine = FLINK
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    await target.report_timed(4)
+    (applied,) = (await get(client, f"{root}/advice")).cards
+    problem = await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
+
+    assert (applied.state, applied.can_roll_back) == (AdviceState.APPLIED, False)
+    assert problem.type.endswith("restart-needed")
+    assert target.sent == []
 
 
 async def test_a_measurement_outside_the_prediction_is_marked_as_outside(client, target):

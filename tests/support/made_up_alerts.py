@@ -190,6 +190,9 @@ class MadeUpAlerts:
                 self._move(AdviceState.DISMISSED, DismissIn.model_validate_json(body).reason)
             case [_, "accept"]:
                 self._move(AdviceState.ACCEPTED, "accepted; waiting for the engine to report it")
+            case [_, "roll-back"]:
+                self._move(AdviceState.ROLLED_BACK, "the engine reports other settings again")
+                self.card = self.card.model_copy(update={"can_roll_back": False})
             case [_, "apply"]:
                 self._move(AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings")
             case _:
@@ -207,11 +210,14 @@ class MadeUpAlerts:
             MeasuredOut(
                 metric=e.metric, unit=e.unit, predicted=e.predicted, measured=e.predicted.value + 3,
                 is_inside=True, checkpoint_count=5,
+                values=tuple(e.predicted.value * share for share in (0.95, 0.98, 1.01, 1.02, 1.3)),
             )
             for e in self.card.recommendation.expected
         )  # fmt: skip
-        self._move(AdviceState.VERIFIED, "1 of 1 predictions held over 5 checkpoints")
-        self.card = self.card.model_copy(update={"measured": rows, "measured_ids": (19, 20, 21, 22, 23)})
+        self._move(AdviceState.VERIFIED, "2 of 2 predictions held over 5 checkpoints")
+        self.card = self.card.model_copy(
+            update={"measured": rows, "measured_ids": (19, 20, 21, 22, 23), "can_roll_back": True}
+        )
 
 
 def _rule_out(settings: RuleSettings) -> wire.AlertRuleOut:

@@ -61,3 +61,9 @@ async def dismiss_recommendation(
 async def apply_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
     """Apply the recommended change to the running job. 409 if the change needs a restart."""
     return await services.advice.apply(job, recommendation)
+
+
+@router.post(_ONE + "/roll-back", responses=examples.of("card"))
+async def roll_back_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
+    """Undo an applied recommendation on the running job. 409 if it is not in force or if that needs a restart."""
+    return await services.advice.roll_back(job, recommendation)

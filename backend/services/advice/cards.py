@@ -51,6 +51,8 @@ _PATCH_TIMEOUT_S = 8.0
 # Cards in these states are always shown. Of verified and rolled-back cards, only the newest one of each topic is
 # shown.
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
+# The states in which the engine reports the proposed settings.
+_IN_FORCE = (AdviceState.APPLIED, AdviceState.VERIFIED)
 
 
 class ChangeSettings(Protocol):
@@ -182,14 +184,47 @@ class AdviceService:
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.
         """
-        async with reading(self._engine) as connection:
-            record = await get_job(connection, job_id)
-            card = await store.get_card(connection, job_id, card_id)
+        record, card = await self._record_and_card(job_id, card_id)
         _must_be_open(card)
         advice, _ = _content(card)
         if not _can_apply(card, record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
+        await self._send(record, advice.how_to.patch)
+        return await self._decide(
+            job_id, card_id, AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings"
+        )
+
+    async def roll_back(self, job_id: str, card_id: str) -> CardOut:
+        """Undo an applied change on the running target. The card stays applied until the engine reports the values.
+
+        Raises:
+            ConflictError: the change is not in force, its values before are not known, or it needs a restart.
+            UnknownEntityError, InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``apply``.
+        """
+        record, card = await self._record_and_card(job_id, card_id)
+        _must_be_in_force(card)
+        advice, _ = _content(card)
+        if not _can_roll_back(card, record, advice):
+            text = f"{record.run.engine.name} takes these settings when the job starts: undo them and restart it"
+            raise ConflictError(text, kind="restart-needed")
+        await self._send(record, advice.how_to.rollback_patch)
+        async with writing(self._engine) as connection:
+            await store.lock_job(connection, job_id)
+            card = await store.get_card(connection, job_id, card_id)
+            if card.state in _IN_FORCE:
+                # Otherwise the engine reported the values in the meantime, and the card is already rolled back.
+                reason = "roll back sent to the target; waiting for it to report the earlier settings"
+                card = await store.move_card(connection, card, card.state, reason, self._clock.now())
+            events = await store.events_of(connection, [card_id])
+        return _card_out(card, events.get(card_id, ()), record)
+
+    async def _record_and_card(self, job_id: str, card_id: str) -> tuple[JobRecord, CardRecord]:
+        async with reading(self._engine) as connection:
+            record = await get_job(connection, job_id)
+            return record, await store.get_card(connection, job_id, card_id)
+
+    async def _send(self, record: JobRecord, settings: Mapping[str, str]) -> None:
         target = await TargetRepository(self._engine).get(record.run.target_id)
         is_configured = target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
         if not is_configured:
@@ -203,14 +238,11 @@ class AdviceService:
         await self._change(
             target.url,
             record.run.engine_run_id,
-            advice.how_to.patch,
+            settings,
             _PATCH_TIMEOUT_S,
             token,
             kind=target.kind,
             rules=EVERYWHERE if is_configured else self._rules,
-        )
-        return await self._decide(
-            job_id, card_id, AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings"
         )
 
     async def keep_all(self) -> bool:
@@ -334,6 +366,11 @@ def _must_be_open(card: CardRecord) -> None:
         raise ConflictError(f"it is already {card.state.value}: {card.state_reason}", kind="recommendation-decided")
 
 
+def _must_be_in_force(card: CardRecord) -> None:
+    if card.state not in _IN_FORCE:
+        raise ConflictError(f"it is {card.state.value}: {card.state_reason}", kind="recommendation-not-in-force")
+
+
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
     found = [c for c in cards if c.state in _SHOWN]
     topics: set[Topic] = {c.topic for c in found if c.state is AdviceState.APPLIED}
@@ -412,6 +449,13 @@ def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -
     return card.state.is_open and is_able and bool(advice.how_to.patch)
 
 
+def _can_roll_back(card: CardRecord, record: JobRecord, advice: RecommendationOut) -> bool:
+    run, how_to = record.run, advice.how_to
+    is_able = run.state is not JobState.ENDED and run.engine.can_apply_settings_live
+    # Without the value before of each setting, only a part of the change could be undone.
+    return card.state in _IN_FORCE and is_able and how_to.patch.keys() == how_to.rollback_patch.keys() != set()
+
+
 def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
     advice, computed_at = _content(card)
     measured = card.measured or {"rows": [], "ids": []}
@@ -420,6 +464,7 @@ def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) 
         updated_at=card.changed_at,
         computed_at=computed_at,
         can_apply=_can_apply(card, record, advice),
+        can_roll_back=_can_roll_back(card, record, advice),
         recommendation=advice,
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),
         measured_ids=tuple(measured["ids"]),

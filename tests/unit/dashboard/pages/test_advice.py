@@ -6,7 +6,7 @@ from datetime import UTC, timedelta
 
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
 from backend.domain.advice import AdviceState, Metric
-from dashboard import routes
+from dashboard import routes, text
 from dashboard.components import advice_cards
 from dashboard.pages import fleet
 from tests.support.api_examples import example
@@ -73,7 +73,7 @@ def test_after_a_change_was_applied_measured_values_are_next_to_predicted_ones()
 
 def test_a_topic_without_a_recommendation_shows_reason_and_rule():
     found: JobAdviceOut = example("job_advice")
-    parts = repr(advice_cards.all_of(found, UTC))
+    parts = repr(advice_cards.silences(found.silences))
 
     assert "persist no in-flight data" in parts
     assert "R-CAP-1" in parts
@@ -84,3 +84,32 @@ def test_the_fleet_shows_the_number_of_open_recommendations():
 
     assert row["advice"] == 2
     assert row["advice_chip"]["word"] == "2 open"
+
+
+def test_evidence_has_a_small_chart_of_the_values_behind_its_number():
+    thumbnail = advice_cards.thumbnail((0.5, None, 1.0), "ratio")
+
+    assert [getattr(b, "style", None) for b in thumbnail.children] == [{"height": "50%"}, None, {"height": "100%"}]
+    assert thumbnail.children[1].className == "is-missing"
+    assert thumbnail.title == "2 values, 50 % to 100 %"
+    assert getattr(thumbnail, "aria-label") == thumbnail.title
+    page = shown(example("card"))
+    assert "10 values, 4.12 s to 5.6 s" in page
+    assert "6 values, 91 % to 99 %" in page
+
+
+def test_a_single_value_has_no_small_chart_and_zeros_have_one():
+    assert advice_cards.thumbnail((3.0,), "ms") == text.MISSING
+    assert advice_cards.thumbnail((), "ms") == text.MISSING
+    assert advice_cards.thumbnail((0, 0), "bytes").title == "2 values, all 0 B"
+    assert len(advice_cards.thumbnail(tuple(range(100)), "count").children) == 24
+
+
+def test_a_change_in_force_can_be_rolled_back_if_the_engine_allows_it():
+    able = example("card").model_copy(update={"state": AdviceState.APPLIED, "can_roll_back": True})
+
+    assert "advice-undo" in shown(able)
+    assert "advice-undo" not in shown(able.model_copy(update={"can_roll_back": False}))
+    undone = repr(advice_cards.diff(able.recommendation, is_undone=True))
+    assert "- execution.checkpointing.unaligned.enabled: true" in undone
+    assert "+ execution.checkpointing.unaligned.enabled: false" in undone

@@ -1,0 +1,95 @@
+"""The page of advice in a real Chromium over a fake API: its charts, and changes that are confirmed by keyboard."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import expect
+
+from backend.domain.advice import AdviceState
+from tests.support.browsing import LAPTOP, chromium, launched, opened, overflowing, small_targets, until_charts_fit
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
+from tests.support.made_up_alerts import ADVISED
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+_FOCUSED = "() => document.activeElement.textContent"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake):
+    with site_over(fake) as url:
+        yield url
+
+
+def _focus(page, selector):
+    """Move the focus forward with Tab until it is on the element."""
+    for _ in range(80):
+        if page.evaluate("s => !!document.activeElement && document.activeElement.matches(s)", selector):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"{selector} cannot be reached by keyboard; the focus is on {page.evaluate(_FOCUSED)!r}")
+
+
+def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, site, fake):
+    alerting = fake.alerting
+    with opened(browser, site) as (page, watch):
+        page.goto(f"/ui/jobs/{ADVISED}/advice")
+        page.wait_for_selector("#candidates-graph .scatterlayer .point")
+        expect(page.locator("#candidates-graph .annotation-text")).to_have_count(2)
+        expect(page.locator("#outcome-graph")).to_be_hidden()
+        expect(page.locator("#advice-cards .thumbnail")).to_have_count(2)
+
+        _focus(page, "#advice-cards button[id*=advice-apply]")
+        page.keyboard.press("Enter")
+        dialog = page.locator("[role=dialog]")
+        expect(dialog).to_contain_text(f"Change these settings of {ADVISED} now?")
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        assert alerting.card.state is AdviceState.NEW
+        # The focus is back on the button, so that the viewer can go on from there.
+        until(lambda: "Apply now" in page.evaluate(_FOCUSED), "the focus returns")
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_visible()
+        _focus(page, "#advice-confirm")
+        page.keyboard.press("Enter")
+        expect(page.locator("#advice-message")).to_contain_text("Sent")
+
+        alerting.verify()
+        page.wait_for_selector("#outcome-graph .scatterlayer .point")
+        expect(page.locator("#advice-cards .button:has-text('Apply now')")).to_have_count(0)
+        expect(page.locator("#candidates-graph .annotation-text").first).to_contain_text("before")
+        for width, height in ((390, 844), LAPTOP):
+            page.set_viewport_size({"width": width, "height": height})
+            until_charts_fit(page, f"advice at {width} px")
+            until(lambda: overflowing(page) == [], "the page fits")
+            assert small_targets(page) == []
+
+        _focus(page, "#advice-cards button[id*=advice-undo]")
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text(f"Set these settings of {ADVISED} back now?")
+        expect(dialog.locator(".diff-new").first).to_contain_text("unaligned.enabled: false")
+        assert alerting.card.state is AdviceState.VERIFIED
+        _focus(page, "#undo-confirm")
+        page.keyboard.press("Enter")
+        expect(page.locator("#advice-message")).to_contain_text("rolled back when the engine reports")
+        expect(page.locator("#advice-cards .card-tools")).to_contain_text("rolled back")
+        assert alerting.card.state is AdviceState.ROLLED_BACK
+        assert watch.found == []

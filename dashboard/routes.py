@@ -376,13 +376,15 @@ def pressure(
     vertex: str | None = None,
     share: PressureMeasure = PressureMeasure.BACKPRESSURED,
     ends_ms: tuple[int, int] | None = None,
+    last: str | None = None,
 ) -> str:
     """Return the address of a job's backpressure over time, optionally with a vertex opened.
 
-    ``ends_ms`` is the range in epoch milliseconds. Without it, the page shows the newest hour.
+    ``ends_ms`` is the range in epoch milliseconds, and ``last`` the name of a length up to now. Without them, the page
+    shows the newest hour.
     """
     since_ms, until_ms = ends_ms or (None, None)
-    pairs = [("vertex", vertex), ("from", since_ms), ("to", until_ms)]
+    pairs = [("vertex", vertex), ("from", since_ms), ("to", until_ms), ("last", last)]
     known = [(name, str(value)) for name, value in pairs if value is not None]
     if share is not PressureMeasure.BACKPRESSURED:
         known.append(("measure", share.value))

@@ -68,9 +68,14 @@ class PressureHistoryOut(Model):
     """The vertices with readings, in topological order."""
     subtasks: SubtaskHistoryOut | None = None
     """Null if the request names no vertex."""
-    suspects: list[SuspectOut]
-    """The suspects at the end of the range, in the order in which a verdict considers them."""
+    suspects: list[SuspectOut] | None
+    """The suspects at the end of the range, in the order in which a verdict considers them.
+
+    They are computed from the readings of the last two minutes. Null if there are none, so nothing is known.
+    """
     readings_count: int
     """The number of instants at which readings were taken in the range."""
     readings_used_count: int
+    left_out_before: datetime | None = None
+    """If the range has more than 200 runs, readings of older runs before this instant are left out."""
     as_of: datetime

@@ -22,7 +22,7 @@ from dashboard.components import cards, micro_batch, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import batch_rates, pressure_history
 from dashboard.live import Look, digest, look_of
-from dashboard.span import span_of
+from dashboard.span import epoch_ms, span_of
 
 _NONE = ""
 _NO_VERTEX = "none"
@@ -196,7 +196,7 @@ async def refresh(
     return {
         "message": None,
         "head": _head(job),
-        "suspects": _suspects(job, history, checkpoints, view),
+        "suspects": _suspects(job, history, checkpoints, view, length),
         "history": cards.chart_values("pressure-history", shown),
         "vertices": _choices(history, job, vertex or _NONE),
         "notes": _notes(history, checkpoints, view, is_cut=is_cut),
@@ -271,20 +271,27 @@ def _head(job: JobDetailOut) -> list[Component]:
 
 
 def _suspects(
-    job: JobDetailOut, history: PressureHistoryOut, checkpoints: Sequence[CheckpointOut], view: Look
+    job: JobDetailOut,
+    history: PressureHistoryOut,
+    checkpoints: Sequence[CheckpointOut],
+    view: Look,
+    length: str | None,
 ) -> Component:
     """Build the card of the suspects, most likely first. Each links to its subtasks and to its phases."""
     at = text.instant(history.until, view.where)
     hint = f"at {at}; the most likely cause first"
     said = job.verdict.headline or job.verdict.sentence
-    verdict = html.P([html.Span("Verdict on the job: "), said], className="hint")
+    verdict = html.P([html.Span("Verdict on the job now: "), said], className="hint")
     if not history.suspects:
         words = "No subtask that is busy nearly all the time is downstream of a backpressured one."
         if not history.buckets:
             words = "No readings of backpressure were taken in this time."
+        elif history.suspects is None:
+            words = "Not known: no readings of backpressure were taken in the two minutes before."
         return cards.card("What holds the data back", [html.P(words), verdict], hint=hint)
     ended = next((c for c in checkpoints if c.status.is_terminal), None)
-    rows = [_suspect(job, s, ended, view) for s in history.suspects]
+    ends_ms = (epoch_ms(history.since), epoch_ms(history.until)) if length == _AS_LINKED else None
+    rows = [_suspect(_place(job, s, ended, last=length, ends_ms=ends_ms), s, ended) for s in history.suspects]
     return cards.card("What holds the data back", [html.Ol(rows, className="suspects"), verdict], hint=hint)
 
 
@@ -296,8 +303,17 @@ class _Place:
     phases: str | None
 
 
-def _place(job: JobDetailOut, suspect: SuspectOut, checkpoint: CheckpointOut | None) -> _Place:
-    here = routes.pressure(job.id, vertex=suspect.vertex_id, share=PressureMeasure.BUSY)
+def _place(
+    job: JobDetailOut,
+    suspect: SuspectOut,
+    checkpoint: CheckpointOut | None,
+    *,
+    last: str | None,
+    ends_ms: tuple[int, int] | None,
+) -> _Place:
+    """Return the place of a suspect, over the same range as the page."""
+    last = last if last in _LENGTHS else None
+    here = routes.pressure(job.id, vertex=suspect.vertex_id, share=PressureMeasure.BUSY, ends_ms=ends_ms, last=last)
     if checkpoint is None:
         return _Place(here, None)
     picked = f"{suspect.vertex_id}:{suspect.subtasks[0]}" if suspect.subtasks else None
@@ -306,8 +322,7 @@ def _place(job: JobDetailOut, suspect: SuspectOut, checkpoint: CheckpointOut | N
     return _Place(here, page + routes.query(selection))
 
 
-def _suspect(job: JobDetailOut, suspect: SuspectOut, checkpoint: CheckpointOut | None, view: Look) -> html.Li:
-    place = _place(job, suspect, checkpoint)
+def _suspect(place: _Place, suspect: SuspectOut, checkpoint: CheckpointOut | None) -> html.Li:
     who = "subtask" if len(suspect.subtasks) == 1 else "subtasks"
     links: list[Component] = [dcc.Link("busy time of its subtasks", href=place.here)]
     if place.phases is not None and checkpoint is not None:
@@ -336,6 +351,9 @@ def _notes(history: PressureHistoryOut, checkpoints: Sequence[CheckpointOut], vi
     notes = [f"each point is {text.duration(history.bucket_s * 1000).replace('.0 s', ' s')}"]
     if history.readings_used_count < history.readings_count:
         notes.append(f"{history.readings_used_count} of {history.readings_count} readings are used")
+    if history.left_out_before is not None:
+        first = text.instant(history.left_out_before, view.where)
+        notes.append(f"readings of runs before {first} are left out, because there are too many runs")
     if is_cut and checkpoints:
         first = text.instant(min(c.triggered_at for c in checkpoints), view.where)
         notes.append(f"checkpoints before {first} are not drawn")

@@ -12,7 +12,17 @@ from backend.contracts import api
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.domain.pressure import VertexPressure
 from backend.services.jobs import pressure_history
-from tests.support.observations import NOW, PARALLELISM, SINK, SOURCE, completed, job, observation, pressure
+from tests.support.observations import (
+    NOW,
+    PARALLELISM,
+    SINK,
+    SOURCE,
+    completed,
+    job,
+    observation,
+    pressure,
+    restarted,
+)
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
@@ -148,7 +158,39 @@ async def test_the_suspects_are_those_of_the_verdict_at_the_end_of_the_range(cli
     assert suspect.kind == "capacity"
     assert "is at capacity" in suspect.reason
     early = await _history(client, **{"from": NOW - timedelta(hours=2), "to": NOW - timedelta(hours=1)})
-    assert (early.suspects, early.vertices) == ([], [])
+    # Without readings at the end of a range, nothing is known about the suspects then.
+    assert (early.suspects, early.vertices) == (None, [])
+
+
+async def test_a_range_of_an_earlier_run_has_its_readings_and_its_suspects(client, writer, target, monkeypatch):
+    held, free = (0.9,) * PARALLELISM, (0.1,) * PARALLELISM
+    first = replace(job([completed(1)]), started_at=NOW - timedelta(days=2))
+    busy = [reading(SOURCE, 0, free, held), reading(SINK, 0, (1.0, 0.99, 1.0))]
+    await writer.write(observation(target, replace(first, pressure=busy), at=NOW))
+    for number in range(1, 4):
+        at = NOW + timedelta(hours=3 * number)
+        later = restarted(first, started_at=at)
+        await writer.write(observation(target, later, at=at))
+    # The earlier run is not among the newest ones, but it is the only one in the range.
+    monkeypatch.setattr(pressure_history, "RUNS_MAX", 2)
+
+    found = await _history(client, **{"from": NOW - timedelta(minutes=5), "to": NOW + timedelta(seconds=1)})
+
+    assert found.readings_count == 1
+    assert [s.vertex_id for s in found.suspects] == [SINK]
+    assert found.left_out_before is None
+    # Of the range over all four runs, only the two newest are read.
+    whole = await _history(client, **{"from": NOW - timedelta(minutes=5), "to": NOW + timedelta(days=1)})
+    assert (whole.readings_count, whole.left_out_before) == (0, NOW + timedelta(hours=6))
+
+
+async def test_a_range_that_begins_after_the_newest_reading_ends_now(client, writer, target, clock):
+    await store(writer, target, reading(SINK, 0, (1.0,) * PARALLELISM))
+    clock.at = NOW + timedelta(minutes=40)
+
+    found = await _history(client, **{"from": NOW + timedelta(minutes=25)})
+
+    assert (found.until, found.buckets, found.suspects) == (clock.at, [], None)
 
 
 async def test_readings_of_every_vertex_are_used_even_if_they_are_partly_missing(client, writer, target):

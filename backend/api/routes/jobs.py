@@ -89,7 +89,7 @@ async def read_pressure_history(
 ) -> PressureHistoryOut:
     """Return the backpressure of each vertex over a time range, in at most 120 buckets, and the suspects at its end.
 
-    Without ``to`` the range ends at the newest reading; without ``from`` it is one hour long. With ``vertex``, the
-    response also has ``measure`` for each subtask of that vertex.
+    Without ``to`` the range ends at the newest reading or, if it begins after that, now. Without ``from`` it is one
+    hour long. With ``vertex``, the response also has ``measure`` for each subtask of that vertex.
     """
     return await services.pressure_history.of_job(job, wanted, vertex_id=vertex, measure=measure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,7 @@ from backend.analysis.thresholds import PRESSURE_WINDOW_S
 from backend.contracts.pressure_history import PressureHistoryOut, SubtaskHistoryOut, SuspectOut, VertexHistoryOut
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
-from backend.domain.ids import VertexId
+from backend.domain.ids import RunId, VertexId
 from backend.domain.pressure import PressureMeasure, on_clock
 from backend.domain.topology import Topology
 from backend.services.jobs.reader import TimeRange, bounded
@@ -25,11 +25,12 @@ from backend.store.jobs.pressure import newest_reading_at, readings_between
 from backend.store.jobs.pressure_history import (
     HistoryRange,
     VertexBucket,
+    last_run_between,
     reading_counts,
     subtask_buckets,
     vertex_buckets,
 )
-from backend.store.jobs.reader import JobRecord, get_job, list_runs, newest_shapes
+from backend.store.jobs.reader import JobRecord, get_job, newest_shapes, runs_between
 from backend.store.postgres.connections import reading
 
 BUCKETS_MAX: Final = 120
@@ -39,7 +40,10 @@ BUCKETS_MIN: Final = 30
 VALUES_MAX: Final = 1_000_000
 """About so many values of subtasks are read for each measure, which limits the time of a request."""
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-_RUNS_MAX = 20
+RUNS_MAX: Final = 200
+"""At most so many runs of a range are read."""
+# A reading may be somewhat older than the observation that stored it.
+_SLACK = timedelta(hours=1)
 
 
 class PressureHistoryService:
@@ -54,8 +58,8 @@ class PressureHistoryService:
     ) -> PressureHistoryOut:
         """Return the backpressure of each vertex and, if ``vertex_id`` is given, of each of its subtasks.
 
-        The range and the result are on the engine's clock. A range without an end ends at the newest reading; one
-        without a start begins one hour before its end.
+        The range and the result are on the engine's clock. A range without an end ends at the newest reading or, if
+        it begins after that, now. One without a start begins one hour before its end.
 
         Raises:
             UnknownEntityError: there is no such job, or ``vertex_id`` is not one of its vertices.
@@ -63,21 +67,36 @@ class PressureHistoryService:
         """
         async with reading(self._engine) as connection:
             job = await get_job(connection, job_id)
-            topology = (await newest_shapes(connection, [job.run.id]))[job.run.id].topology
-            newest = (await newest_reading_at(connection, {job.run.id: job.run.observed_at})).get(job.run.id)
             offset = job.reading_offset
-            ends = (newest or job.run.observed_at) + offset + timedelta(milliseconds=1)
-            since, until = bounded(wanted, ends)
-            stored = await self._range(connection, job, topology, since - offset, until - offset)
+            since, until = bounded(wanted, await self._end(connection, job, wanted.since))
+            begin, end = since - offset, until - offset
+            slack = _SLACK + abs(timedelta(milliseconds=job.clock_offset_ms or 0))
+            found = await runs_between(connection, job_id, begin - slack, end + slack, limit=RUNS_MAX + 1)
+            runs = {r.id: r for r in found[:RUNS_MAX]}
+            oldest = min((r.first_observed_at for r in runs.values()), default=None)
+            left_out_before = None if oldest is None or len(found) <= RUNS_MAX else oldest + offset
+            window = timedelta(seconds=PRESSURE_WINDOW_S)
+            last = await last_run_between(connection, list(runs), end - window, end)
+            run = job.run if last is None else runs[RunId(last)]
+            shapes = await newest_shapes(connection, {run.id, job.run.id})
+            topology = shapes[run.id].topology
+            stored = _range(list(runs), topology, begin, end)
             buckets = await vertex_buckets(connection, stored)
             counts = await reading_counts(connection, stored)
-            names = _names(topology, buckets)
+            names = _names((topology, shapes[job.run.id].topology), buckets)
             if vertex_id is not None and vertex_id not in names:
                 raise UnknownEntityError(kind="vertex", id=vertex_id)
             subtasks = {}
             if vertex_id is not None:
                 subtasks = await subtask_buckets(connection, stored, vertex_id, measure)
-            evidence = await self._evidence(connection, job, topology, until)
+            readings = await readings_between(connection, [] if last is None else [last], end - window, end)
+        evidence = JobEvidence(
+            topology=topology,
+            now=until,
+            pressure=on_clock(readings.get(run.id, ()), offset),
+            placements=run.placements,
+            is_micro_batched=run.engine.is_micro_batched,
+        )
         begins = sorted({b.begin for b in buckets})
         vertices = _vertices(names, buckets, begins)
         return PressureHistoryOut(
@@ -87,36 +106,28 @@ class PressureHistoryService:
             buckets=[b + offset for b in begins],
             vertices=vertices,
             subtasks=None if vertex_id is None else _subtasks(vertex_id, measure, subtasks, vertices, begins),
-            suspects=await anyio.to_thread.run_sync(suspects_out, evidence),
+            suspects=None if last is None else await anyio.to_thread.run_sync(suspects_out, evidence),
             readings_count=counts.found,
             readings_used_count=counts.used,
+            left_out_before=None if left_out_before is None or left_out_before <= since else left_out_before,
             as_of=self._clock.now(),
         )
 
-    async def _range(
-        self, connection: AsyncConnection, job: JobRecord, topology: Topology, since: datetime, until: datetime
-    ) -> HistoryRange:
-        runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
-        subtask_count = max(1, sum(v.parallelism for v in topology.vertices))
-        bucket_count = min(BUCKETS_MAX, max(BUCKETS_MIN, VALUES_MAX // subtask_count))
-        step_s = bucket_s(until - since, bucket_count)
-        used_max = max(1, VALUES_MAX // subtask_count // bucket_count)
-        return HistoryRange([r.id for r in runs], since, until, step_s, used_max)
+    async def _end(self, connection: AsyncConnection, job: JobRecord, since: datetime | None) -> datetime:
+        """Return the end of a range without one, on the engine's clock."""
+        newest = (await newest_reading_at(connection, {job.run.id: job.run.observed_at})).get(job.run.id)
+        end = (newest or job.run.observed_at) + timedelta(milliseconds=1)
+        if since is not None and since >= end + job.reading_offset:
+            end = max(end, self._clock.now())
+        return end + job.reading_offset
 
-    async def _evidence(
-        self, connection: AsyncConnection, job: JobRecord, topology: Topology, until: datetime
-    ) -> JobEvidence:
-        """Return the readings at the end of the range, as the evidence for the suspects."""
-        end = until - job.reading_offset
-        begin = end - timedelta(seconds=PRESSURE_WINDOW_S)
-        found = (await readings_between(connection, [job.run.id], begin, end)).get(job.run.id, ())
-        return JobEvidence(
-            topology=topology,
-            now=until,
-            pressure=on_clock(found, job.reading_offset),
-            placements=job.run.placements,
-            is_micro_batched=job.run.engine.is_micro_batched,
-        )
+
+def _range(run_ids: Sequence[str], topology: Topology, since: datetime, until: datetime) -> HistoryRange:
+    subtask_count = max(1, sum(v.parallelism for v in topology.vertices))
+    bucket_count = min(BUCKETS_MAX, max(BUCKETS_MIN, VALUES_MAX // subtask_count))
+    step_s = bucket_s(until - since, bucket_count)
+    used_max = max(1, VALUES_MAX // subtask_count // bucket_count)
+    return HistoryRange(run_ids, since, until, step_s, used_max)
 
 
 def bucket_s(length: timedelta, count: int) -> int:
@@ -127,8 +138,6 @@ def bucket_s(length: timedelta, count: int) -> int:
 
 def suspects_out(evidence: JobEvidence) -> list[SuspectOut]:
     """Return the suspects that the readings alone show, most likely culprit first, with the reasons of a verdict."""
-    if not evidence.pressure:
-        return []
     case = cases.of_job(evidence)
     found = analysis.ranked(evidence.topology, analysis.suspects(evidence.topology, case.loads))
     return [
@@ -143,9 +152,11 @@ def suspects_out(evidence: JobEvidence) -> list[SuspectOut]:
     ]
 
 
-def _names(topology: Topology, buckets: Sequence[VertexBucket]) -> dict[VertexId, str]:
-    """Return the names of all vertices: those of the graph in its order, then those that an earlier graph had."""
-    names = {v.id: v.name for v in topology.vertices}
+def _names(graphs: Iterable[Topology], buckets: Sequence[VertexBucket]) -> dict[VertexId, str]:
+    """Return the names of all vertices: those of the graphs in their order, then those that another graph had."""
+    names: dict[VertexId, str] = {}
+    for graph in graphs:
+        names |= {v.id: v.name for v in graph.vertices if v.id not in names}
     return names | {b.vertex_id: b.vertex_id for b in buckets if b.vertex_id not in names}
 
 

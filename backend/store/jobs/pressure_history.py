@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.ids import VertexId
 from backend.domain.pressure import PressureMeasure
+from backend.store.postgres.statements import one_of
+from backend.store.schema import tables
+from backend.store.schema.partitions import day_of
 
 _DIGITS: Final = 4
 """Shares of time are rounded to this many digits, because they are drawn and not computed with."""
@@ -135,6 +138,26 @@ async def reading_counts(connection: AsyncConnection, wanted: HistoryRange) -> R
     """Return how many instants have readings in the range, and how many of them are used."""
     found, used = (await connection.execute(_COUNTS, wanted.values)).one()
     return ReadingCounts(found, used)
+
+
+_LAST_RUN = (
+    select(tables.pressure.c.run_id)
+    .where(
+        one_of(tables.pressure.c.run_id, "ids"),
+        tables.pressure.c.observed_at.between(bindparam("since"), bindparam("until")),
+        tables.pressure.c.observed_on.between(bindparam("first"), bindparam("last")),
+    )
+    .order_by(tables.pressure.c.observed_at.desc())
+    .limit(1)
+)
+
+
+async def last_run_between(
+    connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime
+) -> str | None:
+    """Return which run has the newest reading from ``since`` to ``until`` (both inclusive), or None if none has."""
+    values = {"ids": list(run_ids), "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
+    return (await connection.execute(_LAST_RUN, values)).scalar_one_or_none()
 
 
 async def vertex_buckets(connection: AsyncConnection, wanted: HistoryRange) -> list[VertexBucket]:

@@ -256,6 +256,24 @@ async def list_runs(
     return [_run(row) for row in (await connection.execute(query, {"job": job_id} | page)).mappings()]
 
 
+_RUNS_BETWEEN = (
+    _RUNS.where(
+        _RUN.first_observed_at <= bindparam("until"),
+        _RUN.observed_at >= bindparam("since"),
+    )
+    .order_by(_RUN.started_at.desc(), _RUN.id.desc())
+    .limit(bindparam("limit"))
+)
+
+
+async def runs_between(
+    connection: AsyncConnection, job_id: str, since: datetime, until: datetime, *, limit: int
+) -> list[RunRecord]:
+    """Return up to ``limit`` of the job's runs that were observed in a range (both ends included), newest first."""
+    values = {"job": job_id, "since": since, "until": until, "limit": limit}
+    return [_run(row) for row in (await connection.execute(_RUNS_BETWEEN, values)).mappings()]
+
+
 async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunRecord:
     """Return one run of a job.
 

@@ -49,7 +49,7 @@ def subtask_cells(vertex: str, subtasks: SubtaskHistoryOut, cells: Cells, theme:
         "hoverongaps": False,
         "ygap": 1 if len(subtasks.values) <= 40 else 0,
         "hovertemplate": (
-            f"<b>{text.plain(vertex)}</b> subtask %{{y}}<br>%{{x|%H:%M:%S}}<br>"
+            f"<b>{text.plain(vertex)}</b> subtask %{{y}}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>"
             f"{subtasks.measure.value} %{{z:.0%}}<extra></extra>"
         ),
     }
@@ -80,7 +80,7 @@ def _queue(name: str, values: Sequence[int | None], cells: Cells, color: str, ax
     return {
         "type": "scatter", "mode": "lines+markers", "name": name, "yaxis": axis, "x": x, "y": y, "text": words,
         "line": {"color": color, "width": 1.5}, "marker": {"size": 3, "color": color},
-        "hovertemplate": f"{text.plain(name)}<br>%{{x|%H:%M:%S}}<br>buffered %{{text}}<extra></extra>",
+        "hovertemplate": f"{text.plain(name)}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>buffered %{{text}}<extra></extra>",
     }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def checkpoint_bars(
                     f"{c.kind.value} {c.checkpoint_id}: {name}<br>{text.duration(h)}<br>click to open it"
                     for c, h in zip(members, heights, strict=True)
                 ],
-                "hovertemplate": "%{hovertext}<br>%{x|%H:%M:%S}<extra></extra>",
+                "hovertemplate": "%{hovertext}<br>%{x|%Y-%m-%d %H:%M:%S}<extra></extra>",
             }
         )  # fmt: skip
         if name == "failed":

@@ -119,7 +119,7 @@ def hovers(vertices: Sequence[VertexHistoryOut], cells: Cells) -> list[Trace]:
                 "x": cells.middles, "y": [row_base(index, len(vertices)) + FULL / 2] * len(shown),
                 "line": {"width": 0, "color": "rgba(0,0,0,0)"}, "customdata": shown,
                 "hovertemplate": (
-                    f"<b>{text.plain(v.vertex)}</b>, {subtasks}<br>%{{x|%H:%M:%S}}<br>"
+                    f"<b>{text.plain(v.vertex)}</b>, {subtasks}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>"
                     "busy %{customdata[1]}, busiest subtask %{customdata[2]}<br>"
                     "backpressured %{customdata[3]}, most backpressured subtask %{customdata[4]}<br>"
                     "idle %{customdata[5]}<br>buffered %{customdata[6]}<extra></extra>"

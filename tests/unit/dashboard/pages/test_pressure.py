@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs
+
 import pytest
 
 from backend.contracts.engines import CapabilitiesOut
@@ -9,7 +11,9 @@ from backend.domain.engines import SPARK
 from backend.domain.pressure import PressureMeasure
 from dashboard import routes
 from dashboard.span import epoch_ms
+from tests.support import fake_api
 from tests.support.dash_calls import LOOK, texts
+from tests.support.made_up_pressure import pressure_history_of
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +35,38 @@ async def test_the_page_shows_the_rows_the_suspects_and_links_to_their_subtasks(
     assert "its phases in checkpoint" in said
     assert len(answer["pressure-vertex"]["data"]) == 1 + len(job.pressure)
     assert "648 readings" in texts(answer["pressure-notes"]["children"])
+
+
+@pytest.mark.parametrize(
+    ("length", "ends"),
+    [("6h", {"last": "6h"}), ("chosen", {"from": "1700000000000", "to": "1700003599999"}), ("ever", {})],
+)
+async def test_the_links_of_a_suspect_keep_the_range_of_the_page(ui, length, ends):
+    chosen = {"since": 1_700_000_000_000, "until": 1_700_003_599_999}
+    given = values(pressure_length=length) | {"pressure-route.data": {"job": "jE"} | chosen}
+
+    answer = await ui.call(_MESSAGE, given, by="pressure-length.value")
+
+    href = next(
+        c["props"]["href"]
+        for c in _walk(answer["pressure-suspects"]["children"])
+        if str(c.get("props", {}).get("href", "")).startswith("/ui/jobs/jE/pressure")
+    )
+    query = {k: v for k, (v,) in parse_qs(href.partition("?")[2]).items()}
+    assert {k: v for k, v in query.items() if k in ("from", "to", "last")} == ends
+
+
+async def test_suspects_that_are_not_known_are_not_shown_as_none(ui, monkeypatch):
+    made = pressure_history_of
+
+    def unknown(*values_, **more):
+        return made(*values_, **more).model_copy(update={"suspects": None})
+
+    monkeypatch.setattr(fake_api, "pressure_history_of", unknown)
+
+    said = texts((await ui.call(_MESSAGE, values(), by="look.data"))["pressure-suspects"]["children"])
+
+    assert "Not known: no readings of backpressure were taken in the two minutes before." in said
 
 
 async def test_unchanged_data_is_not_drawn_again(ui):

@@ -160,6 +160,7 @@ class Subpartition:
         "data_count",
         "in_use",
         "is_blocked",
+        "polled_bytes",
         "priority",
         "queue",
         "queued_bytes",
@@ -181,6 +182,7 @@ class Subpartition:
         self.in_use = 0
         self.data_count = 0
         self.queued_bytes = 0
+        self.polled_bytes = 0
         self.reader: Reader | None = None
         self._waiting_barrier: int | None = None
         self._resolve: Resolve | None = None
@@ -215,6 +217,11 @@ class Subpartition:
                 self._finish()
                 self._notify()
         return at
+
+    @property
+    def written_bytes(self) -> int:
+        """Number of bytes that were written since the subtask started, recovered output included."""
+        return self.polled_bytes + self.queued_bytes
 
     @property
     def room_bytes(self) -> int:
@@ -370,8 +377,10 @@ class Subpartition:
             return None
         item = self.queue.popleft()
         if isinstance(item, DataBuffer):
+            size = len(item.data)
             self.data_count -= 1
-            self.queued_bytes -= len(item.data)
+            self.queued_bytes -= size
+            self.polled_bytes += size
             return item
         if blocks_upstream(item):
             self.is_blocked = True

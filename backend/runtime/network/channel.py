@@ -168,6 +168,9 @@ class InputChannel:
         self._copies: dict[int, Write] = {}
         self.bytes_received = 0
         self.buffers_received = 0
+        self.restored_bytes = 0
+        """Number of bytes of recovered data that were decoded."""
+        self._fed_bytes = 0
 
     # --- decoding -------------------------------------------------------------------------------------------------
 
@@ -188,6 +191,7 @@ class InputChannel:
         """Decode the next buffer, which may begin with the rest of an element that the last buffer left incomplete."""
         self.elements = self._decoder.take(buffer.data, self.elements)
         self._owner = buffer
+        self._fed_bytes += len(buffer.data)
 
     def feed_recovered(self) -> bool:
         """Decode the next chunk of recovered data. Return False if there is none."""
@@ -198,6 +202,7 @@ class InputChannel:
             self.turn_to(item)
         else:
             self.elements = self._decoder.take(item, self.elements)
+            self.restored_bytes += len(item)
         return True
 
     def turn_to(self, virtual: VirtualChannel) -> None:
@@ -228,6 +233,11 @@ class InputChannel:
     def unconsumed(self) -> Data:
         """Bytes that were taken from the channel and whose elements are not processed yet."""
         return self._decoder.unconsumed(self.elements)
+
+    @property
+    def processed_bytes(self) -> int:
+        """Number of bytes whose elements were processed since the subtask started, recovered data included."""
+        return self._fed_bytes + self.restored_bytes - self._decoder.unconsumed_bytes(self.elements)
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 

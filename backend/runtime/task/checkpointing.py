@@ -320,6 +320,7 @@ class TaskCheckpointing:
         """
         run = self._snapshots.runs[k]
         run.measured.order = PhaseOrder.FORWARD_SNAPSHOT_LOG
+        self._snapshots.log(k, Kind.LOG_OPENED)
         if self._env.config.prioritizes_missing:
             self._task.gate.prefers = lambda channel: channel.index not in run.arrived
         for channel in self._task.gate.channels:

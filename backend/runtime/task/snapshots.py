@@ -142,6 +142,7 @@ class Snapshots:
         task, faults = self._task, self._env.faults
         faults.passed("task.before-sync", task.name)
         self.log(k, Kind.SNAPSHOT_SYNC_START)
+        self._log_positions(k)
         if task.spec.kind.has_sink:
             faults.passed("sink.before-pre-commit", task.name)
         run.operators = tuple(reversed([operator.snapshot(k) for operator in reversed(task.operators)]))
@@ -156,6 +157,18 @@ class Snapshots:
         run.measured.sync_us = sync_us
         task.cost_us += sync_us
         self._env.scheduler.after(sync_us, EventClass.TIMER, self._after_sync, run)
+
+    def _log_positions(self, k: int) -> None:
+        """Log the position of the snapshot in each channel, from which a reader can check the cut (INV-3)."""
+        for output in self._task.outputs:
+            for subpartition, target in zip(output.pool.subpartitions, output.targets, strict=True):
+                key = ChannelKey(output.edge, self._task.index, target)
+                self.log(k, Kind.SENT_BEFORE_SNAPSHOT, channel=key, size_bytes=subpartition.written_bytes)
+        for channel in self._task.gate.channels:
+            key = channel.key
+            self.log(k, Kind.PROCESSED_BEFORE_SNAPSHOT, channel=key, size_bytes=channel.processed_bytes)
+            if channel.restored_bytes:
+                self.log(k, Kind.RESTORED_BEFORE_SNAPSHOT, channel=key, size_bytes=channel.restored_bytes)
 
     def _forward(self, run: Run, barrier: Barrier) -> None:
         task = self._task
@@ -256,6 +269,8 @@ class Snapshots:
             run.is_channel_state_written = True
             if run.persisted_bytes:
                 k = run.measured.checkpoint_id
+                for key, data in run.channels.inputs.items():
+                    self.log(k, Kind.INPUT_PERSISTED, channel=key, size_bytes=sum(map(len, data)))
                 self.log(k, Kind.CHANNEL_STATE_PERSISTED, size_bytes=run.persisted_bytes)
                 self._write(run, run.persisted_bytes)
                 self._env.faults.passed("task.mid-channel-state", self._task.name)

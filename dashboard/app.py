@@ -30,6 +30,7 @@ from dashboard.pages import (
     job,
     pressure,
     runbook,
+    space_time,
     subtask_heatmap,
     targets,
     trend,
@@ -83,7 +84,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     app.layout = shell.shell(has_login=has_login)
     _register_shell(app, client)
     alerting = (alerts, alert_rules, alert_receivers, alert_silences, incident, alert, runbook)
-    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows)
+    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time)
     for page in (fleet, job, checkpoint, targets, *alerting, advice, *views):
         page.register(app, client)
     return app
@@ -119,7 +120,7 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
     browser("navigation", [Output(f"nav-{n}", "className") for n in ("fleet", "targets", "alerts")], _PATH)
     # One callback per page, because the store of a page's title exists only while that page is shown.
     alerting = ("alerts", "rules", "receivers", "silences", "incident", "alert", "runbook")
-    for name in ("fleet", "job", "cp", "targets", *alerting, "advice", "pressure", "comparison", "windows"):
+    for name in ("fleet", "job", "cp", "targets", *alerting, "advice", "pressure", "comparison", "windows", "st"):
         browser("title", [], Input(f"{name}-title", "data"))
     connect(
         app,
@@ -232,6 +233,7 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
     PageKind.ADVICE: advice.layout,
     PageKind.PRESSURE: pressure.layout,
     PageKind.CHECKPOINT: checkpoint.layout,
+    PageKind.SPACE_TIME: space_time.layout,
     PageKind.COMPARISON: comparison.layout,
     PageKind.WINDOWS: windows.layout,
     PageKind.TARGETS: lambda _: targets.layout(),

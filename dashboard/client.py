@@ -35,6 +35,7 @@ from backend.contracts.history import HistoryOut, UsualOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
+from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
 from backend.domain.checkpoint import SubtaskMeasure
@@ -254,6 +255,14 @@ class ApiClient:
         """Return the barrier events of one checkpoint. Unless ``is_over``, they are cached for less than a second."""
         kept_s = _KEPT_S if is_over else _KEPT_OPEN_S
         return await self._kept_get(_path(job, run, checkpoint) + "/barriers", BarriersOut, kept_s)
+
+    async def space_time(
+        self, job: str, run: str, checkpoint: int, opened: Sequence[str], *, is_over: bool
+    ) -> SpaceTimeOut:
+        """Return the space-time diagram of one checkpoint, with ``opened`` vertices shown even if it is folded."""
+        query = _query(*(("open", v) for v in opened))
+        kept_s = _KEPT_S if is_over else _KEPT_OPEN_S
+        return await self._kept_get(_path(job, run, checkpoint) + f"/space-time{query}", SpaceTimeOut, kept_s)
 
     async def alerts(
         self, *, states: Sequence[str] = (), job: str | None = None, limit: int = _LIST_LIMIT

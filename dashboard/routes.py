@@ -6,6 +6,7 @@ they are quoted in an address and never interpreted.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +28,7 @@ class PageKind(StrEnum):
     ADVICE = "advice"
     PRESSURE = "pressure"
     CHECKPOINT = "checkpoint"
+    SPACE_TIME = "space-time"
     COMPARISON = "comparison"
     WINDOWS = "windows"
     TARGETS = "targets"
@@ -122,6 +124,18 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class SpaceTime:
+    """What the viewer chose on the page of the space-time diagram. Times are milliseconds since the trigger."""
+
+    opened: tuple[str, ...] = ()
+    """Ids of the vertices whose subtasks are shown even if the diagram is folded."""
+    ends_ms: tuple[float, float] | None = None
+    """The shown range. None means the whole checkpoint."""
+    at_ms: float | None = None
+    """The marked instant."""
+
+
+@dataclass(frozen=True, slots=True)
 class Windows:
     """The two windows that are compared, in epoch milliseconds, and the measure whose distributions are shown."""
 
@@ -148,6 +162,7 @@ class Route:
     """The matchers with which the form for a silence begins."""
     compared: Compared = field(default_factory=Compared)
     windows: Windows = field(default_factory=Windows)
+    space_time: SpaceTime = field(default_factory=SpaceTime)
 
 
 def parse(pathname: str | None, search: str | None = None) -> Route:
@@ -188,6 +203,9 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
             return Route(PageKind.WINDOWS, job=job, windows=_windows(search))
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
             return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), selection=_selection(search))
+        case ["jobs", job, "runs", run, "checkpoints", number, "space-time"] if number.isdecimal() and number.isascii():
+            chosen = _space_time(search)
+            return Route(PageKind.SPACE_TIME, job=job, run=run, checkpoint=int(number), space_time=chosen)
         case _:
             return Route(PageKind.UNKNOWN)
 
@@ -269,6 +287,22 @@ def _windows(search: str | None) -> Windows:
     measure = query.get("measure", [""])[0]
     shown = Measure(measure) if measure in set(Measure) else Measure.DURATION
     return Windows(before, after, shown) if before and after else Windows(measure=shown)
+
+
+def _space_time(search: str | None) -> SpaceTime:
+    query = parse_qs((search or "").lstrip("?"))
+
+    def time_ms(key: str) -> float | None:
+        # At most a day, to a microsecond.
+        found = re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,3})?", query.get(key, [""])[0])
+        return None if found is None else float(found[0])
+
+    begin, end = time_ms("from"), time_ms("to")
+    return SpaceTime(
+        opened=tuple(query.get("open", ())),
+        ends_ms=(begin, end) if begin is not None and end is not None and begin < end else None,
+        at_ms=time_ms("t"),
+    )
 
 
 def _pair_of(value: str | None) -> str | None:
@@ -394,6 +428,11 @@ def pressure(
 def checkpoint(job_id: str, run_id: str, checkpoint_id: int) -> str:
     """Return the address of a checkpoint."""
     return f"{job(job_id)}/runs/{_quote(run_id)}/checkpoints/{checkpoint_id}"
+
+
+def space_time(job_id: str, run_id: str, checkpoint_id: int) -> str:
+    """Return the address of the space-time diagram of a checkpoint."""
+    return f"{checkpoint(job_id, run_id, checkpoint_id)}/space-time"
 
 
 def comparison(job_id: str, a: tuple[str, int] | None = None, b: tuple[str, int] | None = None) -> str:

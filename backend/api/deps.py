@@ -19,6 +19,7 @@ from backend.services.checkpoints.comparing_windows import WindowComparisonServi
 from backend.services.checkpoints.history import HistoryService
 from backend.services.checkpoints.progress import ProgressService
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService
+from backend.services.checkpoints.space_time import SpaceTimeService
 from backend.services.checkpoints.subtask_matrix import SubtaskMatrixService
 from backend.services.jobs.annotations import AnnotationService
 from backend.services.jobs.changes import ChangeService
@@ -47,6 +48,7 @@ class Services:
     jobs: JobService
     checkpoints: CheckpointService
     progress: ProgressService
+    space_time: SpaceTimeService
     alerts: AlertService
     incidents: IncidentService
     alert_control: AlertControlService

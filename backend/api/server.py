@@ -36,6 +36,7 @@ from backend.services.checkpoints.history import HistoryService
 from backend.services.checkpoints.judging import Judge
 from backend.services.checkpoints.progress import ProgressService
 from backend.services.checkpoints.reader import CheckpointService
+from backend.services.checkpoints.space_time import SpaceTimeService
 from backend.services.checkpoints.subtask_matrix import SubtaskMatrixService
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.annotations import AnnotationService
@@ -189,6 +190,7 @@ def build_services(
         jobs=JobService(engine, clock, evidence, fleet),
         checkpoints=checkpoints,
         progress=ProgressService(engine, clock, checkpoints),
+        space_time=SpaceTimeService(engine, checkpoints),
         alerts=AlertService(engine, clock, links),
         incidents=IncidentService(engine, clock, links),
         alert_control=AlertControlService(engine, clock),

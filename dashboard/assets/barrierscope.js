@@ -739,6 +739,14 @@
                 if (!isLinked) { setQuery({ from: null, to: null }); }
                 return NO();
             },
+            placeSpaceTime: function (opened, ends, at) {
+                setQuery({ from: ends && ends[0], to: ends && ends[1], t: at, open: null });
+                const query = new URLSearchParams(window.location.search);
+                (opened || []).forEach((vertex) => query.append("open", vertex));
+                const text = query.toString();
+                window.history.replaceState(window.history.state, "", window.location.pathname + (text ? "?" + text : ""));
+                return NO();
+            },
             placeWindows: function (chosen) {
                 setQuery({
                     "before-from": chosen.before && chosen.before[0], "before-to": chosen.before && chosen.before[1],

@@ -14,8 +14,10 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.progress import ProgressOut
+from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.domain.address_rules import AddressRules
+from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.observation import JobState
 from backend.store.postgres.connections import create_store_engine
 from tests.support.observations import (
@@ -311,6 +313,40 @@ async def test_barriers_are_measured_if_the_engine_reported_them_and_reconstruct
     acked = [e for e in reconstructed.events if e.kind == "acked" and e.vertex_id == SINK]
     assert [e.at_ms for e in acked] == [102, 202, 302]
     assert (await _get(client, f"{root}/1", api.CheckpointDetailOut)).has_barriers
+
+
+async def test_the_space_time_diagram_is_measured_from_stored_events_and_reconstructed_without_them(
+    client, writer, target
+):
+    channel = ChannelId(SOURCE, SINK, 0, 0)
+    events = (
+        BarrierEvent(BarrierEventKind.SENT_BEFORE_SNAPSHOT, SOURCE, 0, 1000, 1, channel, size_bytes=500),
+        BarrierEvent(BarrierEventKind.BARRIER_EMITTED, SOURCE, 0, 1000, 1, channel),
+        BarrierEvent(BarrierEventKind.BARRIER_RECEIVED, SINK, 0, 4500, 2, channel),
+        BarrierEvent(BarrierEventKind.SNAPSHOT_SYNC_START, SINK, 0, 4500, 2),
+        BarrierEvent(BarrierEventKind.PROCESSED_BEFORE_SNAPSHOT, SINK, 0, 4500, 2, channel, size_bytes=512),
+    )
+    await writer.write(observation(target, replace(job([completed(1), completed(2)]), barriers=((1, events),))))
+    row = await _the_job(client)
+    root = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints"
+
+    measured = await _get(client, f"{root}/1/space-time", SpaceTimeOut)
+    assert (measured.basis, measured.is_folded, measured.subtask_count) == ("measured", False, 6)
+    (arrow,) = measured.arrows
+    assert (measured.lanes[arrow.source].vertex, measured.lanes[arrow.target].vertex) == (
+        "Source: orders", "Sink: ledger",
+    )  # fmt: skip
+    assert (arrow.emitted_ms, arrow.received_ms) == (1.0, 4.5)
+    assert (measured.cut.state, [(p.error, p.size_bytes) for p in measured.cut.problems]) == (
+        "inconsistent", [("backwards", 12)],
+    )  # fmt: skip
+    assert measured.cut.sentence == "The cut is not consistent: 12 bytes on 1 of 1 channel crossed it backwards."
+
+    reconstructed = await _get(client, f"{root}/2/space-time?open={SINK}&open=gone", SpaceTimeOut)
+    assert (reconstructed.basis, reconstructed.cut.state) == ("reconstructed", "unchecked")
+    assert [lane.ack_ms for lane in reconstructed.lanes if lane.vertex_id == SINK] == [102, 202, 302]
+    assert reconstructed.note is not None
+    assert (await client.get(f"{root}/9/space-time")).status_code == 404
 
 
 async def test_the_verdict_of_a_job_equals_the_verdict_in_the_list_of_jobs(client, written):

@@ -38,6 +38,7 @@ from tests.support.made_up_comparisons import comparison_of, windows_of
 from tests.support.made_up_history import MadeUpAnnotations, history_of, usual_of
 from tests.support.made_up_jobs import MadeUpJobs
 from tests.support.made_up_pressure import pressure_history_of
+from tests.support.made_up_space_time import space_time_of
 
 __all__ = ["HOSTILE", "FakeApi"]
 
@@ -78,6 +79,10 @@ class FakeApi(MadeUpJobs):
                 answer = self._history(path.split("/")[-2], request.url.params)
             elif path.endswith("/annotations"):
                 answer = self._annotations(request, path.split("/")[-2])
+            elif path.endswith("/space-time"):
+                job, number = path.split("/")[-6], int(path.split("/")[-2])
+                opened = request.url.params.get_list("open")
+                answer = space_time_of(self._checkpoint(job, number), self._job(job).detail, opened)
             elif path.endswith("/subtask-matrix"):
                 answer = self._matrix(path.split("/")[-2], request.url.params)
             elif path.endswith("/compare-windows"):

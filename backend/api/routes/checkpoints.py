@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, JobId, Key, Limit, Range
 from backend.contracts import api
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.progress import ProgressOut
+from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from backend.store.checkpoints.reader import CheckpointFilter
@@ -24,6 +26,15 @@ RunFilter = Annotated[
 
 VertexFilter = Annotated[
     str | None, Query(max_length=200, pattern=r"^[^\x00]*$", description="Only the subtasks of this vertex.")
+]
+Opened = Annotated[
+    list[Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]],
+    Query(
+        alias="open",
+        default_factory=list,
+        max_length=60,
+        description="Show the subtasks of this vertex even if the diagram is folded.",
+    ),
 ]
 Columns = Annotated[int, Query(ge=1, le=500, description="Number of checkpoints.")]
 
@@ -87,6 +98,16 @@ async def read_barriers(key: Key, services: Given) -> BarriersOut:
     They are measured for each channel if the engine reports them, and reconstructed if it does not.
     """
     return await services.checkpoints.barriers(key)
+
+
+@router.get(_ONE + "/space-time", responses=examples.of("space_time"))
+async def read_space_time(key: Key, services: Given, opened: Opened) -> SpaceTimeOut:
+    """Return the space-time diagram of a checkpoint: a lane for each subtask, the barriers between them, and the cut.
+
+    The cut is checked from the trace. If the job has more than 60 subtasks, each vertex is folded into one lane, except
+    the subtasks on the critical path and those of opened vertices.
+    """
+    return await services.space_time.of(key, opened)
 
 
 @router.get(_ONE + "/verdict", responses=examples.of("verdict"))

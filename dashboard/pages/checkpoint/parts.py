@@ -62,8 +62,16 @@ def _head_links(found: CheckpointDetailOut) -> list[Component]:
         cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint", steps="<"),
         cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True, steps=">"),
         cards.link_button("Compare", routes.comparison(found.job_id, own), "compare", hint=hint),
+        *_space_time_link(found),
         cards.link_button("Last healthy", healthy, "heart", hint=healthy_hint),
     ]
+
+
+def _space_time_link(found: CheckpointDetailOut) -> list[Component]:
+    if not found.capabilities.has_barriers:
+        return []
+    href = routes.space_time(found.job_id, found.run_id, found.checkpoint_id)
+    return [cards.link_button("Space-time", href, "lanes", hint="barriers between subtasks over time, and the cut")]
 
 
 def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Component]:

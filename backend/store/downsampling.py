@@ -23,7 +23,8 @@ stays. A comment on the partition records what was removed from it, so that no p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
@@ -95,7 +96,9 @@ async def remove_from_day(engine: AsyncEngine, day: date, removed: Removed, rete
         StoreUnavailableError: PostgreSQL is unreachable.
     """
     try:
-        async with session(engine, statement_timeout_s=_STATEMENT_TIMEOUT_S) as connection:
+        async with _rewriting(engine) as connection:
+            if connection is None:
+                return False
             return await _remove_from_all(connection, removed, _StayingRows(connection, day, removed, retention))
     except StoreUnavailableError as error:
         if is_lock_refused(error):
@@ -114,10 +117,9 @@ async def sweep_drafts(engine: AsyncEngine) -> list[Draft]:
     async with reading(engine) as connection:
         if not await list_drafts(connection):
             return []
-    async with session(engine, statement_timeout_s=_STATEMENT_TIMEOUT_S) as connection:
-        if not await _lock(connection):
+    async with _rewriting(engine) as connection:
+        if connection is None:
             return []
-        await connection.commit()
         drafts = await list_drafts(connection)
         return [draft for draft in drafts if await remove_draft(connection, draft.table, draft.day)]
 
@@ -134,13 +136,25 @@ async def rewrite_in_progress(connection: AsyncConnection) -> Draft | None:
 
 
 async def _lock(connection: AsyncConnection) -> bool:
-    """Return whether no other process rewrites a partition. None can then, until the connection is closed."""
+    """Return whether no other process rewrites a partition. None can then, until the lock is given back."""
     return bool((await connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCK_KEY})).scalar_one())
 
 
+@asynccontextmanager
+async def _rewriting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection | None]:
+    """Open a connection during which no other process rewrites a partition, or yield None if one does."""
+    async with session(engine, statement_timeout_s=_STATEMENT_TIMEOUT_S) as connection:
+        is_alone = await _lock(connection)
+        await connection.commit()
+        yield connection if is_alone else None
+        if is_alone:
+            # A busy server may end the closed session, with its lock, only after the next day is to be rewritten.
+            await connection.rollback()
+            await connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK_KEY})
+            await connection.commit()
+
+
 async def _remove_from_all(connection: AsyncConnection, removed: Removed, rows: _StayingRows) -> bool:
-    if not await _lock(connection):
-        return False
     await connection.exec_driver_sql(f"SET work_mem = '{_WORK_MEM}'")
     await connection.commit()
     for name in _ORDER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,9 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from backend.domain.observation import JobState
+from backend.store import downsampling
 from backend.store import retention as retention_module
 from backend.store.ingest import IngestWriter
-from backend.store.postgres.connections import reading
+from backend.store.postgres.connections import reading, session
 from backend.store.retention import apply_retention
 from backend.store.schema.partitions import (
     DAYS_AHEAD,
@@ -116,6 +118,27 @@ async def test_the_size_limit_drops_the_oldest_days_first_and_never_today(writer
 
     assert report.days == tuple(day_of(NOW - n * _DAY) for n in (3, 2, 1))
     assert await _ids(engine, "checkpoints") == [0]
+
+
+async def test_a_server_that_ends_closed_sessions_late_blocks_no_day(writer, target, clock, engine, monkeypatch):
+    await _write_days(writer, target, clock, (0, 1, 2, 3))
+    opened = []
+
+    @asynccontextmanager
+    async def ended_late(engine_, **more):
+        async with AsyncExitStack() as stack:
+            connection = await stack.enter_async_context(session(engine_, **more))
+            yield connection
+            opened.append(stack.pop_all())
+
+    monkeypatch.setattr(downsampling, "session", ended_late)
+
+    report = await apply_retention(engine, Retention(max_size_bytes=1), NOW)
+
+    for stack in opened:
+        await stack.aclose()
+    assert len(opened) > 1
+    assert (report.is_blocked, report.days) == (False, tuple(day_of(NOW - n * _DAY) for n in (3, 2, 1)))
 
 
 async def test_graph_and_settings_of_the_oldest_kept_checkpoint_stay(writer, target, clock, engine):

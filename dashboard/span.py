@@ -42,11 +42,12 @@ def span_of(data: object) -> Span:
     """Return the range in the browser's store. Data that is not a valid range yields the range without limits."""
     if not isinstance(data, dict):
         return Span()
-    since, until = _instant(data.get("since")), _instant(data.get("until"))
+    since, until = instant_of(data.get("since")), instant_of(data.get("until"))
     return Span() if since is not None and until is not None and since > until else Span(since, until)
 
 
-def _instant(value: object) -> datetime | None:
+def instant_of(value: object) -> datetime | None:
+    """Return the instant of a number of epoch milliseconds, or None if it is no such number or out of bounds."""
     # The limit is in the year 2103. Other values are ignored, because an address typed by a person can contain any
     # number.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 4.2e12:

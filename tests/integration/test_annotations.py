@@ -188,6 +188,16 @@ async def test_a_job_gets_a_bounded_number_of_annotations_in_a_minute_and_in_all
     assert full.json()["type"].endswith("too-many-annotations")
 
 
+async def test_requests_at_the_same_time_keep_within_the_limits(client, job_id, monkeypatch):
+    monkeypatch.setattr(limits_of, "MINUTE_MAX", 2)
+    path = f"/api/v1/jobs/{job_id}/annotations"
+
+    answers = await asyncio.gather(*(client.post(path, json=_DEPLOYED) for _ in range(8)))
+
+    assert sorted(a.status_code for a in answers) == [201] * 2 + [429] * 6
+    assert len((await _listed(client, job_id)).items) == 2
+
+
 async def test_annotations_stay_as_long_as_the_hourly_history_and_go_with_their_job(client, job_id, engine):
     limits = Retention()
     stored_for = max(limits.longest_age, limits.rollups_max_age)

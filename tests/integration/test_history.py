@@ -152,6 +152,16 @@ async def test_history_that_retention_dropped_is_shown_from_its_rollups(client, 
     assert sum(p.completed_count + p.failed_count for p in whole.points) == len(rows) + 1
 
 
+async def test_an_end_in_the_far_future_changes_neither_the_checkpoints_nor_the_steps(client, job_id, rows):
+    since, future = {"from": (NOW - timedelta(hours=12)).isoformat()}, {"to": "2100-01-01T00:00:00Z"}
+
+    near, far = [await _history(client, job_id, **since, **more) for more in ({}, future)]
+    steps, far_steps = [await _history(client, job_id, max=50, **more) for more in ({}, future)]
+
+    assert [c.checkpoint_id for c in far.checkpoints] == [c.checkpoint_id for c in near.checkpoints] != []
+    assert (far_steps.step_s, far_steps.points) == (steps.step_s, steps.points)
+
+
 async def test_the_usual_range_is_that_of_the_rolled_up_hours_and_absent_if_these_are_few(
     client, database, job_id, rows
 ):

@@ -31,6 +31,8 @@ _STEPS = tuple(n * HOUR for n in (1, 2, 3, 6, 12, 24))
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 # Checkpoints that are triggered while the request is answered belong to a range without an end.
 _AHEAD = timedelta(minutes=5)
+# The store accepts checkpoints that were triggered up to a day after now, because clocks differ.
+_STORED_AHEAD = timedelta(days=1)
 _USUAL_BEFORE = timedelta(days=7)
 _USUAL_HOURS_MIN = 24
 _USUAL_CHECKPOINTS_MIN = 100
@@ -55,7 +57,9 @@ class HistoryService:
             record = await get_job(connection, job_id)
             end = wanted.until or record.engine_now(now)
             until = wanted.until or end + _AHEAD
-            since = max(wanted.since or _EARLIEST, until - _LONGEST)
+            # An end that is far in the future neither cuts off the past nor makes the steps longer.
+            last = min(until, record.engine_now(now) + _STORED_AHEAD)
+            since = max(wanted.since or _EARLIEST, last - _LONGEST)
             if since >= until:
                 problem = FieldProblem("from", f"{since.isoformat()} is not before the end", "an instant before `to`")
                 raise InvalidInputError([problem], what="query")
@@ -65,7 +69,7 @@ class HistoryService:
             count = await count_up_to(connection, job_id, since, until, most=most + 1)
             if count > most or is_older_rolled_up:
                 assert begin is not None
-                return await self._steps(connection, job_id, max(since, begin), end, now)
+                return await self._steps(connection, job_id, max(since, begin), min(end, last), now)
             found = CheckpointFilter(since=since, until=until)
             records = await list_checkpoints(connection, job_id, found, before=None, limit=most)
             return HistoryOut(

@@ -32,6 +32,7 @@ from backend.store.jobs.annotations import (
     annotations_with_id,
     counts_of,
     list_annotations,
+    lock_posting,
     remove_annotation,
 )
 from backend.store.jobs.reader import JobRecord, get_job, list_current
@@ -128,6 +129,8 @@ class AnnotationService:
             at = wanted.at or now
             _check_times(at, wanted.until, now)
             chosen = jobs()
+            # Requests at the same time would not count each other's annotations.
+            await lock_posting(connection)
             await _check_counts(connection, chosen, now)
             added = [_annotation(job, wanted, annotation_id, at, now, digest) for job in chosen]
             await add_annotations(connection, added)

@@ -57,6 +57,15 @@ _COUNTS = (
 )
 
 
+# The key of an advisory lock that allows only one request at a time to count and post annotations.
+_LOCK_KEY = 0x62617276
+
+
+async def lock_posting(connection: AsyncConnection) -> None:
+    """Wait for other requests that post annotations, and make later ones wait until this transaction ends."""
+    await connection.execute(select(func.pg_advisory_xact_lock(_LOCK_KEY)))
+
+
 async def add_annotations(connection: AsyncConnection, added: Sequence[Annotation]) -> None:
     """Store annotations. Those that are already stored, by job and id, stay unchanged."""
     rows = [row_of(tables.job_annotations, a, tags=list(a.tags)) for a in added]

@@ -22,7 +22,7 @@ from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.live import look_of
 from dashboard.routes import Selection
-from dashboard.span import ALL, WINDOWS, epoch_ms
+from dashboard.span import ALL, WINDOWS, epoch_ms, instant_of
 
 _NEWEST = "newest"
 _OWN = "own"
@@ -168,6 +168,8 @@ def own_range(
             ends[name] = epoch_ms(_instant(typed, where)) if typed and typed.strip() else None
         except (ValueError, OverflowError):
             return {"problem": f"{typed!r} is not a time {_FORMAT}"}
+        if ends[name] is not None and instant_of(ends[name]) is None:
+            return {"problem": f"{typed!r} is not between the years 1970 and 2103"}
     if ends["since"] is None and ends["until"] is None:
         return {"problem": "Enter at least one end."}
     if None not in ends.values() and ends["since"] >= ends["until"]:

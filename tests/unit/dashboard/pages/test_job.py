@@ -134,6 +134,8 @@ def test_a_typed_range_is_in_the_viewers_zone_and_a_wrong_one_is_explained():
     assert found["range"] == {"since": 1_795_305_600_000, "until": 1_795_309_200_000}
     assert typed("2026-11-22 05:30", "")["range"] == {"since": 1_795_305_600_000, "until": None}
     assert "is not a time" in typed("yesterday", "")["problem"]
+    for typo in ("0206-11-22 14:05", "2206-11-22 14:05"):
+        assert "is not between the years 1970 and 2103" in typed(typo, "")["problem"]
     assert "before it begins" in typed("2026-11-22 05:30", "2026-11-22 05:30")["problem"]
     assert "at least one end" in typed("", None)["problem"]
 

@@ -38,10 +38,12 @@ MODES = (*PROTOCOLS, AT_LEAST_ONCE)
 CONCURRENT, PARTIAL, ORDER, LOCAL = "concurrent unaligned", "partial cap", "state first", "local recovery"
 EVERY_TASK, UNTIL_READ, OVERTAKING = "markers from every task", "log until read", "overtaking markers"
 DRAINED = "input drained before the snapshot"
-OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED)
+INCREMENTS = "incremental backend"
+OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED, INCREMENTS)
 """Options that are off by default. The result of a run counts each option that the run used."""
 SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
-EFFECTS = {CONCURRENT: SIDE_BY_SIDE, PARTIAL: OVERTOOK_PARTLY, LOCAL: FROM_COPY}
+SHARED_FILES = "shared files"
+EFFECTS = {CONCURRENT: SIDE_BY_SIDE, PARTIAL: OVERTOOK_PARTLY, LOCAL: FROM_COPY, INCREMENTS: SHARED_FILES}
 """The effect that an option can have. The result of a run counts each effect that occurred."""
 _LATER_US = 250_000
 _RESCALED_US = 80_000
@@ -72,6 +74,19 @@ class _Draft:
         self.plan.append(FaultSpec(point, hit=1 + draws.below(needs.hit_most), at_us=at_us))
 
 
+def _drawn_backend(draws: Stream) -> dict[str, object]:
+    """Return the settings of an incremental backend with short chains and frequent writes."""
+    return {
+        "runtime.state-backend": ("changelog", "diff", "sst")[draws.below(3)],
+        "execution.checkpointing.incremental": True,
+        "runtime.full-checkpoint-every": (0, 0, 5)[draws.below(3)],
+        "runtime.diff.chain-max": 1 + draws.below(4),
+        "runtime.sst.runs-max": 1 + draws.below(4),
+        "runtime.changelog.flush-interval": ("0 ms", "7 ms", "30 ms")[draws.below(3)],
+        "runtime.changelog.materialize-interval": ("30 ms", "150 ms")[draws.below(2)],
+    }
+
+
 def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
     """Return the settings of each option that the seed chooses for a run.
 
@@ -96,6 +111,7 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
         UNTIL_READ: {"runtime.chandy-lamport.log-until": "consumption"},
         OVERTAKING: {"runtime.chandy-lamport.markers-overtake": True},
         DRAINED: {"runtime.unaligned.front-input": "drain"},
+        INCREMENTS: _drawn_backend(draws),
     }
     of = {CONCURRENT: "unaligned", PARTIAL: "capped", DRAINED: "last-barrier"} | dict.fromkeys(
         (EVERY_TASK, UNTIL_READ, OVERTAKING), "chandy-lamport"
@@ -328,6 +344,7 @@ class Case:
         acks = [ack.measured.cap for record in engine.coordinator.all_completed for ack in record.acks.values()]
         found[OVERTOOK_PARTLY] = any(cap is not None and cap.action is CapAction.PARTIAL for cap in acks)
         found[FROM_COPY] = any(one.local_bytes for restart in engine.restarts for one in restart.subtasks.values())
+        found[SHARED_FILES] = any(record.is_incremental for record in engine.coordinator.all_completed)
         found[SIDE_BY_SIDE] = _are_side_by_side(engine.coordinator.all_completed)
         return +found
 

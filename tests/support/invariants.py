@@ -28,6 +28,7 @@ from tests.support.counting_oracle import CountingOracle, SourceRecords
 from tests.support.intended_losses import IntendedLosses
 from tests.support.measurement_oracle import MeasurementOracle
 from tests.support.restored_channels import in_flight_of
+from tests.support.shared_files_oracle import SharedFilesOracle
 
 _SLICE_US = 50_000
 _LAST_ONES_US = 30_000_000
@@ -72,6 +73,7 @@ class Watch:
         self._losses = IntendedLosses(engine, self._channels.ahead)
         self._counts = CountingOracle(self._source_records) if _is_counting(engine.spec.graph) else None
         self._measures = MeasurementOracle(engine)
+        self.shared_files = SharedFilesOracle(engine)
         self._newest_completed = 0
         self._newest_triggered = 0
         self._checked: set[int] = set()
@@ -168,6 +170,8 @@ class Watch:
         is_newest = ids == sorted(ids) and max(ids, default=0) >= self._newest_completed
         is_few = len(ids) <= self.engine.config.num_retained and not any(record.is_discarded for record in kept)
         self._demand("INV-7", is_few and is_newest, f"checkpoints {ids} are kept")
+        for rule, problem in self.shared_files.of_retained():
+            self._broken(rule, problem)
         newest = coordinator.history[0].id if coordinator.history else 0
         self._demand("INV-10", newest >= self._newest_triggered, f"checkpoint {newest} after a newer one")
         self._newest_triggered = newest
@@ -187,6 +191,7 @@ class Watch:
         self._measures.on_event(checkpoint_id, event, self._channels.tasks[event.vertex_id, event.subtask])
         if event.kind is BarrierEventKind.SNAPSHOT_SYNC_START:
             self._snapshotting[event.vertex_id, event.subtask] = checkpoint_id
+            self.shared_files.on_snapshot(checkpoint_id, self._channels.tasks[event.vertex_id, event.subtask])
             self._channels.on_snapshot(checkpoint_id, (event.vertex_id, event.subtask))
 
     def _on_commit(self, transaction: str) -> None:
@@ -206,6 +211,7 @@ class Watch:
         if record.state is not CheckpointState.COMPLETED:
             self._channels.forget(record.id)
             self._measures.forget(record.id)
+            self.shared_files.forget(record.id)
             return
         coordinator = self.engine.coordinator
         completed = coordinator.savepoints.get(record.id, coordinator.newest)
@@ -230,6 +236,8 @@ class Watch:
             self._demand("INV-10", is_newer, f"checkpoint {record.id} completed after {self._newest_completed}")
             self._newest_completed = record.id
         for rule, problem in self._channels.problems(completed, is_exact=self._is_exact):
+            self._broken(rule, problem)
+        for rule, problem in self.shared_files.of_completed(completed):
             self._broken(rule, problem)
         ahead = len(self._channels.ahead.get(record.id, []))
         told = record.repeatable_records
@@ -289,6 +297,8 @@ class Watch:
             self._demand("INV-11", spent == lived, f"{task.name} accounts for {spent} of {lived} us")
         self._check_store()
         self._check_output(is_whole=True)
+        for rule, problem in self.shared_files.at_the_end():
+            self._broken(rule, problem)
 
     def _check_store(self) -> None:
         coordinator = self.engine.coordinator

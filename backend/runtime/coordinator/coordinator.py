@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from backend.domain.barriers import BarrierEventKind
@@ -31,6 +31,7 @@ from backend.runtime.measure.measures import Ack, CheckpointState, MeasuredCheck
 from backend.runtime.measure.requested import UserCheckpoint
 from backend.runtime.protocols.registry import barrier_of, triggers_every_task
 from backend.runtime.snapshot.completed import Completed, cap_share_bytes
+from backend.runtime.snapshot.shared_files import register_late, registered
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
 from backend.runtime.task.task import Task, TaskStatus
@@ -150,6 +151,8 @@ class Coordinator:
         savepoint = request.savepoint
         kind = SnapshotType.CHECKPOINT if savepoint is None else savepoint.kind
         barrier = barrier_of(self._env.config, checkpoint_id, now, kind)
+        if request.checkpoint is not None and request.checkpoint.is_full:
+            barrier = replace(barrier, is_full=True)
         record = MeasuredCheckpoint(checkpoint_id, now, barrier, len(self._tasks), self._env.graph, savepoint=savepoint)
         if savepoint is not None:
             savepoint.checkpoint_id = checkpoint_id
@@ -193,11 +196,13 @@ class Coordinator:
         outcome = _outcome(message, pending, task)
         self.ack_outcomes[outcome] += 1
         if outcome is not AckOutcome.SUCCESS:
+            if outcome is not AckOutcome.UNKNOWN_TASK:
+                register_late(message.snapshot, message.checkpoint_id, self._env.files)
             return
         assert pending is not None
         assert task is not None
         pending.waiting.discard(message.task)
-        pending.snapshots[message.task] = message.snapshot
+        pending.snapshots[message.task] = registered(message.snapshot, message.checkpoint_id, self._env.files)
         pending.record.acks[message.task] = Ack(self._env.now, message.measured)
         self._env.log.add(
             message.checkpoint_id,
@@ -228,7 +233,7 @@ class Coordinator:
             self._fail(record.id, FailureReason.FINALIZE_FAILURE)
             return
         faults.passed("coordinator.mid-metadata")
-        completed = Completed(record, dict(pending.snapshots))
+        completed = Completed(record, dict(pending.snapshots), self._env.files)
         faults.passed("coordinator.after-metadata")
         record.state = CheckpointState.COMPLETED
         del self._pending[record.id]
@@ -276,6 +281,7 @@ class Coordinator:
 
     def _store(self, completed: Completed) -> None:
         self.completed.append(completed)
+        self._env.files.registry.confirm(completed.record.id)
         if not completed.record.is_savepoint:
             self.latest_completed = completed.record
         self._subsume()
@@ -290,6 +296,18 @@ class Coordinator:
             dropped = self.completed.pop(0).record
             # A savepoint's files belong to the user, so they are not discarded (SV-2).
             dropped.is_discarded = not dropped.is_savepoint
+        if self.completed:
+            self._env.files.registry.unregister_unused(self.completed[0].record.id)
+
+    def discard_all(self) -> None:
+        """Delete all completed checkpoints of a job that has ended, with the files that they share (IN-19).
+
+        Savepoints belong to the user and stay (SV-2).
+        """
+        for dropped in self.completed:
+            dropped.record.is_discarded = not dropped.record.is_savepoint
+        self.completed.clear()
+        self._env.files.registry.unregister_unused(self._next_id)
 
     def on_finished(self, message: FinishedMessage) -> None:
         """Record that a subtask has finished. When all subtasks have finished, the job has finished (SV-3)."""

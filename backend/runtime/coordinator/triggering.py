@@ -107,9 +107,12 @@ class Triggering:
         self._ask(Request(not mode_of(self._env.config).has_channel_state, savepoint.number, savepoint))
         return savepoint
 
-    def request_checkpoint(self) -> UserCheckpoint:
-        """Request a checkpoint now. It precedes periodic ones and needs no minimum pause, but waits for a free slot."""
-        asked = UserCheckpoint(self._next_number(), self._env.now)
+    def request_checkpoint(self, *, is_full: bool = False) -> UserCheckpoint:
+        """Request a checkpoint now. It precedes periodic ones and needs no minimum pause, but waits for a free slot.
+
+        With ``is_full``, it does not use files of earlier checkpoints (IN-5).
+        """
+        asked = UserCheckpoint(self._next_number(), self._env.now, is_full)
         keep(self.checkpoint_requests, asked)
         self._ask(Request(False, asked.number, checkpoint=asked))
         return asked

@@ -172,7 +172,8 @@ class Barrier:
 
     ``aligned_timeout_us`` is None if the barrier cannot time out. ``restored_alignment`` is the alignment that a
     forced-aligned barrier takes on again at edges that allow overtaking (OPT-6). ``lamport`` is the sender's logical
-    clock. ``is_capped`` means that the in-flight bytes that the checkpoint persists are capped (CAP-2).
+    clock. ``is_capped`` means that the in-flight bytes that the checkpoint persists are capped (CAP-2). ``is_full``
+    means that a user requested a checkpoint without the files of earlier ones (IN-5).
     """
 
     checkpoint_id: int
@@ -183,6 +184,7 @@ class Barrier:
     is_capped: bool = False
     lamport: int = 0
     snapshot_type: SnapshotType = SnapshotType.CHECKPOINT
+    is_full: bool = False
 
     def __post_init__(self) -> None:
         """Refuse combinations of options that no settings produce.

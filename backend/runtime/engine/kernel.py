@@ -31,7 +31,7 @@ from backend.runtime.job.graph import Graph
 from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger
-from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
+from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint, without_shared_files
 from backend.runtime.snapshot.restoring import at_own_risk, restored_graph
 from backend.runtime.snapshot.sizes import sized
 from backend.runtime.task.environment import Environment
@@ -87,7 +87,7 @@ class JobEngine:
                 allowed (GR-1, GR-2), an edge with data in flight cannot be rescaled (RS-11), or the maximum parallelism
                 differs (PT-4).
         """
-        begun_from = None if restore is None else read_checkpoint(restore)
+        begun_from = None if restore is None else without_shared_files(read_checkpoint(restore))
         graph = spec.graph
         self.at_own_risk: tuple[str, ...] = ()
         """Vertices whose operators changed although an edge to or from them has data in flight (GR-2)."""
@@ -197,10 +197,13 @@ class JobEngine:
         self.coordinator.triggering.reconfigured()
         self.debloating.reconfigured()
 
-    def request_checkpoint(self) -> UserCheckpoint:
-        """Request a checkpoint now. The returned object is updated while the checkpoint runs."""
-        self.scheduler.fold("checkpoint")
-        return self.coordinator.triggering.request_checkpoint()
+    def request_checkpoint(self, *, is_full: bool = False) -> UserCheckpoint:
+        """Request a checkpoint now. The returned object is updated while the checkpoint runs.
+
+        With ``is_full``, it does not use files of earlier checkpoints (IN-5).
+        """
+        self.scheduler.fold("checkpoint full" if is_full else "checkpoint")
+        return self.coordinator.triggering.request_checkpoint(is_full=is_full)
 
     def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
         """Request a savepoint now. The returned object is updated while the savepoint runs."""
@@ -328,6 +331,8 @@ class JobEngine:
         self._fail("FlinkRuntimeException", message, None)
 
     def _on_finished(self) -> None:
+        for each in self.tasks:
+            each.increments.close()
         self.status = JobStatus.FINISHED
         self.ended_at_us = self.now_us
 

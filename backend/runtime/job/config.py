@@ -63,6 +63,19 @@ class OnStopFailure(StrEnum):
     FAIL = "fail"
 
 
+class StateBackend(StrEnum):
+    """How keyed state is written to a checkpoint (ST-3)."""
+
+    FULL = "full"
+    """All of it, every time."""
+    CHANGELOG = "changelog"
+    """The changes since the last checkpoint, as the states record them (IN-6)."""
+    DIFF = "diff"
+    """The difference to the state of the last confirmed checkpoint (IN-11)."""
+    SST = "sst"
+    """Sorted immutable files of changed rows, which are merged from time to time (IN-13)."""
+
+
 DEFAULT_ORDER = "default"
 """Flink's order of a checkpoint's phases at a subtask: A-F-S if aligned and F-S-L if unaligned.
 
@@ -124,6 +137,17 @@ class RuntimeConfig:
     debloat_threshold_percent: int = 25
     task_managers: int = 1
     history_size: int = 10
+    state_backend: StateBackend = StateBackend.FULL
+    is_incremental: bool = False
+    full_every: int = 0
+    """Every how many checkpoints one is full (IN-5). 0 means never."""
+    diff_chain_max: int = 10
+    sst_runs_max: int = 4
+    changelog_flush_us: int = 100_000
+    """How often the changelog is written between checkpoints (IN-7). 0 means only with a checkpoint."""
+    materialize_us: int = 600_000_000
+    diff_ns_per_byte: int = 1
+    replay_ns_per_change: int = 1_000
     rpc_latency_us: int = 1_000
     trigger_cost_us: int = 0
     """The time that the coordinator takes to send one trigger message, before it sends the next one (CL-7)."""
@@ -329,6 +353,15 @@ KEYS: Mapping[str, _Key] = {
     f"{_NET}max-buffers-per-channel": _count("max_buffers_per_channel", 1, 10_000),
     f"{_NET}max-overdraft-buffers-per-gate": _count("max_overdraft", 0, 1000),
     "execution.buffer-timeout.interval": _time("flush_timeout_us", 1_000),
+    "runtime.state-backend": _Key("state_backend", StateBackend, str, "full, changelog, diff or sst"),
+    f"{_CP}incremental": _bool("is_incremental", is_live=True),
+    "runtime.full-checkpoint-every": _count("full_every", 0, 10**6, is_live=True),
+    "runtime.diff.chain-max": _count("diff_chain_max", 1, 1000),
+    "runtime.sst.runs-max": _count("sst_runs_max", 1, 1000),
+    "runtime.changelog.flush-interval": _time("changelog_flush_us", 0),
+    "runtime.changelog.materialize-interval": _time("materialize_us", 10_000),
+    "runtime.cost.diff-ns-per-byte": _count("diff_ns_per_byte", 0, 10**6),
+    "runtime.cost.replay-ns-per-change": _count("replay_ns_per_change", 0, 10**9),
     "web.checkpoints.history": _count("history_size", 1, 10_000),
     "restart-strategy.fixed-delay.delay": _time("restart_delay_us", 0),
     "runtime.task-managers": _count("task_managers", 1, 1024),
@@ -428,6 +461,13 @@ def validate(config: RuntimeConfig) -> None:
             fix=f"set {_CP}unaligned.enabled = false or {_CP}mode = EXACTLY_ONCE",
         )
     _validate_chandy_lamport(config)
+    if config.is_incremental and config.state_backend is StateBackend.FULL:
+        raise PlanError(
+            "the state backend full has no incremental checkpoints",
+            rule="IN-1",
+            vertex=None,
+            fix=f"set runtime.state-backend to changelog, diff or sst, or {_CP}incremental = false",
+        )
     if 0 < config.backlog_interval_us < config.interval_us:
         raise PlanError(
             f"the interval during a backlog, {_show_us(config.backlog_interval_us)}, is shorter than the interval, "

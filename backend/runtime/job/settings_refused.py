@@ -9,12 +9,10 @@ from backend.domain.errors import FieldProblem
 
 _NOT_BUILT = (
     "execution.checkpointing.file-merging.",
-    "execution.checkpointing.incremental",
     "runtime.finish-protocol",
     "runtime.initiation",
     "runtime.protocol",
     "runtime.spilling",
-    "runtime.state-backend",
 )
 
 

@@ -61,6 +61,19 @@ class FileCounts(NamedTuple):
     physical: int
 
 
+class IncrementFigures(NamedTuple):
+    """What an incremental backend did for one checkpoint of one subtask (IN-1, IN-12)."""
+
+    base_id: int | None
+    """The checkpoint whose files this one uses too; None if it uses none, so that it is full."""
+    files: int
+    new_files: int
+    compared_us: int
+    """The time to compare the state with that of the base."""
+    extra_bytes: int
+    """The memory that the backend needed in addition to the state."""
+
+
 @dataclass(slots=True)
 class SubtaskCheckpoint:
     """Measurements of one checkpoint at one subtask (ME-1 to ME-8, ME-18), filled in while the checkpoint runs.
@@ -77,6 +90,10 @@ class SubtaskCheckpoint:
     sync_us: int | None = None
     async_us: int | None = None
     state_bytes: int = 0
+    """The size of all state that a restore needs, without in-flight data (ME-8, IN-4)."""
+    written_bytes: int = 0
+    """The part of the state that was written for this checkpoint. The rest is in files of earlier ones (ME-8)."""
+    increment: IncrementFigures | None = None
     persisted_bytes: int = 0
     received: Alignment | None = None
     """Alignment of the first barrier when it arrived (ME-18). For a source, this is the alignment of the trigger."""
@@ -118,6 +135,8 @@ class SubtaskSnapshot:
     watermark_us: int
     state_bytes: int
     persisted_bytes: int
+    replayed_changes: int = 0
+    """Number of changes that a restore applies to the whole state that precedes them (IN-9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +270,16 @@ class MeasuredCheckpoint:
     def state_bytes(self) -> int:
         """Bytes of state without channel state, summed over the subtasks that acknowledged."""
         return sum(a.measured.state_bytes for a in self.acks.values())
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of state that were written for this checkpoint (ME-8), summed over the subtasks that acknowledged."""
+        return sum(a.measured.written_bytes for a in self.acks.values())
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether a subtask that acknowledged uses files of an earlier checkpoint (IN-1)."""
+        return any(a.measured.increment is not None and a.measured.increment.base_id for a in self.acks.values())
 
 
 class Usage(IntEnum):

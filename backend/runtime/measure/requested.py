@@ -23,6 +23,8 @@ class UserCheckpoint:
 
     number: int
     requested_at_us: int
+    is_full: bool = False
+    """Whether the checkpoint must not use files of earlier ones (IN-5)."""
     checkpoint_id: int | None = None
     ended_at_us: int | None = None
     reason: FailureReason | None = None

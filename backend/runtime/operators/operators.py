@@ -2,7 +2,7 @@
 
 An operator reads the key, time and value of a record. It passes the record's origin on but never bases a decision on it
 (DET-10). A snapshot consists of bytes, and ``restore`` reads them back, so nothing of a failed attempt survives in
-memory. Every snapshot contains the whole state (ST-3).
+memory. The keyed state may have a backend that takes its snapshots (ST-3).
 
 Sources are in ``sources.py``, sinks in ``sinks.py``, and operators that use event time in ``timed_operators.py``.
 """
@@ -17,7 +17,7 @@ from backend.runtime.core.provenance import Provenance
 from backend.runtime.job.graph import VertexKind, VertexSpec
 from backend.runtime.operators.sinks import Bulk, TransactionalSink, pass_on, sink_of
 from backend.runtime.operators.sources import Source
-from backend.runtime.operators.state import NO_STATE, KeyedStates, OperatorSnapshot
+from backend.runtime.operators.state import NO_STATE, KeyedBackend, KeyedStates, OperatorSnapshot
 from backend.runtime.operators.storage import TransactionLedger
 from backend.runtime.operators.timed_operators import TimerBuffer, WatermarkTag, Window
 
@@ -106,9 +106,12 @@ class Map:
 class Keyed:
     """Counts the records of each key, and writes the count into each record to make losses and duplicates visible."""
 
-    def __init__(self, spec: VertexSpec, subtask: int) -> None:
+    def __init__(self, spec: VertexSpec, subtask: int, backend: KeyedBackend | None = None) -> None:
         self._states = KeyedStates(
-            subtask=subtask, parallelism=spec.parallelism, max_parallelism=spec.effective_max_parallelism
+            subtask=subtask,
+            parallelism=spec.parallelism,
+            max_parallelism=spec.effective_max_parallelism,
+            backend=backend,
         )
         self._value = self._states.value(spec.state_value_bytes)
         self.counts = self._value.held
@@ -188,26 +191,32 @@ def chain_of(
     attempt: int,
     ledger: TransactionLedger,
     provenance: Provenance,
+    backend: KeyedBackend | None = None,
 ) -> tuple[Operator, ...]:
-    """Return the chain of operators of one subtask, first to last."""
-    operators: list[Operator] = [_first(spec, subtask, vertex=vertex, seed=seed, provenance=provenance)]
+    """Return the chain of operators of one subtask, first to last.
+
+    ``backend`` takes the snapshots of the keyed state. Without it, each snapshot contains the whole state.
+    """
+    operators: list[Operator] = [_first(spec, subtask, backend, vertex=vertex, seed=seed, provenance=provenance)]
     if spec.kind.has_sink:
         operators.append(sink_of(spec, subtask, attempt=attempt, ledger=ledger))
     return tuple(operators)
 
 
-def _first(spec: VertexSpec, subtask: int, *, vertex: int, seed: int, provenance: Provenance) -> Operator:
+def _first(
+    spec: VertexSpec, subtask: int, backend: KeyedBackend | None, *, vertex: int, seed: int, provenance: Provenance
+) -> Operator:
     match spec.kind:
         case VertexKind.SOURCE:
             return Source(spec, subtask, seed=seed, vertex=vertex)
         case VertexKind.KEYED | VertexKind.KEYED_SINK:
-            return Keyed(spec, subtask)
+            return Keyed(spec, subtask, backend)
         case VertexKind.WINDOW | VertexKind.WINDOW_SINK:
-            return Window(spec, subtask, provenance)
+            return Window(spec, subtask, provenance, backend)
         case VertexKind.TIMER | VertexKind.TIMER_SINK:
-            return TimerBuffer(spec, subtask)
+            return TimerBuffer(spec, subtask, backend)
         case VertexKind.TAG | VertexKind.TAG_SINK:
-            return WatermarkTag(spec, subtask)
+            return WatermarkTag(spec, subtask, backend)
         case VertexKind.MAP | VertexKind.MAP_SINK | VertexKind.SINK:
             return Map(spec)
 

@@ -50,7 +50,9 @@ def restored_operator(
         OperatorState(name, mode, redistribute(mode, [s.entries(name) for s in old], parallelism)[subtask])
         for name, mode in modes.items()
     )
-    return OperatorSnapshot(keyed, states)
+    # With the same parallelism, the subtask owns the same key groups as before, and continues with the same files.
+    increment = old[subtask].increment if len(old) == parallelism else None
+    return OperatorSnapshot(keyed, states, increment)
 
 
 def restored_max_parallelism(recorded: int, explicit: int, *, vertex: str) -> int:

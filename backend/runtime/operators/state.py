@@ -1,20 +1,23 @@
 """State of operators: keyed state by key group, timers, operator state with its mode, and their sizes (ST-1, ST-2).
 
-This module defines how state is stored, not what it contains. Invariant: the state of a key is stored only with its key
-group, so that a restore can redistribute a snapshot by key group (RC-7).
+This module defines how state is stored, not what it contains. Invariants: the state of a key is stored only with its
+key group, so that a restore can redistribute a snapshot by key group (RC-7). Equal states give equal bytes: the rows of
+a key group are ordered by key, and those of a map by their second key (IN-3).
 """
 
 from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.core.hashing import groups_of, key_group
+from backend.runtime.job.config import StateBackend
+from backend.runtime.operators.changes import KEY_BYTES, Change, ChangeLog, LoggedValues, Op
 
 
 class StateMode(StrEnum):
@@ -35,11 +38,52 @@ class OperatorState:
 
 
 @dataclass(frozen=True, slots=True)
+class FileHandle:
+    """One immutable file of incremental checkpoints in the store (IN-15).
+
+    A placeholder names a file that an earlier confirmed checkpoint contains: the store must already have it.
+    """
+
+    key: str
+    path: str
+    size_bytes: int
+    change_count: int
+    crc: int
+    spans: tuple[tuple[int, int, int], ...]
+    """The place of each key group in the file: the group, the offset and the length."""
+    is_placeholder: bool = False
+
+    @property
+    def as_placeholder(self) -> FileHandle:
+        """The same file, named by a placeholder."""
+        return replace(self, is_placeholder=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """The keyed state of one operator as the files that contain it, oldest first (IN-1)."""
+
+    backend: StateBackend
+    base_id: int | None
+    """The checkpoint whose files this one uses too; None if the snapshot is full."""
+    files: tuple[FileHandle, ...]
+    part_count: int
+
+    @property
+    def replayed_changes(self) -> int:
+        """Number of changes that a restore applies one by one (IN-9). Sorted files need no such replay."""
+        is_sorted = self.backend is StateBackend.SST
+        return 0 if is_sorted else sum(file.change_count for file in self.files[1:])
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
     """The state of one operator of one subtask: its keyed state by key group, and its operator states."""
 
     keyed: Mapping[int, bytes] = field(default_factory=dict)
     states: tuple[OperatorState, ...] = ()
+    increment: Increment | None = field(default=None, compare=False)
+    """The files in the store that contain the keyed state; None if the snapshot itself contains it."""
 
     def entries(self, name: str) -> tuple[bytes, ...]:
         """Return the entries of the operator state with this name, or an empty tuple if there is no such state."""
@@ -60,6 +104,10 @@ class _Part(Protocol):
         ...
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None: ...
+
+    def row_bytes(self, count: int) -> int:
+        """Return the size of a row with ``count`` numbers."""
+        ...
 
     @property
     def size_bytes(self) -> int: ...
@@ -103,12 +151,17 @@ class ValueState:
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Restore the value of a key."""
-        (self.held[key],) = numbers
+        # Not through the state itself, because a restored value is not a change.
+        dict.__setitem__(self.held, key, numbers[0])
+
+    def row_bytes(self, count: int) -> int:
+        """Return the size of one key with its value."""
+        return 16 + self._value_bytes
 
     @property
     def size_bytes(self) -> int:
         """The size of the state: for each key, 16 bytes for key and number, plus the declared ``value_bytes``."""
-        return len(self.held) * (16 + self._value_bytes)
+        return len(self.held) * self.row_bytes(1)
 
 
 class ListState:
@@ -144,6 +197,10 @@ class ListState:
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Restore the list of a key."""
         self.held[key] = list(numbers)
+
+    def row_bytes(self, count: int) -> int:
+        """Return the size of one key with a list of ``count`` numbers."""
+        return KEY_BYTES + 8 * count
 
     @property
     def size_bytes(self) -> int:
@@ -187,11 +244,15 @@ class MapState:
 
     def dump(self, keys: list[int]) -> Iterable[int]:
         """Return one row per key: the key, the count, and then each second key followed by its number."""
-        return _rows((key, [number for pair in self.held[key].items() for number in pair]) for key in keys)
+        return _rows((key, [number for pair in sorted(self.held[key].items()) for number in pair]) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Restore the map of a key."""
         self.held[key] = dict(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def row_bytes(self, count: int) -> int:
+        """Return the size of one key with a map of ``count`` numbers: half of them are second keys."""
+        return KEY_BYTES + 8 * count
 
     @property
     def size_bytes(self) -> int:
@@ -260,7 +321,11 @@ class Timers:
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Restore the timers of a key."""
         for at_us in numbers:
-            self.register(at_us, key)
+            Timers.register(self, at_us, key)
+
+    def row_bytes(self, count: int) -> int:
+        """Return the size of ``count`` timers of one key."""
+        return 16 * count
 
     @property
     def size_bytes(self) -> int:
@@ -268,11 +333,105 @@ class Timers:
         return 16 * len(self._heap)
 
 
+class LoggedValueState(ValueState):
+    """A value state that records its changes. Its numbers are in a dictionary that records assignments (IN-6)."""
+
+    def __init__(self, states: KeyedStates, value_bytes: int, log: ChangeLog, part: int) -> None:
+        super().__init__(states, value_bytes)
+        self.held = LoggedValues(log, part)
+
+
+class LoggedListState(ListState):
+    """A list state that records its changes."""
+
+    def __init__(self, states: KeyedStates, log: ChangeLog, part: int) -> None:
+        super().__init__(states)
+        self._log, self._part = log, part
+
+    def extend(self, key: int, numbers: Iterable[int]) -> None:
+        """Append numbers to the list of a key, and record it."""
+        added = tuple(numbers)
+        super().extend(key, added)
+        self._log.add(self._part, Op.APPEND, key, *added)
+
+    def replace(self, key: int, numbers: list[int]) -> None:
+        """Replace the list of a key, and record it."""
+        super().replace(key, numbers)
+        self._log.add(self._part, Op.PUT if numbers else Op.DELETE, key, *numbers)
+
+
+class LoggedMapState(MapState):
+    """A map state that records its changes."""
+
+    _log: ChangeLog
+    _part: int
+
+    def log_into(self, log: ChangeLog, part: int) -> None:
+        """Record all later changes in this log, as changes of this part."""
+        self._log, self._part = log, part
+
+    def set(self, key: int, at: int, number: int) -> None:
+        """Store a number, and record it."""
+        super().set(key, at, number)
+        self._log.add(self._part, Op.SET, key, at, number)
+
+    def pop(self, key: int, at: int) -> int | None:
+        """Remove and return a number, and record it."""
+        number = super().pop(key, at)
+        if number is not None:
+            self._log.add(self._part, Op.UNSET, key, at)
+        return number
+
+
+class LoggedReducingState(LoggedMapState, ReducingState):
+    """A reducing state that records its changes."""
+
+
+class LoggedTimers(Timers):
+    """Timers that record their changes."""
+
+    def __init__(self, states: KeyedStates, log: ChangeLog, part: int) -> None:
+        super().__init__(states)
+        self._log, self._part = log, part
+
+    def register(self, at_us: int, key: int) -> None:
+        """Register a timer, and record it."""
+        super().register(at_us, key)
+        self._log.add(self._part, Op.ADD, key, at_us)
+
+    def pop(self) -> tuple[int, int]:
+        """Remove the timer that is due first, and record it."""
+        at_us, key = super().pop()
+        self._log.add(self._part, Op.DISCARD, key, at_us)
+        return at_us, key
+
+
+class KeyedBackend(Protocol):
+    """Takes the snapshots of one operator's keyed state in place of ``KeyedStates`` (ST-3)."""
+
+    log: ChangeLog | None
+    """Where the states record their changes; None if the backend does not need them."""
+
+    def attach(self, states: KeyedStates) -> None:
+        """Use these states from now on."""
+        ...
+
+    def freeze(self) -> Mapping[int, bytes]:
+        """Return the keyed state by key group."""
+        ...
+
+
 class KeyedStates:
     """All keyed state and timers of one operator of one subtask."""
 
-    def __init__(self, *, subtask: int, parallelism: int, max_parallelism: int) -> None:
+    def __init__(
+        self, *, subtask: int, parallelism: int, max_parallelism: int, backend: KeyedBackend | None = None
+    ) -> None:
         self.groups = groups_of(subtask, parallelism, max_parallelism)
+        self._backend = backend
+        self._log = None if backend is None else backend.log
+        if backend is not None:
+            backend.attach(self)
         self._max_parallelism = max_parallelism
         self._parts: list[_Part] = []
         self._keys: dict[int, dict[int, None]] = {}
@@ -280,23 +439,36 @@ class KeyedStates:
 
     def value(self, value_bytes: int = 0) -> ValueState:
         """Add a value state. ``value_bytes`` is the size that each value has in addition to its number."""
-        return self._add(ValueState(self, value_bytes))
+        log, part = self._log, len(self._parts)
+        return self._add(
+            ValueState(self, value_bytes) if log is None else LoggedValueState(self, value_bytes, log, part)
+        )
 
     def list(self) -> ListState:
         """Add a list state."""
-        return self._add(ListState(self))
+        log, part = self._log, len(self._parts)
+        return self._add(ListState(self) if log is None else LoggedListState(self, log, part))
 
     def map(self) -> MapState:
         """Add a map state."""
-        return self._add(MapState(self))
+        if self._log is None:
+            return self._add(MapState(self))
+        state = LoggedMapState(self)
+        state.log_into(self._log, len(self._parts))
+        return self._add(state)
 
     def reducing(self, reduce: Callable[[int, int], int]) -> ReducingState:
         """Add a reducing state, which combines numbers by ``reduce``."""
-        return self._add(ReducingState(self, reduce))
+        if self._log is None:
+            return self._add(ReducingState(self, reduce))
+        state = LoggedReducingState(self, reduce)
+        state.log_into(self._log, len(self._parts))
+        return self._add(state)
 
     def timers(self) -> Timers:
         """Add a set of event-time timers."""
-        return self._add(Timers(self))
+        log, part = self._log, len(self._parts)
+        return self._add(Timers(self) if log is None else LoggedTimers(self, log, part))
 
     def _add(self, part: _P) -> _P:
         self._parts.append(part)
@@ -315,15 +487,47 @@ class KeyedStates:
                 raise ProtocolViolationError(f"key {key} of group {group} at the owner of {self.groups}", rule="PT-2")
         self._keys.setdefault(group, {})[key] = None
 
-    def snapshot(self) -> dict[int, bytes]:
-        """Return, for each key group that has state, its state as bytes."""
+    def snapshot(self) -> Mapping[int, bytes]:
+        """Return, for each key group that has state, its state as bytes, as the backend provides it."""
+        return self.dump() if self._backend is None else self._backend.freeze()
+
+    def changes_since_last(self) -> Sequence[Change]:
+        """Return the changes since the last call, in order, and forget them (IN-6)."""
+        return [] if self._log is None else self._log.take()
+
+    @property
+    def part_count(self) -> int:
+        """The number of keyed states, timers included."""
+        return len(self._parts)
+
+    def group_of(self, key: int) -> int:
+        """Return the key group of a key that has or had an entry."""
+        return self._group_of[key]
+
+    def change_bytes(self, change: Change) -> int:
+        """Return the size of a change: that of the row if it contains a whole row (IN-4)."""
+        if change.op is Op.PUT:
+            return self._parts[change.part].row_bytes(len(change.numbers))
+        return change.bytes_without_value
+
+    def row_of(self, part: int, key: int) -> tuple[int, ...] | None:
+        """Return the numbers of a key in one of the states, or None if it has no entry."""
+        own = self._parts[part]
+        if key not in own.keys():  # noqa: SIM118 - the states are no dictionaries
+            return None
+        _, _, *numbers = own.dump([key])
+        return tuple(numbers)
+
+    def dump(self) -> dict[int, bytes]:
+        """Return, for each key group that has state, the whole state as bytes."""
         result: dict[int, bytes] = {}
         for group in sorted(self._keys):
             numbers: list[int] = []
             is_kept = False
+            ordered = sorted(self._keys[group])
             for part in self._parts:
                 kept = part.keys()
-                keys = [key for key in self._keys[group] if key in kept]
+                keys = [key for key in ordered if key in kept]
                 is_kept = is_kept or bool(keys)
                 numbers.append(len(keys))
                 numbers += part.dump(keys)

@@ -13,7 +13,7 @@ from backend.runtime.core.elements import Record
 from backend.runtime.core.provenance import NOTHING, Provenance
 from backend.runtime.job.graph import Aggregate, VertexSpec
 from backend.runtime.operators.sinks import Bulk
-from backend.runtime.operators.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.operators.state import KeyedBackend, KeyedStates, OperatorSnapshot, OperatorState, StateMode
 
 _FIELDS = 4
 _GROUP_WATERMARK = struct.Struct("<qq")
@@ -28,9 +28,12 @@ _REDUCE: Mapping[Aggregate, Callable[[int, int], int]] = {
 class TimedOperator:
     """The base class of operators that use event time. ``watermark_us`` is -1 before the first watermark."""
 
-    def __init__(self, spec: VertexSpec, subtask: int) -> None:
+    def __init__(self, spec: VertexSpec, subtask: int, backend: KeyedBackend | None = None) -> None:
         self.states = KeyedStates(
-            subtask=subtask, parallelism=spec.parallelism, max_parallelism=spec.effective_max_parallelism
+            subtask=subtask,
+            parallelism=spec.parallelism,
+            max_parallelism=spec.effective_max_parallelism,
+            backend=backend,
         )
         self.timers = self.states.timers()
         self.watermark_us = -1
@@ -76,8 +79,10 @@ class Window(TimedOperator):
     A record is late, and is dropped, if the watermark has already reached the end of its window.
     """
 
-    def __init__(self, spec: VertexSpec, subtask: int, provenance: Provenance) -> None:
-        super().__init__(spec, subtask)
+    def __init__(
+        self, spec: VertexSpec, subtask: int, provenance: Provenance, backend: KeyedBackend | None = None
+    ) -> None:
+        super().__init__(spec, subtask, backend)
         self._window_us = spec.window_us
         self._counts_records = spec.aggregate is Aggregate.COUNT
         self._size = spec.record_bytes
@@ -112,8 +117,8 @@ class TimerBuffer(TimedOperator):
     The output records of each key are numbered, so that losses and duplicates are visible downstream.
     """
 
-    def __init__(self, spec: VertexSpec, subtask: int) -> None:
-        super().__init__(spec, subtask)
+    def __init__(self, spec: VertexSpec, subtask: int, backend: KeyedBackend | None = None) -> None:
+        super().__init__(spec, subtask, backend)
         self._hold_us = spec.hold_us
         self._held = self.states.list()
         self._counts = self.states.value(spec.state_value_bytes)
@@ -144,8 +149,8 @@ class WatermarkTag(TimedOperator):
     restores it.
     """
 
-    def __init__(self, spec: VertexSpec, subtask: int) -> None:
-        super().__init__(spec, subtask)
+    def __init__(self, spec: VertexSpec, subtask: int, backend: KeyedBackend | None = None) -> None:
+        super().__init__(spec, subtask, backend)
         self._is_stored = spec.stores_watermark
 
     def process(self, record: Record) -> list[Record]:

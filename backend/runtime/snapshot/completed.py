@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from backend.runtime.job.config import UNLIMITED, RuntimeConfig
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import MeasuredCheckpoint, SubtaskSnapshot, TaskKey
+from backend.runtime.operators.state import FileHandle
 from backend.runtime.snapshot.metadata import INLINE_BELOW_BYTES, StoredCheckpoint, write_checkpoint
+from backend.runtime.snapshot.shared_files import SharedFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,15 @@ class Completed:
 
     record: MeasuredCheckpoint
     snapshots: Mapping[TaskKey, SubtaskSnapshot]
+    shared: SharedFiles
+    """The files that checkpoints of the job share."""
+
+    @property
+    def shared_files(self) -> dict[str, FileHandle]:
+        """The shared files that the checkpoint refers to, by path."""
+        operators = (operator for snapshot in self.snapshots.values() for operator in snapshot.operators)
+        increments = (operator.increment for operator in operators if operator.increment is not None)
+        return {file.path: file for increment in increments for file in increment.files}
 
     @property
     def has_channel_state(self) -> bool:
@@ -25,7 +36,7 @@ class Completed:
 
     def stored(self, graph: Graph, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> StoredCheckpoint:
         """Return the checkpoint in the form in which it is stored (CK-1, CK-2)."""
-        return write_checkpoint(self.record, self.snapshots, graph, inline_below_bytes=inline_below_bytes)
+        return write_checkpoint(self.record, self.snapshots, graph, self.shared, inline_below_bytes=inline_below_bytes)
 
 
 def cap_share_bytes(config: RuntimeConfig, task: TaskKey, *, subtasks: int, newest: Completed | None) -> int:

@@ -5,6 +5,10 @@ each operator with its parallelism and maximum parallelism. For each subtask, it
 key group), the operator states (with their modes) and the channel state (by channel). Reading a checkpoint needs no
 other input. The document and each file have checksums, and a damaged part is refused.
 
+The keyed state of an operator may be in files that other checkpoints share (runtime.md 5). The document marks such
+state, names its base, and lists its files. ``read_checkpoint`` applies the files in order, so that a restore does not
+depend on how the state was written (IN-3).
+
 Invariant (INV-7): each file is named by a handle, and the file of each handle exists.
 """
 
@@ -14,17 +18,20 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.domain.errors import CorruptCheckpointError
 from backend.runtime.core.hashing import groups_of
+from backend.runtime.job.config import StateBackend
 from backend.runtime.job.graph import Graph, VertexSpec
 from backend.runtime.measure.measures import ChannelState, FileCounts, MeasuredCheckpoint, SubtaskSnapshot, TaskKey
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
+from backend.runtime.operators.changes import consolidated
 from backend.runtime.operators.sources import SPLIT_ID
-from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.operators.state import FileHandle, Increment, OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.shared_files import SharedFiles, groups_in
 
 INLINE_BELOW_BYTES = 20 << 10
 """State smaller than this is stored in the metadata document itself (CK-2). This is Flink's default."""
@@ -104,8 +111,9 @@ def operator_ids(vertex: VertexSpec) -> list[str]:
 class _Writer:
     """Stores byte strings: short ones in the metadata document, and each longer one in its own file."""
 
-    def __init__(self, checkpoint_id: int, inline_below_bytes: int) -> None:
+    def __init__(self, checkpoint_id: int, inline_below_bytes: int, shared: SharedFiles) -> None:
         self.files: dict[str, bytes] = {}
+        self._shared = shared
         self._prefix = f"chk-{checkpoint_id}"
         self._inline_below_bytes = inline_below_bytes
 
@@ -127,16 +135,44 @@ class _Writer:
         self.files[file] = data
         return {"file": file, "size": len(data), "crc": zlib.crc32(data), "spans": spans}
 
+    def keyed(self, name: str, state: OperatorSnapshot) -> dict[str, Any]:
+        """Store the keyed state of one operator, and return its handles, marked as full or incremental (IN-1)."""
+        increment = state.increment
+        if increment is None:
+            return {"groups": list(state.keyed), **self.handle(name, state.keyed.values())}
+        for file in increment.files:
+            if file in self._shared:
+                self.files[file.path] = self._shared.content(file)
+        return {
+            "kind": "full" if increment.base_id is None else "incremental",
+            "base": increment.base_id,
+            "backend": increment.backend.value,
+            "parts": increment.part_count,
+            "shared": [_shared(file) for file in increment.files],
+        }
+
+
+def _shared(file: FileHandle) -> dict[str, Any]:
+    return {
+        "key": file.key,
+        "file": file.path,
+        "size": file.size_bytes,
+        "changes": file.change_count,
+        "crc": file.crc,
+        "spans": file.spans,
+    }
+
 
 def write_checkpoint(
     record: MeasuredCheckpoint,
     snapshots: Mapping[TaskKey, SubtaskSnapshot],
     graph: Graph,
+    shared: SharedFiles,
     *,
     inline_below_bytes: int = INLINE_BELOW_BYTES,
 ) -> StoredCheckpoint:
-    """Write a completed checkpoint as bytes."""
-    writer = _Writer(record.id, inline_below_bytes)
+    """Write a completed checkpoint as bytes. ``shared`` has the files that it shares with other checkpoints."""
+    writer = _Writer(record.id, inline_below_bytes, shared)
     vertices = []
     for index, vertex in enumerate(graph.vertices):
         own = [snapshots[index, subtask] for subtask in range(vertex.parallelism)]
@@ -156,6 +192,7 @@ def write_checkpoint(
         "id": record.id,
         "triggered_at_us": record.triggered_at_us,
         "type": record.barrier.snapshot_type.name,
+        "is_incremental": record.is_incremental,
         "format": None if record.savepoint is None else record.savepoint.format.value,
         "alignment": record.barrier.alignment.value,
         "repeatable_records": record.repeatable_records,
@@ -177,13 +214,19 @@ def _coordinator_state(writer: _Writer, vertex: VertexSpec) -> dict[str, Any] | 
     return writer.handle(f"{vertex.id}-coordinator", [SPLIT_ID.pack(split) for split in range(vertex.split_count)])
 
 
-def files_of(snapshot: SubtaskSnapshot, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> FileCounts:
-    """Return the number of byte strings in a subtask's snapshot, and how many are separate files (ME-18)."""
-    sizes = [sum(map(len, operator.keyed.values())) for operator in snapshot.operators]
+def files_of(
+    snapshot: SubtaskSnapshot, *, new_files: int = 0, inline_below_bytes: int = INLINE_BELOW_BYTES
+) -> FileCounts:
+    """Return the number of byte strings that a subtask wrote, and how many are separate files (ME-18).
+
+    ``new_files`` is the number of shared files that the subtask wrote for this snapshot.
+    """
+    sizes = [sum(map(len, each.keyed.values())) for each in snapshot.operators if each.increment is None]
     sizes += [sum(map(len, state.entries)) for operator in snapshot.operators for state in operator.states]
     for side in (snapshot.channels.inputs, snapshot.channels.outputs):
         sizes.append(sum(len(chunk) for chunks in side.values() for chunk in chunks))
-    return FileCounts(sum(size > 0 for size in sizes), sum(size >= inline_below_bytes for size in sizes))
+    separate = sum(size >= inline_below_bytes for size in sizes)
+    return FileCounts(sum(size > 0 for size in sizes) + new_files, separate + new_files)
 
 
 def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: SubtaskSnapshot) -> dict[str, Any]:
@@ -195,10 +238,7 @@ def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: Subtas
             {
                 "id": operator,
                 "key_groups": [own.start, own.stop - 1],
-                "keyed": {
-                    "groups": list(state.keyed),
-                    **writer.handle(f"{name}-{n}-keyed", state.keyed.values()),
-                },
+                "keyed": writer.keyed(f"{name}-{n}-keyed", state),
                 "states": [
                     {
                         "name": each.name,
@@ -217,6 +257,7 @@ def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: Subtas
         "watermark_us": snapshot.watermark_us,
         "state_bytes": snapshot.state_bytes,
         "persisted_bytes": snapshot.persisted_bytes,
+        "replayed_changes": snapshot.replayed_changes,
     }
 
 
@@ -244,7 +285,7 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
             row["parallelism"],
             row["max_parallelism"],
             keyed[row["id"]],
-            tuple(_read_subtask(stored, subtask) for subtask in row["subtasks"]),
+            tuple(_read_subtask(stored, subtask, f"{row['id']}/{n}") for n, subtask in enumerate(row["subtasks"])),
             _read_splits(stored, row["coordinator"]),
             row["number"],
         )
@@ -282,19 +323,43 @@ def _read_splits(stored: StoredCheckpoint, handle: Mapping[str, Any] | None) -> 
     return tuple(split for chunk in _chunks(stored, handle) for (split,) in SPLIT_ID.iter_unpack(chunk))
 
 
-def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any]) -> SubtaskSnapshot:
-    operators = tuple(
-        OperatorSnapshot(
-            keyed=dict(zip(each["keyed"]["groups"], _chunks(stored, each["keyed"]), strict=True)),
-            states=tuple(
-                OperatorState(state["name"], StateMode(state["mode"]), tuple(_chunks(stored, state)))
-                for state in each["states"]
-            ),
+def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any], place: str) -> SubtaskSnapshot:
+    operators = []
+    for each in row["operators"]:
+        keyed, increment = _read_keyed(stored, each["keyed"], place)
+        states = tuple(
+            OperatorState(state["name"], StateMode(state["mode"]), tuple(_chunks(stored, state)))
+            for state in each["states"]
         )
-        for each in row["operators"]
-    )
+        operators.append(OperatorSnapshot(keyed, states, increment))
     channels = ChannelState(_read_channels(stored, row["inputs"]), _read_channels(stored, row["outputs"]))
-    return SubtaskSnapshot(operators, channels, row["watermark_us"], row["state_bytes"], row["persisted_bytes"])
+    sizes = row["state_bytes"], row["persisted_bytes"], row["replayed_changes"]
+    return SubtaskSnapshot(tuple(operators), channels, row["watermark_us"], *sizes)
+
+
+def _read_keyed(
+    stored: StoredCheckpoint, row: Mapping[str, Any], place: str
+) -> tuple[dict[int, bytes], Increment | None]:
+    """Read the keyed state of one operator. Return it by key group, and the files if it is in shared files (IN-3)."""
+    if "shared" not in row:
+        return dict(zip(row["groups"], _chunks(stored, row), strict=True)), None
+    files = tuple(
+        FileHandle(f["key"], f["file"], f["size"], f["changes"], f["crc"], tuple((g, at, n) for g, at, n in f["spans"]))
+        for f in row["shared"]
+    )
+    contents = [groups_in(file, stored.files, place=place) for file in files]
+    increment = Increment(StateBackend(row["backend"]), row["base"], files, row["parts"])
+    return consolidated(contents, row["parts"]), increment
+
+
+def without_shared_files(read: ReadCheckpoint) -> ReadCheckpoint:
+    """Return the checkpoint without the names of its shared files. They belong to the job that wrote them (IN-16)."""
+    vertices = {name: replace(v, subtasks=tuple(map(_own, v.subtasks))) for name, v in read.vertices.items()}
+    return replace(read, vertices=vertices)
+
+
+def _own(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
+    return replace(snapshot, operators=tuple(replace(each, increment=None) for each in snapshot.operators))
 
 
 def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> dict[ChannelKey, list[Data]]:

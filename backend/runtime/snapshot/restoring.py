@@ -322,24 +322,26 @@ def _snapshot(
     )
     if state is not None and len(state.subtasks) == vertex.parallelism:
         return replace(state.subtasks[subtask], operators=operators, channels=channels, persisted_bytes=persisted_bytes)
-    state_bytes = 0 if state is None else _state_bytes(state, operators)
-    return SubtaskSnapshot(operators, channels, -1, state_bytes, persisted_bytes)
+    state_bytes, replayed = (0, 0) if state is None else _state_bytes(state, operators)
+    return SubtaskSnapshot(operators, channels, -1, state_bytes, persisted_bytes, replayed)
 
 
-def _state_bytes(state: VertexState, operators: tuple[OperatorSnapshot, ...]) -> int:
-    """Return the declared size of a new subtask's state.
+def _state_bytes(state: VertexState, operators: tuple[OperatorSnapshot, ...]) -> tuple[int, int]:
+    """Return the declared size of a new subtask's state, and the number of changes that its restore applies.
 
-    It is the size of the subtask's operator state, plus its share of the declared keyed state of each old subtask, in
-    proportion to the bytes of the key groups that it takes over.
+    The size is that of the subtask's operator state, plus its share of the declared keyed state of each old subtask, in
+    proportion to the bytes of the key groups that it takes over. The changes are shared in the same way.
     """
-    size = sum(_entry_bytes(operator) for operator in operators)
+    size, replayed = sum(_entry_bytes(operator) for operator in operators), 0
     own = {group for operator in operators for group in operator.keyed}
     for old in state.subtasks:
         declared = max(0, old.state_bytes - sum(_entry_bytes(operator) for operator in old.operators))
         groups = {group: len(data) for operator in old.operators for group, data in operator.keyed.items()}
         if groups:
-            size += declared * sum(n for group, n in groups.items() if group in own) // sum(groups.values())
-    return size
+            taken, total = sum(n for group, n in groups.items() if group in own), sum(groups.values())
+            size += declared * taken // total
+            replayed += old.replayed_changes * taken // total
+    return size, replayed
 
 
 def _entry_bytes(operator: OperatorSnapshot) -> int:

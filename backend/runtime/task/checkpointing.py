@@ -184,6 +184,7 @@ class TaskCheckpointing:
             if self._task.spec.kind.has_sink:
                 faults.passed("sink.after-commit", self._task.name)
         self._env.local.confirm(self._task.key, checkpoint_id)
+        self._task.increments.confirm(checkpoint_id)
         self._task.stopping.completed(checkpoint_id)
 
     def recheck(self, _: object) -> None:
@@ -381,6 +382,7 @@ class TaskCheckpointing:
             self._snapshots.cancel(run)
             declined_bytes = None if decision is None else decision.in_flight_bytes
             self._snapshots.log(k, Kind.ABORTED, size_bytes=declined_bytes, reason=reason)
+        self._task.increments.abort(k)
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
                 subpartition.forget_timeoutable(k)

@@ -15,6 +15,7 @@ from backend.runtime.job.graph import FaultAction, Graph
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger, Upload
 from backend.runtime.snapshot.local_copies import LocalCopies
+from backend.runtime.snapshot.shared_files import SharedFiles
 from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
 
 
@@ -72,6 +73,7 @@ class Environment:
         self.provenance = provenance
         self.seed = seed
         self.local = LocalCopies()
+        self.files = SharedFiles()
         self.is_size_only = is_size_only
         """Whether only the sizes of records are tracked, not their bytes (``network.spans``)."""
         self.is_stepwise = is_stepwise

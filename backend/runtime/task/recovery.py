@@ -24,6 +24,7 @@ from backend.runtime.network.routes import route
 from backend.runtime.operators.sinks import TransactionalSink
 from backend.runtime.operators.state import NO_STATE
 from backend.runtime.task.event_time import EventTime
+from backend.runtime.task.increments import Increments
 from backend.runtime.task.ports import TaskPort
 from backend.runtime.task.restarts import Initialization
 
@@ -32,6 +33,7 @@ class RecoveringTask(TaskPort, Protocol):
     """The part of a task's interface that ``Recovery`` uses."""
 
     initialization: Initialization
+    increments: Increments
     event_time: EventTime
 
     def become_running(self) -> None:
@@ -82,6 +84,7 @@ class Recovery:
         for operator, data in zip(reversed(task.operators), reversed(snapshot.operators), strict=True):
             operator.restore(data, checkpoint_id)
             self._env.faults.passed("recovery.in-operator", task.name)
+        task.increments.resume(checkpoint_id, snapshot)
         self._demultiplex()
         self._restore_input(snapshot.channels.inputs)
         if has_channel_state:

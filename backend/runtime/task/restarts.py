@@ -24,6 +24,8 @@ class Initialization:
     deployed_at_us: int
     read_output_us: int = 0
     initialize_state_us: int = 0
+    replay_us: int = 0
+    """The time to apply the changes of an incremental checkpoint to the whole state that precedes them (IN-9)."""
     read_input_us: int = 0
     gate_restored_at_us: int | None = None
     running_at_us: int | None = None
@@ -37,7 +39,7 @@ class Initialization:
     @property
     def mailbox_start_us(self) -> int:
         """The time from the deployment until the mailbox started to run."""
-        return self.read_output_us + self.initialize_state_us + self.read_input_us
+        return self.read_output_us + self.initialize_state_us + self.replay_us + self.read_input_us
 
     @property
     def gate_restore_us(self) -> int | None:
@@ -109,7 +111,7 @@ class Restart:
     @property
     def state_load_us(self) -> int:
         """The longest time that any subtask took to load its state."""
-        return max((i.initialize_state_us for i in self.subtasks.values()), default=0)
+        return max((i.initialize_state_us + i.replay_us for i in self.subtasks.values()), default=0)
 
     @property
     def channel_load_us(self) -> int:

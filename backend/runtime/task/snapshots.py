@@ -15,7 +15,7 @@ are persisted as channel state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -25,14 +25,22 @@ from backend.domain.barriers import ChannelId
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Barrier
 from backend.runtime.core.scheduler import EventClass
-from backend.runtime.measure.measures import ChannelState, Persisted, SubtaskCheckpoint, SubtaskSnapshot
+from backend.runtime.measure.measures import (
+    ChannelState,
+    IncrementFigures,
+    Persisted,
+    SubtaskCheckpoint,
+    SubtaskSnapshot,
+)
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.network.emission import Output
+from backend.runtime.operators.backends.base import Piece
 from backend.runtime.operators.operators import factor_of
 from backend.runtime.operators.state import OperatorSnapshot
 from backend.runtime.operators.storage import Upload
 from backend.runtime.snapshot.metadata import files_of
+from backend.runtime.task.increments import Increments
 from backend.runtime.task.messages import AckMessage
 from backend.runtime.task.ports import TaskPort
 
@@ -53,6 +61,15 @@ class Run:
     is_forwarded: bool = False
     waiting_outputs: set[ChannelKey] = field(default_factory=set)
     sync_end_us: int | None = None
+    pieces: tuple[Piece, ...] | None = None
+    """The shared files that the keyed state consists of. None if the snapshot itself contains it."""
+    begun: list[Piece] = field(default_factory=list)
+    """The shared files that are written for this checkpoint."""
+    alone_bytes: int = 0
+    """The size of the state that is not in shared files."""
+    compared_us: int = 0
+    extra_bytes: int = 0
+    """The time and the memory to compare the state with that of the base (IN-12)."""
     persisted_bytes: int = 0
     output_bytes_left: int | None = None
     """How many bytes the checkpoint's barrier may still overtake (CAP-5), or None if there is no limit."""
@@ -74,6 +91,8 @@ class Run:
 
 class SnapshottingTask(TaskPort, Protocol):
     """The part of a task's interface that ``Snapshots`` uses."""
+
+    increments: Increments
 
     @property
     def watermark_us(self) -> int:
@@ -119,12 +138,12 @@ class Snapshots:
         run.measured.before_snapshot_us = self._env.now - run.measured.first_barrier_us
         if self._env.config.snapshots_first:
             run.measured.order = run.measured.order.with_snapshot_first
-            self._sync(run, barrier.checkpoint_id)
+            self._sync(run, barrier)
             self._task.go_on_with(partial(self._forward_late, run), barrier)
             return
         self._forward(run, barrier)
         run.is_forwarded = True
-        self._sync(run, barrier.checkpoint_id)
+        self._sync(run, barrier)
 
     def _forward_late(self, run: Run, barrier: Barrier) -> None:
         if run.is_over:
@@ -134,26 +153,27 @@ class Snapshots:
         run.is_forwarded = True
         self.advance(run)
 
-    def _sync(self, run: Run, k: int) -> None:
+    def _sync(self, run: Run, barrier: Barrier) -> None:
         """Run the sync phase, which takes the state of all operators (TE-6, ME-5).
 
         An error here fails the job (FP-5).
         """
-        task, faults = self._task, self._env.faults
+        task, faults, k = self._task, self._env.faults, barrier.checkpoint_id
         faults.passed("task.before-sync", task.name)
         self.log(k, Kind.SNAPSHOT_SYNC_START)
         self._log_positions(k)
         if task.spec.kind.has_sink:
             faults.passed("sink.before-pre-commit", task.name)
+        task.increments.prepare(barrier)
         run.operators = tuple(reversed([operator.snapshot(k) for operator in reversed(task.operators)]))
         if task.spec.kind.has_sink:
             faults.passed("sink.after-pre-commit", task.name)
         faults.passed("task.in-sync", task.name)
         run.watermark_us = task.watermark_us
-        run.measured.state_bytes = sum(operator.state_bytes for operator in task.operators)
+        copied_bytes = self._measure_state(run, k)
         config = self._env.config
         fixed_us = config.sync_fixed_us if task.spec.sync_us is None else task.spec.sync_us
-        sync_us = fixed_us + config.sync_ns_per_byte * run.measured.state_bytes // 1000
+        sync_us = fixed_us + config.sync_ns_per_byte * copied_bytes // 1000
         run.measured.sync_us = sync_us
         task.cost_us += sync_us
         self._env.scheduler.after(sync_us, EventClass.TIMER, self._after_sync, run)
@@ -169,6 +189,24 @@ class Snapshots:
             self.log(k, Kind.PROCESSED_BEFORE_SNAPSHOT, channel=key, size_bytes=channel.processed_bytes)
             if channel.restored_bytes:
                 self.log(k, Kind.RESTORED_BEFORE_SNAPSHOT, channel=key, size_bytes=channel.restored_bytes)
+
+    def _measure_state(self, run: Run, k: int) -> int:
+        """Set the sizes of the state (ME-8), and return the number of bytes that the sync phase copies.
+
+        Only the first operator of a chain can have keyed state.
+        """
+        task, measured = self._task, run.measured
+        sizes = [operator.state_bytes for operator in task.operators]
+        run.pieces = task.increments.taken(k, run.operators)
+        if run.pieces is None:
+            measured.state_bytes = measured.written_bytes = run.alone_bytes = sum(sizes)
+            return run.alone_bytes
+        backend = task.increments.backend
+        assert backend is not None
+        run.compared_us, run.extra_bytes = backend.async_us, backend.extra_bytes
+        run.alone_bytes = sum(sizes[1:])
+        measured.state_bytes = run.alone_bytes + sum(piece.size_bytes for piece in run.pieces)
+        return run.alone_bytes + backend.sync_bytes
 
     def _forward(self, run: Run, barrier: Barrier) -> None:
         task = self._task
@@ -230,14 +268,49 @@ class Snapshots:
         run.sync_end_us = self._env.now
         self.log(run.measured.checkpoint_id, Kind.SNAPSHOT_SYNC_END)
         faults.passed("task.after-sync", self._task.name)
-        self._write(run, run.measured.state_bytes)
+        if run.compared_us:
+            # Another thread of the subtask compares the state with that of the base (IN-12).
+            run.unwritten += 1
+            self._env.scheduler.after(run.compared_us, EventClass.STORAGE, self._write_late, run)
+        else:
+            self._write_state(run)
         faults.passed("task.mid-upload", self._task.name)
         self.advance(run)
 
-    def _write(self, run: Run, size_bytes: int) -> None:
+    def _write_late(self, run: Run) -> None:
+        if run.is_over or self._task.is_dead:
+            return
+        run.unwritten -= 1
+        self._write_state(run)
+
+    def _write_state(self, run: Run) -> None:
+        """Write the state that is not in the store yet. Wait for the files that are being written already."""
+        pieces = run.pieces or ()
+        begun = self._task.increments.begin(pieces, run.measured.checkpoint_id)
+        run.begun += begun
+        for piece in pieces:
+            if not piece.is_durable and piece not in begun:
+                run.unwritten += 1
+                piece.waiting.append(partial(self._piece_ended, run))
+        self._write(run, run.alone_bytes + sum(piece.size_bytes for piece in begun), begun)
+
+    def _piece_ended(self, run: Run, is_durable: bool) -> None:
+        """Continue after a write that another checkpoint began. If it was cancelled, write the files again."""
+        if run.is_over or self._task.is_dead:
+            return
+        run.unwritten -= 1
+        if is_durable:
+            self.advance(run)
+            return
+        begun = self._task.increments.begin(run.pieces or (), run.measured.checkpoint_id)
+        run.begun += begun
+        self._write(run, sum(piece.size_bytes for piece in begun), begun)
+
+    def _write(self, run: Run, size_bytes: int, pieces: Sequence[Piece] = ()) -> None:
         run.unwritten += 1
         factor = factor_of(self._task.spec.slow_upload_factors, self._task.index)
-        upload = self._env.write(size_bytes, partial(self._written, run), partial(self._not_written, run), factor)
+        done, failed = partial(self._written, run, pieces), partial(self._not_written, run, pieces)
+        upload = self._env.write(size_bytes, done, failed, factor)
         if upload is not None:
             run.uploads.append(upload)
 
@@ -246,13 +319,15 @@ class Snapshots:
         run.is_over = True
         for upload in run.uploads:
             self._env.store.cancel(upload)
+        self._task.increments.ended(run.begun, is_durable=False)
 
-    def _written(self, run: Run, _: object) -> None:
+    def _written(self, run: Run, pieces: Sequence[Piece], _: object) -> None:
         run.unwritten -= 1
         if not self._task.is_dead:
+            self._task.increments.ended(pieces, is_durable=True)
             self.advance(run)
 
-    def _not_written(self, run: Run, _: object) -> None:
+    def _not_written(self, run: Run, pieces: Sequence[Piece], _: object) -> None:
         if not run.is_over and not self._task.is_dead:
             self._give_up(run.measured.checkpoint_id, FailureReason.ASYNC_FAILURE)
 
@@ -290,15 +365,30 @@ class Snapshots:
         measured.outputs = {key: Persisted(len(c), sum(map(len, c))) for key, c in run.channels.outputs.items()}
         self.log(measured.checkpoint_id, Kind.SNAPSHOT_ASYNC_END)
         faults.passed("task.before-ack", task.name)
+        operators = task.increments.acknowledged(measured.checkpoint_id, run.operators)
+        replayed = sum(o.increment.replayed_changes for o in operators if o.increment is not None)
         snapshot = SubtaskSnapshot(
-            run.operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes
+            operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes, replayed
         )
-        measured.files = files_of(snapshot)
+        new_files = self._measure_increment(run, operators)
+        measured.files = files_of(snapshot, new_files=new_files)
         if self._env.config.recovers_locally:
             self._env.local.keep(task.key, measured.checkpoint_id, snapshot.operators)
         message = AckMessage(measured.checkpoint_id, task.key, task.attempt, snapshot, measured)
         self._env.send("rpc.ack", self._env.coordinator.on_ack, message)
         faults.passed("task.after-ack", task.name)
+
+    def _measure_increment(self, run: Run, operators: tuple[OperatorSnapshot, ...]) -> int:
+        """Set what the incremental backend did. Return the number of shared files that are new (ME-8, IN-12)."""
+        increment = next((o.increment for o in operators if o.increment is not None), None)
+        if increment is None or run.pieces is None:
+            return 0
+        new = [piece for piece in run.pieces if piece.first_id == run.measured.checkpoint_id]
+        run.measured.written_bytes = run.alone_bytes + sum(piece.size_bytes for piece in new)
+        run.measured.increment = IncrementFigures(
+            increment.base_id, len(increment.files), len(new), run.compared_us, run.extra_bytes
+        )
+        return len(new)
 
     def _mail_output_timer(self, run: Run) -> None:
         if not run.is_over:

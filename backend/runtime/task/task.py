@@ -38,9 +38,11 @@ from backend.runtime.network.remote_channel import FloatingPool
 from backend.runtime.network.rescaling import EdgeRescale
 from backend.runtime.operators.operators import Operator, chain_of, factor_of
 from backend.runtime.operators.sources import Source
+from backend.runtime.operators.state import KeyedBackend
 from backend.runtime.task.checkpointing import TaskCheckpointing
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.event_time import EventTime
+from backend.runtime.task.increments import ContinuousLog, Increments
 from backend.runtime.task.recovery import Recovery
 from backend.runtime.task.restarts import Initialization, initialization
 from backend.runtime.task.running_ahead import RunningAhead, StepSums, running_ahead
@@ -95,7 +97,8 @@ class Task:
         # Input, operators and output.
         self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
         self.floating: dict[int, FloatingPool] = {}
-        self.operators = _operators(env, spec, key, attempt)
+        self.increments = Increments(env, spec, key, attempt)
+        self.operators = _operators(env, spec, key, attempt, self.increments.backend)
         self.source = self.operators[0] if isinstance(self.operators[0], Source) else None
         self.emission = SizedEmission() if env.is_size_only else Emission()
         self._channel_ids: dict[ChannelKey, ChannelId] = {}
@@ -135,6 +138,7 @@ class Task:
         self.sourcing = Sourcing(self, self.source) if self.source is not None else None
         self.stopping = Stopping(self)
         self.checkpointing = TaskCheckpointing(self)
+        self._continuous_log = ContinuousLog(self, self.increments)
         self._recovery = Recovery(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -169,15 +173,19 @@ class Task:
             snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state, rescaled=rescaled
         )
         self.gate.is_recovering = True
-        bytes_per_s = self.env.config.recovery_bytes_per_s
+        config = self.env.config
         self.initialization = initialization(
-            snapshot, now_us=self.env.now, bytes_per_s=bytes_per_s, has_local_copy=is_local
+            snapshot, now_us=self.env.now, bytes_per_s=config.recovery_bytes_per_s, has_local_copy=is_local
         )
+        if snapshot is not None:
+            self.initialization.replay_us = snapshot.replayed_changes * config.replay_ns_per_change // 1000
         self._schedule(self.env.now + self.initialization.mailbox_start_us)
+        self._continuous_log.start()
 
     def kill(self) -> None:
         """Cancel this attempt, because the job failed or restarts."""
         self._end(TaskStatus.CANCELED)
+        self.increments.close()
         for output in self.outputs:
             output.pool.is_closed = True
 
@@ -512,7 +520,9 @@ class Task:
         self._on_running()
 
 
-def _operators(env: Environment, spec: VertexSpec, key: TaskKey, attempt: int) -> tuple[Operator, ...]:
+def _operators(
+    env: Environment, spec: VertexSpec, key: TaskKey, attempt: int, backend: KeyedBackend | None
+) -> tuple[Operator, ...]:
     number = key[0] if spec.number is None else spec.number
     return chain_of(
         spec,
@@ -522,4 +532,5 @@ def _operators(env: Environment, spec: VertexSpec, key: TaskKey, attempt: int) -
         attempt=attempt,
         ledger=env.ledger,
         provenance=env.provenance,
+        backend=backend,
     )

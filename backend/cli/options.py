@@ -121,13 +121,13 @@ def job_spec(text: str) -> JobSpec:
         InvalidInputError: ``text`` is neither of these, or the file is malformed.
         PlanError: the job cannot run.
     """
-    from backend.runtime.demo import demo_names, demo_path
+    from backend.runtime.demo import demo_path, job_names
     from backend.runtime.engine.jobfile import load_job
 
-    if text in demo_names():
+    if text in job_names():
         return load_job(demo_path(text))
     if not Path(text).exists():
-        allowed = "a job file (TOML), or one of " + ", ".join(demo_names())
+        allowed = "a job file (TOML), or one of " + ", ".join(job_names())
         raise InvalidInputError(
             [FieldProblem("JOB", f"no demo job or file has the name {text!r}", allowed)], what="option"
         )

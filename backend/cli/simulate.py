@@ -79,7 +79,10 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if document["ended_at_us"] is not None:
         yield f"the job has been {document['status']} since {_seconds(document['ended_at_us'])}"
     yield ""
-    yield _row("id", "status", "barrier", "triggered", "end to end", "start delay", "alignment", "async", "last")
+    yield _row(
+        *("id", "status", "barrier", "triggered", "end to end", "start delay", "alignment", "async", "written"),
+        *("full size", "last"),
+    )
     for checkpoint in document["checkpoints"]:
         yield _row(
             checkpoint["id"],
@@ -87,6 +90,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             checkpoint["barrier"],
             *(_seconds(checkpoint[k]) for k in ("triggered_at_us", "end_to_end_us", "start_delay_max_us")),
             *(_seconds(checkpoint[k]) for k in ("alignment_max_us", "async_max_us")),
+            *(_size(checkpoint[k] + checkpoint["persisted_bytes"]) for k in ("written_bytes", "state_bytes")),
             checkpoint["last_subtask"] or "-",
         )
     yield from _starts_and_stops(document)
@@ -140,12 +144,20 @@ def _event(*cells: object) -> str:
 
 
 def _row(*cells: object) -> str:
-    widths = (5, 22, 10, 10, 11, 12, 10, 9, 0)
+    widths = (5, 22, 10, 10, 11, 12, 10, 9, 10, 10, 0)
     return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _seconds(value_us: int | None) -> str:
     return "-" if value_us is None else f"{value_us / 1e6:.3f} s"
+
+
+def _size(value_bytes: int) -> str:
+    """Return a size with a unit. A size below 1 kB is shown in bytes."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if value_bytes >= factor:
+            return f"{value_bytes / factor:.2f} {unit}"
+    return f"{value_bytes} B"
 
 
 def _share(ratios: list[float]) -> str:

@@ -26,6 +26,9 @@ _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p9
 # Flink stores the number of tolerable failures in a Java int, whose largest value means unlimited.
 _INT_MAX = 2**31 - 1
 
+_FULL_BACKEND = "HashMapStateBackend"
+"""Flink's name of the backend that writes the whole state each time."""
+
 
 def checkpoints(view: JobView) -> Object:
     """Return the JSON of ``/jobs/:id/checkpoints``."""
@@ -67,7 +70,7 @@ def checkpoint_config(view: JobView) -> Object:
         "min_pause": settings.min_pause_ms,
         "max_concurrent": settings.max_concurrent,
         "externalization": {"enabled": False, "delete_on_cancellation": True},
-        "state_backend": "HashMapStateBackend",
+        "state_backend": _FULL_BACKEND if settings.state_backend == "full" else settings.state_backend,
         "checkpoint_storage": "FileSystemCheckpointStorage",
         "unaligned_checkpoints": settings.is_unaligned,
         "tolerable_failed_checkpoints": min(settings.tolerable_failures, _INT_MAX),

@@ -15,6 +15,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from backend.domain.barriers import BarrierEvent
@@ -84,7 +85,7 @@ class LiveEngine(Protocol):
         """Return the state of a requested savepoint, or None if the request is not known."""
         ...
 
-    def trigger_checkpoint(self) -> int:
+    def trigger_checkpoint(self, *, is_full: bool) -> int:
         """Request a checkpoint at the current virtual time. Return the number of the request."""
         ...
 
@@ -207,10 +208,11 @@ class RuntimeDriver:
         job = self.job(job_id)
         return _asked(job, "savepoint", job.savepoints, trigger_id, lambda: job.engine.stop(form, drains=drains))
 
-    def trigger_checkpoint(self, job_id: str, trigger_id: str | None) -> str:
+    def trigger_checkpoint(self, job_id: str, trigger_id: str | None, *, is_full: bool) -> str:
         """Request a checkpoint and return the id of the request. A repeated ``trigger_id`` does not trigger again."""
         job = self.job(job_id)
-        return _asked(job, "checkpoint", job.checkpoints, trigger_id, job.engine.trigger_checkpoint)
+        trigger = partial(job.engine.trigger_checkpoint, is_full=is_full)
+        return _asked(job, "checkpoint", job.checkpoints, trigger_id, trigger)
 
     def requested_checkpoint(self, job_id: str, trigger_id: str) -> RequestedCheckpointView:
         """Return the state of a requested checkpoint.

@@ -122,9 +122,9 @@ class RuntimeEngine:
         """Request a stop of the job with a savepoint. Return the number of the request."""
         return self._engine.request_stop(SavepointFormat(form), drains=drains).number
 
-    def trigger_checkpoint(self) -> int:
+    def trigger_checkpoint(self, *, is_full: bool) -> int:
         """Request a checkpoint at the current virtual time. Return the number of the request."""
-        return self._engine.request_checkpoint().number
+        return self._engine.request_checkpoint(is_full=is_full).number
 
     def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
         """Return the state of a requested checkpoint, or None if the request is not known."""
@@ -242,6 +242,8 @@ class RuntimeEngine:
             is_unaligned=config.logs_in_flight,
             aligned_timeout_ms=0 if config.is_chandy_lamport else config.aligned_timeout_us // 1000,
             tolerable_failures=_UNLIMITED_FAILURES if unlimited else config.tolerable_failures,
+            state_backend=config.state_backend.value,
+            is_incremental=config.is_incremental,
             inflight_cap_bytes=None if config.cap_bytes == UNLIMITED else config.cap_bytes,
         )
 
@@ -273,15 +275,14 @@ def _ack(record: MeasuredCheckpoint, key: TaskKey) -> AckView | None:
     if ack is None:
         return None
     m = ack.measured
-    size = m.state_bytes + m.persisted_bytes
     return AckView(
         at_us=ack.at_us,
         start_delay_us=m.start_delay_us,
         alignment_us=m.alignment_us or 0,
         sync_us=m.sync_us or 0,
         async_us=m.async_us or 0,
-        checkpointed_bytes=size,
-        state_bytes=size,
+        checkpointed_bytes=m.written_bytes + m.persisted_bytes,
+        state_bytes=m.state_bytes + m.persisted_bytes,
         processed_bytes=m.processed_bytes or 0,
         persisted_bytes=m.persisted_bytes,
     )
@@ -290,12 +291,11 @@ def _ack(record: MeasuredCheckpoint, key: TaskKey) -> AckView | None:
 def _figures(record: MeasuredCheckpoint, origin_epoch_ms: int) -> CompletedFigures:
     latest_us = record.latest_ack_us
     assert latest_us is not None
-    size = record.state_bytes + record.persisted_bytes
     return CompletedFigures(
         # Both instants are rounded to whole milliseconds first, so that the summary agrees with the details.
         end_to_end_ms=(origin_epoch_ms + latest_us // 1000) - (origin_epoch_ms + record.triggered_at_us // 1000),
-        checkpointed_bytes=size,
-        state_bytes=size,
+        checkpointed_bytes=record.written_bytes + record.persisted_bytes,
+        state_bytes=record.state_bytes + record.persisted_bytes,
         processed_bytes=record.processed_bytes,
         persisted_bytes=record.persisted_bytes,
     )

@@ -3,7 +3,8 @@
 For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13), the number of the
 coordinator's trigger messages and of writes at one moment (CL-7), and quantiles over the subtasks of each vertex
 (ME-12). For each subtask: the kinds of its barriers, the order of its phases, its in-flight
-data by channel, its files, and what it did when its in-flight data reached the cap (ME-18, CAP-7). For a job: the
+data by channel, its files, the state that it wrote and that it refers to (ME-8), what its incremental backend did
+(IN-1, IN-12), and what it did when its in-flight data reached the cap (ME-18, CAP-7). For a job: the
 cost of each of the last restarts, by part and by subtask (ME-17, RC-11). Vertex ids are the same as in the rest of
 the REST. A value that is not known is null. The functions have no side effects.
 """
@@ -38,6 +39,9 @@ def checkpoint(record: MeasuredCheckpoint, graph: Graph, ids: Mapping[str, str])
         "type": record.barrier.snapshot_type.value,
         "barrier": record.barrier.alignment.value,
         "is_consistent_for_queries": record.is_consistent_for_queries,
+        "is_incremental": record.is_incremental,
+        "written_bytes": record.written_bytes,
+        "state_bytes": record.state_bytes,
         "trigger_messages": record.trigger_count,
         "concurrent_writes_max": record.concurrent_writes_max,
         "critical_path": _critical_path(record, graph, ids),
@@ -86,6 +90,9 @@ def _subtask(m: SubtaskCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Obje
         "overtaken_outputs": [_channel(k, p, graph, ids) for k, p in sorted(m.outputs.items())],
         "repeatable_records": m.repeatable_records,
         "files": None if m.files is None else m.files._asdict(),
+        "state_bytes": m.state_bytes,
+        "written_bytes": m.written_bytes,
+        "increment": None if m.increment is None else m.increment._asdict(),
         "inflight_cap": None if m.cap is None else _cap(m.cap),
     }
 
@@ -145,6 +152,7 @@ def _initialization(vertex_id: str, subtask: int, one: Initialization) -> Object
         "mailbox_start_us": one.mailbox_start_us,
         "read_output_us": one.read_output_us,
         "initialize_state_us": one.initialize_state_us,
+        "replay_us": one.replay_us,
         "read_input_us": one.read_input_us,
         "gate_restore_us": one.gate_restore_us,
         "until_running_us": one.until_running_us,

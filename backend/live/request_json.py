@@ -1,8 +1,8 @@
 """The JSON of two requests to a job of the live runtime: trigger a checkpoint, and change the parallelism.
 
 Both have Flink's format: ``POST /jobs/:id/checkpoints`` and ``GET, PUT /jobs/:id/resource-requirements``. The runtime
-has a slot for every subtask, so a job always gets the upper bound of its parallelism. The runtime writes every
-checkpoint in full, so a request for an incremental checkpoint is refused. The functions have no side effects.
+has a slot for every subtask, so a job always gets the upper bound of its parallelism. A request
+for an incremental checkpoint is refused if the job writes every checkpoint in full. The functions have no side effects.
 """
 
 from __future__ import annotations
@@ -33,25 +33,28 @@ class RescaleSource(StrEnum):
     SAVEPOINT = "savepoint"
 
 
-_CHECKPOINT_TYPES = (CheckpointType.CONFIGURED, CheckpointType.FULL)
+_CHECKPOINT_TYPES = tuple(CheckpointType)
 _BOUNDS = ("lowerBound", "upperBound")
 _EXAMPLE = '{"<vertex id>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}}'
 
 
-def wanted_checkpoint(body: bytes) -> str | None:
-    """Parse the body of a checkpoint request. Return the id that the caller chose for the request, or None.
+def wanted_checkpoint(body: bytes, job: JobView) -> tuple[str | None, bool]:
+    """Parse the body of a checkpoint request.
+
+    Return the id that the caller chose for the request, or None, and whether the checkpoint must be full (IN-5).
 
     Raises:
         InvalidInputError: the body is not a JSON object, or requests something that the runtime does not support.
     """
     fields, problems = read_object(body, ("checkpointType", "triggerId"), '{"checkpointType": "CONFIGURED"}')
     kind = fields.get("checkpointType")
-    if kind == CheckpointType.INCREMENTAL:
-        problem = "this runtime writes every checkpoint in full"
-        problems.append(FieldProblem("checkpointType", problem, ", ".join(_CHECKPOINT_TYPES)))
+    if kind == CheckpointType.INCREMENTAL and not job.config.is_incremental:
+        problem = "this job writes every checkpoint in full: execution.checkpointing.incremental is off"
+        allowed = f"{CheckpointType.CONFIGURED}, {CheckpointType.FULL}"
+        problems.append(FieldProblem("checkpointType", problem, allowed))
     elif kind is not None and kind not in _CHECKPOINT_TYPES:
         problems.append(FieldProblem("checkpointType", "is not a checkpoint type", ", ".join(_CHECKPOINT_TYPES)))
-    return read_trigger_id(fields, problems)
+    return read_trigger_id(fields, problems), kind == CheckpointType.FULL
 
 
 def checkpoint_status(asked: RequestedCheckpointView) -> Object:

@@ -203,8 +203,8 @@ class _Rest:
     async def trigger_checkpoint(self, request: Request) -> Response:
         """Handle POST ``/jobs/:id/checkpoints``: request a checkpoint."""
         job = self._job(request)
-        trigger_id = request_json.wanted_checkpoint(await _body(request))
-        return _json({"request-id": self._driver.trigger_checkpoint(job.id, trigger_id)}, 202)
+        trigger_id, is_full = request_json.wanted_checkpoint(await _body(request), job)
+        return _json({"request-id": self._driver.trigger_checkpoint(job.id, trigger_id, is_full=is_full)}, 202)
 
     async def requested_checkpoint(self, request: Request) -> Response:
         """Handle ``/jobs/:id/checkpoints/:triggerid``: return the state of a requested checkpoint."""

@@ -245,6 +245,8 @@ class ConfigView:
     aligned_timeout_ms: int
     tolerable_failures: int
     inflight_cap_bytes: int | None
+    state_backend: str = "full"
+    is_incremental: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,3 +192,33 @@ async def test_a_job_in_at_least_once_mode_reports_how_many_records_a_restore_re
     assert measured["barrier"] == "at-least-once"
     assert (restart["restored_id"], restart["repeated_records"]) == (1, sum(told))
     assert sum(told) > 0
+
+
+@pytest.mark.anyio
+async def test_an_incremental_checkpoint_shows_what_it_wrote_and_all_that_it_refers_to() -> None:
+    config = {"runtime.state-backend": "sst", "execution.checkpointing.incremental": True}
+    runtime = LiveRuntime(
+        small_job("aligned", records=None, config=config, keyed={"state_bytes": 5000, "cost_us": 100})
+    )
+    runtime.advance_to(2.0)
+    assert (await runtime.get("/checkpoints/config"))["state_backend"] == "sst"
+    history = (await runtime.get("/checkpoints"))["history"]
+    done = [entry for entry in history if entry["status"] == "COMPLETED"]
+    for entry in done:
+        measured = await runtime.get(f"/checkpoints/{entry['id']}/measurements")
+        assert entry["checkpointed_size"] == measured["written_bytes"]
+        assert entry["state_size"] == measured["state_bytes"]
+    smaller = [entry for entry in done if entry["checkpointed_size"] < entry["state_size"]]
+    assert smaller
+    newest = await runtime.get(f"/checkpoints/{smaller[0]['id']}/measurements")
+    assert newest["is_incremental"]
+    increments = [s["increment"] for v in newest["vertices"].values() for s in v["subtasks"]]
+    assert any(one is not None and one["base_id"] == newest["id"] - 1 for one in increments)
+    request_id = await runtime.trigger("/checkpoints", checkpointType="FULL")
+    runtime.advance_to(3.0)
+    full = (await runtime.get(f"/checkpoints/{request_id}"))["operation"]["checkpointId"]
+    assert not (await runtime.get(f"/checkpoints/{full}/measurements"))["is_incremental"]
+    request_id = await runtime.trigger("/checkpoints", checkpointType="INCREMENTAL")
+    runtime.advance_to(4.0)
+    increment = (await runtime.get(f"/checkpoints/{request_id}"))["operation"]["checkpointId"]
+    assert (await runtime.get(f"/checkpoints/{increment}/measurements"))["is_incremental"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backend.domain.errors import CorruptCheckpointError
+from backend.domain.errors import CorruptCheckpointError, ProtocolViolationError
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.operators.backends.base import Chain
@@ -75,8 +75,11 @@ class SharedFilesOracle:
         needed |= {path for path in files.registry.paths if files.registry.last_used_by(path) > newest}
         if files.paths - needed:
             yield "IN-19", f"files that nothing needs: {sorted(files.paths - needed)}"
-        for task in engine.tasks:
-            task.increments.close()
-        engine.coordinator.discard_all()
+        try:
+            for task in engine.tasks:
+                task.increments.close()
+            engine.coordinator.discard_all()
+        except ProtocolViolationError as error:
+            yield "IN-19", str(error)
         if files.paths:
             yield "IN-19", f"files after the end of the job: {sorted(files.paths)}"

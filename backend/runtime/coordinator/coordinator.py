@@ -281,7 +281,6 @@ class Coordinator:
 
     def _store(self, completed: Completed) -> None:
         self.completed.append(completed)
-        self._env.files.registry.confirm(completed.record.id)
         if not completed.record.is_savepoint:
             self.latest_completed = completed.record
         self._subsume()

@@ -1,6 +1,7 @@
-"""The demo jobs: seven job files in this folder.
+"""The demo jobs: job files in this folder.
 
-One job is healthy. The other six show a typical problem or its remedy.
+Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. ``large_kv`` is a
+workload for ``simulate`` and for a live runtime that is started with it: large keyed state of which little changes.
 """
 
 from __future__ import annotations
@@ -18,18 +19,25 @@ _ORDER = (
     "slow-store",
 )
 
+_WORKLOADS = ("large_kv",)
+
+
+def job_names() -> tuple[str, ...]:
+    """Return the names of all jobs in this folder."""
+    return _ORDER + _WORKLOADS
+
 
 def demo_names() -> tuple[str, ...]:
-    """Return the names of the demo jobs."""
+    """Return the names of the demo jobs that run live by default."""
     return _ORDER
 
 
 def demo_path(name: str) -> Path:
-    """Return the path of a demo job's file.
+    """Return the path of the file of a job in this folder.
 
     Raises:
-        KeyError: there is no demo job of that name.
+        KeyError: there is no job of that name.
     """
-    if name not in _ORDER:
+    if name not in job_names():
         raise KeyError(name)
     return _FOLDER / f"{name}.toml"

@@ -172,6 +172,8 @@ def _checkpoint(engine: JobEngine, record: MeasuredCheckpoint) -> dict[str, Any]
         "alignment_max_us": max((m.alignment_us or 0 for m in acks), default=None),
         "async_max_us": max((m.async_us or 0 for m in acks), default=None),
         "state_bytes": record.state_bytes,
+        "written_bytes": record.written_bytes,
+        "is_incremental": record.is_incremental,
         "processed_bytes": record.processed_bytes,
         "persisted_bytes": record.persisted_bytes,
         "last_subtask": None if last is None else _name(engine, last[0]),

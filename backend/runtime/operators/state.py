@@ -356,8 +356,9 @@ class LoggedListState(ListState):
 
     def replace(self, key: int, numbers: list[int]) -> None:
         """Replace the list of a key, and record it."""
+        if numbers or key in self.held:
+            self._log.add(self._part, Op.PUT if numbers else Op.DELETE, key, *numbers)
         super().replace(key, numbers)
-        self._log.add(self._part, Op.PUT if numbers else Op.DELETE, key, *numbers)
 
 
 class LoggedMapState(MapState):

@@ -1,7 +1,7 @@
 """The registry of the files that checkpoints share (runtime.md 5.5), as Flink's ``SharedStateRegistryImpl``.
 
 For each key, the registry knows the file, the checkpoint that created the entry, and the newest checkpoint that uses
-it. A file is deleted when no retained checkpoint can use it any more.
+it. A file is deleted when no retained checkpoint can use it any more (IN-17 is an example).
 
 Invariant (IN-19): a file that a retained checkpoint refers to is not deleted, and no file is deleted twice.
 """
@@ -20,7 +20,6 @@ class _Entry:
     handle: FileHandle
     created_by: int
     last_used_by: int
-    is_confirmed: bool = False
 
 
 class SharedStateRegistry:
@@ -34,11 +33,9 @@ class SharedStateRegistry:
     def register(self, handle: FileHandle, checkpoint_id: int) -> FileHandle:
         """Record that a checkpoint uses a file. Return the handle that the checkpoint must use (IN-15).
 
-        If another file is already registered under the key, and a completed checkpoint uses it, the new file is
-        deleted. Otherwise the old one is.
-
         Raises:
-            ProtocolViolationError: a placeholder names a key that is not registered.
+            ProtocolViolationError: a placeholder names a key that is not registered, or another file is registered
+                under the key.
         """
         entry = self._entries.get(handle.key)
         if entry is None:
@@ -49,18 +46,12 @@ class SharedStateRegistry:
             self._entries[handle.key] = _Entry(handle, checkpoint_id, checkpoint_id)
             return handle
         if not handle.is_placeholder and handle != entry.handle:
-            dropped = handle if entry.is_confirmed else entry.handle
-            if not entry.is_confirmed:
-                entry.handle = handle
-            self._delete(dropped)
+            raise ProtocolViolationError(
+                f"checkpoint {checkpoint_id} has {handle.path} as {handle.key}, which is {entry.handle.path}",
+                rule="IN-15",
+            )
         entry.last_used_by = max(entry.last_used_by, checkpoint_id)
         return entry.handle
-
-    def confirm(self, checkpoint_id: int) -> None:
-        """Record that a checkpoint is complete. The files that it uses are not replaced any more."""
-        for entry in self._entries.values():
-            if entry.last_used_by == checkpoint_id:
-                entry.is_confirmed = True
 
     def unregister_unused(self, lowest_id: int) -> None:
         """Drop the entries that no checkpoint from ``lowest_id`` on uses, and delete their files (IN-16).

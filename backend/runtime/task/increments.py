@@ -46,7 +46,7 @@ class Increments:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def prepare(self, barrier: Barrier) -> None:
-        """Choose what the next snapshot is, before the operators take it."""
+        """Choose what the next snapshot is, before the operators take it. A full checkpoint breaks the chain (IN-5)."""
         if self.backend is None:
             return
         k, config = barrier.checkpoint_id, self._env.config

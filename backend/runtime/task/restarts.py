@@ -114,6 +114,11 @@ class Restart:
         return max((i.initialize_state_us + i.replay_us for i in self.subtasks.values()), default=0)
 
     @property
+    def replay_us(self) -> int:
+        """The longest time that any subtask took to apply changes, which is part of ``state_load_us`` (IN-9)."""
+        return max((i.replay_us for i in self.subtasks.values()), default=0)
+
+    @property
     def channel_load_us(self) -> int:
         """The longest time that any subtask took to load its in-flight data."""
         return max((i.read_output_us + i.read_input_us for i in self.subtasks.values()), default=0)
@@ -150,6 +155,7 @@ class Restart:
         """The costs by name, for display (RC-11). Durations are in microseconds, and overlap."""
         return {
             "state_load_us": self.state_load_us,
+            "replay_us": self.replay_us,
             "channel_load_us": self.channel_load_us,
             "channel_replay_us": self.channel_replay_us,
             "source_replay_us": self.source_replay_us,

@@ -2,7 +2,8 @@
 
 The changes are written in segments: continuously, and with each checkpoint. From time to time the whole state is
 written too, independently of checkpoints (IN-8). Later checkpoints refer to it and to the segments after it. The older
-segments are deleted when no retained checkpoint refers to them.
+segments are deleted when no retained checkpoint refers to them. A checkpoint waits for little, but the log needs more
+space, and a restore takes longer (IN-10).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.summaries import distribution, vertex_summary
 from backend.runtime.network.remote_channel import RemoteChannel
+from tests.support.live_runtime import LiveRuntime
 from tests.support.runtime_jobs import late_triggers, small_job
 
 _ORIGIN_MS = 1_760_000_000_000

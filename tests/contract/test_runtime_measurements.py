@@ -197,7 +197,11 @@ async def test_a_job_in_at_least_once_mode_reports_how_many_records_a_restore_re
 
 @pytest.mark.anyio
 async def test_an_incremental_checkpoint_shows_what_it_wrote_and_all_that_it_refers_to() -> None:
-    config = {"runtime.state-backend": "sst", "execution.checkpointing.incremental": True}
+    config = {
+        "runtime.state-backend": "sst",
+        "execution.checkpointing.incremental": True,
+        "web.checkpoints.history": 100,
+    }
     runtime = LiveRuntime(
         small_job("aligned", records=None, config=config, keyed={"state_bytes": 5000, "cost_us": 100})
     )

@@ -79,9 +79,9 @@ def layout(route: routes.Route) -> Component:
 def _legend() -> Component:
     swatches = (
         ("phase-alignment", "channels blocked"), ("st-recorded", "input recorded"), ("phase-sync", "sync"),
-        ("phase-async", "async"),
+        ("phase-async", "async"), ("state-transit", "barrier not received"),
     )  # fmt: skip
-    signs = ("→ barrier", "⇢ overtakes data", "◆━◆ cut", "■ acknowledged")
+    signs = ("→ barrier", "⇢ overtakes data", "▲ switched to unaligned", "◆━◆ cut", "■ acknowledged", "✕ given up")
     return html.Div(
         [
             *(html.Span([html.Span(className=f"swatch {c}"), word]) for c, word in swatches),

@@ -346,6 +346,7 @@ async def test_the_space_time_diagram_is_measured_from_stored_events_and_reconst
     assert (reconstructed.basis, reconstructed.cut.state) == ("reconstructed", "unchecked")
     assert [lane.ack_ms for lane in reconstructed.lanes if lane.vertex_id == SINK] == [102, 202, 302]
     assert reconstructed.note is not None
+    assert "the engine does not report channels" in reconstructed.note
     assert (await client.get(f"{root}/9/space-time")).status_code == 404
 
 

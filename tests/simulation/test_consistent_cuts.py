@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from backend.analysis.cut import CutCheck, check_cut
+from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.cut import CutError, CutState
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
@@ -57,6 +58,21 @@ def test_every_protocol_cuts_consistently(protocol: str, crash: bool) -> None:
         assert len(checks) > 2
         assert {c.state for c in checks} == {CutState.CONSISTENT}, f"seed {seed}: {checks}"
         assert all(c.checked_count == c.channel_count > 0 for c in checks)
+
+
+def test_restored_channel_state_is_in_the_trace_and_not_taken_for_data_of_the_sender() -> None:
+    engine = JobEngine(_job("unaligned", 1, crash=True))
+    restored: dict[int, int] = {}
+
+    def happened(checkpoint_id: int, event: BarrierEvent) -> None:
+        if event.kind is BarrierEventKind.RESTORED_BEFORE_SNAPSHOT:
+            restored[checkpoint_id] = restored.get(checkpoint_id, 0) + (event.size_bytes or 0)
+
+    engine.env.log.listener = happened
+    engine.run_until(1_500_000)
+    assert engine.restart_count > 0
+    assert restored
+    assert min(restored.values()) > 0
 
 
 _BROKEN = {

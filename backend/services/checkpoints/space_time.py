@@ -28,9 +28,11 @@ from backend.store.checkpoints.reader import barriers_of
 from backend.store.postgres.connections import reading
 
 _RECONSTRUCTED = (
-    "reconstructed from what this engine's REST reports of each subtask; it does not report channels, so an arrow shows"
-    " the most likely sender of the first or the last barrier"
+    "reconstructed from what this engine's REST reports of each subtask; {why}, so an arrow shows the most likely"
+    " sender of the first or the last barrier"
 )
+_NO_CHANNELS = "the engine does not report channels"
+_NOT_READ = "the events of the channels were not read while the engine kept them"
 _PROBLEMS_MAX = 20
 _ERROR_WORDS = {
     CutError.BACKWARDS: "crossed it backwards",
@@ -73,7 +75,8 @@ def _diagram(found: Opened, events: Sequence[BarrierEvent] | None, opened: set[V
     if events is not None:
         check = check_cut(events, is_completed=header.status is CheckpointStatus.COMPLETED)
     end_ms = max(trace.end_ms, float(header.end_to_end_duration_ms or 0))
-    return space_time_out(diagram, trace.basis, check, end_ms, topology)
+    why = _NOT_READ if found.run.engine.has_channel_events else _NO_CHANNELS
+    return space_time_out(diagram, trace.basis, check, end_ms, topology, why=why)
 
 
 def _vertices(found: Opened, trace: Trace, topology: Topology) -> list[LaneVertex]:
@@ -88,29 +91,38 @@ def _vertices(found: Opened, trace: Trace, topology: Topology) -> list[LaneVerte
 
 
 def space_time_out(
-    diagram: Diagram, basis: Basis, check: CutCheck | None, end_ms: float, topology: Topology
+    diagram: Diagram,
+    basis: Basis,
+    check: CutCheck | None,
+    end_ms: float,
+    topology: Topology,
+    *,
+    why: str = _NO_CHANNELS,
 ) -> SpaceTimeOut:
-    """Convert a diagram to the API's shape. ``check`` is None if the engine reports no channels."""
+    """Convert a diagram to the API's shape.
+
+    ``check`` is None if there are no events of channels; ``why`` is then the reason.
+    """
     return SpaceTimeOut(
         basis=basis,
-        note=None if basis is Basis.MEASURED else _RECONSTRUCTED,
+        note=None if basis is Basis.MEASURED else _RECONSTRUCTED.format(why=why),
         end_ms=end_ms,
         subtask_count=sum(lane.subtask_count for lane in diagram.lanes),
         is_folded=diagram.is_folded,
         opened=list(diagram.opened),
         lanes=[LaneOut.model_validate(lane) for lane in diagram.lanes],
         arrows=[ArrowOut.model_validate(arrow) for arrow in diagram.arrows],
-        cut=_cut_out(check, topology),
+        cut=_cut_out(check, topology, why),
     )
 
 
-def _cut_out(check: CutCheck | None, topology: Topology) -> CutOut:
+def _cut_out(check: CutCheck | None, topology: Topology, why: str) -> CutOut:
     if check is None:
         check = CutCheck(CutState.UNCHECKED, 0, 0)
     names = {v.id: v.name for v in topology.vertices}
     return CutOut(
         state=check.state,
-        sentence=_sentence(check),
+        sentence=_sentence(check, why),
         channel_count=check.channel_count,
         checked_count=check.checked_count,
         problem_count=len(check.problems),
@@ -128,7 +140,7 @@ def _cut_out(check: CutCheck | None, topology: Topology) -> CutOut:
     )
 
 
-def _sentence(check: CutCheck) -> str:
+def _sentence(check: CutCheck, why: str) -> str:
     """Say what the check found, for the viewer."""
     channels = "1 channel" if check.channel_count == 1 else f"{check.channel_count} channels"
     match check.state:
@@ -148,7 +160,7 @@ def _sentence(check: CutCheck) -> str:
             )
         case CutState.UNCHECKED:
             if not check.channel_count:
-                return "The cut cannot be checked: the engine does not report its channels."
+                return f"The cut cannot be checked: {why}."
             return (
                 "The cut cannot be checked: the trace does not contain the positions of the snapshots in the channels."
             )

@@ -76,6 +76,11 @@ def test_nothing_is_called_consistent_without_the_positions_of_the_snapshots():
     assert check_cut(half, is_completed=True).state is CutState.UNCHECKED
 
 
+def test_one_channel_without_positions_leaves_the_whole_cut_unchecked():
+    found = check_cut([*trace(), event(Kind.BARRIER_EMITTED, A, channel=ChannelId(A, B, 0, 1))], is_completed=True)
+    assert (found.state, found.checked_count, found.channel_count) == (CutState.UNCHECKED, 1, 2)
+
+
 def test_the_largest_problem_comes_first():
     other = ChannelId(A, B, 0, 1)
     events = [

@@ -46,6 +46,8 @@ def test_a_forward_edge_has_one_arrow_from_the_same_subtask():
 def test_an_arrow_that_would_end_before_it_begins_is_left_out():
     found = trace_of({A: SENDERS, B: [phases(0, 4, 8, 8)]}, topology())
     assert [(c.sender[1], c.received_ms) for c in found.channels] == [(1, 4)]
+    early = trace_of({A: SENDERS, B: [phases(0, 1, 30, 30)]}, topology())
+    assert [(c.sender[1], c.received_ms) for c in early.channels] == [(2, 30)]
 
 
 def test_an_unaligned_subtask_records_after_its_snapshot_and_one_that_reported_nothing_has_no_times():

@@ -123,6 +123,9 @@ The longest pause is the longest time without an acknowledgement in the complete
 PROGRESS_MIN_MS: Final = 1_000
 """No open checkpoint is slow or stuck before this time."""
 
+FINISH_MIN_COUNT: Final = 5
+"""The end of an open checkpoint is predicted from at least this many earlier checkpoints that had come as far."""
+
 PROGRESS_TIMEOUT_RATIO: Final = 0.5
 """If no checkpoint has completed yet, the limit for an open checkpoint is this share of the timeout.
 

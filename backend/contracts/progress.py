@@ -9,6 +9,8 @@ from pydantic import Field
 
 from backend.contracts.model import Model
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.progress import Outlook
+from backend.domain.verdict import Basis
 
 
 class PendingOut(Model):
@@ -36,6 +38,31 @@ class AckPointOut(Model):
 
     elapsed_ms: int
     acknowledged: int
+
+
+class FinishOut(Model):
+    """When a checkpoint in progress is predicted to finish, in words and in milliseconds since its trigger."""
+
+    outlook: Outlook
+    words: str
+    likely_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    """The end of the interval; null if the interval reaches to the timeout or has no end."""
+    coverage_ratio: float | None
+    """The share of cases in which the interval holds, if the checkpoint is like the earlier ones."""
+    compared_count: int
+    """The number of earlier checkpoints that had come as far."""
+    basis: Basis = Basis.PREDICTED
+
+
+class UnalignedOut(Model):
+    """What the checkpoint would persist if its barriers overtook all data now, in bytes."""
+
+    value: float
+    low: float
+    high: float
+    basis: Basis = Basis.PREDICTED
 
 
 class ProgressOut(Model):
@@ -66,4 +93,8 @@ class ProgressOut(Model):
     typical_duration_ms: float | None = None
     queued_bytes: int | None = None
     """Bytes in all queues of the job now. An unaligned checkpoint would persist about this much."""
+    finish: FinishOut | None = None
+    """Null if the checkpoint is not in progress, or if all subtasks have acknowledged."""
+    unaligned_now: UnalignedOut | None = None
+    """Null if the checkpoint is not in progress, or if the engine does not report queued bytes."""
     as_of: datetime

@@ -1,4 +1,4 @@
-"""Builds the panel of the checkpoint in progress (V8): what it waits for, its speed, and the time to its timeout.
+"""Builds the panel of the checkpoint in progress (V8): its speed, its predicted finish, and what it waits for.
 
 Both the page of a job and the page of an open checkpoint have the panel. The store ``<page>-progress-target``
 contains the checkpoint that the panel shows.
@@ -10,11 +10,18 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.progress import PendingOut, ProgressOut
+from backend.domain.progress import Outlook
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
 
 _PENDING_MAX = 8
+_OUTLOOKS = {
+    Outlook.FINISHES: ("clock", Tone.INFO),
+    Outlook.TIMES_OUT: ("warning", Tone.WARN),
+    Outlook.UNKNOWN: ("question", Tone.QUIET),
+}
 
 
 def panel(page: str) -> html.Div:
@@ -67,22 +74,37 @@ def head(progress: ProgressOut) -> list[Component]:
             className="progress-title",
         ),
         html.P(progress.judgement_rule, className="rule", title=progress.judgement_rule),
+        *_finish(progress),
         cards.facts(
             [
                 cards.fact("Acknowledged", acked),
                 cards.fact("Took" if is_over else "So far", text.duration(progress.elapsed_ms)),
                 _countdown(progress),
-                *([] if is_over else [_queued(progress)]),
+                *([] if is_over else [_unaligned(progress)]),
             ]
         ),
     ]
 
 
-def _queued(progress: ProgressOut) -> html.Div:
-    hint = "an unaligned checkpoint would persist about this much"
-    if progress.queued_bytes is None:
-        hint = "the engine does not report queued bytes"
-    return cards.fact("Queued now", text.size(progress.queued_bytes), hint=hint)
+def _finish(progress: ProgressOut) -> list[Component]:
+    """State when the checkpoint is predicted to finish, or why that cannot be predicted yet."""
+    finish = progress.finish
+    if finish is None:
+        return []
+    icon, tone = _OUTLOOKS[finish.outlook]
+    words = f"{finish.words[0].upper()}{finish.words[1:]}."
+    mark = [] if finish.outlook is Outlook.UNKNOWN else [status.basis(finish.basis)]
+    return [
+        html.P([status.icon(icon), html.Span([words, " ", *mark])], className=f"finish tone-text-{tone}", title=words)
+    ]
+
+
+def _unaligned(progress: ProgressOut) -> html.Div:
+    label, found = "Unaligned now would persist", progress.unaligned_now
+    if found is None:
+        return cards.fact(label, text.MISSING, hint="the engine does not report queued bytes")
+    hint = f"{text.size(found.low)} to {text.size(found.high)}: the bytes queued in front of the barriers"
+    return cards.fact(label, text.size(found.value), basis=found.basis, hint=hint)
 
 
 def _countdown(progress: ProgressOut) -> html.Div:

@@ -6,14 +6,16 @@ target and 500 subtasks. One checkpoint of the runtime job is always in progress
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from backend.analysis.finish import PastCheckpoint, predict
+from backend.analysis.progress import OpenCheckpoint
 from backend.contracts import api
 from backend.contracts.backpressure import VertexPressureOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.engines import CapabilitiesOut
-from backend.contracts.progress import AckPointOut, ProgressOut
+from backend.contracts.progress import AckPointOut, FinishOut, ProgressOut, UnalignedOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.failure import FailureReason
@@ -203,6 +205,10 @@ class MadeUpJobs:
             past_acks=[ack_curve(c) for c in past],
             typical_duration_ms=6_900.0,
             queued_bytes=4_812_000 if job == "jruntime" else None,
+            finish=_finish(past, times, elapsed_ms, checkpoint) if is_open else None,
+            unaligned_now=UnalignedOut(value=5_293_200, low=3_849_600, high=6_977_400)
+            if is_open and job == "jruntime"
+            else None,
             as_of=now,
         )
 
@@ -371,3 +377,23 @@ class MadeUpJobs:
                 text="execution.checkpointing.timeout: 10 min -> 3 s",
             )
         ]
+
+
+def _finish(
+    past: Sequence[api.CheckpointDetailOut],
+    acks_ms: Sequence[int],
+    elapsed_ms: int,
+    checkpoint: api.CheckpointDetailOut,
+) -> FinishOut | None:
+    curves = [tuple(p.elapsed_ms for p in ack_curve(c)) for c in past]
+    found = predict(
+        OpenCheckpoint(
+            elapsed_ms=elapsed_ms,
+            acknowledged_count=checkpoint.acknowledged_count,
+            subtask_count=checkpoint.subtask_count,
+            last_ack_ms=max(acks_ms, default=None),
+            timeout_ms=checkpoint.timeout_ms,
+        ),
+        [PastCheckpoint(acks, len(acks), acks[-1]) for acks in curves if acks],
+    )
+    return None if found is None else FinishOut.of(found)

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.advisor.thresholds import QUEUE_FACTOR, QUEUE_HIGH_FACTOR, QUEUE_LOW_FACTOR
+from backend.analysis.finish import past_checkpoint, predict
 from backend.analysis.progress import (
     AckCurve,
     Judged,
@@ -23,8 +25,8 @@ from backend.analysis.progress import (
     judge,
 )
 from backend.analysis.verdict import checkpoint_verdict
-from backend.contracts.progress import AckPointOut, PendingOut, ProgressOut
-from backend.domain.checkpoint import CheckpointStatus
+from backend.contracts.progress import AckPointOut, FinishOut, PendingOut, ProgressOut, UnalignedOut
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
@@ -36,6 +38,7 @@ from backend.store.postgres.connections import reading
 
 _PAST_CURVES = 5
 _PAST_JUDGED = 10
+_PAST_PREDICTED = 20
 _CURVE_POINTS_MAX = 60
 
 
@@ -85,7 +88,17 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
     timeout_ms = config.timeout_ms if config is not None else None
     is_open = not header.status.is_terminal
     acknowledged = max([header.acknowledged_count, *(a.acknowledged for a in acks)])
-    judgement = _judgement(opened, curves, elapsed_ms, acknowledged, timeout_ms)
+    open_ = OpenCheckpoint(
+        elapsed_ms=elapsed_ms,
+        acknowledged_count=acknowledged,
+        subtask_count=header.subtask_count,
+        last_ack_ms=_last_ack_ms(opened),
+        timeout_ms=timeout_ms,
+        status=header.status,
+    )
+    judgement = _judgement(opened, curves, open_)
+    # The current queues have nothing to do with a checkpoint that has ended.
+    newest = _newest(opened.evidence.pressure) if is_open else {}
     times_out_at = None
     if is_open and timeout_ms is not None:
         # Converted from the engine's clock to ours, on which the browser counts down.
@@ -110,28 +123,48 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
         acks=_thinned(acks),
         past_acks=[_thinned(_points(c.acks_ms)) for c in curves[-_PAST_CURVES:]],
         typical_duration_ms=judgement.typical_duration_ms,
-        queued_bytes=_queued_bytes(_newest(opened.evidence.pressure)) if is_open else None,
+        queued_bytes=_queued_bytes(newest),
+        finish=_finish(opened, open_),
+        unaligned_now=_unaligned_now(opened, newest),
         as_of=now,
     )
 
 
-def _judgement(
-    opened: Opened, curves: Sequence[AckCurve], elapsed_ms: int, acknowledged: int, timeout_ms: int | None
-) -> Judgement:
-    header = opened.record.header
-    open_ = OpenCheckpoint(
-        elapsed_ms=elapsed_ms,
-        acknowledged_count=acknowledged,
-        subtask_count=header.subtask_count,
-        last_ack_ms=_last_ack_ms(opened),
-        timeout_ms=timeout_ms,
-        status=header.status,
-    )
+def _judgement(opened: Opened, curves: Sequence[AckCurve], open_: OpenCheckpoint) -> Judgement:
     judgement = judge(open_, curves[-_PAST_JUDGED:])
     if is_lost(opened.record, opened.run):
         rule = "its run ended or no longer reports it; its end was not observed"
         return replace(judgement, state=Judged.ENDED, rule=rule)
     return judgement
+
+
+def _finish(opened: Opened, open_: OpenCheckpoint) -> FinishOut | None:
+    header = opened.record.header
+    if is_lost(opened.record, opened.run) or header.kind is not CheckpointKind.CHECKPOINT:
+        # Earlier checkpoints do not show how long a savepoint takes.
+        return None
+    past = [
+        p
+        for c in opened.evidence.checkpoints
+        if c.header.checkpoint_id != header.checkpoint_id
+        if (p := past_checkpoint(c)) is not None
+    ]
+    found = predict(open_, past[-_PAST_PREDICTED:])
+    return None if found is None else FinishOut.of(found)
+
+
+def _unaligned_now(opened: Opened, newest: Mapping[VertexId, VertexPressure]) -> UnalignedOut | None:
+    """Return what the barriers would overtake now: the queues in front of subtasks that they have not passed."""
+    topology = opened.evidence.topology
+    waiting = {w.vertex_id for w in _waiting(opened)} if newest else set()
+    queued = [v for w in waiting if w in newest for v in newest[w].queued_in_bytes]
+    queued += [
+        v for u, r in newest.items() if any(w in waiting for w in topology.downstream(u)) for v in r.queued_out_bytes
+    ]
+    total = _sum(queued)
+    if total is None:
+        return None
+    return UnalignedOut(value=QUEUE_FACTOR * total, low=QUEUE_LOW_FACTOR * total, high=QUEUE_HIGH_FACTOR * total)
 
 
 def _last_ack_ms(opened: Opened) -> int | None:

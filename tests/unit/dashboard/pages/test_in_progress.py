@@ -9,8 +9,11 @@ import pytest
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.progress import ProgressOut
+from backend.domain.progress import Outlook
 from dashboard.client import ApiClient
+from dashboard.components import progress
 from dashboard.pages import in_progress
+from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +30,9 @@ async def test_the_checkpoint_in_progress_shows_what_it_waits_for_and_a_judgemen
     head = texts(answer["job-progress-head"]["children"])
     assert "Checkpoint 24 slow" in head
     assert "nine of ten earlier checkpoints" in head
+    assert "after its trigger" in head
+    assert "predicted" in head
+    assert "Unaligned now would persist 5.29 MB predicted" in head
     waiting = texts(answer["job-progress-waiting"]["children"])
     assert "Waiting on" in waiting
     assert "ledger-sink 0/4 0, 1, 2, 3" in waiting
@@ -64,3 +70,28 @@ async def test_a_checkpoint_that_does_not_advance_is_drawn_again_only_when_the_v
     later = await in_progress.refresh(cast(ApiClient, client), "job", **values, before=first["digest"])
 
     assert "610000 ms" in texts(later["head"])
+
+
+@pytest.mark.parametrize(
+    ("outlook", "look", "mark"),
+    [
+        (Outlook.FINISHES, "icon-clock", True),
+        (Outlook.TIMES_OUT, "icon-warning", True),
+        (Outlook.UNKNOWN, "icon-question", False),
+    ],
+)
+def test_a_prediction_is_marked_and_a_missing_one_states_its_reason(outlook, look, mark):
+    found = example("progress")
+    finish = found.finish.model_copy(update={"outlook": outlook, "words": "not predictable yet: no history"})
+    shown = repr(progress.head(found.model_copy(update={"finish": finish})))
+
+    assert "Not predictable yet: no history." in shown
+    assert look in shown
+    unmarked = repr(progress.head(found.model_copy(update={"finish": None})))
+    assert (shown.count("basis-predicted") > unmarked.count("basis-predicted")) == mark
+
+
+def test_without_queues_the_panel_does_not_show_zero_for_what_unaligned_would_persist():
+    head = texts(progress.head(example("progress").model_copy(update={"unaligned_now": None})))
+
+    assert "Unaligned now would persist –" in head

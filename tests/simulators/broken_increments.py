@@ -40,7 +40,7 @@ def delete_files_that_the_oldest_retained_checkpoint_uses(patch: pytest.MonkeyPa
 
 def never_delete_shared_files(patch: pytest.MonkeyPatch) -> None:
     """Drop entries of the registry, but not their files (IN-19)."""
-    patch.setattr(SharedFiles, "_delete", lambda self, path: None)
+    patch.setattr(SharedFiles, "_delete", lambda self, handle: None)
 
 
 def leave_the_files_of_aborted_checkpoints(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def leave_the_files_of_aborted_checkpoints(patch: pytest.MonkeyPatch) -> None:
 
 def delete_files_that_the_registry_owns(patch: pytest.MonkeyPatch) -> None:
     """Let a subtask delete files that it has handed over (IN-18)."""
-    patch.setattr(SharedFiles, "release", lambda self, handle: handle not in self or self._delete(handle.path))
+    patch.setattr(SharedFiles, "release", lambda self, handle: handle not in self or self._delete(handle))
 
 
 def do_not_advance_the_last_use_of_a_file(patch: pytest.MonkeyPatch) -> None:

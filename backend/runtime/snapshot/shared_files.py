@@ -22,7 +22,7 @@ class SharedFiles:
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
         self._written = 0
-        self.registry = SharedStateRegistry(lambda handle: self._delete(handle.path))
+        self.registry = SharedStateRegistry(self._delete)
         self.deleted_count = 0
 
     def new_path(self, key: str) -> str:
@@ -37,11 +37,11 @@ class SharedFiles:
     def release(self, handle: FileHandle) -> None:
         """Delete a file that its subtask no longer needs, unless the registry owns it."""
         if handle in self and not self.registry.owns(handle):
-            self._delete(handle.path)
+            self._delete(handle)
 
-    def _delete(self, path: str) -> None:
-        if self._contents.pop(path, None) is None:
-            raise ProtocolViolationError(f"the shared file {path} is deleted twice", rule="IN-19")
+    def _delete(self, handle: FileHandle) -> None:
+        if self._contents.pop(handle.path, None) is None:
+            raise ProtocolViolationError(f"the shared file {handle.path} is deleted twice", rule="IN-19")
         self.deleted_count += 1
 
     def __contains__(self, handle: FileHandle) -> bool:

@@ -115,7 +115,8 @@ class Increments:
             piece.is_durable = is_durable
             if not is_durable and piece.handle is not None:
                 self._env.files.release(piece.handle)
-                del self._own[piece]
+                # A newer checkpoint may have completed during the write. The file is swept already then.
+                self._own.pop(piece, None)
                 piece.handle = None
                 piece.first_id = 0
             waiting, piece.waiting = piece.waiting, []

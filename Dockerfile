@@ -1,4 +1,4 @@
-# One image; the role is the command: up, api (with the pages), runtime, collect, alert, pipeline, migrate.
+# One image; the role is the command: up, api (with the pages), runtime, collect, alert, lab, pipeline, migrate.
 #
 #   docker build --tag barrierscope .
 #   docker run --rm --publish 127.0.0.1:8050:8050 --volume barrierscope:/var/lib/barrierscope \

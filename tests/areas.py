@@ -54,6 +54,7 @@ AREAS = {
         "contract/test_openapi.py",
         "contract/*_served.py",
         "integration/test_annotations.py",
+        "integration/test_simulations.py",
         "integration/test_history.py",
         "integration/test_api.py",
         "integration/test_comparing.py",

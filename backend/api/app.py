@@ -25,6 +25,7 @@ from backend.api.routes import (
     job_annotations,
     jobs,
     rollups,
+    simulations,
     spark,
     status,
     targets,
@@ -46,6 +47,7 @@ _ROUTERS: Final = (
     incidents.router,
     spark.router,
     advice.router,
+    simulations.router,
 )
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (

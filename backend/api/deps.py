@@ -28,6 +28,7 @@ from backend.services.jobs.pressure_history import PressureHistoryService
 from backend.services.jobs.reader import JobService, TimeRange
 from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
 from backend.services.rollups.reader import RollupService
+from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import TargetService
@@ -63,6 +64,7 @@ class Services:
     pressure_history: PressureHistoryService
     history: HistoryService
     window_comparison: WindowComparisonService
+    simulations: SimulationService
 
 
 def _services(request: Request) -> Services:

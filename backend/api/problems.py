@@ -25,6 +25,7 @@ from backend.domain.errors import (
     InvalidInputError,
     RateLimitedError,
     StoreUnavailableError,
+    TooLargeError,
     UnknownEntityError,
     UpstreamError,
 )
@@ -74,6 +75,9 @@ async def _own(request: Request, error: Exception) -> Response:
         case InvalidInputError():
             fields = [ProblemField(pointer=f.field, detail=f.problem, allowed=f.allowed) for f in error.problems]
             return problem(422, "invalid-input", f"the {error.what} is invalid", instance=where, errors=fields)
+        case TooLargeError():
+            too_large = ProblemField(pointer=error.field, detail=error.problem, allowed=error.fix)
+            return problem(422, f"{error.what}-too-large", str(error), instance=where, errors=[too_large])
         case UnknownEntityError():
             return problem(404, f"unknown-{error.kind}", str(error), instance=where)
         case ConflictError():

@@ -46,6 +46,7 @@ from backend.services.jobs.fleet import FleetService
 from backend.services.jobs.pressure_history import PressureHistoryService
 from backend.services.jobs.reader import JobService
 from backend.services.rollups.reader import RollupService
+from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import Probe, TargetService
@@ -62,6 +63,8 @@ _ADVICE_EVERY_S = 15.0
 _ANALYSIS_PAUSE_S = 1.0
 _BOARD_EVERY_S = 1.0
 _PROBE_TIMEOUT_S = 1.0
+# The caller that the API sees for requests of the pages.
+_PAGES = "pages"
 # Level 5 compresses the scripts of a page to a quarter in about 0.2 s. Each further level saves 2 % more and takes
 # twice the time.
 _BROTLI_QUALITY = 5
@@ -148,7 +151,7 @@ def build(
     )
     # The pages call the API inside the process, without a socket. The access control has already checked the request
     # for the page itself.
-    transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
+    transport = httpx.ASGITransport(app=api, raise_app_exceptions=False, client=(_PAGES, 0))
     pages = parts.create_dashboard(
         transport=transport, api_base_url=f"http://127.0.0.1:{listening.port}", token=listening.token
     )
@@ -207,6 +210,7 @@ def build_services(
         pressure_history=PressureHistoryService(engine, clock),
         history=HistoryService(engine, clock),
         window_comparison=WindowComparisonService(engine, clock),
+        simulations=SimulationService(engine, clock),
     )
 
 

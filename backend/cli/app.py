@@ -15,7 +15,20 @@ from typing import Annotated
 
 import typer
 
-from backend.cli import advise, alert_role, alerts, backup, export, pipeline, roles, simulate, spark_demo, targets, up
+from backend.cli import (
+    advise,
+    alert_role,
+    alerts,
+    backup,
+    export,
+    lab_role,
+    pipeline,
+    roles,
+    simulate,
+    spark_demo,
+    targets,
+    up,
+)
 from backend.cli.liveness import die_with_parent
 from backend.cli.options import OutputFormat, help_without_command
 from backend.domain.errors import FULL_DISK, BarrierscopeError, DomainError
@@ -74,6 +87,7 @@ app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 -
 )
 app.command(name="collect", epilog="Example: barrierscope collect --poll-interval 5s")(roles.collect)
 app.command(name="alert", epilog="Example: barrierscope alert --interval 5s")(alert_role.alert)
+app.command(name="lab", epilog="Example: barrierscope lab --database-url postgresql://...")(lab_role.lab)
 app.command(name="spark-demo", epilog="Example: barrierscope spark-demo")(spark_demo.spark_demo)
 app.command(name="migrate", epilog="Example: barrierscope migrate --wait 2min")(roles.migrate)
 

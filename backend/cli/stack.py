@@ -1,10 +1,10 @@
 """The processes of ``up``: starts PostgreSQL and the roles in order, watches them, and stops them in reverse order.
 
 The start has these steps: end the processes that a killed instance left; start the sweeper, which ends everything if
-this process is killed; start the runtime, which needs no store;
-start PostgreSQL; migrate the database; start the API with the pages; start the collector. When the pages have data,
-start alerts and rollups. All data is in the data folder, so the history is available after the next start. PostgreSQL
-commits each checkpoint that the collector stores, so ``kill -9`` at any moment loses no stored checkpoint.
+this process is killed; start the runtime, which needs no store; start PostgreSQL; migrate the database; start the API
+with the pages; start the collector. When the pages have data, start alerts, rollups and the worker that runs
+simulations. All data is in the data folder, so the history is available after the next start. PostgreSQL commits each
+checkpoint that the collector stores, so ``kill -9`` at any moment loses no stored checkpoint.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ class Stack:
         # These roles start later, because they would slow down the roles that the start waits for.
         self._supervisor.start(self._alert_role())
         self._supervisor.start(self._pipeline_role())
+        self._supervisor.start(self._lab_role())
         if self._plan.has_spark_demo:
             # The demo starts last and the start does not wait for it, because Spark is slow to start and uses much of
             # the machine.
@@ -282,7 +283,7 @@ class Stack:
             return
         # Another program has taken the port of the server, so the roles that use the server need its new address.
         self._database_url = url
-        roles = [self._api_role(), self._collect_role(), self._alert_role(), self._pipeline_role()]
+        roles = [self._api_role(), self._collect_role(), self._alert_role(), self._pipeline_role(), self._lab_role()]
         if self._plan.has_spark_demo:
             roles.append(self._spark_demo_role())
         for role in roles:
@@ -307,6 +308,9 @@ class Stack:
     def _pipeline_role(self) -> Role:
         places = {"database_url": self._database_url, "data_dir": str(self._plan.folder)}
         return replace(self._role("pipeline", **places), command=role_command("pipeline", "schedule"))
+
+    def _lab_role(self) -> Role:
+        return self._role("lab", database_url=self._database_url)
 
     def _spark_demo_role(self) -> Role:
         places = {"api_url": self._plan.url, "data_dir": str(self._plan.folder)}

@@ -43,6 +43,10 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/barriers`` -> BarriersOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/space-time?open=`` -> space_time.SpaceTimeOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/verdict``  -> VerdictOut
+* ``/api/v1/simulation-catalog``                              -> simulations.SimulationCatalogOut
+* ``/api/v1/simulations`` (POST simulations.SimulationIn -> 202) -> simulations.SimulationOut
+* ``/api/v1/simulations/{simulation}`` (GET, DELETE)          -> simulations.SimulationOut
+* ``/api/v1/simulations/{simulation}/runs/{number}/checkpoints/{checkpoint}`` -> simulations.SimulatedCheckpointOut
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
     - InvalidInputError          a document, an option or a body is malformed; lists every invalid field
     - UnknownEntityError         no such target, job, run, checkpoint ...
     - ConflictError              the request conflicts with stored data
+    - TooLargeError              the request would cost more than a limit allows; the message has the fix
     - PlanError                  the runtime refuses a job graph or a configuration: rule, vertex and fix
       - CorruptCheckpointError     the data of a checkpoint differs from what was written
     - ProtocolViolationError     a task broke the checkpoint protocol (a bug, or a broken variant under test)
@@ -86,6 +87,17 @@ class ConflictError(DomainError):
     def __init__(self, message: str, *, kind: str) -> None:
         self.kind = kind
         super().__init__(message)
+
+
+class TooLargeError(DomainError):
+    """The request would cost more than a limit allows. ``field`` is the field to change, and ``fix`` how."""
+
+    def __init__(self, what: str, problem: str, *, field: str, fix: str) -> None:
+        self.what = what
+        self.problem = problem
+        self.field = field
+        self.fix = fix
+        super().__init__(f"the {what} is too large: {problem}; {fix}")
 
 
 class PlanError(DomainError):

@@ -83,6 +83,8 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/receivers"),
     ("POST", "/api/v1/receivers/{receiver}/test"),
     ("DELETE", "/api/v1/receivers/{receiver}"),
+    ("POST", "/api/v1/simulations"),
+    ("DELETE", "/api/v1/simulations/{simulation}"),
     ("POST", "/api/v1/ingest/spark"),
 }
 _CHANGES_OF_THE_RUNTIME = {

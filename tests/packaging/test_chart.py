@@ -202,7 +202,7 @@ def test_the_liveness_probe_does_not_use_the_database_and_the_readiness_probe_do
     assert container["readinessProbe"]["httpGet"]["path"] == "/health/ready"
 
 
-@pytest.mark.parametrize("component", ["collector", "alert"])
+@pytest.mark.parametrize("component", ["collector", "alert", "lab"])
 def test_a_role_without_a_server_is_probed_by_the_age_of_its_heartbeat_file(component):
     (container,) = template_of(manifest_of(manifests_of("default"), "Deployment", component))["spec"]["containers"]
 
@@ -325,8 +325,8 @@ def test_network_policies_admit_only_named_peers_to_the_api_and_readers_to_the_r
     manifests = manifests_of("network-policy")
     reaches = {component_of(m): m["spec"]["ingress"] for m in manifests if m["kind"] == "NetworkPolicy"}
 
-    assert set(reaches) == {"api", "runtime", "collector", "alert", "pipeline"}
-    assert [name for name, ingress in reaches.items() if ingress == []] == ["collector", "alert", "pipeline"]
+    assert set(reaches) == {"api", "runtime", "collector", "alert", "lab", "pipeline"}
+    assert [name for name, ingress in reaches.items() if ingress == []] == ["collector", "alert", "lab", "pipeline"]
     peers = [p["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for p in reaches["runtime"][0]["from"]]
     assert peers == ["api", "collector"]
 
@@ -443,7 +443,7 @@ def test_the_readme_describes_exactly_the_values():
     rows = re.findall(r"^\| `([\w.]+)` \|", (CHART / "README.md").read_text(), re.M)
     # The README describes a value once, as COMPONENT, if every component has it.
     every = {row.removeprefix("COMPONENT.") for row in rows if row.startswith("COMPONENT.")}
-    components = ("api", "collector", "alert", "pipeline", "runtime")
+    components = ("api", "collector", "alert", "lab", "pipeline", "runtime")
     described = {r for r in rows if not r.startswith("COMPONENT.")} | {f"{c}.{e}" for c in components for e in every}
 
     assert len(rows) == len(set(rows))

@@ -17,6 +17,7 @@ from backend.contracts.history import HistoryOut, UsualOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
+from backend.contracts.simulations import SimulatedCheckpointOut, SimulationCatalogOut, SimulationIn, SimulationOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
@@ -63,6 +64,10 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "silence_preview": incidents.SilencePreviewOut,
     "silence_preview_in": incidents.SilencePreviewIn,
     "space_time": SpaceTimeOut,
+    "simulated_checkpoint": SimulatedCheckpointOut,
+    "simulation": SimulationOut,
+    "simulation_catalog": SimulationCatalogOut,
+    "simulation_in": SimulationIn,
     "spark_push_in": spark.SparkPushIn,
     "spark_push_out": spark.SparkPushOut,
     "status": StatusOut,

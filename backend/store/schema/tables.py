@@ -404,6 +404,45 @@ job_annotations = Table(
     Index("ix_annotations_job_id_at_engine", "job_id", "at_engine", "id"),
 )
 
+# Simulations that pages and scripts requested: the queue, and the results that are kept for some time.
+simulations = Table(
+    "simulations",
+    metadata,
+    # Determined by the content of the request.
+    Column("id", Text, primary_key=True),
+    Column("request", Json, nullable=False),
+    # Who requested it, for the limit of each caller.
+    Column("caller", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("progress_ratio", Double, nullable=False, server_default="0"),
+    Column("is_cancel_requested", Boolean, nullable=False, server_default="false"),
+    # Why it failed.
+    Column("reason", Text),
+    Column("queued_at", Instant, nullable=False),
+    Column("started_at", Instant),
+    Column("ended_at", Instant),
+    # NULL until it has ended.
+    Column("expires_at", Instant),
+    # The process that runs it, and the end of its lease by the database's clock.
+    Column("worker", Text),
+    Column("lease_until", Instant),
+    # The runs without the subtasks of their checkpoints. NULL until it is completed.
+    Column("runs", Json),
+    CheckConstraint("state IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="state_known"),
+    Index("ix_simulations_state_queued_at", "state", "queued_at", "id"),
+)
+
+# The checkpoints of completed simulations: compressed JSON, as the API returns it.
+simulated_checkpoints = Table(
+    "simulated_checkpoints",
+    metadata,
+    Column("simulation_id", Text, ForeignKey("simulations.id", ondelete="CASCADE"), primary_key=True),
+    # The number of the run, from 0.
+    Column("run", SmallInteger, primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
 live_progress = Table(
     "live_progress",
     metadata,

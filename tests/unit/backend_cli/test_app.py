@@ -37,7 +37,8 @@ _GROUPS = {(), ("targets",), ("receivers",)}
 def test_every_promised_subcommand_exists():
     assert {p[0] for p in _PATHS if p} == {
         *("up", "diagnose", "advise", "simulate", "targets", "version", "export", "backup", "restore"),
-        *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "pipeline", "executor"),
+        *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "lab", "pipeline"),
+        "executor",
     }
     assert {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2} == {"add", "list", "test", "remove"}
 

@@ -1,0 +1,40 @@
+"""The role ``lab``, which runs the simulations that the Lab page and scripts request. This module only composes parts.
+
+It is a role of its own, because a simulation uses a whole core: in the process of the API it would delay requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+from backend.cli.database import DatabaseUrl, database_url_of
+from backend.cli.garbage import collect_garbage_less_often
+from backend.cli.heartbeat import beating
+from backend.cli.listening import stop_event
+from backend.cli.role_logging import log_to_stderr
+from backend.settings import Settings, load_settings
+
+
+def lab(database_url: DatabaseUrl = None) -> None:
+    """Run the simulations that the Lab page and the API request, one at a time. Several such processes share them."""
+    settings = load_settings()
+    log_to_stderr(settings.log_level)
+    asyncio.run(_until_stopped(database_url_of(database_url, settings), settings))
+
+
+async def _until_stopped(url: str, settings: Settings) -> None:
+    from backend.services.simulations.worker import SimulationWorker
+    from backend.store.postgres.connections import create_store_engine
+    from backend.store.wall_clock import WallClock
+
+    engine = create_store_engine(url, pool_size=1, pool_overflow=1)
+    try:
+        worker = SimulationWorker(engine, WallClock(), name=f"{socket.gethostname()}:{os.getpid()}")
+        collect_garbage_less_often()
+        with stop_event() as stop:
+            async with beating(settings.heartbeat_file):
+                await worker.run(stop)
+    finally:
+        await engine.dispose()

@@ -1,0 +1,281 @@
+"""What can be simulated: the shapes of jobs, the protocols, the settings, and the limits.
+
+A request is checked here, before it is queued. The number of records that a run will process is estimated from the
+rates, costs and parallelism of its vertices: the vertex with the least capacity for its load slows all others down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+from backend.contracts.simulations import (
+    ProtocolOut,
+    ShapeOut,
+    SimulationCatalogOut,
+    SimulationIn,
+    SimulationLimitsOut,
+    SimulationSettingOut,
+)
+from backend.domain.errors import FieldProblem, InvalidInputError, PlanError, TooLargeError
+from backend.runtime.demo import demo_path
+from backend.runtime.engine.jobfile import JobSpec, load_job
+from backend.runtime.job import config, graph
+
+_US = 1_000_000
+_CP = "execution.checkpointing."
+_NET = "taskmanager.network.memory."
+_ALIGNED_TIMEOUT = f"{_CP}aligned-checkpoint-timeout"
+_CAP = "runtime.inflight-cap.bytes"
+# The settings that select a protocol. Each protocol replaces some of them, so the shape's own protocol does not matter.
+_PLAIN: Final[Mapping[str, str]] = {
+    f"{_CP}mode": "EXACTLY_ONCE",
+    f"{_CP}unaligned.enabled": "false",
+    _ALIGNED_TIMEOUT: "0 s",
+    _CAP: "unlimited",
+    "runtime.unaligned.starts-with": "first-barrier",
+    "runtime.chandy-lamport.enabled": "false",
+}
+_UNALIGNED: Final = {f"{_CP}unaligned.enabled": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of simulations. ``SimulationLimitsOut`` describes each field."""
+
+    virtual_max_s: float = 600.0
+    subtasks_max: int = 96
+    checkpoints_max: int = 200
+    record_steps_max: int = 1_000_000
+    cpu_max_s: float = 120.0
+    queue_max: int = 16
+    caller_max: int = 4
+    kept_max: int = 100
+    kept_max_s: float = 24 * 3600.0
+
+
+LIMITS: Final = Limits()
+
+# For each shape: title and sentence.
+_SHAPES: Final[Mapping[str, tuple[str, str]]] = {
+    "backpressured": (
+        "Slow keyed stage",
+        "Two shuffles lead to a stage that is slower than the source. Barriers wait behind queued data.",
+    ),
+    "healthy": ("Healthy", "The same stages with spare capacity."),
+    "hot-key": ("Hot key", "One key has a large share of the records, so one subtask has most of the work."),
+    "middle-straggler": ("Straggler", "One subtask in the middle of the job is slower than its siblings."),
+    "slow-store": ("Slow store", "State is large and the checkpoint storage is slow."),
+}
+_PROTOCOLS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
+    "aligned": ("Aligned", "A subtask waits for the barrier of every channel before it takes its snapshot.", {}),
+    "unaligned": ("Unaligned", "The first barrier overtakes queued data, which the checkpoint persists.", _UNALIGNED),
+    "aligned-timeout": (
+        "Aligned with timeout",
+        "The checkpoint begins aligned and becomes unaligned after the timeout.",
+        _UNALIGNED | {_ALIGNED_TIMEOUT: "1 s"},
+    ),
+    "capped": (
+        "Unaligned with a cap",
+        "A subtask persists at most this much in-flight data and processes the rest first.",
+        _UNALIGNED | {_CAP: "64 kb"},
+    ),
+    "last-barrier": (
+        "Unaligned on the last barrier",
+        "A subtask overtakes queued data when its last barrier has arrived, not at the first one.",
+        _UNALIGNED | {"runtime.unaligned.starts-with": "last-barrier"},
+    ),
+    "chandy-lamport": (
+        "Chandy-Lamport",
+        "A subtask takes its snapshot at the first marker and logs the other channels until their markers arrive.",
+        {"runtime.chandy-lamport.enabled": "true"},
+    ),
+    "at-least-once": (
+        "At least once",
+        "Subtasks process all channels while barriers arrive. After a failure, records may count twice.",
+        {f"{_CP}mode": "AT_LEAST_ONCE"},
+    ),
+}
+_SETTINGS: Final = (
+    SimulationSettingOut(key=f"{_CP}interval", title="Interval", unit="ms", least=500, most=30_000),
+    SimulationSettingOut(key=f"{_CP}timeout", title="Timeout", unit="ms", least=500, most=60_000),
+    SimulationSettingOut(key=f"{_CP}min-pause", title="Minimum pause", unit="ms", least=0, most=30_000),
+    SimulationSettingOut(
+        key=_ALIGNED_TIMEOUT, title="Aligned timeout", unit="ms", least=0, most=30_000, protocols=["aligned-timeout"]
+    ),
+    SimulationSettingOut(
+        key=_CAP, title="Cap on in-flight data", unit="bytes", least=1_000, most=1_000_000, protocols=["capped"]
+    ),
+    SimulationSettingOut(
+        key=f"{_NET}buffers-per-channel", title="Buffers per channel", unit="buffers", least=0, most=16
+    ),
+    SimulationSettingOut(
+        key=f"{_NET}floating-buffers-per-gate", title="Floating buffers per gate", unit="buffers", least=1, most=64
+    ),
+)
+_SETTINGS_BY_KEY: Final = {setting.key: setting for setting in _SETTINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run of a simulation: a protocol, and the job that uses it."""
+
+    protocol: str
+    spec: JobSpec
+
+
+@cache
+def catalog(limits: Limits = LIMITS) -> SimulationCatalogOut:
+    """Return what can be simulated."""
+    return SimulationCatalogOut(
+        shapes=[_shape_out(name) for name in _SHAPES],
+        protocols=[
+            ProtocolOut(name=name, title=title, sentence=sentence, settings=dict(settings))
+            for name, (title, sentence, settings) in _PROTOCOLS.items()
+        ],
+        settings=list(_SETTINGS),
+        limits=SimulationLimitsOut.of(limits),
+    )
+
+
+def _shape_out(name: str) -> ShapeOut:
+    title, sentence = _SHAPES[name]
+    spec = _spec_of(name)
+    return ShapeOut(
+        name=name,
+        title=title,
+        sentence=sentence,
+        parallelism=max(v.parallelism for v in spec.graph.vertices),
+        settings=dict(config.show(spec.config, tuple(s.key for s in _SETTINGS if s.protocols is None))),
+    )
+
+
+@cache
+def _spec_of(shape: str) -> JobSpec:
+    return load_job(demo_path(shape))
+
+
+def plan(request: SimulationIn, limits: Limits = LIMITS) -> list[PlannedRun]:
+    """Check a request. Return its runs, in the order of its protocols.
+
+    Raises:
+        InvalidInputError: a word or a setting is unknown, or a value is out of bounds.
+        PlanError: the settings contradict each other.
+        TooLargeError: the simulation would exceed a limit.
+    """
+    _check_words(request)
+    protocols = [p for p in (request.protocol, request.second_protocol) if p is not None]
+    spec = replace(_spec_of(request.shape), seed=request.seed)
+    if request.parallelism is not None:
+        spec = _with_parallelism(spec, request.parallelism, limits)
+    runs = [PlannedRun(protocol, _configured(spec, protocol, request.settings)) for protocol in protocols]
+    _check_size(runs, request, limits)
+    return runs
+
+
+def _check_words(request: SimulationIn) -> None:
+    problems = []
+    if request.shape not in _SHAPES:
+        problems.append(FieldProblem("shape", f"{request.shape!r} is not a shape", ", ".join(_SHAPES)))
+    asked = {"protocol": request.protocol, "second_protocol": request.second_protocol}
+    for field, word in asked.items():
+        if word is not None and word not in _PROTOCOLS:
+            problems.append(FieldProblem(field, f"{word!r} is not a protocol", ", ".join(_PROTOCOLS)))
+    if request.second_protocol == request.protocol:
+        problems.append(FieldProblem("second_protocol", "is the first protocol", "another protocol, or none"))
+    for key in request.settings:
+        setting = _SETTINGS_BY_KEY.get(key)
+        if setting is None:
+            problems.append(FieldProblem(f"settings.{key}", "cannot be set", ", ".join(_SETTINGS_BY_KEY)))
+        elif setting.protocols is not None and not set(setting.protocols) & set(asked.values()):
+            words = " or ".join(setting.protocols)
+            problems.append(FieldProblem(f"settings.{key}", "is used by no chosen protocol", f"with {words}"))
+    if problems:
+        raise InvalidInputError(problems, what="simulation")
+
+
+def _with_parallelism(spec: JobSpec, parallelism: int, limits: Limits) -> JobSpec:
+    if parallelism * len(spec.graph.vertices) > limits.subtasks_max:
+        _refuse_subtasks(parallelism * len(spec.graph.vertices), limits)
+    named = [i for v in spec.graph.vertices for i in (*v.slow_factors, *v.slow_upload_factors)]
+    if named and parallelism <= max(named):
+        allowed = f"at least {max(named) + 1}, because subtask {max(named)} of this shape is a slow one"
+        raise InvalidInputError([FieldProblem("parallelism", "is too small", allowed)], what="simulation")
+    vertices = [replace(v, parallelism=parallelism) for v in spec.graph.vertices]
+    changed = graph.ordered(vertices, list(spec.graph.edges))
+    graph.validate(changed)
+    return replace(spec, graph=changed)
+
+
+def _configured(spec: JobSpec, protocol: str, settings: Mapping[str, str]) -> JobSpec:
+    own = {
+        key: value
+        for key, value in settings.items()
+        if (protocols := _SETTINGS_BY_KEY[key].protocols) is None or protocol in protocols
+    }
+    try:
+        return spec.with_config({**_PLAIN, **_PROTOCOLS[protocol][2], **own})
+    except InvalidInputError as error:
+        problems = [replace(p, field=f"settings.{p.field}") for p in error.problems]
+        raise InvalidInputError(problems, what="simulation") from None
+    except PlanError as error:
+        raise InvalidInputError(
+            [FieldProblem("settings", str(error), "settings that fit")], what="simulation"
+        ) from None
+
+
+def _check_size(runs: list[PlannedRun], request: SimulationIn, limits: Limits) -> None:
+    duration_s, spec = request.duration_s, runs[0].spec
+    if duration_s > limits.virtual_max_s:
+        raise TooLargeError(
+            "simulation",
+            f"{duration_s:g} s of virtual time is more than {limits.virtual_max_s:g} s",
+            field="duration_s",
+            fix=f"run at most {limits.virtual_max_s:g} s",
+        )
+    subtasks = sum(v.parallelism for v in spec.graph.vertices)
+    if subtasks > limits.subtasks_max:
+        _refuse_subtasks(subtasks, limits)
+    interval_s = spec.config.interval_us / _US
+    if duration_s / interval_s > limits.checkpoints_max:
+        raise TooLargeError(
+            "simulation",
+            f"{duration_s / interval_s:.0f} checkpoints a run are more than {limits.checkpoints_max}",
+            field="duration_s",
+            fix="run a shorter time or set a longer interval",
+        )
+    steps = sum(record_steps_per_s(run.spec.graph) * duration_s for run in runs)
+    if steps > limits.record_steps_max:
+        raise TooLargeError(
+            "simulation",
+            f"about {steps:,.0f} records to process are more than {limits.record_steps_max:,}",
+            field="duration_s",
+            fix=f"run at most {int(duration_s * limits.record_steps_max / steps)} s, or with less parallelism",
+        )
+
+
+def _refuse_subtasks(subtasks: int, limits: Limits) -> None:
+    raise TooLargeError(
+        "simulation",
+        f"{subtasks} subtasks are more than {limits.subtasks_max}",
+        field="parallelism",
+        fix="set a smaller parallelism",
+    )
+
+
+def record_steps_per_s(job: graph.Graph) -> float:
+    """Estimate how many records all vertices together process in a second, if the load is spread evenly."""
+    load: dict[str, float] = {}
+    share = 1.0
+    for vertex in job.vertices:
+        capacity = vertex.parallelism * _US / max(1, vertex.cost_us)
+        sources = [job.edges[e].source for e in job.inputs(vertex.id)]
+        if sources:
+            rate = sum(load[source] for source in sources)
+            share = min(share, capacity / rate) if rate > 0 else share
+            load[vertex.id] = rate * vertex.fan_out
+        else:
+            load[vertex.id] = min(vertex.rate or capacity, capacity) * vertex.fan_out
+    return share * sum(load.values())

@@ -1,0 +1,226 @@
+"""Runs the runs of one simulation, and returns their result as the API's documents.
+
+This is the only part of a simulation that uses much CPU. It reads no store, so the worker calls it in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final, NoReturn
+
+from backend.analysis.critical_path import critical_path
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.phases import checkpoint_phases
+from backend.analysis.verdict import checkpoint_verdict
+from backend.contracts import api
+from backend.contracts.barriers import BarrierEventOut, BarriersOut
+from backend.contracts.engines import CapabilitiesOut
+from backend.contracts.simulations import SimulatedCheckpointOut, SimulationIn, SimulationRunOut, simulation_id_of
+from backend.domain.advice import Mode
+from backend.domain.barriers import BarrierEvent
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
+from backend.domain.engines import RUNTIME
+from backend.domain.errors import BarrierscopeError, TooLargeError
+from backend.domain.verdict import Basis
+from backend.runtime.engine.kernel import JobEngine
+from backend.runtime.job import config as settings
+from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
+from backend.services.checkpoints.reconstruction import reconstructed_events
+from backend.services.presenting import API_ROOT, graph_out, phases_out
+from backend.services.simulations.catalog import LIMITS, Limits, PlannedRun, plan
+from backend.services.simulations.measured import at, checkpoint_of, config_of, in_time_order, topology_of
+from backend.store.simulations.simulations import StoredCheckpoint
+
+# The time between two looks at the clock and at the request to stop. It holds a few hundred records.
+_SLICE_US: Final = 20_000
+_US: Final = 1_000_000
+_EVENTS_MAX: Final = 40_000
+"""The largest number of barrier events that a simulation keeps."""
+_BYTES_MAX: Final = 8 * 2**20
+"""The largest size of the compressed checkpoints of a simulation."""
+_EVIDENCE_COUNT: Final = 10
+_EVENTS_LEFT_OUT: Final = (
+    f"reconstructed from the phases of the subtasks: a simulation keeps at most {_EVENTS_MAX:,} barrier events;"
+    " run a shorter time or with less parallelism to see each channel"
+)
+
+
+class SimulationStoppedError(BarrierscopeError):
+    """The simulation ended early, because it was cancelled or because its worker stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a simulation: the runs, and their checkpoints as they are stored."""
+
+    runs: Sequence[SimulationRunOut]
+    checkpoints: Sequence[StoredCheckpoint]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a worker and the thread of its simulation share. Each field has one writer."""
+
+    ratio: float = 0.0
+    is_stopped: bool = False
+
+
+@dataclass(slots=True)
+class _Recorded:
+    """The checkpoints of one run, in the order in which they ended, with their barrier events if these are kept."""
+
+    engine: JobEngine
+    events_left: int
+    found: list[tuple[MeasuredCheckpoint, Sequence[BarrierEvent] | None]] = field(default_factory=list)
+
+    def add(self, record: MeasuredCheckpoint) -> None:
+        """Record a checkpoint, which does not change any more."""
+        events = self.engine.barriers(record.id)
+        if events is not None and len(events) > self.events_left:
+            events = None
+        self.events_left -= len(events or ())
+        self.found.append((record, events))
+
+
+def run(
+    request: SimulationIn,
+    progress: Progress,
+    limits: Limits = LIMITS,
+    cpu_s: Callable[[], float] = time.thread_time,
+) -> Result:
+    """Run a simulation. ``cpu_s`` returns the CPU time of the calling thread.
+
+    Raises:
+        SimulationStoppedError: ``progress.is_stopped`` was set.
+        TooLargeError: the simulation used more CPU time than a limit allows, or its result is too large.
+        InvalidInputError: the request is invalid.
+    """
+    planned, began_s = plan(request, limits), cpu_s()
+    root = f"{API_ROOT}/simulations/{simulation_id_of(request)}/runs"
+    runs: list[SimulationRunOut] = []
+    stored: list[StoredCheckpoint] = []
+    for number, each in enumerate(planned):
+        engine = JobEngine(each.spec, is_size_only=True)
+        recorded = _Recorded(engine, _EVENTS_MAX // len(planned))
+        engine.coordinator.on_terminal = recorded.add
+        for ratio in _slices(engine, round(request.duration_s * _US)):
+            progress.ratio = (number + ratio) / len(planned)
+            if progress.is_stopped:
+                raise SimulationStoppedError
+            if cpu_s() - began_s > limits.cpu_max_s:
+                _refuse(f"it needs more than {limits.cpu_max_s:g} s of CPU time")
+        for record in reversed(engine.coordinator.history):
+            if record.state is CheckpointState.IN_PROGRESS:
+                recorded.add(record)
+        documents = [_document(each, recorded, i, f"{root}/{number}") for i in range(len(recorded.found))]
+        stored += [StoredCheckpoint(number, d.checkpoint.checkpoint_id, _packed(d)) for d in documents]
+        if sum(len(s.document) for s in stored) > _BYTES_MAX:
+            _refuse(f"its result has more than {_BYTES_MAX // 2**20} MiB")
+        runs.append(_run_out(each, engine, [d.checkpoint for d in documents]))
+    return Result(runs, stored)
+
+
+def unpacked(document: bytes) -> SimulatedCheckpointOut:
+    """Return a checkpoint from the form in which it is stored."""
+    return SimulatedCheckpointOut.model_validate_json(zlib.decompress(document))
+
+
+def _packed(document: SimulatedCheckpointOut) -> bytes:
+    return zlib.compress(document.model_dump_json().encode(), 6)
+
+
+def _slices(engine: JobEngine, duration_us: int) -> Iterator[float]:
+    """Run the job in short slices. Yield the share of ``duration_us`` that is done. A job that has ended is done."""
+    at_us = 0
+    while at_us < duration_us and engine.ended_at_us is None:
+        at_us = min(duration_us, at_us + _SLICE_US)
+        engine.run_until(at_us)
+        yield at_us / duration_us
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise TooLargeError("simulation", problem, field="duration_s", fix="run a shorter time or with less parallelism")
+
+
+def _document(planned: PlannedRun, recorded: _Recorded, index: int, root: str) -> SimulatedCheckpointOut:
+    """Return one checkpoint of a run. The checkpoints before it are evidence for its verdict."""
+    record, events = recorded.found[index]
+    topology, config = topology_of(record.graph), config_of(planned.spec.config)
+    known = tuple(checkpoint_of(r) for r, _ in recorded.found[max(0, index - _EVIDENCE_COUNT) : index + 1])
+    checkpoint = known[-1]
+    ended = tuple(c for c in known if c.header.status.is_terminal)
+    evidence = JobEvidence(topology=topology, now=at(recorded.engine.now_us), config=config, checkpoints=ended)
+    path = critical_path(checkpoint, topology, config)
+    ids = [r.id for r, _ in recorded.found]
+    header = checkpoint.header
+    detail = api.CheckpointDetailOut.of(
+        header,
+        **_row(checkpoint, planned, f"{root}/checkpoints/{header.checkpoint_id}"),
+        job=planned.spec.name,
+        timeout_ms=config.timeout_ms,
+        aligned_timeout_ms=config.aligned_timeout_ms,
+        vertices=phases_out(topology, (), checkpoint_phases(checkpoint, config)),
+        critical_path=None if path is None else api.CriticalPathOut.model_validate(path),
+        verdict=api.VerdictOut.model_validate(checkpoint_verdict(checkpoint, evidence)),
+        has_barriers=events is not None,
+        engine=RUNTIME.kind,
+        capabilities=CapabilitiesOut.model_validate(RUNTIME),
+        previous_id=ids[index - 1] if index > 0 else None,
+        next_id=ids[index + 1] if index + 1 < len(ids) else None,
+    )
+    return SimulatedCheckpointOut(checkpoint=detail, barriers=_barriers(checkpoint, evidence, events))
+
+
+def _barriers(checkpoint: Checkpoint, evidence: JobEvidence, events: Sequence[BarrierEvent] | None) -> BarriersOut:
+    if events is None:
+        found = reconstructed_events(checkpoint, evidence, ())
+        return BarriersOut(basis=Basis.RECONSTRUCTED, events=found, note=_EVENTS_LEFT_OUT)
+    ordered = [BarrierEventOut.of(e, at_ms=e.at_us / 1000) for e in in_time_order(events)]
+    return BarriersOut(basis=Basis.MEASURED, events=ordered)
+
+
+def _row(checkpoint: Checkpoint, planned: PlannedRun, link: str) -> dict[str, Any]:
+    """Return the fields of ``CheckpointOut`` that the header does not have."""
+    details = checkpoint.details
+    is_unaligned = checkpoint.header.is_unaligned
+    return {
+        "job_id": planned.spec.name,
+        "run_id": planned.protocol,
+        "mode": Mode.UNALIGNED if is_unaligned else Mode.ALIGNED,
+        "start_delay_max_ms": largest([v for d in details for v in d.start_delay_ms]),
+        "alignment_max_ms": largest([v for d in details for v in d.alignment_duration_ms]),
+        "sync_max_ms": largest([v for d in details for v in d.sync_duration_ms]),
+        "async_max_ms": largest([v for d in details for v in d.async_duration_ms]),
+        "link": link,
+    }
+
+
+def _run_out(planned: PlannedRun, engine: JobEngine, found: Sequence[api.CheckpointDetailOut]) -> SimulationRunOut:
+    vertices, edges = graph_out(topology_of(planned.spec.graph), ())
+    coordinator, config = engine.coordinator, config_of(planned.spec.config)
+    completed = [c for c in found if c.status is CheckpointStatus.COMPLETED]
+    durations = [c.end_to_end_duration_ms for c in completed if c.end_to_end_duration_ms is not None]
+    return SimulationRunOut(
+        protocol=planned.protocol,
+        settings=settings.show(engine.config),
+        status=engine.status.value,
+        trace_hash=engine.trace_hash,
+        virtual_time_s=engine.now_us / _US,
+        completed_count=coordinator.completed_count,
+        failed_count=coordinator.failed_count,
+        in_progress_count=coordinator.in_progress_count,
+        restart_count=engine.restart_count,
+        committed_records=engine.ledger.committed_count,
+        duration_p50_ms=median(durations) if durations else None,
+        duration_max_ms=max(durations, default=None),
+        persisted_max_bytes=largest([c.persisted_bytes for c in completed]),
+        timeout_ms=config.timeout_ms,
+        interval_ms=config.interval_ms,
+        vertices=vertices,
+        edges=edges,
+        checkpoints=[api.CheckpointOut.of(c) for c in sorted(found, key=lambda c: c.checkpoint_id)],
+    )

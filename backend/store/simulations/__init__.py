@@ -1,0 +1,1 @@
+"""Simulations: their queue and their results."""

@@ -1,0 +1,120 @@
+"""A request for a simulation is checked before it is queued, and a refusal names the limit and what to change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.contracts.simulations import SimulationIn, simulation_id_of
+from backend.domain.errors import InvalidInputError, TooLargeError
+from backend.runtime.core.elements import SnapshotType
+from backend.runtime.demo import demo_names, demo_path
+from backend.runtime.engine.jobfile import load_job
+from backend.runtime.engine.simulate import simulate
+from backend.runtime.protocols.registry import MODES, mode_of
+from backend.services.simulations.catalog import LIMITS, catalog, plan, record_steps_per_s
+
+_INTERVAL = "execution.checkpointing.interval"
+
+
+def _request(**changed):
+    return SimulationIn(**{"shape": "backpressured", "protocol": "aligned", "duration_s": 20.0} | changed)
+
+
+def test_each_protocol_of_the_runtime_can_be_chosen_and_selects_itself():
+    for protocol in catalog().protocols:
+        chosen = plan(_request(protocol=protocol.name))[0].spec.config
+        assert mode_of(chosen, SnapshotType.CHECKPOINT).name.lower() == protocol.title.lower()
+    assert len(catalog().protocols) == len(MODES)
+
+
+def test_every_demo_job_has_the_graph_of_a_shape():
+    graphs = [load_job(demo_path(shape.name)).graph for shape in catalog().shapes]
+
+    assert all(load_job(demo_path(name)).graph in graphs for name in demo_names())
+
+
+def test_the_order_of_settings_does_not_change_the_id_and_every_field_does():
+    one = _request(settings={_INTERVAL: "2 s", "execution.checkpointing.timeout": "9 s"})
+    other = _request(settings={"execution.checkpointing.timeout": "9 s", _INTERVAL: "2 s"})
+    changes = (
+        {"seed": 8},
+        {"protocol": "unaligned"},
+        {"second_protocol": "capped"},
+        {"parallelism": 2},
+        {"settings": {}},
+    )
+
+    assert simulation_id_of(one) == simulation_id_of(other)
+    ids = {simulation_id_of(one.model_copy(update=change)) for change in changes}
+    assert len(ids | {simulation_id_of(one)}) == len(changes) + 1
+
+
+def test_a_setting_of_one_protocol_does_not_change_the_other_one():
+    key = "execution.checkpointing.aligned-checkpoint-timeout"
+    first, second = plan(_request(second_protocol="aligned-timeout", settings={key: "3 s"}))
+
+    assert second.spec.config.aligned_timeout_us == 3_000_000
+    assert first.spec.config.aligned_timeout_us == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"shape": "none"}, "shape"),
+        ({"protocol": "none"}, "protocol"),
+        ({"second_protocol": "aligned"}, "second_protocol"),
+        ({"settings": {"web.checkpoints.history": "3"}}, "settings.web.checkpoints.history"),
+        ({"settings": {_INTERVAL: "soon"}}, f"settings.{_INTERVAL}"),
+        ({"settings": {"runtime.inflight-cap.bytes": "1 kb"}}, "settings.runtime.inflight-cap.bytes"),
+        ({"shape": "middle-straggler", "parallelism": 1}, "parallelism"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_field(changed, field):
+    with pytest.raises(InvalidInputError) as caught:
+        plan(_request(**changed))
+
+    assert [p.field for p in caught.value.problems] == [field]
+    assert caught.value.problems[0].allowed
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "words"),
+    [
+        ({"duration_s": 601.0}, "duration_s", "600 s"),
+        ({"parallelism": 33}, "parallelism", "99 subtasks are more than 96"),
+        ({"duration_s": 150.0, "settings": {_INTERVAL: "500 ms"}}, "duration_s", "300 checkpoints"),
+        ({"duration_s": 400.0}, "duration_s", "run at most"),
+    ],
+)
+def test_a_simulation_that_is_too_large_is_refused_with_the_limit_and_what_to_change(changed, field, words):
+    with pytest.raises(TooLargeError) as caught:
+        plan(_request(**changed))
+
+    assert caught.value.field == field
+    assert words in str(caught.value)
+    assert caught.value.fix in str(caught.value)
+
+
+def test_two_protocols_count_twice():
+    duration_s = 0.6 * LIMITS.record_steps_max / record_steps_per_s(plan(_request())[0].spec.graph)
+    plan(_request(duration_s=duration_s))
+
+    with pytest.raises(TooLargeError):
+        plan(_request(duration_s=duration_s, second_protocol="unaligned"))
+
+
+@pytest.mark.parametrize("shape", [s.name for s in catalog().shapes])
+def test_the_estimate_of_the_records_is_close_to_what_a_run_processes(shape):
+    spec = plan(_request(shape=shape))[0].spec
+    vertices = simulate(spec, duration_us=10_000_000, is_size_only=True).to_json()["vertices"]
+    processed = sum(sum(v["records_in"]) or sum(v["records_out"]) for v in vertices)
+
+    # The estimate does not know skew and stragglers, which make a run smaller.
+    assert 0.8 * processed < 10 * record_steps_per_s(spec.graph) < 1.5 * processed
+
+
+def test_limits_can_be_smaller():
+    with pytest.raises(TooLargeError):
+        plan(_request(), replace(LIMITS, virtual_max_s=10.0))

@@ -1,0 +1,100 @@
+"""The result of a simulation has what the runtime measured, and is the same for the same request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.contracts.simulations import SimulationIn
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.errors import TooLargeError
+from backend.domain.verdict import Basis
+from backend.runtime.engine.simulate import simulate
+from backend.services.simulations import simulating
+from backend.services.simulations.catalog import LIMITS, plan
+from backend.services.simulations.simulating import Progress, SimulationStoppedError, run, unpacked
+
+_REQUEST = SimulationIn(
+    shape="backpressured",
+    protocol="aligned",
+    second_protocol="unaligned",
+    duration_s=12.0,
+    settings={"execution.checkpointing.interval": "2 s", "execution.checkpointing.timeout": "20 s"},
+)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run(_REQUEST, Progress())
+
+
+def test_a_run_measures_what_the_command_simulate_measures(result):
+    for planned, found in zip(plan(_REQUEST), result.runs, strict=True):
+        wanted = simulate(planned.spec, duration_us=12_000_000, is_size_only=True).to_json()
+
+        assert found.trace_hash == wanted["trace_hash"]
+        ended = [c for c in found.checkpoints if c.status is not CheckpointStatus.IN_PROGRESS]
+        assert ended, found.protocol
+        assert [(c.checkpoint_id, c.persisted_bytes, c.acknowledged_count) for c in ended] == [
+            (c["id"], c["persisted_bytes"], c["acknowledged"]) for c in wanted["checkpoints"]
+        ]
+        longest = {c["id"]: c["start_delay_max_us"] // 1000 for c in wanted["checkpoints"]}
+        assert {c.checkpoint_id: c.start_delay_max_ms for c in ended} == longest
+
+
+def test_the_same_request_gives_the_same_result(result):
+    assert run(_REQUEST, Progress()) == result
+
+
+def test_an_open_checkpoint_has_no_duration(result):
+    last = result.runs[0].checkpoints[-1]
+
+    assert (last.status, last.end_to_end_duration_ms) == (CheckpointStatus.IN_PROGRESS, None)
+
+
+def test_each_checkpoint_has_its_subtasks_and_its_measured_barrier_events(result):
+    stored = [unpacked(c.document) for c in result.checkpoints]
+    unaligned = [s for s in stored if s.checkpoint.run_id == "unaligned" and s.checkpoint.status == "completed"]
+
+    assert {s.checkpoint.link for s in stored} == {c.link for r in result.runs for c in r.checkpoints}
+    assert all([len(v.subtasks) for v in s.checkpoint.vertices] == [4, 4, 4] for s in stored)
+    assert {s.barriers.basis for s in stored} == {Basis.MEASURED}
+    assert any(e.kind == "overtook" and e.channel is not None for s in unaligned for e in s.barriers.events)
+    times = [e.at_ms for e in stored[0].barriers.events]
+    assert times == sorted(times)
+
+
+def test_without_room_for_barrier_events_they_are_reconstructed_and_say_so(monkeypatch):
+    monkeypatch.setattr(simulating, "_EVENTS_MAX", 0)
+    found = unpacked(run(_REQUEST, Progress()).checkpoints[0].document)
+
+    assert found.barriers.basis is Basis.RECONSTRUCTED
+    assert found.barriers.note is not None
+    assert not found.checkpoint.has_barriers
+
+
+def test_a_stopped_simulation_ends_early():
+    with pytest.raises(SimulationStoppedError):
+        run(_REQUEST, Progress(is_stopped=True))
+
+
+def test_a_simulation_that_needs_too_much_cpu_time_is_refused_with_the_limit():
+    seconds = iter(range(1000))
+    with pytest.raises(TooLargeError, match="more than 5 s of CPU time"):
+        run(_REQUEST, Progress(), replace(LIMITS, cpu_max_s=5.0), lambda: float(next(seconds)))
+
+
+def test_a_result_that_is_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr(simulating, "_BYTES_MAX", 2**10)
+    with pytest.raises(TooLargeError, match="its result"):
+        run(_REQUEST, Progress())
+
+
+def test_the_progress_covers_both_runs():
+    progress, seen = Progress(), []
+
+    run(_REQUEST, progress, LIMITS, lambda: float(seen.append(progress.ratio) or 0))
+    assert seen[1:] == sorted(seen[1:])
+    assert any(0 < ratio < 0.5 for ratio in seen)
+    assert progress.ratio == 1.0

@@ -436,6 +436,8 @@ class KeyedStates:
         self._max_parallelism = max_parallelism
         self._parts: list[_Part] = []
         self._keys: dict[int, dict[int, None]] = {}
+        self._unordered: set[int] = set()
+        """Key groups that may have a new key since they were ordered by key."""
         self._group_of: dict[int, int] = {}
 
     def value(self, value_bytes: int = 0) -> ValueState:
@@ -487,6 +489,7 @@ class KeyedStates:
             if group not in self.groups:
                 raise ProtocolViolationError(f"key {key} of group {group} at the owner of {self.groups}", rule="PT-2")
         self._keys.setdefault(group, {})[key] = None
+        self._unordered.add(group)
 
     def snapshot(self) -> Mapping[int, bytes]:
         """Return, for each key group that has state, its state as bytes, as the backend provides it."""
@@ -525,7 +528,10 @@ class KeyedStates:
         for group in sorted(self._keys):
             numbers: list[int] = []
             is_kept = False
-            ordered = sorted(self._keys[group])
+            if group in self._unordered:
+                self._unordered.discard(group)
+                self._keys[group] = dict.fromkeys(sorted(self._keys[group]))
+            ordered = self._keys[group]
             for part in self._parts:
                 kept = part.keys()
                 keys = [key for key in ordered if key in kept]

@@ -54,7 +54,7 @@ async def _read(client, simulation_id):
 async def _until(client, simulation_id, condition):
     async with asyncio.timeout(PATIENCE_S):
         while not condition(await _read(client, simulation_id)):
-            await pause(asyncio.Event(), 0.02)
+            await pause(0.02, asyncio.Event())
 
 
 async def test_a_simulation_is_queued_run_and_kept(client, worker):

@@ -27,7 +27,7 @@ _RECENT_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GaugeReading:
     """The value of one gauge at one instant."""
 
     value: int
@@ -68,8 +68,8 @@ class GaugeMemory:
     ``late`` contains, for each checkpoint, the arrivals of first barriers that were found in gauges so far.
     """
 
-    start_delay: dict[tuple[VertexId, int], Reading] = field(default_factory=dict)
-    alignment: dict[tuple[VertexId, int], Reading] = field(default_factory=dict)
+    start_delay: dict[tuple[VertexId, int], GaugeReading] = field(default_factory=dict)
+    alignment: dict[tuple[VertexId, int], GaugeReading] = field(default_factory=dict)
     late: dict[int, dict[tuple[VertexId, int], LateBarrier]] = field(default_factory=dict)
     owner_id: dict[tuple[VertexId, int], int] = field(default_factory=dict)
     """For each subtask, the checkpoint to which its last matched gauge value belongs."""
@@ -101,7 +101,7 @@ class GaugeMemory:
         for subtask, value in values_ns.items():
             key = (vertex_id, subtask)
             before = self.start_delay.get(key)
-            self.start_delay[key] = Reading(value, at)
+            self.start_delay[key] = GaugeReading(value, at)
             if before is None or value in (0, before.value):
                 continue
             earliest, latest = before.at - fetch_interval - _SLACK, at + _SLACK
@@ -128,7 +128,7 @@ class GaugeMemory:
         for subtask, value in values_ns.items():
             key = (vertex_id, subtask)
             before = self.alignment.get(key)
-            self.alignment[key] = Reading(value, at)
+            self.alignment[key] = GaugeReading(value, at)
             if before is not None and value > before.value:
                 self.aligning[key] = value // _NANOS_PER_MS
             else:

@@ -35,7 +35,7 @@ class GaugeReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class GaugeCandidate:
     """A checkpoint to which a gauge's value may belong.
 
     ``pending`` contains the subtasks that have not acknowledged. ``start_delay_ms`` contains the known start delays
@@ -90,7 +90,7 @@ class GaugeMemory:
         *,
         at: datetime,
         fetch_interval: timedelta,
-        candidates: Iterable[Candidate],
+        candidates: Iterable[GaugeCandidate],
     ) -> None:
         """Process a reading of ``checkpointStartDelayNanos``, by subtask. ``at`` is on the engine's clock.
 
@@ -140,7 +140,7 @@ class GaugeMemory:
         self.late = {cid: found for cid, found in self.late.items() if cid in kept}
 
 
-def _owner(vertex_id: VertexId, subtask: int, value_ns: int, fitting: list[Candidate]) -> Candidate | None:
+def _owner(vertex_id: VertexId, subtask: int, value_ns: int, fitting: list[GaugeCandidate]) -> GaugeCandidate | None:
     """Return the checkpoint to which the value belongs, or None if that is not certain.
 
     ``fitting`` are the checkpoints whose trigger time fits the value.
@@ -158,12 +158,12 @@ def candidate(
     *,
     details: Iterable[VertexDetail],
     pending: Mapping[VertexId, frozenset[int]],
-) -> Candidate:
+) -> GaugeCandidate:
     """Make a candidate from the known details of a checkpoint."""
-    return Candidate(checkpoint_id, triggered_at, pending, {d.vertex_id: d.start_delay_ms for d in details})
+    return GaugeCandidate(checkpoint_id, triggered_at, pending, {d.vertex_id: d.start_delay_ms for d in details})
 
 
-def newest(candidates: Mapping[int, Candidate]) -> dict[int, Candidate]:
+def newest(candidates: Mapping[int, GaugeCandidate]) -> dict[int, GaugeCandidate]:
     """Return only the newest candidates.
 
     Older ones are not needed, because a gauge contains only the value of the last barrier.

@@ -17,7 +17,7 @@ from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
 from collectors.flink.document import RowCache
-from collectors.flink.gauges import Candidate, GaugeMemory
+from collectors.flink.gauges import GaugeCandidate, GaugeMemory
 from collectors.flink.pressure import MetricNames
 
 CheckpointKey: TypeAlias = tuple[int, datetime]
@@ -113,7 +113,7 @@ class RunMemory:
     seen_open: set[CheckpointKey] = field(default_factory=set)
     """Checkpoints that were in progress at the previous poll."""
     watches: dict[int, Watch] = field(default_factory=dict)
-    candidates: dict[int, Candidate] = field(default_factory=dict)
+    candidates: dict[int, GaugeCandidate] = field(default_factory=dict)
     gauges: GaugeMemory = field(default_factory=GaugeMemory)
     offered: dict[VertexId, Offered] = field(default_factory=dict)
     pressure_at: datetime | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from backend.domain.ids import VertexId
-from collectors.flink.gauges import Candidate, GaugeMemory, newest
+from collectors.flink.gauges import GaugeCandidate, GaugeMemory, newest
 
 T0 = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 V = VertexId("v")
@@ -22,14 +22,16 @@ def ns(seconds: float) -> int:
 
 def opened(
     checkpoint_id: int, triggered_s: float, *pending: int, acknowledged: tuple[int | None, ...] = ()
-) -> Candidate:
-    return Candidate(checkpoint_id, at(triggered_s), {V: frozenset(pending)}, {V: acknowledged} if acknowledged else {})
+) -> GaugeCandidate:
+    return GaugeCandidate(
+        checkpoint_id, at(triggered_s), {V: frozenset(pending)}, {V: acknowledged} if acknowledged else {}
+    )
 
 
 class Gauges:
     """The collector's memory of metric values, with readings of subtask 0 of one vertex."""
 
-    def __init__(self, *candidates: Candidate) -> None:
+    def __init__(self, *candidates: GaugeCandidate) -> None:
         self.memory = GaugeMemory()
         self.candidates = candidates
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dashboard import text
 from dashboard.figures.base import Trace, note
-from dashboard.figures.front.times import ChannelState, FrontEdge, FrontVertex
+from dashboard.figures.front.times import BarrierPlace, FrontEdge, FrontVertex
 from dashboard.figures.front.vertices import RADIUS, dot_places, shown_subtasks
 from dashboard.palette import ACKED, IN_TRANSIT, Theme
 
@@ -73,7 +73,7 @@ def _channel_lines(
     ends = dot_places(target, places[target.vertex_id])
     starts = dot_places(source, places[source.vertex_id]) if source.vertex_id in open_ids else {}
     x, y = places[source.vertex_id]
-    groups: dict[tuple[ChannelState, bool], tuple[list[float | None], list[float | None]]] = {}
+    groups: dict[tuple[BarrierPlace, bool], tuple[list[float | None], list[float | None]]] = {}
     for c in edge.channels:
         end = ends.get(c.target_subtask)
         start = starts.get(c.source_subtask) if starts else (x + RADIUS - 8, y)
@@ -82,12 +82,12 @@ def _channel_lines(
         xs, ys = groups.setdefault((c.state(at_ms), bool(c.overtook_bytes)), ([], []))
         xs += [start[0] + 12, end[0] - 13, None]
         ys += [start[1], end[1], None]
-    order = {ChannelState.BEFORE: 0, ChannelState.AFTER: 1, ChannelState.IN_TRANSIT: 2}
+    order = {BarrierPlace.BEFORE: 0, BarrierPlace.AFTER: 1, BarrierPlace.IN_TRANSIT: 2}
     return [
         {
             "type": "scatter", "mode": "lines", "x": xs, "y": ys, "hoverinfo": "skip",
             "line": {
-                "color": _edge_color(state, theme), "width": 2.2 if state == ChannelState.IN_TRANSIT else 1.1,
+                "color": _edge_color(state, theme), "width": 2.2 if state == BarrierPlace.IN_TRANSIT else 1.1,
                 "dash": "dash" if has_overtaken else "solid",
             },
         }
@@ -110,11 +110,11 @@ def _receiver_lines(
     x, y = places[source.vertex_id]
     ends = dot_places(target, places[target.vertex_id])
     is_sent = any(s.snapshot_ms is not None and at_ms >= s.snapshot_ms for s in source.subtasks)
-    groups: dict[ChannelState, tuple[list[float | None], list[float | None]]] = {}
+    groups: dict[BarrierPlace, tuple[list[float | None], list[float | None]]] = {}
     for s in shown_subtasks(target):
         is_through = s.last_ms is not None and at_ms >= s.last_ms
         xs, ys = groups.setdefault(
-            ChannelState.AFTER if is_through else ChannelState.IN_TRANSIT if is_sent else ChannelState.BEFORE, ([], [])
+            BarrierPlace.AFTER if is_through else BarrierPlace.IN_TRANSIT if is_sent else BarrierPlace.BEFORE, ([], [])
         )
         end = ends[s.subtask]
         xs += [x + (14.0 if source.vertex_id in open_ids else RADIUS + 4), end[0] - 13, None]
@@ -128,25 +128,25 @@ def _receiver_lines(
     ]  # fmt: skip
 
 
-def _edge_state(edge: FrontEdge, source: FrontVertex, target: FrontVertex, at_ms: float) -> ChannelState:
+def _edge_state(edge: FrontEdge, source: FrontVertex, target: FrontVertex, at_ms: float) -> BarrierPlace:
     if edge.channels:
         states = {c.state(at_ms) for c in edge.channels}
-        if states == {ChannelState.AFTER}:
-            return ChannelState.AFTER
-        return ChannelState.BEFORE if states == {ChannelState.BEFORE} else ChannelState.IN_TRANSIT
+        if states == {BarrierPlace.AFTER}:
+            return BarrierPlace.AFTER
+        return BarrierPlace.BEFORE if states == {BarrierPlace.BEFORE} else BarrierPlace.IN_TRANSIT
     if edge.is_measured:
-        return ChannelState.BEFORE
+        return BarrierPlace.BEFORE
     # The engine reports no channels. A sender forwards the barrier when its snapshot begins, and a receiver reports
     # its first barrier.
     sent = [s.snapshot_ms for s in source.subtasks]
     got = [s.first_ms for s in target.subtasks]
     if got and all(g is not None and at_ms >= g for g in got):
-        return ChannelState.AFTER
-    return ChannelState.IN_TRANSIT if any(t is not None and at_ms >= t for t in sent) else ChannelState.BEFORE
+        return BarrierPlace.AFTER
+    return BarrierPlace.IN_TRANSIT if any(t is not None and at_ms >= t for t in sent) else BarrierPlace.BEFORE
 
 
-def _edge_color(state: ChannelState, theme: Theme) -> str:
-    return {ChannelState.BEFORE: theme.border, ChannelState.IN_TRANSIT: IN_TRANSIT, ChannelState.AFTER: ACKED}[state]
+def _edge_color(state: BarrierPlace, theme: Theme) -> str:
+    return {BarrierPlace.BEFORE: theme.border, BarrierPlace.IN_TRANSIT: IN_TRANSIT, BarrierPlace.AFTER: ACKED}[state]
 
 
 def edge_label(
@@ -159,10 +159,10 @@ def edge_label(
 ) -> dict[str, object]:
     (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
     if edge.channels:
-        through = sum(c.state(at_ms) == ChannelState.AFTER for c in edge.channels)
-        held = sum(c.state(at_ms) == ChannelState.IN_TRANSIT for c in edge.channels)
+        through = sum(c.state(at_ms) == BarrierPlace.AFTER for c in edge.channels)
+        held = sum(c.state(at_ms) == BarrierPlace.IN_TRANSIT for c in edge.channels)
         label = f"{through}/{len(edge.channels)} through" + (f"<br>{held} in transit" if held else "")
-        overtaken = sum(c.overtook_bytes or 0 for c in edge.channels if c.state(at_ms) == ChannelState.AFTER)
+        overtaken = sum(c.overtook_bytes or 0 for c in edge.channels if c.state(at_ms) == BarrierPlace.AFTER)
         if overtaken:
             label += f"<br>overtook {text.size(overtaken)}"
     elif edge.is_measured:

@@ -26,7 +26,7 @@ class SubtaskState(StrEnum):
     ACKNOWLEDGED = "acknowledged"
 
 
-class ChannelState(StrEnum):
+class BarrierPlace(StrEnum):
     """Whether the barrier has yet to enter a channel, is in it, or has left it."""
 
     BEFORE = "before"
@@ -69,12 +69,12 @@ class ChannelTimes:
     received_ms: float | None
     overtook_bytes: int | None = None
 
-    def state(self, at_ms: float) -> ChannelState:
+    def state(self, at_ms: float) -> BarrierPlace:
         """Return the state of the channel at ``at_ms`` milliseconds since the trigger."""
         if self.received_ms is not None and at_ms >= self.received_ms:
-            return ChannelState.AFTER
+            return BarrierPlace.AFTER
         is_entered = self.emitted_ms is not None and at_ms >= self.emitted_ms
-        return ChannelState.IN_TRANSIT if is_entered else ChannelState.BEFORE
+        return BarrierPlace.IN_TRANSIT if is_entered else BarrierPlace.BEFORE
 
 
 @dataclass(frozen=True, slots=True)

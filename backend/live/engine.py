@@ -41,7 +41,7 @@ from backend.runtime.job import config as settings
 from backend.runtime.job.config import LIVE_CONFIG_KEYS, UNLIMITED
 from backend.runtime.job.graph import Partitioner
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint, TaskKey
-from backend.runtime.measure.requested import SavepointFormat
+from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.task.task import Task
 
@@ -116,11 +116,11 @@ class RuntimeEngine:
 
     def trigger_savepoint(self, form: str) -> int:
         """Request a savepoint at the current virtual time. Return the number of the request."""
-        return self._engine.request_savepoint(SavepointFormat(form)).number
+        return self._engine.request_savepoint(RequestedFormat(form)).number
 
     def stop(self, form: str, *, drains: bool) -> int:
         """Request a stop of the job with a savepoint. Return the number of the request."""
-        return self._engine.request_stop(SavepointFormat(form), drains=drains).number
+        return self._engine.request_stop(RequestedFormat(form), drains=drains).number
 
     def trigger_checkpoint(self, *, is_full: bool) -> int:
         """Request a checkpoint at the current virtual time. Return the number of the request."""

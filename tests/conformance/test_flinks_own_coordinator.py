@@ -17,7 +17,7 @@ from backend.domain.failure import reason_of_message
 from backend.runtime.coordinator.failure_policy import MESSAGES, Failure, FailurePolicy
 from backend.runtime.coordinator.requests import Request, RequestQueue, Slots, Start, TooEarly
 from backend.runtime.core.elements import SnapshotType
-from backend.runtime.measure.requested import Savepoint, SavepointFormat
+from backend.runtime.measure.requested import RequestedFormat, Savepoint
 from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 from tests.support.flink_reasons import FLINK_REASONS
 
@@ -112,7 +112,7 @@ class _Decider:
 
 
 def _request(kind: str, number: int) -> Request:
-    savepoint = Savepoint(number, SavepointFormat.CANONICAL, number) if kind in "sf" else None
+    savepoint = Savepoint(number, RequestedFormat.CANONICAL, number) if kind in "sf" else None
     return Request(kind == "f", number, savepoint, is_periodic=kind == "p")
 
 

@@ -14,7 +14,7 @@ from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import CheckpointState
-from backend.runtime.measure.requested import Savepoint, SavepointFormat
+from backend.runtime.measure.requested import RequestedFormat, Savepoint
 from tests.support.inside_jobs import take_over
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job, two_subtasks_job
 
@@ -43,7 +43,7 @@ def test_with_unaligned_checkpoints_a_savepoint_waits_for_the_slot_and_goes_firs
     while not engine.coordinator.in_progress_count:
         engine.run_until(engine.now_us + 1_000)
     (pending,) = [r for r in engine.coordinator.history if r.state is CheckpointState.IN_PROGRESS]
-    savepoint = engine.request_savepoint(SavepointFormat.NATIVE)
+    savepoint = engine.request_savepoint(RequestedFormat.NATIVE)
     assert engine.coordinator.in_progress_count == 1
     engine.run_until(pending.triggered_at_us + 700_000)
     done = next(r for r in engine.coordinator.history if r.id == savepoint.checkpoint_id)
@@ -198,7 +198,7 @@ def test_a_waiter_for_a_savepoint_is_notified_in_an_event_at_the_instant_of_its_
     engine.run_until(50_000)
     heard: list[tuple[int, Savepoint]] = []
     then = lambda ended: heard.append((engine.now_us, ended))  # noqa: E731
-    savepoint = engine.coordinator.triggering.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
+    savepoint = engine.coordinator.triggering.request_savepoint(RequestedFormat.CANONICAL, when_ended=then)
     engine.run_until(100_000)
     assert savepoint.reason is reason
     assert heard == [(savepoint.ended_at_us, savepoint)]

@@ -16,7 +16,7 @@ from functools import partial
 from backend.domain.errors import PlanError
 from backend.runtime.coordinator.coordinator import Coordinator
 from backend.runtime.job.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpec, validate
-from backend.runtime.measure.requested import Savepoint, SavepointFormat
+from backend.runtime.measure.requested import RequestedFormat, Savepoint
 from backend.runtime.snapshot.metadata import ReadCheckpoint, read_checkpoint
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.restarts import Restart
@@ -144,7 +144,7 @@ class Rescaler:
         rescale = self._request(parallelism, from_savepoint=from_savepoint)
         if from_savepoint:
             then = partial(self._saved, rescale)
-            self._coordinator.triggering.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
+            self._coordinator.triggering.request_savepoint(RequestedFormat.CANONICAL, when_ended=then)
         else:
             self._begin(rescale, graph, newest)
         return rescale

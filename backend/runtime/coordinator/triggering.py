@@ -18,7 +18,7 @@ from backend.runtime.coordinator.requests import Request, RequestQueue, Slots, S
 from backend.runtime.coordinator.ticks import Ticks
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import Action, EventClass
-from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
+from backend.runtime.measure.requested import RequestedFormat, Savepoint, UserCheckpoint
 from backend.runtime.protocols.registry import mode_of
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.messages import BacklogMessage
@@ -85,14 +85,14 @@ class Triggering:
     def _tick(self) -> None:
         self._ask(Request(False, self._next_number(), is_periodic=True))
 
-    def request_savepoint(self, form: SavepointFormat, *, when_ended: Action | None = None) -> Savepoint:
+    def request_savepoint(self, form: RequestedFormat, *, when_ended: Action | None = None) -> Savepoint:
         """Request a savepoint. If unaligned checkpoints are off, the savepoint does not wait for a free slot (CO-3).
 
         ``when_ended`` is called with the savepoint, in a separate event after the savepoint has completed or failed.
         """
         return self._request(Savepoint(self._next_number(), form, self._env.now, when_ended=when_ended))
 
-    def request_stop(self, form: SavepointFormat, *, drains: bool) -> Savepoint:
+    def request_stop(self, form: RequestedFormat, *, drains: bool) -> Savepoint:
         """Stop the job with a savepoint (SV-3). If the job is already stopping, return the savepoint of that stop."""
         if self.stop is not None:
             return self.stop

@@ -33,7 +33,7 @@ from backend.runtime.job.graph import (
     VertexKind,
     VertexSpec,
 )
-from backend.runtime.measure.requested import SavepointFormat
+from backend.runtime.measure.requested import RequestedFormat
 
 _FILE_BYTES_MAX = 1 << 20
 _SUBTASKS_MAX = 4096
@@ -71,7 +71,7 @@ class SavepointSpec:
     """A savepoint that the job file requests at a virtual time."""
 
     at_us: int
-    format: SavepointFormat = SavepointFormat.CANONICAL
+    format: RequestedFormat = RequestedFormat.CANONICAL
     stop: Stop | None = None
     """How the job stops with the savepoint. None if the job continues."""
 
@@ -266,7 +266,7 @@ def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
         reader.problem(f"{where}.at", "is missing", DURATION_WORDS)
     return SavepointSpec(
         at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
-        format=SavepointFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
+        format=RequestedFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
         stop=Stop(row.word("stop", "suspend", tuple(Stop))) if row.has("stop") else None,
     )
 

@@ -28,7 +28,7 @@ from backend.runtime.job import config as settings
 from backend.runtime.job.config import OnStopFailure, RuntimeConfig
 from backend.runtime.job.faults import Faults, InducedFailure
 from backend.runtime.job.graph import Graph
-from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
+from backend.runtime.measure.requested import RequestedFormat, Savepoint, UserCheckpoint
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger
 from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint, without_shared_files
@@ -205,12 +205,12 @@ class JobEngine:
         self.scheduler.fold("checkpoint full" if is_full else "checkpoint")
         return self.coordinator.triggering.request_checkpoint(is_full=is_full)
 
-    def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
+    def request_savepoint(self, form: RequestedFormat = RequestedFormat.CANONICAL) -> Savepoint:
         """Request a savepoint now. The returned object is updated while the savepoint runs."""
         self.scheduler.fold(f"savepoint {form}")
         return self.coordinator.triggering.request_savepoint(form)
 
-    def request_stop(self, form: SavepointFormat = SavepointFormat.CANONICAL, *, drains: bool = False) -> Savepoint:
+    def request_stop(self, form: RequestedFormat = RequestedFormat.CANONICAL, *, drains: bool = False) -> Savepoint:
         """Stop the job with a savepoint (SV-3).
 
         With ``drains``, the job ends for good: all timers fire and all windows close.

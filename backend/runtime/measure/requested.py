@@ -10,7 +10,7 @@ from backend.runtime.core.elements import SnapshotType
 from backend.runtime.core.scheduler import Action
 
 
-class SavepointFormat(StrEnum):
+class RequestedFormat(StrEnum):
     """The requested format of a savepoint (SV-2). In this runtime both formats have the same content."""
 
     CANONICAL = "CANONICAL"
@@ -36,7 +36,7 @@ class Savepoint:
     """One requested savepoint, and its progress (SV-4). Instants are in virtual microseconds."""
 
     number: int
-    format: SavepointFormat
+    format: RequestedFormat
     requested_at_us: int
     checkpoint_id: int | None = None
     ended_at_us: int | None = None

@@ -7,14 +7,14 @@ from itertools import pairwise
 from backend.runtime.coordinator.requests import REQUESTS_KEPT, Request, RequestQueue, keep
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultAction, FaultSpec
-from backend.runtime.measure.requested import Savepoint, SavepointFormat
+from backend.runtime.measure.requested import RequestedFormat, Savepoint
 from tests.support.runtime_jobs import two_subtasks_job
 
 _CP = "execution.checkpointing."
 
 
 def _request(number: int, *, savepoint: bool, forced: bool = False) -> Request:
-    asked = Savepoint(number, SavepointFormat.CANONICAL, number) if savepoint else None
+    asked = Savepoint(number, RequestedFormat.CANONICAL, number) if savepoint else None
     return Request(forced, number, asked, is_periodic=not savepoint)
 
 
@@ -95,7 +95,7 @@ def test_of_many_requests_the_oldest_ended_ones_are_forgotten_and_no_pending_one
     Of more than 1000 requests, the oldest ended ones are forgotten, but no pending one.
     """
     kept: dict[int, Savepoint] = {}
-    asked = [Savepoint(n, SavepointFormat.CANONICAL, n, ended_at_us=n if n % 2 else None) for n in range(1200)]
+    asked = [Savepoint(n, RequestedFormat.CANONICAL, n, ended_at_us=n if n % 2 else None) for n in range(1200)]
     for each in asked[:REQUESTS_KEPT]:
         keep(kept, each)
     assert len(kept) == REQUESTS_KEPT == 1000
@@ -104,7 +104,7 @@ def test_of_many_requests_the_oldest_ended_ones_are_forgotten_and_no_pending_one
     for each in asked[1001:]:
         keep(kept, each)
     assert [n for n in range(1200) if n not in kept] == list(range(1, 400, 2))
-    under_way = {n: Savepoint(n, SavepointFormat.CANONICAL, n) for n in range(REQUESTS_KEPT)}
+    under_way = {n: Savepoint(n, RequestedFormat.CANONICAL, n) for n in range(REQUESTS_KEPT)}
     keep(under_way, asked[1000])
     assert len(under_way) == REQUESTS_KEPT + 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
-from backend.runtime.measure.requested import SavepointFormat
+from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
 from backend.runtime.snapshot.metadata import (
@@ -75,7 +75,7 @@ def _handles(value: object) -> list[dict[str, object]]:
 def test_the_metadata_of_a_savepoint_has_its_type_and_format() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=5))
     engine.run_until(120_000)
-    savepoint = engine.request_savepoint(SavepointFormat.NATIVE)
+    savepoint = engine.request_savepoint(RequestedFormat.NATIVE)
     engine.run_until(200_000)
     stored = engine.savepoint(savepoint.checkpoint_id or 0)
     assert stored is not None

@@ -32,7 +32,7 @@ from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure, on_clock
 from backend.domain.topology import Topology
 from collectors.base import FlinkTransport
-from collectors.diagnosis_print import Answer, JobAnswer, ReportFormat, printed
+from collectors.diagnosis_print import Answer, DiagnosisFormat, JobAnswer, printed
 from collectors.flink import parse
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
@@ -64,9 +64,9 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
         TargetProtocolError: the target's response is not one that Flink sends.
     """
     try:
-        wanted = ReportFormat(output_format)
+        wanted = DiagnosisFormat(output_format)
     except ValueError:
-        problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(ReportFormat))
+        problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(DiagnosisFormat))
         raise InvalidInputError([problem], what="option") from None
     with _Progress() as show_step:
         answer = asyncio.run(_asked(url, job=job, show_step=show_step))

@@ -57,7 +57,7 @@ _KIND = {
 }
 
 
-class ReportFormat(StrEnum):
+class DiagnosisFormat(StrEnum):
     """The output formats of ``barrierscope diagnose``."""
 
     TEXT = "text"
@@ -90,14 +90,16 @@ class Answer:
     as_of: datetime
 
 
-def printed(answer: Answer, output_format: ReportFormat, *, is_terminal: bool = False, is_verbose: bool = False) -> str:
+def printed(
+    answer: Answer, output_format: DiagnosisFormat, *, is_terminal: bool = False, is_verbose: bool = False
+) -> str:
     """Return the whole output in ``output_format``. It ends with a line break."""
     match output_format:
-        case ReportFormat.JSON:
+        case DiagnosisFormat.JSON:
             return as_json(answer)
-        case ReportFormat.MARKDOWN:
+        case DiagnosisFormat.MARKDOWN:
             return as_markdown(answer)
-        case ReportFormat.TEXT:
+        case DiagnosisFormat.TEXT:
             return as_text(answer, is_terminal=is_terminal, is_verbose=is_verbose)
 
 

@@ -49,7 +49,7 @@ _DROP_LOCK_TIMEOUT = "2s"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DayStep:
     """One change that retention makes to a day. ``removed`` is None if the day is dropped."""
 
     day: date
@@ -76,7 +76,7 @@ async def apply_retention(engine: AsyncEngine, retention: Retention, now: dateti
         StoreUnavailableError: PostgreSQL is unreachable.
     """
     await Partitions(engine).ensure_ahead(now)
-    steps: list[Step] = []
+    steps: list[DayStep] = []
     is_blocked = False
     others_bytes = await size_of_other_tables(engine)
     while (step := next_step(days_of(await list_partitions(engine)), others_bytes, retention, now)) is not None:
@@ -100,25 +100,25 @@ async def apply_retention(engine: AsyncEngine, retention: Retention, now: dateti
     return RetentionReport(dropped, runs, downsampled, is_blocked)
 
 
-def next_step(days: Sequence[StoredDay], others_bytes: int, retention: Retention, now: datetime) -> Step | None:
+def next_step(days: Sequence[StoredDay], others_bytes: int, retention: Retention, now: datetime) -> DayStep | None:
     """Return the next change that the limits require, or None if there is none.
 
     ``days`` are sorted, oldest first. ``others_bytes`` is the size of everything that belongs to no day.
     """
     for found in days:
         if found.day < retention.oldest_day(now):
-            return Step(found.day, None)
+            return DayStep(found.day, None)
     for found in days:
         wanted = found.removed | _removed_for_age(found.day, retention, now)
         if wanted != found.removed:
-            return Step(found.day, wanted)
+            return DayStep(found.day, wanted)
     past = [d for d in days if d.day < day_of(now)]
     if not past or others_bytes + sum(d.size_bytes for d in days) <= retention.max_size_bytes:
         return None
     whole = next((d for d in past if not d.removed.arrays), None)
     if whole is not None:
-        return Step(whole.day, Removed(arrays=True) | whole.removed)
-    return Step(past[0].day, None)
+        return DayStep(whole.day, Removed(arrays=True) | whole.removed)
+    return DayStep(past[0].day, None)
 
 
 def _removed_for_age(day: date, retention: Retention, now: datetime) -> Removed:
@@ -142,7 +142,7 @@ async def _warn(engine: AsyncEngine, others_bytes: int, retention: Retention, no
         )
 
 
-async def _take(engine: AsyncEngine, step: Step, retention: Retention) -> bool:
+async def _take(engine: AsyncEngine, step: DayStep, retention: Retention) -> bool:
     """Make one change. Return False if a lock was not granted in time."""
     if step.removed is None:
         return await _drop_day(engine, step.day)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.store.downsampling import NO_RULE, Removed
-from backend.store.retention import Step, next_step
+from backend.store.retention import DayStep, next_step
 from backend.store.schema.partitions import AgeRule, Retention
 from backend.store.stored_days import StoredDay
 
@@ -75,9 +75,9 @@ def test_a_day_loses_the_runs_of_each_rule_at_the_limit_of_that_rule():
 
     short, both = Removed(expired=frozenset({str(dev)})), Removed(expired=frozenset({str(dev), NO_RULE}))
     assert steps == [
-        Step(_TODAY - 31 * _DAY, None),
-        Step(_TODAY - 30 * _DAY, both),
-        Step(_TODAY - 8 * _DAY, both),
-        Step(_TODAY - 7 * _DAY, short),
-        Step(_TODAY - 3 * _DAY, short),
+        DayStep(_TODAY - 31 * _DAY, None),
+        DayStep(_TODAY - 30 * _DAY, both),
+        DayStep(_TODAY - 8 * _DAY, both),
+        DayStep(_TODAY - 7 * _DAY, short),
+        DayStep(_TODAY - 3 * _DAY, short),
     ]

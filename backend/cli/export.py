@@ -30,7 +30,7 @@ from backend.settings import load_settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backend.store.export import Export, Selection
+    from backend.store.export import Export, ExportSelection
 
 _STANDARD_OUTPUT = "-"
 _WRITE_BYTES = 1 << 20
@@ -232,15 +232,15 @@ def _write_parquet(lines: _Counted, written: BinaryIO, what: Contents) -> None:
             writer.write_batch(batch)
 
 
-def _selection(jobs: list[str] | None, since: str | None, until: str | None) -> Selection:
-    from backend.store.export import Selection
+def _selection(jobs: list[str] | None, since: str | None, until: str | None) -> ExportSelection:
+    from backend.store.export import ExportSelection
 
     first = None if since is None else instant(since, option="--since")
     last = None if until is None else instant(until, option="--until")
     if first is not None and last is not None and first >= last:
         problem = FieldProblem("--since", f"{since!r} is not before {until!r}", "an instant before --until")
         raise InvalidInputError([problem], what="option")
-    return Selection(tuple(jobs or ()), first, last)
+    return ExportSelection(tuple(jobs or ()), first, last)
 
 
 @contextmanager

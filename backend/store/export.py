@@ -56,7 +56,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ExportSelection:
     """Selects the rows of an export. ``jobs`` contains names or ids; if it is empty, every job is exported.
 
     The rows are at or after ``since`` and before ``until``; None does not restrict them.
@@ -233,7 +233,7 @@ class Export:
         UnknownEntityError: a job of the selection is not stored.
     """
 
-    def __init__(self, url: str, contents: Contents, selection: Selection) -> None:
+    def __init__(self, url: str, contents: Contents, selection: ExportSelection) -> None:
         self._url = url
         self._contents = contents
         self._source = _SOURCES[contents]

@@ -20,7 +20,7 @@ from backend.domain.errors import StoreUnavailableError
 from backend.domain.export import Contents
 from backend.domain.observation import JobState
 from backend.store import export
-from backend.store.export import Export, Selection
+from backend.store.export import Export, ExportSelection
 from backend.store.postgres.blocking import BlockingConnection
 from backend.store.retention import apply_retention
 from backend.store.schema.partitions import Retention, day_of
@@ -50,7 +50,7 @@ async def stored(writer, target, clock, database):
 
 
 def _rows(url, contents, **selected):
-    with Export(url, contents, Selection(**selected)) as opened:
+    with Export(url, contents, ExportSelection(**selected)) as opened:
         text = b"".join(opened.lines()).decode()
         rows = list(csv.DictReader(io.StringIO(text)))
         assert opened.row_count() == len(rows)
@@ -179,7 +179,7 @@ async def test_a_stopped_export_keeps_the_file_that_was_there(stored, tmp_path):
 
 
 async def test_an_export_from_a_suspended_server_process_ends_with_an_error(stored, monkeypatch):
-    with Export(stored, Contents.SUBTASKS, Selection()) as opened:
+    with Export(stored, Contents.SUBTASKS, ExportSelection()) as opened:
         lines = opened.lines()
         next(lines)
         connection = opened._opened
@@ -200,7 +200,7 @@ async def test_retention_leaves_the_days_of_a_running_export(stored, engine, mon
 
     monkeypatch.setattr(retention, "_DROP_LOCK_TIMEOUT", "50ms")
     later = NOW + 6 * _DAY + timedelta(hours=13)
-    with Export(stored, Contents.SUBTASKS, Selection()) as opened:
+    with Export(stored, Contents.SUBTASKS, ExportSelection()) as opened:
         lines = opened.lines()
         next(lines)
         assert (await apply_retention(engine, Retention(arrays_max_age=60 * _DAY), later)).days == ()

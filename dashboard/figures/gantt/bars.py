@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from backend.contracts.api import CheckpointDetailOut, SubtaskPhasesOut
 from backend.domain.verdict import Phase
 from dashboard.figures.base import Trace
-from dashboard.figures.gantt.rows import Row
+from dashboard.figures.gantt.rows import GanttRow
 from dashboard.figures.gantt.words import hover
 from dashboard.palette import PHASE_COLORS, PHASE_WORDS, Theme
 
@@ -41,7 +41,7 @@ def segments(subtask: SubtaskPhasesOut) -> list[Segment]:
     return [seg for seg in found if seg.end_ms > seg.start_ms]
 
 
-def phase_bars(phase: Phase, rows: Sequence[Row], theme: Theme) -> Trace:
+def phase_bars(phase: Phase, rows: Sequence[GanttRow], theme: Theme) -> Trace:
     found = [
         (index, segment, row)
         for index, row in enumerate(rows)
@@ -72,7 +72,7 @@ def phase_bars(phase: Phase, rows: Sequence[Row], theme: Theme) -> Trace:
     }
 
 
-def pointer_bars(rows: Sequence[Row], end_ms: float) -> Trace:
+def pointer_bars(rows: Sequence[GanttRow], end_ms: float) -> Trace:
     """Draw an invisible bar over each row that carries the row's hover text.
 
     A hover text on each segment would need five times as many bytes.
@@ -92,7 +92,7 @@ def pointer_bars(rows: Sequence[Row], end_ms: float) -> Trace:
     }
 
 
-def overlaid_alignment(rows: Sequence[Row]) -> Trace:
+def overlaid_alignment(rows: Sequence[GanttRow]) -> Trace:
     found = []
     for index, row in enumerate(rows):
         s = row.subtask
@@ -116,7 +116,7 @@ def overlaid_alignment(rows: Sequence[Row]) -> Trace:
     }
 
 
-def envelopes(rows: Sequence[Row], theme: Theme) -> Trace:
+def envelopes(rows: Sequence[GanttRow], theme: Theme) -> Trace:
     found = []
     for index, row in enumerate(rows):
         firsts = [s.first_barrier_ms for s in row.vertex.subtasks if s.first_barrier_ms is not None]
@@ -136,7 +136,7 @@ def envelopes(rows: Sequence[Row], theme: Theme) -> Trace:
     }
 
 
-def unacknowledged(rows: Sequence[Row], theme: Theme, end_ms: float) -> list[Trace]:
+def unacknowledged(rows: Sequence[GanttRow], theme: Theme, end_ms: float) -> list[Trace]:
     found = []
     for index, row in enumerate(rows):
         s = row.subtask
@@ -163,7 +163,7 @@ def unacknowledged(rows: Sequence[Row], theme: Theme, end_ms: float) -> list[Tra
     ]
 
 
-def gauge_marks(rows: Sequence[Row], theme: Theme) -> Trace:
+def gauge_marks(rows: Sequence[GanttRow], theme: Theme) -> Trace:
     found = []
     for index, row in enumerate(rows):
         s = row.subtask
@@ -180,7 +180,7 @@ def gauge_marks(rows: Sequence[Row], theme: Theme) -> Trace:
     }
 
 
-def critical_path(checkpoint: CheckpointDetailOut, rows: Sequence[Row], theme: Theme) -> list[Trace]:
+def critical_path(checkpoint: CheckpointDetailOut, rows: Sequence[GanttRow], theme: Theme) -> list[Trace]:
     if checkpoint.critical_path is None or not checkpoint.critical_path.steps:
         return []
     at: dict[tuple[str, int], int] = {}
@@ -201,5 +201,5 @@ def critical_path(checkpoint: CheckpointDetailOut, rows: Sequence[Row], theme: T
     return [{**common, "mode": "lines", "x": xs, "y": ys, "line": line}, *end]
 
 
-def _custom(row: Row) -> list[object]:
+def _custom(row: GanttRow) -> list[object]:
     return [row.vertex.vertex_id, None if row.subtask is None else row.subtask.subtask]

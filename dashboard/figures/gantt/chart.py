@@ -25,7 +25,7 @@ from dashboard.figures.gantt.bars import (
     unacknowledged,
 )
 from dashboard.figures.gantt.marks import clock_skews, limits, vertex_bands
-from dashboard.figures.gantt.rows import Row, rows_of
+from dashboard.figures.gantt.rows import GanttRow, rows_of
 from dashboard.figures.gantt.words import summary, table
 from dashboard.palette import Theme
 from dashboard.routes import SubtaskOrder
@@ -77,7 +77,7 @@ def gantt(
     return Chart(figure, table(checkpoint), summary(checkpoint), height_px)
 
 
-def _is_long(rows: Sequence[Row]) -> bool:
+def _is_long(rows: Sequence[GanttRow]) -> bool:
     """Return whether the rows need more height than a screen has. If so, the time axis is drawn above the rows."""
     return len(rows) > _ROWS_SHOWN
 
@@ -92,7 +92,7 @@ def _thinner(trace: Trace) -> Trace:
 
 def _layout(
     checkpoint: CheckpointDetailOut,
-    rows: Sequence[Row],
+    rows: Sequence[GanttRow],
     theme: Theme,
     end_ms: float,
     height_px: int,
@@ -134,7 +134,7 @@ def _layout(
     )
 
 
-def _end(checkpoint: CheckpointDetailOut, rows: Sequence[Row], elapsed_ms: int | None) -> float:
+def _end(checkpoint: CheckpointDetailOut, rows: Sequence[GanttRow], elapsed_ms: int | None) -> float:
     ends: list[float] = [1.0, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0)]
     for vertex in checkpoint.vertices:
         for s in vertex.subtasks:

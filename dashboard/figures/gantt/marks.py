@@ -8,7 +8,7 @@ from backend.contracts.api import CheckpointDetailOut
 from backend.domain.checkpoint import CheckpointStatus
 from dashboard import text
 from dashboard.figures.base import note
-from dashboard.figures.gantt.rows import Row
+from dashboard.figures.gantt.rows import GanttRow
 from dashboard.palette import UNALIGNED, Theme
 
 
@@ -43,7 +43,7 @@ def limits(
     return shapes, notes
 
 
-def vertex_bands(rows: Sequence[Row], theme: Theme) -> list[dict[str, object]]:
+def vertex_bands(rows: Sequence[GanttRow], theme: Theme) -> list[dict[str, object]]:
     return [
         {
             "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": index - 0.5, "y1": index + 0.5,
@@ -54,7 +54,7 @@ def vertex_bands(rows: Sequence[Row], theme: Theme) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def clock_skews(rows: Sequence[Row], theme: Theme) -> list[dict[str, object]]:
+def clock_skews(rows: Sequence[GanttRow], theme: Theme) -> list[dict[str, object]]:
     return [
         note(
             theme, "clock skew", 1, index, xref="paper", xanchor="right", bordercolor=UNALIGNED, borderpad=1,

@@ -13,7 +13,7 @@ _ROWS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GanttRow:
     """One row of the chart. ``subtask`` is None if no subtask of the vertex reported anything."""
 
     vertex: VertexPhasesOut
@@ -25,18 +25,18 @@ class Row:
 
 def rows_of(
     checkpoint: CheckpointDetailOut, opened: Sequence[str], sort: SubtaskOrder, *, is_path_pinned: bool
-) -> list[Row]:
+) -> list[GanttRow]:
     critical = _critical(checkpoint)
-    rows: list[Row] = []
+    rows: list[GanttRow] = []
     for vertex in checkpoint.vertices:
         on_path = critical.get(vertex.vertex_id, frozenset())
         shown = _representative(vertex, on_path if is_path_pinned else frozenset())
         is_open = vertex.vertex_id in opened
-        rows.append(Row(vertex, shown, _vertex_label(vertex, is_open), True, bool(on_path)))
+        rows.append(GanttRow(vertex, shown, _vertex_label(vertex, is_open), True, bool(on_path)))
         if is_open:
             for subtask in _sorted(vertex.subtasks, sort):
                 is_on_path = subtask.subtask in on_path
-                rows.append(Row(vertex, subtask, _subtask_label(subtask, is_on_path), False, is_on_path))
+                rows.append(GanttRow(vertex, subtask, _subtask_label(subtask, is_on_path), False, is_on_path))
     return rows[:_ROWS_MAX]
 
 

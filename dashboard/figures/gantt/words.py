@@ -6,7 +6,7 @@ from backend.contracts.api import CheckpointDetailOut
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.figures.base import Table
-from dashboard.figures.gantt.rows import Row
+from dashboard.figures.gantt.rows import GanttRow
 from dashboard.palette import PHASE_WORDS
 
 _COLUMNS = (
@@ -32,7 +32,7 @@ _COLUMNS = (
 )
 
 
-def hover(row: Row) -> str:
+def hover(row: GanttRow) -> str:
     s = row.subtask
     if s is None:
         return f"<b>{text.plain(row.vertex.vertex)}</b>"

@@ -17,6 +17,9 @@ from dashboard.figures.base import Chart, Table, Trace, axis, layout, note
 from dashboard.palette import ACKED, ALIGNED, IN_TRANSIT, UNALIGNED, Theme
 
 _ROW_PX = 26
+# In a narrow window, the name of a rule is above its bars. Beside them it would cover half of them.
+_NARROW_ROW_PX = 44
+_BAR, _NARROW_BAR = 0.65, 0.4
 _SIGNAL_PX = 190
 _MARGINS_PX = 78
 _ROWS_MAX = 6
@@ -49,9 +52,10 @@ class _Segment:
     until: datetime
 
 
-def height_px(rule_count: int, *, has_signal: bool) -> int:
+def height_px(rule_count: int, *, has_signal: bool, is_narrow: bool = False) -> int:
     """Return the height of the figure, so that its place has this height before the figure is drawn."""
-    return min(rule_count, _ROWS_MAX) * _ROW_PX + _MARGINS_PX + (_SIGNAL_PX if has_signal else 0)
+    row_px = _NARROW_ROW_PX if is_narrow else _ROW_PX
+    return min(rule_count, _ROWS_MAX) * row_px + _MARGINS_PX + (_SIGNAL_PX if has_signal else 0)
 
 
 def incident(
@@ -62,15 +66,19 @@ def incident(
     until: datetime,
     theme: Theme,
     where: tzinfo,
+    is_narrow: bool = False,
 ) -> Chart:
     """Draw one row of states for each rule of ``alerts`` and, if there are checkpoints, their durations below."""
     rules = sorted({a.rule for a in alerts})[:_ROWS_MAX]
     segments = _all_segments([a for a in alerts if a.rule in rules], until)
     ended = [c for c in signal.checkpoints if c.end_to_end_duration_ms is not None]
-    height = height_px(len(rules), has_signal=bool(ended))
+    height = height_px(len(rules), has_signal=bool(ended), is_narrow=is_narrow)
+    bar = _NARROW_BAR if is_narrow else _BAR
     plot_px = height - _MARGINS_PX
     split = _SIGNAL_PX / plot_px if ended else 0.0
-    traces = [_states(word, color, shape, segments, rules, theme, where) for word, color, shape in _STATES]
+    traces = [
+        {**_states(word, color, shape, segments, rules, theme, where), "width": bar} for word, color, shape in _STATES
+    ]
     shapes, annotations = [], []
     if ended:
         traces += _durations(ended, signal, theme, where)
@@ -98,7 +106,6 @@ def incident(
             height_px=height,
             revision="incident-strip",
             barmode="overlay",
-            bargap=0.35,
             showlegend=True,
             margin={"l": 20, "r": 16, "t": 34, "b": 44},
             shapes=shapes,
@@ -106,8 +113,9 @@ def incident(
                 *annotations,
                 *(
                     note(
-                        theme, text.plain(rule), 0, row, xref="paper", yref="y2", xanchor="left", yanchor="middle",
-                        xshift=4, bgcolor=theme.surface, borderpad=1,
+                        theme, text.plain(rule), 0, row - bar / 2 if is_narrow else row, xref="paper", yref="y2",
+                        xanchor="left", yanchor="bottom" if is_narrow else "middle", xshift=4, bgcolor=theme.surface,
+                        borderpad=1,
                     )
                     for row, rule in enumerate(rules)
                 ),

@@ -307,7 +307,7 @@ def _digest(found: IncidentDetailOut, view: Look) -> str:
     alerts = [(a.id, a.state, a.summary, a.is_unknown, a.checkpoints) for a in found.alerts]
     shown = found.model_copy(update={"alerts": []})
     grown = found.ended_at is None and int(found.as_of.timestamp()) // 10
-    return digest(shown, alerts, grown, view.theme.name, str(view.where))
+    return digest(shown, alerts, grown, view.theme.name, str(view.where), view.is_narrow)
 
 
 def _matchers(found: IncidentDetailOut) -> str:
@@ -322,7 +322,15 @@ async def _chart(client: ApiClient, found: IncidentDetailOut, view: Look) -> tup
     since, until = found.began_at - before, until + (before if found.ended_at is not None else timedelta())
     until = min(until, found.as_of)
     signal = await _signal(client, found.job_id, since, until)
-    chart = figure.incident(found.alerts, signal, since=since, until=until, theme=view.theme, where=view.where)
+    chart = figure.incident(
+        found.alerts,
+        signal,
+        since=since,
+        until=until,
+        theme=view.theme,
+        where=view.where,
+        is_narrow=view.is_narrow,
+    )
     return chart, signal
 
 

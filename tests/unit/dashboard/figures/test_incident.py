@@ -92,3 +92,14 @@ def test_the_chart_says_from_when_checkpoints_are_drawn_if_there_are_too_many():
     since = text.instant(NOW - timedelta(seconds=100), UTC)
     assert words(is_cut=True) == ([f"only checkpoints since {since}"], True)
     assert words(is_cut=False) == ([], False)
+
+
+def test_in_a_narrow_window_the_name_of_a_rule_is_above_its_bars():
+    chart = incident([_alert("TargetUnreachable", 60, 30, None, "firing")], Signal(), **_SPAN, is_narrow=True)
+
+    go.Figure(chart.figure)
+    (name,) = (a for a in chart.figure["layout"]["annotations"] if a["text"] == "TargetUnreachable")
+    (bars,) = {(t["y"][0], t["width"]) for t in chart.figure["data"] if t["y"]}
+    # The axis points down.
+    assert (name["yanchor"], name["y"]) == ("bottom", bars[0] - bars[1] / 2)
+    assert chart.height_px == height_px(1, has_signal=False, is_narrow=True)

@@ -35,6 +35,7 @@ from dashboard.pages import (
     targets,
     trend,
     windows,
+    zones,
 )
 from dashboard.routes import PageKind
 
@@ -116,6 +117,7 @@ def content_security_policy(app: Dash) -> str:
 def _register_shell(app: Dash, client: ApiClient) -> None:
     _register_switches(app)
     _register_twins(app)
+    zones.register(app, client)
     browser = partial(_in_browser, app)
     browser("navigation", [Output(f"nav-{n}", "className") for n in ("fleet", "targets", "alerts")], _PATH)
     # One callback per page, because the store of a page's title exists only while that page is shown.
@@ -183,6 +185,7 @@ def _register_switches(app: Dash) -> None:
         Input("theme", "data"),
         Input("zone", "data"),
         Input("narrow", "data"),
+        Input("zone-find", "value"),
         State("look", "data"),
     )
     browser(

@@ -215,6 +215,11 @@ class ApiClient:
         query = _query(("from", since), ("to", until), ("vertex", vertex), ("measure", measure.value))
         return await self._get(f"jobs/{_quote(job)}/backpressure/history{query}", PressureHistoryOut)
 
+    async def pressure_around(self, job: str, since: datetime, until: datetime | None) -> PressureHistoryOut:
+        """Return the backpressure of a job in a range. The response may be a few seconds old."""
+        query = _query(("from", since), ("to", until))
+        return await self._kept_get(f"jobs/{_quote(job)}/backpressure/history{query}", PressureHistoryOut)
+
     async def subtask_matrix(
         self, job: str, measure: SubtaskMeasure, vertex: str | None, since: datetime | None, until: datetime | None
     ) -> SubtaskMatrixOut:

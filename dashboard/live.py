@@ -20,6 +20,8 @@ class Look:
     theme: Theme
     where: tzinfo
     is_narrow: bool = False
+    is_still: bool = False
+    """Whether the viewer prefers reduced motion."""
 
 
 def look_of(data: object) -> Look:
@@ -32,6 +34,7 @@ def look_of(data: object) -> Look:
         theme(name if isinstance(name, str) else None),
         text.zone(zone if isinstance(zone, str) else None),
         is_narrow=data.get("is_narrow") is True,
+        is_still=data.get("is_still") is True,
     )
 
 

@@ -53,6 +53,16 @@ class SubtaskOrder(StrEnum):
     HOST = "host"
 
 
+class Heat(StrEnum):
+    """What fills the vertices of the barrier front."""
+
+    NONE = "none"
+    START_DELAY = "start-delay"
+    ALIGNMENT = "alignment"
+    PRESSURE = "pressure"
+    SKEW = "skew"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What the viewer chose on a page."""
@@ -64,6 +74,14 @@ class Selection:
     """Position of the scrubber, in milliseconds since the trigger."""
     picked: str | None = None
     """The picked subtask, as ``vertex id:subtask``."""
+    heat: Heat = Heat.NONE
+    """What fills the vertices of the barrier front."""
+    found: str | None = None
+    """Id of the vertex that the viewer searched for in the barrier front."""
+    is_folded: bool = False
+    """Whether the barrier front folds the vertices far from ``found``."""
+    centre: tuple[float, float] | None = None
+    """The middle of the visible part of a large barrier front, in the units of the drawing."""
     since_ms: int | None = None
     """Start of the range chosen on a job's timeline, in epoch milliseconds, included. None means no limit."""
     until_ms: int | None = None
@@ -229,6 +247,10 @@ def _selection(search: str | None) -> Selection:
         sort=order_of(sort),
         at_ms=number("t", 11),
         picked=first("pick") or None,
+        heat=heat_of(first("heat")),
+        found=first("find") or None,
+        is_folded=first("fold") == "1",
+        centre=centre_of(first("view")),
         since_ms=number("from", 13),
         until_ms=number("to", 13),
         window=window if (window := first("range")) in WINDOWS else None,
@@ -342,6 +364,17 @@ def share_of(value: str | None) -> PressureMeasure:
 def order_of(value: str | None) -> SubtaskOrder:
     """Return the order called ``value``, or the order by index if there is no order of that name."""
     return SubtaskOrder(value) if value in set(SubtaskOrder) else SubtaskOrder.INDEX
+
+
+def heat_of(value: str | None) -> Heat:
+    """Return the heat called ``value``, or none if there is no heat of that name."""
+    return Heat(value) if value in set(Heat) else Heat.NONE
+
+
+def centre_of(value: str | None) -> tuple[float, float] | None:
+    """Return the two numbers in ``value``, such as ``1200,-380``, or None if it is something else."""
+    found = re.fullmatch(r"(-?[0-9]{1,7}),(-?[0-9]{1,7})", value or "", re.ASCII)
+    return None if found is None else (float(found[1]), float(found[2]))
 
 
 def measure_of(value: str | None) -> SubtaskMeasure:
@@ -471,6 +504,12 @@ def query(selection: Selection) -> str:
         pairs.append(("t", str(selection.at_ms)))
     if selection.picked:
         pairs.append(("pick", selection.picked))
+    if selection.heat is not Heat.NONE:
+        pairs.append(("heat", selection.heat))
+    if selection.found:
+        pairs.append(("find", selection.found))
+    if selection.is_folded:
+        pairs.append(("fold", "1"))
     ends = (("from", selection.since_ms), ("to", selection.until_ms))
     pairs += [(name, str(value)) for name, value in ends if value is not None]
     if selection.is_log:

@@ -30,6 +30,8 @@ class VertexHistoryOut(Model):
     """The largest value of a subtask in a reading of the bucket."""
     queued_max_bytes: Ints
     """Bytes in the input and output queues of all subtasks: the largest sum of a reading in the bucket."""
+    records_in_skew_ratio: Floats
+    """The most records that a subtask has read since its attempt began, divided by the mean over the subtasks."""
 
 
 class SubtaskHistoryOut(Model):

@@ -42,6 +42,9 @@
         nameCells();
     });
 
+    // The viewer prefers reduced motion: nothing plays, and the barrier front is shown at five instants instead.
+    const still = window.matchMedia("(prefers-reduced-motion: reduce)");
+
     // On a phone, each row of a table is a card, and each cell has the head of its column before it. Roles keep the
     // table a table for screen readers, because a style that changes the display removes them.
     function nameCells() {
@@ -340,7 +343,7 @@
         }
         if (event.key === " " && event.target.closest("#front-slider")) {
             event.preventDefault();
-            document.getElementById("front-play").click();
+            if (!still.matches) { document.getElementById("front-play").click(); }
         }
     }, true);
 
@@ -351,7 +354,7 @@
         const now = new URLSearchParams(window.location.search);
         const kept = new URLSearchParams();
         for (const [name, value] of now) {
-            if (["open", "pick", "sort"].includes(name)) { kept.append(name, value); }
+            if (["open", "pick", "sort", "heat", "find", "fold", "view"].includes(name)) { kept.append(name, value); }
         }
         const text = kept.toString();
         go(link.getAttribute("href") + (text ? "?" + text : ""));
@@ -424,17 +427,15 @@
     // --- playing the barrier front ---------------------------------------------------------------------------------
 
     // The next frame is requested when the previous one is drawn. A slow server thus drops frames and does not lag.
-    const FIT_MS = 6000, FRAME_MS = 100, PATIENCE_MS = 2000, REDUCED_MS = 1000;
+    const FIT_MS = 6000, FRAME_MS = 100, PATIENCE_MS = 2000;
     let show = null;
 
-    function begin(value, max, speed, steps) {
+    function begin(value, max, speed) {
         const from = value === null || value === undefined || value >= max ? 0 : value;
         end();
         show = {
             path: window.location.pathname, from: from, max: max, began: Date.now(), asked: 0, sent: null, isDrawn: true,
-            speed: speed > 0 ? speed : max / FIT_MS, steps: steps || [],
-            // With reduced motion: one event each second.
-            isStill: window.matchMedia("(prefers-reduced-motion: reduce)").matches,
+            speed: speed > 0 ? speed : max / FIT_MS,
         };
         show.timer = window.setInterval(frame, FRAME_MS);
     }
@@ -446,13 +447,6 @@
         }
     }
 
-    function stillAt(now) {
-        if (now - show.asked < REDUCED_MS) { return null; }
-        const at = show.sent === null ? show.from : show.sent;
-        const next = show.steps.find(function (s) { return s > at + 0.5; });
-        return next === undefined ? show.max : next;
-    }
-
     function frame() {
         const now = Date.now();
         if (window.location.pathname !== show.path || !document.getElementById("front-slider")) {
@@ -460,8 +454,7 @@
             return;
         }
         if (!show.isDrawn && now - show.asked < PATIENCE_MS) { return; }
-        const at = show.isStill ? stillAt(now) : show.from + (now - show.began) * show.speed;
-        if (at === null) { return; }
+        const at = show.from + (now - show.began) * show.speed;
         const isOver = at >= show.max;
         show.asked = now;
         show.isDrawn = false;
@@ -530,11 +523,16 @@
                 if (clicks && linkedZone) {
                     linkedZone = null;
                     setQuery({ tz: null });
+                    window.dash_clientside.set_props("zone-find", { value: null });
                 }
                 return clicks ? ((now || stored("zone")) === "UTC" ? "local" : "UTC") : NO();
             },
-            look: function (themeData, zoneData, _isNarrow, before) {
-                const look = { theme: themeNow(themeData), zone: zoneNow(zoneData), is_narrow: narrow.matches };
+            look: function (themeData, zoneData, _isNarrow, found, before) {
+                if (found && window.dash_clientside.callback_context.triggered_id === "zone-find") {
+                    linkedZone = found;
+                    setQuery({ tz: found });
+                }
+                const look = { theme: themeNow(themeData), zone: zoneNow(zoneData), is_narrow: narrow.matches, is_still: still.matches };
                 paint(look.theme);
                 const isSame = before && JSON.stringify(before) === JSON.stringify(look);
                 const isDark = look.theme === "dark";
@@ -631,8 +629,8 @@
             pressPlay: function (clicks, isPlaying) {
                 return clicks ? !isPlaying : NO();
             },
-            play: function (isPlaying, speed, value, max, steps) {
-                if (isPlaying) { begin(value, max, Number(speed), steps); } else { end(); }
+            play: function (isPlaying, speed, value, max) {
+                if (isPlaying) { begin(value, max, Number(speed)); } else { end(); }
                 return ["icon icon-" + (isPlaying ? "pause" : "play"), isPlaying ? "Stop" : "Play", String(Boolean(isPlaying))];
             },
             played: function () {
@@ -759,12 +757,16 @@
                 setQuery({ a: chosen.a, b: chosen.b, vertex: chosen.vertex, order: chosen.order === "difference" ? "difference" : null });
                 return NO();
             },
-            permalink: function (opened, sort, at, picked) {
-                const query = new URLSearchParams();
+            permalink: function (opened, sort, at, picked, heat, found, fold) {
+                const query = new URLSearchParams(window.location.search);
+                ["open", "sort", "t", "pick", "heat", "find", "fold"].forEach((name) => query.delete(name));
                 if (opened) { (opened.length ? opened : [""]).forEach(function (vertex) { query.append("open", vertex); }); }
                 if (sort && sort !== "topology") { query.set("sort", sort); }
                 if (typeof at === "number") { query.set("t", String(Math.round(at))); }
                 if (picked) { query.set("pick", picked); }
+                if (heat && heat !== "none") { query.set("heat", heat); }
+                if (found) { query.set("find", found); }
+                if (found && fold === "true") { query.set("fold", "1"); }
                 const text = query.toString();
                 window.history.replaceState(window.history.state, "", window.location.pathname + (text ? "?" + text : ""));
                 return NO();

@@ -1,5 +1,7 @@
 """Builds the time scrubber under the barrier front: slider, step buttons and play button.
 
+For viewers who prefer reduced motion there is no play button. The page shows five instants side by side instead.
+
 ``barrierscope.js`` moves the slider.
 """
 
@@ -63,9 +65,10 @@ def _play_tools() -> list[Component]:
     return [
         html.Button(
             [html.Span(id="front-play-icon", className="icon icon-play"), html.Span("Play", id="front-play-word")],
-            id="front-play", className="button", title="play from here (space)", **attrs({"aria-pressed": "false"}),
+            id="front-play", className="button plays", title="play from here (space)",
+            **attrs({"aria-pressed": "false"}),
         ),
-        cards.choice("Speed", "front-speed", _SPEEDS, "0", width_px=82),
+        html.Div(cards.choice("Speed", "front-speed", _SPEEDS, "0", width_px=82), className="plays"),
         dcc.Store(id="front-playing", data=False),
     ]  # fmt: skip
 
@@ -107,7 +110,6 @@ def _register_play(app: Dash) -> None:
         Input("front-speed", "value"),
         State("front-slider", "value"),
         State("front-slider", "max"),
-        State("front-steps", "data"),
     )
     app.clientside_callback(
         ClientsideFunction("bs", "played"), Input("front-position", "children"), prevent_initial_call=True

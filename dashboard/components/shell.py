@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.status import HistoryOut, PipelineOut, SparkDemoOut, StatusOut
 from dashboard import routes, text
-from dashboard.components import cards, status
+from dashboard.components import cards, status, zones
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
@@ -58,7 +58,10 @@ def _header(*, has_login: bool) -> html.Header:
         [
             html.Span(id="live-word", className="live-word", role="status"),
             _switch("pause-toggle", "pause", "Pause", "stop refreshing"),
-            _switch("zone-toggle", "clock", "Local time", "show times in local time or in UTC"),
+            html.Div(
+                [_switch("zone-toggle", "clock", "Local time", "show times in local time or in UTC"), zones.picker()],
+                className="zone",
+            ),
             _switch("theme-toggle", "moon", "Dark", "switch between light and dark"),
             *([_log_out()] if has_login else []),
         ],

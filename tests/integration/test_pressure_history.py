@@ -42,7 +42,7 @@ async def _history(client, *, status=200, **query):
     return PressureHistoryOut.model_validate_json(answer.content) if status == 200 else None
 
 
-def reading(vertex_id, seconds, busy, held=(0.0,) * PARALLELISM, queued=None):
+def reading(vertex_id, seconds, busy, held=(0.0,) * PARALLELISM, queued=None, records=()):
     """Return a reading of one vertex, taken ``seconds`` after ``NOW``."""
     return VertexPressure(
         vertex_id=vertex_id,
@@ -51,6 +51,7 @@ def reading(vertex_id, seconds, busy, held=(0.0,) * PARALLELISM, queued=None):
         backpressured_ratio=tuple(held),
         idle_ratio=tuple(None if b is None or h is None else 1 - b - h for b, h in zip(busy, held, strict=True)),
         queued_out_bytes=(None,) * PARALLELISM if queued is None else tuple(queued),
+        records_in_count=records,
     )
 
 
@@ -63,7 +64,7 @@ async def test_a_bucket_has_the_means_and_maxima_of_its_readings_and_its_largest
     await store(
         writer,
         target,
-        reading(SINK, 0, (1.0, 0.2, 0.3), queued=(10, 20, None)),
+        reading(SINK, 0, (1.0, 0.2, 0.3), queued=(10, 20, None), records=(6, 2, 1)),
         reading(SINK, 1, (0.4, None, 0.4), (0.0, None, 0.6), queued=(1, 1, 1)),
         reading(SOURCE, 0, (0.5,) * PARALLELISM, queued=(7, 7, 7)),
         reading(SINK, 300, (0.0,) * PARALLELISM),
@@ -81,6 +82,8 @@ async def test_a_bucket_has_the_means_and_maxima_of_its_readings_and_its_largest
     assert sink.backpressured_max_ratio == [0.6, 0.0]
     # The queues of the last reading are not reported, which is not zero.
     assert sink.queued_max_bytes == [30, None]
+    assert sink.records_in_skew_ratio == [pytest.approx(2.0, abs=1e-4), None]
+    assert source.records_in_skew_ratio == [None, None]
     # Equal values of all subtasks are stored as one value.
     assert source.queued_max_bytes == [21, None]
     assert source.busy_ratio == [0.5, None]

@@ -72,7 +72,13 @@ def _vertex(v: VertexPressureOut, columns: Sequence[int]) -> VertexHistoryOut:
         busy_max_ratio=[max(r) for r in busy],
         backpressured_max_ratio=[max(r) for r in held],
         queued_max_bytes=[round(40_000 * count * (1 + sum(r))) for r in held],
+        records_in_skew_ratio=_skew(v.records_in_count, len(columns)),
     )
+
+
+def _skew(counts: Sequence[int | None], columns: int) -> list[float | None]:
+    known = [c for c in counts if c is not None]
+    return [round(max(known) * len(known) / sum(known), 4) if known and sum(known) else None] * columns
 
 
 def _subtasks(v: VertexPressureOut, measure: PressureMeasure, columns: Sequence[int]) -> SubtaskHistoryOut:

@@ -69,6 +69,7 @@ class VertexBucket:
     busy_max: float | None
     backpressured_max: float | None
     queued_max_bytes: int | None
+    records_in_skew: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +102,18 @@ _TIMES = "CASE WHEN cardinality(p.{0}) = 1 THEN p.subtask_count ELSE 1 END"
 _READINGS = (
     " SELECT u.b, p.vertex_id, p.subtask_count, v.busy, v.busy_max, v.held, v.held_max, v.idle,"
     f" (v.sum_in * {_TIMES.format('queued_in_bytes')})::int8 AS queued_in,"
-    f" (v.sum_out * {_TIMES.format('queued_out_bytes')})::int8 AS queued_out"
+    f" (v.sum_out * {_TIMES.format('queued_out_bytes')})::int8 AS queued_out, v.skew"
     " FROM pressure p"
     " CROSS JOIN LATERAL (SELECT avg(busy) AS busy, max(busy) AS busy_max, avg(held) AS held, max(held) AS held_max,"
-    " avg(idle) AS idle, sum(queue_in) AS sum_in, sum(queue_out) AS sum_out"
-    " FROM unnest(p.busy_ratio, p.backpressured_ratio, p.idle_ratio, p.queued_in_bytes, p.queued_out_bytes)"
-    " AS t(busy, held, idle, queue_in, queue_out) OFFSET 0) v" + _OF_USED
+    " avg(idle) AS idle, sum(queue_in) AS sum_in, sum(queue_out) AS sum_out,"
+    " max(records)::float8 / nullif(avg(records), 0) AS skew"
+    " FROM unnest(p.busy_ratio, p.backpressured_ratio, p.idle_ratio, p.queued_in_bytes, p.queued_out_bytes,"
+    " p.records_in_count) AS t(busy, held, idle, queue_in, queue_out, records) OFFSET 0) v" + _OF_USED
 )
 _BY_VERTEX = text(
     _USED + " SELECT b, vertex_id, max(subtask_count) AS subtask_count, avg(busy) AS busy, avg(held) AS held,"
     " avg(idle) AS idle, max(busy_max) AS busy_max, max(held_max) AS held_max,"
-    " max(CASE WHEN queued_in IS NULL AND queued_out IS NULL THEN NULL"
+    " max(skew)::float8 AS skew, max(CASE WHEN queued_in IS NULL AND queued_out IS NULL THEN NULL"
     " ELSE COALESCE(queued_in, 0) + COALESCE(queued_out, 0) END) AS queued"
     f" FROM ({_READINGS}) r GROUP BY b, vertex_id ORDER BY b, vertex_id"
 )
@@ -174,6 +176,7 @@ async def vertex_buckets(connection: AsyncConnection, wanted: HistoryRange) -> l
             busy_max=_rounded(row.busy_max),
             backpressured_max=_rounded(row.held_max),
             queued_max_bytes=row.queued,
+            records_in_skew=_rounded(row.skew),
         )
         for row in rows
     ]

@@ -2,120 +2,164 @@
 
 ``times.build`` computes the times from a checkpoint, its graph and its barrier events. ``draw`` shows the state at
 one instant. A vertex is drawn as a ring of the states of its subtasks; a vertex that the viewer opened is drawn as a
-column of its subtasks.
+block of its subtasks. Nothing moves if a vertex is opened, if time passes, or in another checkpoint of the job.
 
 The state of an edge comes from its channels if the engine reports them. Flink does not report channels. For Flink, an
 edge is dotted, its state is derived from sender and receiver, and its label shows an interval instead of an instant.
+The width of an edge shows the bytes that are queued in front of its receiver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from dashboard.figures.base import Chart, Trace, empty, layout
-from dashboard.figures.front.edges import edge_label, edge_lines
+from dashboard import text
+from dashboard.figures.base import Chart, Table, Trace, empty, layout
+from dashboard.figures.front.edges import Drawn, edge_hovers, edge_label, edge_traces
+from dashboard.figures.front.folding import folded
+from dashboard.figures.front.heat import heat_map
+from dashboard.figures.front.places import NARROW_PX, RADIUS, Places, arrange
 from dashboard.figures.front.senders import held_by
 from dashboard.figures.front.times import Front
-from dashboard.figures.front.vertices import DOT, RADIUS, columns, rings, shown_subtasks
-from dashboard.figures.front.words import NAME_MAX, summary, table, vertex_labels
-from dashboard.palette import Theme
+from dashboard.figures.front.vertices import blocks, centres, circles, colors, discs, rings
+from dashboard.figures.front.view import FrontView
+from dashboard.figures.front.words import NAME_MAX, summary, table, table_of_times, vertex_labels
 
-_LAYER_MIN = 260.0
+_LABELLED_EDGES_MAX = 14
+"""With more edges than this, their labels would overlap. Then they are shown on hover only."""
 
-_LAYER_MAX = 400.0
-
-_ROW = 190.0
-
-# The room beside the first and the last layer. On a phone, a note of the last layer needs more of it.
-_SIDE = 120.0
-
-_SIDE_NARROW = 210.0
-
-_HEIGHT_MIN_PX = 190
-
-_HEIGHT_MAX_PX = 620
-
-# The width of a card on a laptop's screen. The graph is scaled to this width, but at most by the factor _SCALE_MAX.
-_WIDTH_PX = 1250
-
-_SCALE_MAX = 1.25
-
-# The width of a card on a phone, and that of a letter of a name.
-_NARROW_PX = 330
+TABLE_STATES_MAX = 2_000
+"""The table of a job with more subtasks has no state, because it would be sent again for each instant."""
 
 _CHARACTER_PX = 7.5
 
 
-def draw(
-    front: Front,
-    at_ms: float,
-    *,
-    theme: Theme,
-    opened: Sequence[str] = (),
-    queued_bytes: Mapping[str, int] | None = None,
-    is_narrow: bool = False,
-) -> Chart:
+def draw(front: Front, at_ms: float, view: FrontView, *, has_table: bool = True) -> Chart:
     """Draw the graph at ``at_ms`` since the trigger. A mark's ``customdata`` is ``[vertex id, subtask or null]``.
 
-    ``queued_bytes`` maps receiving vertices to their queued bytes, if known at this instant. The bytes set the width
-    of the edges into the vertex. If the window ``is_narrow``, edges have no labels and names are shorter, so that they
-    do not overlap. The table has the same values.
+    Without ``has_table``, the table is empty. On a phone, edges have no labels and names are shorter, so that they do
+    not overlap; the table has the same values.
     """
     if not front.vertices:
-        return empty(theme, "The engine no longer had the subtasks of this checkpoint when Barrierscope read it.")
-    gap = _layer_gap(front)
-    places = {v.vertex_id: (v.layer * gap, -v.row * _ROW) for v in front.vertices}
-    open_ids = {v.vertex_id for v in front.vertices if v.vertex_id in opened}
-    by_id = {v.vertex_id: v for v in front.vertices}
-    traces: list[Trace] = []
-    notes: list[dict[str, object]] = []
-    for edge in front.edges:
-        traces += edge_lines(edge, by_id, places, open_ids, at_ms, theme, (queued_bytes or {}).get(edge.target))
-        if not is_narrow:
-            notes.append(edge_label(edge, by_id, places, at_ms, theme, open_ids))
-    traces += rings([v for v in front.vertices if v.vertex_id not in open_ids], places, at_ms, theme)
-    held = {v.vertex_id: held_by(v, front) for v in front.vertices if v.vertex_id in open_ids}
-    traces += columns([v for v in front.vertices if v.vertex_id in open_ids], places, at_ms, theme, held)
-    side = _SIDE_NARROW if is_narrow else _SIDE
-    xs, ys = _extent(front, places, open_ids, side)
-    # A name has the room between two layers, and that beside the first and the last one.
-    room_px = _NARROW_PX * min(gap, 2 * side) / (xs[1] - xs[0])
-    name_max = max(5, min(NAME_MAX, int(room_px / _CHARACTER_PX))) if is_narrow else NAME_MAX
-    for v in front.vertices:
-        notes += vertex_labels(v, places[v.vertex_id], at_ms, theme, is_open=v.vertex_id in open_ids, name_max=name_max)
-    scale = min(_SCALE_MAX, _WIDTH_PX / (xs[1] - xs[0]))
-    height_px = int(min(_HEIGHT_MAX_PX, max(_HEIGHT_MIN_PX, scale * (ys[1] - ys[0]))))
-    hidden: dict[str, object] = {"visible": False, "fixedrange": True}
+        return empty(view.theme, "The engine no longer had the subtasks of this checkpoint when Barrierscope read it.")
+    shown = folded(front, view.found) if view.is_folded else front
+    places = arrange(shown, is_narrow=view.is_narrow, centre=_centre(shown, view))
+    hidden: dict[str, object] = {"visible": False, "fixedrange": not places.is_large}
     figure = {
-        "data": traces,
+        "data": _traces(shown, at_ms, view, places),
         "layout": layout(
-            theme,
-            height_px=height_px,
+            view.theme,
+            height_px=places.height_px,
             revision="front",
             margin={"l": 8, "r": 8, "t": 8, "b": 8},
-            xaxis={**hidden, "range": xs},
-            yaxis={**hidden, "range": ys, "scaleanchor": "x", "scaleratio": 1},
-            annotations=notes,
+            xaxis={**hidden, "range": list(places.visible[0])},
+            yaxis={**hidden, "range": list(places.visible[1]), "scaleanchor": "x", "scaleratio": 1},
+            annotations=_notes(shown, at_ms, view, places),
             hovermode="closest",
-            dragmode=False,
+            dragmode="pan" if places.is_large else False,
         ),
     }
-    return Chart(figure, table(front, at_ms), summary(front, at_ms), height_px)
+    rows = Table((), ())
+    if has_table:
+        rows = table_of_times(front) if is_large(front) else table(front, at_ms)
+    return Chart(figure, rows, summary(front, at_ms), places.height_px)
 
 
-def _layer_gap(front: Front) -> float:
-    """Return the distance between layers. A graph with few layers gets longer edges, so that their labels fit."""
-    layers = max(v.layer for v in front.vertices) - min(v.layer for v in front.vertices)
-    return min(_LAYER_MAX, max(_LAYER_MIN, (_WIDTH_PX / _SCALE_MAX - 240) / max(1, layers)))
+def is_large(front: Front) -> bool:
+    """Return whether the graph has so many subtasks that its table has no state."""
+    return sum(len(v.subtasks) for v in front.vertices) > TABLE_STATES_MAX
 
 
-def _extent(
-    front: Front, places: Mapping[str, tuple[float, float]], open_ids: set[str], side: float
-) -> tuple[list[float], list[float]]:
-    tops, bottoms = [], []
+def overview(front: Front, at_ms: float, view: FrontView) -> dict[str, object] | None:
+    """Return the small map of a large graph: the extent, and the place, colour and name of each vertex.
+
+    Return None if the whole graph is visible.
+    """
+    if not front.vertices:
+        return None
+    shown = folded(front, view.found) if view.is_folded else front
+    places = arrange(shown, is_narrow=view.is_narrow, centre=_centre(shown, view))
+    if not places.is_large:
+        return None
+    shades = colors(view.theme)
+    marks = []
+    for v in shown.vertices:
+        counts = v.counts(at_ms)
+        # The colour is that of the state which the vertex as a whole has reached.
+        state = next(s for s, n in counts.items() if n or s == list(counts)[-1])
+        marks.append([*places.by_vertex[v.vertex_id], shades[state], v.is_guilty or v.vertex_id == view.found])
+    edges = [[*places.by_vertex[e.source], *places.by_vertex[e.target]] for e in shown.edges]
+    return {"extent": places.extent, "marks": marks, "edges": edges}
+
+
+def _centre(front: Front, view: FrontView) -> tuple[float, float] | None:
+    if view.centre is not None or view.found is None:
+        return view.centre
+    return arrange(front, is_narrow=view.is_narrow).by_vertex.get(view.found)
+
+
+def _traces(front: Front, at_ms: float, view: FrontView, places: Places) -> list[Trace]:
+    readings = view.readings.at(at_ms)
+    heat = heat_map(front, view.heat, readings)
+    opened = [v for v in front.vertices if v.vertex_id in view.opened and v.subtasks]
+    closed = [v for v in front.vertices if v not in opened]
+    drawn = _drawn(front, at_ms, view, places)
+    held = {v.vertex_id: held_by(v, front) for v in opened}
+    traces = edge_traces(front.edges, drawn)
+    if front.edges:
+        traces.append(edge_hovers(front.edges, drawn))
+    traces += rings(closed, places.by_vertex, at_ms, view.theme)
+    if heat is not None:
+        traces += discs(closed, places.by_vertex, heat, view.theme)
+    found = [v for v in closed if v.vertex_id == view.found]
+    traces += circles(found, places.by_vertex, RADIUS + 5, {"color": view.theme.text, "width": 2.5})
+    if closed:
+        traces.append(centres(closed, places.by_vertex, at_ms, view.theme, heat, places.scale))
+    if places.is_large:
+        traces.append(_names(front, view, places))
+    return [*traces, *blocks(opened, places.by_vertex, at_ms, view.theme, held, heat, places.scale)]
+
+
+def _drawn(front: Front, at_ms: float, view: FrontView, places: Places) -> Drawn:
+    by_id = {v.vertex_id: v for v in front.vertices}
+    open_ids = {v for v in view.opened if v in by_id and by_id[v].subtasks}
+    return Drawn(by_id, places.by_vertex, open_ids, at_ms, view.theme, view.readings.at(at_ms))
+
+
+def _names(front: Front, view: FrontView, places: Places) -> Trace:
+    """Return the names of closed vertices as one trace. As notes, those of a large graph would be slow to draw."""
+    closed = [v for v in front.vertices if v.vertex_id not in view.opened]
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [places.by_vertex[v.vertex_id][0] for v in closed],
+        "y": [places.by_vertex[v.vertex_id][1] + RADIUS + 6 for v in closed],
+        "text": [text.plain(text.short(v.name, _name_max(view, places))) for v in closed],
+        "textposition": "top center",
+        "textfont": {"size": 11, "color": view.theme.text},
+        "hoverinfo": "skip",
+    }
+
+
+def _notes(front: Front, at_ms: float, view: FrontView, places: Places) -> list[dict[str, object]]:
+    drawn = _drawn(front, at_ms, view, places)
+    is_crowded = places.is_large or len(front.edges) > _LABELLED_EDGES_MAX
+    notes = []
+    if not view.is_narrow:
+        notes += [edge_label(e, drawn) for e in front.edges if not is_crowded]
     for v in front.vertices:
-        half = DOT * len(shown_subtasks(v)) / 2 if v.vertex_id in open_ids else RADIUS
-        tops.append(places[v.vertex_id][1] + half + 44)
-        bottoms.append(places[v.vertex_id][1] - half - 52)
-    xs = [x for x, _ in places.values()]
-    return [min(xs) - side, max(xs) + side], [min(bottoms), max(tops)]
+        is_open = v.vertex_id in drawn.open_ids
+        notes += vertex_labels(
+            v, places.by_vertex[v.vertex_id], at_ms, view.theme, is_open=is_open,
+            has_name=is_open or not places.is_large, name_max=_name_max(view, places),
+        )  # fmt: skip
+    return notes
+
+
+def _name_max(view: FrontView, places: Places) -> int:
+    """Return how many characters of a name fit between two layers."""
+    room_px = places.gap * places.scale
+    if view.is_narrow and not places.is_large:
+        across = places.extent[0][1] - places.extent[0][0]
+        # The first and the last name have the room beside their layers.
+        side = min(x for x, _ in places.by_vertex.values()) - places.extent[0][0]
+        room_px = NARROW_PX * min(places.gap, 2 * side) / across
+    return max(5, min(NAME_MAX, int(room_px / _CHARACTER_PX)))

@@ -3,56 +3,131 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from dashboard import text
 from dashboard.figures.base import Trace, note
+from dashboard.figures.front.places import RADIUS
+from dashboard.figures.front.readings import Reading
 from dashboard.figures.front.times import BarrierPlace, FrontEdge, FrontVertex
-from dashboard.figures.front.vertices import RADIUS, dot_places, shown_subtasks
+from dashboard.figures.front.vertices import DOT, Outline, block_of, dot_places, shown_subtasks
 from dashboard.palette import ACKED, IN_TRANSIT, Theme
 
 _CHANNELS_DRAWN_MAX = 256
 
+WIDTH_UNKNOWN = 1.2
+WIDTH_EMPTY = 2.5
+WIDTH_MAX = 7.0
+"""The widths of an edge in pixels: if the queue is not reported, if it is empty, and at most."""
 
-def edge_lines(
-    edge: FrontEdge,
-    by_id: Mapping[str, FrontVertex],
-    places: Mapping[str, tuple[float, float]],
-    open_ids: set[str],
-    at_ms: float,
-    theme: Theme,
-    queued_bytes: int | None,
-) -> list[Trace]:
-    source, target = by_id[edge.source], by_id[edge.target]
-    if edge.channels and edge.target in open_ids and len(edge.channels) <= _CHANNELS_DRAWN_MAX:
-        return _channel_lines(edge, source, target, places, open_ids, at_ms, theme)
-    if not edge.is_measured and edge.target in open_ids:
-        return _receiver_lines(source, target, places, open_ids, at_ms, theme)
-    state = _edge_state(edge, source, target, at_ms)
-    (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
-    gap0 = 14.0 if edge.source in open_ids else RADIUS + 4
-    gap1 = 18.0 if edge.target in open_ids else RADIUS + 6
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What the edges of one front share: the vertices, their places, the opened ones, the instant and the queues."""
+
+    by_id: Mapping[str, FrontVertex]
+    places: Mapping[str, tuple[float, float]]
+    open_ids: Collection[str]
+    at_ms: float
+    theme: Theme
+    readings: Mapping[str, Reading]
+
+    def queued_bytes(self, edge: FrontEdge) -> int | None:
+        """Return the bytes that are queued in front of the receiver of ``edge``, or None if they are not reported."""
+        receiver = self.by_id[edge.target]
+        own = [self.readings[v].queued_bytes for v in receiver.folded or (edge.target,) if v in self.readings]
+        known = [q for q in own if q is not None]
+        return sum(known) if known else None
+
+
+def edge_traces(edges: Sequence[FrontEdge], drawn: Drawn) -> list[Trace]:
+    """Draw all edges. Edges that look alike are one trace, because each trace takes time to draw."""
+    alike: dict[tuple[BarrierPlace, str, float], Outline] = {}
+    traces: list[Trace] = []
+    for edge in edges:
+        source, target = drawn.by_id[edge.source], drawn.by_id[edge.target]
+        is_open = edge.target in drawn.open_ids
+        if edge.channels and is_open and len(edge.channels) <= _CHANNELS_DRAWN_MAX:
+            traces += _channel_lines(edge, source, target, drawn)
+        elif not edge.is_measured and is_open and target.subtasks:
+            traces += _receiver_lines(source, target, drawn)
+        else:
+            key = _edge_state(edge, source, target, drawn.at_ms), _dash(edge), _width(drawn.queued_bytes(edge))
+            _line(alike.setdefault(key, ([], [])), edge, drawn)
+    order = {BarrierPlace.BEFORE: 0, BarrierPlace.AFTER: 1, BarrierPlace.IN_TRANSIT: 2}
+    lines = [_arrows(outline, key, drawn.theme) for key, outline in sorted(alike.items(), key=lambda e: order[e[0][0]])]
+    return [*traces, *lines]
+
+
+def _width(queued_bytes: int | None) -> float:
+    """Return the width of an edge, in steps. It is thinnest if the queue is not reported."""
+    if queued_bytes is None:
+        return WIDTH_UNKNOWN
+    return min(WIDTH_MAX, WIDTH_EMPTY + round(math.log2(1 + queued_bytes / 4096)) / 3)
+
+
+def _line(outline: Outline, edge: FrontEdge, drawn: Drawn) -> None:
+    (x0, y0), (x1, y1) = drawn.places[edge.source], drawn.places[edge.target]
+    gap0, gap1 = _gap(edge.source, drawn) + 4, _gap(edge.target, drawn) + 6
     length = math.hypot(x1 - x0, y1 - y0) or 1.0
     ux, uy = (x1 - x0) / length, (y1 - y0) / length
-    width = 2.5 if not queued_bytes else min(12.0, 2.5 + 1.2 * math.log2(1 + queued_bytes / 4096))
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "x": [x0 + ux * gap0, x1 - ux * gap1],
-            "y": [y0 + uy * gap0, y1 - uy * gap1],
-            "line": {
-                "color": _edge_color(state, theme),
-                "width": width,
-                "dash": _dash(edge),
-            },
-            "marker": {
-                "symbol": ["circle", "arrow"], "size": [0, 13], "angleref": "previous",
-                "color": _edge_color(state, theme), "opacity": 1, "line": {"width": 0},
-            },
-            "hoverinfo": "skip",
-        }
-    ]  # fmt: skip
+    outline[0].extend([x0 + ux * gap0, x1 - ux * gap1, None])
+    outline[1].extend([y0 + uy * gap0, y1 - uy * gap1, None])
+
+
+def _gap(vertex: str, drawn: Drawn) -> float:
+    """Return the distance from the middle of a vertex to its edge."""
+    return DOT * block_of(drawn.by_id[vertex])[0] / 2 if vertex in drawn.open_ids else RADIUS
+
+
+def _arrows(outline: Outline, key: tuple[BarrierPlace, str, float], theme: Theme) -> Trace:
+    state, dash, width = key
+    count = len(outline[0]) // 3
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": outline[0],
+        "y": outline[1],
+        "line": {"color": _edge_color(state, theme), "width": width, "dash": dash},
+        "marker": {
+            "symbol": ["circle", "arrow", "circle"] * count, "size": [0, 2 * width + 7, 0] * count,
+            "angleref": "previous", "color": _edge_color(state, theme), "opacity": 1, "line": {"width": 0},
+        },
+        "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def edge_hovers(edges: Sequence[FrontEdge], drawn: Drawn) -> Trace:
+    """Return an invisible mark on each edge, whose hover text has the state of the edge and the queue."""
+    places = [_along(e, drawn, 0.4) for e in edges]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x for x, _ in places],
+        "y": [y for _, y in places],
+        "marker": {"size": 18, "color": "rgba(0,0,0,0)"},
+        "hovertext": [_edge_hover(e, drawn) for e in edges],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+
+
+def _edge_hover(edge: FrontEdge, drawn: Drawn) -> str:
+    source, target = drawn.by_id[edge.source], drawn.by_id[edge.target]
+    queued = drawn.queued_bytes(edge)
+    return "<br>".join(
+        [
+            f"<b>{text.plain(text.short(source.name, 40))}</b> to <b>{text.plain(text.short(target.name, 40))}</b>",
+            edge_words(edge, drawn),
+            f"queued in front of the receiver, over all its inputs: {text.size(queued)}"
+            + (" (not reported)" if queued is None else ""),
+        ]
+    )
+
+
+def _along(edge: FrontEdge, drawn: Drawn, share: float) -> tuple[float, float]:
+    (x0, y0), (x1, y1) = drawn.places[edge.source], drawn.places[edge.target]
+    return x0 + share * (x1 - x0), y0 + share * (y1 - y0)
 
 
 def _dash(edge: FrontEdge) -> str:
@@ -61,18 +136,11 @@ def _dash(edge: FrontEdge) -> str:
     return "dash" if any(c.overtook_bytes for c in edge.channels) else "solid"
 
 
-def _channel_lines(
-    edge: FrontEdge,
-    source: FrontVertex,
-    target: FrontVertex,
-    places: Mapping[str, tuple[float, float]],
-    open_ids: set[str],
-    at_ms: float,
-    theme: Theme,
-) -> list[Trace]:
-    ends = dot_places(target, places[target.vertex_id])
-    starts = dot_places(source, places[source.vertex_id]) if source.vertex_id in open_ids else {}
-    x, y = places[source.vertex_id]
+def _channel_lines(edge: FrontEdge, source: FrontVertex, target: FrontVertex, drawn: Drawn) -> list[Trace]:
+    at_ms, theme = drawn.at_ms, drawn.theme
+    ends = dot_places(target, drawn.places[target.vertex_id])
+    starts = dot_places(source, drawn.places[source.vertex_id]) if source.vertex_id in drawn.open_ids else {}
+    x, y = drawn.places[source.vertex_id]
     groups: dict[tuple[BarrierPlace, bool], tuple[list[float | None], list[float | None]]] = {}
     for c in edge.channels:
         end = ends.get(c.target_subtask)
@@ -95,20 +163,14 @@ def _channel_lines(
     ]  # fmt: skip
 
 
-def _receiver_lines(
-    source: FrontVertex,
-    target: FrontVertex,
-    places: Mapping[str, tuple[float, float]],
-    open_ids: set[str],
-    at_ms: float,
-    theme: Theme,
-) -> list[Trace]:
+def _receiver_lines(source: FrontVertex, target: FrontVertex, drawn: Drawn) -> list[Trace]:
     """Draw one dotted line to each receiving subtask.
 
     Each line starts at the sending vertex, because the sending subtask is unknown.
     """
-    x, y = places[source.vertex_id]
-    ends = dot_places(target, places[target.vertex_id])
+    at_ms, theme = drawn.at_ms, drawn.theme
+    x, y = drawn.places[source.vertex_id]
+    ends = dot_places(target, drawn.places[target.vertex_id])
     is_sent = any(s.snapshot_ms is not None and at_ms >= s.snapshot_ms for s in source.subtasks)
     groups: dict[BarrierPlace, tuple[list[float | None], list[float | None]]] = {}
     for s in shown_subtasks(target):
@@ -117,7 +179,7 @@ def _receiver_lines(
             BarrierPlace.AFTER if is_through else BarrierPlace.IN_TRANSIT if is_sent else BarrierPlace.BEFORE, ([], [])
         )
         end = ends[s.subtask]
-        xs += [x + (14.0 if source.vertex_id in open_ids else RADIUS + 4), end[0] - 13, None]
+        xs += [x + _gap(source.vertex_id, drawn) + 4, end[0] - 13, None]
         ys += [y, end[1], None]
     return [
         {
@@ -149,33 +211,30 @@ def _edge_color(state: BarrierPlace, theme: Theme) -> str:
     return {BarrierPlace.BEFORE: theme.border, BarrierPlace.IN_TRANSIT: IN_TRANSIT, BarrierPlace.AFTER: ACKED}[state]
 
 
-def edge_label(
-    edge: FrontEdge,
-    by_id: Mapping[str, FrontVertex],
-    places: Mapping[str, tuple[float, float]],
-    at_ms: float,
-    theme: Theme,
-    open_ids: set[str],
-) -> dict[str, object]:
-    (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
-    if edge.channels:
-        through = sum(c.state(at_ms) == BarrierPlace.AFTER for c in edge.channels)
-        held = sum(c.state(at_ms) == BarrierPlace.IN_TRANSIT for c in edge.channels)
-        label = f"{through}/{len(edge.channels)} through" + (f"<br>{held} in transit" if held else "")
-        overtaken = sum(c.overtook_bytes or 0 for c in edge.channels if c.state(at_ms) == BarrierPlace.AFTER)
-        if overtaken:
-            label += f"<br>overtook {text.size(overtaken)}"
-    elif edge.is_measured:
-        label = "no barrier yet"
-    else:
-        label = _interval(by_id[edge.source], by_id[edge.target])
-    # The label is in the middle of the line. If the receiver is opened, lines fan out to its subtasks, so the label
-    # is nearer to the sender, where the lines are close together.
-    along = 0.36 if edge.target in open_ids else 0.5
+def edge_words(edge: FrontEdge, drawn: Drawn) -> str:
+    """Return the state of an edge: how many of its channels the barrier has passed, or an interval on Flink."""
+    if not edge.channels:
+        if edge.is_measured:
+            return "no barrier yet"
+        return _interval(drawn.by_id[edge.source], drawn.by_id[edge.target])
+    states = [c.state(drawn.at_ms) for c in edge.channels]
+    through, held = states.count(BarrierPlace.AFTER), states.count(BarrierPlace.IN_TRANSIT)
+    words = f"{through}/{len(states)} through" + (f"<br>{held} in transit" if held else "")
+    overtaken = sum(c.overtook_bytes or 0 for c in edge.channels if c.state(drawn.at_ms) == BarrierPlace.AFTER)
+    return words + (f"<br>overtook {text.size(overtaken)}" if overtaken else "")
+
+
+def edge_label(edge: FrontEdge, drawn: Drawn) -> dict[str, object]:
+    """Return the label of an edge, in the middle of its line.
+
+    If the receiver is opened, lines fan out to its subtasks, so the label is nearer to the sender, where the lines are
+    close together.
+    """
+    x, y = _along(edge, drawn, 0.36 if edge.target in drawn.open_ids else 0.5)
+    font = {"size": 10, "color": drawn.theme.muted}
     return note(
-        theme, label, x0 + along * (x1 - x0), y0 + along * (y1 - y0), yshift=20, bgcolor=theme.surface, opacity=0.92,
-        font={"size": 10, "color": theme.muted},
-    )  # fmt: skip
+        drawn.theme, edge_words(edge, drawn), x, y, yshift=20, bgcolor=drawn.theme.surface, opacity=0.92, font=font
+    )
 
 
 def _interval(source: FrontVertex, target: FrontVertex) -> str:

@@ -7,8 +7,9 @@ its phases, and channels have no times.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backend.contracts.api import CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
@@ -48,6 +49,8 @@ class SubtaskTimes:
     last_ms: float | None = None
     """The time at which the last barrier arrived, which ends the alignment."""
     host: str | None = None
+    start_delay_ms: int | None = None
+    alignment_ms: int | None = None
 
     def state(self, at_ms: float) -> SubtaskState:
         """Return the state of the subtask at ``at_ms`` milliseconds since the trigger."""
@@ -87,6 +90,30 @@ class FrontVertex:
     row: int
     subtasks: tuple[SubtaskTimes, ...]
     is_guilty: bool
+    folded: tuple[str, ...] = ()
+    """The ids of the vertices that this one stands for. Empty unless it is a fold (``front.folding``)."""
+    _sorted: tuple[tuple[float, ...], ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        moments: tuple[list[float], ...] = ([], [], [])
+        for s in self.subtasks:
+            known = (s.ack_ms, s.snapshot_ms, s.first_ms)
+            for i, found in enumerate(moments):
+                # A later state implies the earlier ones.
+                times = [t for t in known[: i + 1] if t is not None]
+                if times:
+                    found.append(min(times))
+        object.__setattr__(self, "_sorted", tuple(tuple(sorted(m)) for m in moments))
+
+    def counts(self, at_ms: float) -> dict[SubtaskState, int]:
+        """Return how many subtasks are in each state at ``at_ms`` milliseconds since the trigger."""
+        acked, begun, reached = (bisect_right(m, at_ms) for m in self._sorted)
+        return {
+            SubtaskState.NOT_REACHED: len(self.subtasks) - reached,
+            SubtaskState.ALIGNING: reached - begun,
+            SubtaskState.SNAPSHOTTING: begun - acked,
+            SubtaskState.ACKNOWLEDGED: acked,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +151,28 @@ def build(
 ) -> Front:
     """Compute the times of one checkpoint on the graph of its job.
 
-    If the job was redeployed, the graph may lack a vertex of the checkpoint. Such a vertex gets its own layer.
+    The vertices of the graph have the same places in all checkpoints of the job. If an open checkpoint does not list a
+    vertex yet, no barrier has reached the vertex. If an ended checkpoint does not list it, it has no subtasks here.
+    If the job was redeployed, the graph may lack a vertex of the checkpoint. Such a vertex gets its own layer, and the
+    vertices that only the graph has are left out.
     """
     is_measured = barriers is not None and barriers.basis is Basis.MEASURED
     seen = _subtask_events(barriers) if barriers is not None and is_measured else {}
     places = {v.id: (v.layer, v.row) for v in vertices}
     guilty = checkpoint.verdict.vertex_id if checkpoint.verdict.kind is not VerdictKind.NONE else None
     placed = []
+    listed = {v.vertex_id for v in checkpoint.vertices}
+    is_open = not checkpoint.status.is_terminal
+    is_of_graph = not listed - places.keys() and (is_open or bool(listed))
+    silent = [v for v in vertices if v.id not in listed] if is_of_graph else []
     for index, v in enumerate(checkpoint.vertices):
         layer, row = places.get(v.vertex_id, (index, 0))
         times = tuple(_times(s, seen.get((v.vertex_id, s.subtask), {})) for s in v.subtasks)
         placed.append(FrontVertex(v.vertex_id, v.vertex, layer, row, times, v.vertex_id == guilty))
+    for w in silent:
+        unknown = tuple(_untold(i, seen.get((w.id, i), {})) for i in range(w.parallelism if is_open else 0))
+        placed.append(FrontVertex(w.id, w.name, w.layer, w.row, unknown, w.id == guilty))
+    placed.sort(key=lambda f: (f.layer, f.row))
     channels = _channels(barriers) if barriers is not None and is_measured else {}
     known = {v.vertex_id for v in placed}
     drawn = tuple(
@@ -210,7 +248,13 @@ def _times(subtask: SubtaskPhasesOut, seen: dict[str, float]) -> SubtaskTimes:
         # Until the subtask acknowledges, further barriers may arrive, so the last one is not known.
         last_ms=reported("last", subtask.alignment_end_ms) if subtask.is_acknowledged else None,
         host=subtask.host,
+        start_delay_ms=subtask.start_delay_ms,
+        alignment_ms=subtask.alignment_duration_ms,
     )
+
+
+def _untold(subtask: int, seen: dict[str, float]) -> SubtaskTimes:
+    return SubtaskTimes(subtask, first_ms=seen.get("first"), snapshot_ms=seen.get("snapshot"), ack_ms=seen.get("ack"))
 
 
 def _channels(barriers: BarriersOut) -> dict[tuple[str, str], tuple[ChannelTimes, ...]]:

@@ -1,4 +1,4 @@
-"""Draws each vertex of the barrier front: as a ring of its subtasks' states or, if opened, as a column of subtasks."""
+"""Draws each vertex of the barrier front: as a ring of its subtasks' states or, if opened, as a block of subtasks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from collections.abc import Mapping, Sequence
 from backend.domain.verdict import Phase
 from dashboard import text
 from dashboard.figures.base import Trace
+from dashboard.figures.front.heat import SHADES, HeatMap, of_subtask
+from dashboard.figures.front.places import RADIUS
 from dashboard.figures.front.times import FrontVertex, SubtaskState, SubtaskTimes
 from dashboard.palette import ACKED, PHASE_COLORS, Theme
 
-RADIUS = 34.0
-
 DOT = 26.0
+"""The distance between the subtasks of an opened vertex."""
+
+_HOLE = 0.66
 
 _DOTS_MAX = 16
+
+_DOT_ROWS = 4
+
+Outline = tuple[list[float | None], list[float | None]]
+"""The points of closed lines, with None between two of them."""
 
 
 def colors(theme: Theme) -> dict[SubtaskState, str]:
@@ -28,26 +36,21 @@ def colors(theme: Theme) -> dict[SubtaskState, str]:
     }
 
 
-def state_counts(vertex: FrontVertex, at_ms: float) -> dict[SubtaskState, int]:
-    counts = dict.fromkeys(SubtaskState, 0)
-    for s in vertex.subtasks:
-        counts[s.state(at_ms)] += 1
-    return counts
-
-
 def rings(
-    vertices: Sequence[FrontVertex], places: Mapping[str, tuple[float, float]], at_ms: float, theme: Theme
+    vertices: Sequence[FrontVertex],
+    places: Mapping[str, tuple[float, float]],
+    at_ms: float,
+    theme: Theme,
+    radius: float = RADIUS,
 ) -> list[Trace]:
-    outlines: dict[SubtaskState, tuple[list[float | None], list[float | None]]] = {
-        state: ([], []) for state in SubtaskState
-    }
+    """Draw a ring for each vertex: the share of its subtasks in each state, clockwise from the top."""
+    outlines: dict[SubtaskState, Outline] = {state: ([], []) for state in SubtaskState}
     for v in vertices:
-        x, y = places[v.vertex_id]
         start = 0.0
-        for state, count in state_counts(v, at_ms).items():
+        for state, count in v.counts(at_ms).items():
             end = start + count / max(1, len(v.subtasks))
             if count:
-                _arc(outlines[state], x, y, start, end)
+                _arc(outlines[state], places[v.vertex_id], radius, start, end)
             start = end
     shades = colors(theme)
     traces: list[Trace] = [
@@ -58,46 +61,121 @@ def rings(
         for state, (xs, ys) in outlines.items()
         if xs
     ]  # fmt: skip
-    if vertices:
-        traces.append(_centres(vertices, places, at_ms, theme))
-    return traces
+    unknown = [v for v in vertices if not v.subtasks]
+    return [*traces, *circles(unknown, places, radius, {"color": theme.unknown, "width": 1.5, "dash": "dot"})]
 
 
-def _arc(outline: tuple[list[float | None], list[float | None]], x: float, y: float, start: float, end: float) -> None:
+def circles(
+    vertices: Sequence[FrontVertex],
+    places: Mapping[str, tuple[float, float]],
+    radius: float,
+    line: Mapping[str, object],
+    fill: str | None = None,
+) -> list[Trace]:
+    """Draw a circle around each vertex. Without vertices, draw nothing."""
+    outline: Outline = ([], [])
+    for v in vertices:
+        _closed(outline, places[v.vertex_id], [(i / 40, radius) for i in range(41)])
+    trace: Trace = {
+        "type": "scatter", "mode": "lines", "x": outline[0], "y": outline[1], "hoverinfo": "skip", "line": line
+    }  # fmt: skip
+    if fill is not None:
+        trace |= {"fill": "toself", "fillcolor": fill}
+    return [trace] if vertices else []
+
+
+def _arc(outline: Outline, place: tuple[float, float], radius: float, start: float, end: float) -> None:
     steps = max(2, math.ceil(48 * (end - start)))
     turns = [start + (end - start) * i / steps for i in range(steps + 1)]
-    ring = [(t, RADIUS) for t in turns] + [(t, RADIUS * 0.66) for t in reversed(turns)]
-    ring.append(ring[0])
-    # The ring is drawn clockwise from the top.
-    outline[0].extend([*(x + r * math.sin(2 * math.pi * t) for t, r in ring), None])
-    outline[1].extend([*(y + r * math.cos(2 * math.pi * t) for t, r in ring), None])
+    ring = [(t, radius) for t in turns] + [(t, radius * _HOLE) for t in reversed(turns)]
+    _closed(outline, place, [*ring, ring[0]])
 
 
-def _centres(
-    vertices: Sequence[FrontVertex], places: Mapping[str, tuple[float, float]], at_ms: float, theme: Theme
+def _closed(outline: Outline, place: tuple[float, float], points: Sequence[tuple[float, float]]) -> None:
+    """Add a closed line. A point is a part of a turn, clockwise from the top, and the distance from the middle."""
+    outline[0].extend([*(place[0] + r * math.sin(2 * math.pi * t) for t, r in points), None])
+    outline[1].extend([*(place[1] + r * math.cos(2 * math.pi * t) for t, r in points), None])
+
+
+def discs(
+    vertices: Sequence[FrontVertex], places: Mapping[str, tuple[float, float]], heat: HeatMap, theme: Theme
+) -> list[Trace]:
+    """Fill the rings with the colours of the heat. A vertex whose value is missing is not filled."""
+    by_shade: dict[int, list[FrontVertex]] = {}
+    for v in vertices:
+        if v.vertex_id in heat.by_vertex:
+            by_shade.setdefault(heat.shade(heat.by_vertex[v.vertex_id]), []).append(v)
+    line = {"color": theme.outline, "width": 0.5}
+    return [
+        trace
+        for shade, found in sorted(by_shade.items())
+        for trace in circles(found, places, RADIUS * _HOLE - 1.5, line, SHADES[shade])
+    ]
+
+
+def centres(
+    vertices: Sequence[FrontVertex],
+    places: Mapping[str, tuple[float, float]],
+    at_ms: float,
+    theme: Theme,
+    heat: HeatMap | None,
+    scale: float,
 ) -> Trace:
-    def past(v: FrontVertex) -> int:
-        return len(v.subtasks) - state_counts(v, at_ms)[SubtaskState.NOT_REACHED]
-
+    """Write in the middle of each ring how many subtasks the barrier has reached, or the value of the heat."""
+    hole_px = 2 * RADIUS * _HOLE * scale
+    words = [_centre(v, at_ms, heat, hole_px) for v in vertices]
     return {
         "type": "scatter",
         "mode": "markers+text",
         "x": [places[v.vertex_id][0] for v in vertices],
         "y": [places[v.vertex_id][1] for v in vertices],
-        "text": [f"{past(v)}/{len(v.subtasks)}" for v in vertices],
-        "textfont": {"size": 13, "color": theme.text},
-        "marker": {"size": 46, "color": "rgba(0,0,0,0)"},
+        "text": words,
+        "textfont": {
+            "size": [_font_px(w, hole_px) for w in words],
+            "color": [_ink_on(heat, v, theme) for v in vertices],
+        },
+        "marker": {"size": 2 * RADIUS * scale, "color": "rgba(0,0,0,0)"},
         "customdata": [[v.vertex_id, None] for v in vertices],
-        "hovertext": [_vertex_hover(v, at_ms) for v in vertices],
+        "hovertext": [_vertex_hover(v, at_ms, heat) for v in vertices],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
 
 
-def _vertex_hover(vertex: FrontVertex, at_ms: float) -> str:
-    counts = state_counts(vertex, at_ms)
-    return "<br>".join(
-        [f"<b>{text.plain(vertex.name)}</b>", *(f"{state}: {n}" for state, n in counts.items()), "click to open"]
-    )
+_SMALLEST_PX = 9
+_LETTER = 0.64
+
+
+def _font_px(words: str, room_px: float) -> int:
+    """Return the size at which ``words`` fit into a ring."""
+    return max(_SMALLEST_PX, min(13, int(room_px / max(1, len(words)) / _LETTER)))
+
+
+def _centre(v: FrontVertex, at_ms: float, heat: HeatMap | None, room_px: float) -> str:
+    if heat is not None:
+        return heat.words(heat.by_vertex.get(v.vertex_id))
+    if not v.subtasks:
+        return text.MISSING
+    past = len(v.subtasks) - v.counts(at_ms)[SubtaskState.NOT_REACHED]
+    whole = f"{past}/{len(v.subtasks)}"
+    # If the numbers do not fit, the share is shown. The hover text and the table have the numbers.
+    return whole if len(whole) * _LETTER * _SMALLEST_PX <= room_px else text.percent(past / len(v.subtasks))
+
+
+def _ink_on(heat: HeatMap | None, v: FrontVertex, theme: Theme) -> str:
+    if heat is None or v.vertex_id not in heat.by_vertex:
+        return theme.text
+    return "#ffffff" if heat.shade(heat.by_vertex[v.vertex_id]) < len(SHADES) // 2 else "#10151d"
+
+
+def _vertex_hover(vertex: FrontVertex, at_ms: float, heat: HeatMap | None) -> str:
+    lines = [f"<b>{text.plain(vertex.name)}</b>"]
+    if vertex.subtasks:
+        lines += [f"{state}: {n}" for state, n in vertex.counts(at_ms).items()]
+    else:
+        lines.append("subtasks not reported")
+    if heat is not None:
+        lines.append(f"{heat.heat.value.replace('-', ' ')}: {heat.words(heat.by_vertex.get(vertex.vertex_id))}")
+    return "<br>".join([*lines, "click to unfold" if vertex.folded else "click to open"])
 
 
 def shown_subtasks(vertex: FrontVertex) -> tuple[SubtaskTimes, ...]:
@@ -113,25 +191,35 @@ def shown_subtasks(vertex: FrontVertex) -> tuple[SubtaskTimes, ...]:
     return tuple(sorted(slowest, key=lambda s: s.subtask))
 
 
+def block_of(vertex: FrontVertex) -> tuple[int, int]:
+    """Return how many columns and rows the block of an opened vertex has. It fits into the room of a closed one."""
+    count = max(1, len(shown_subtasks(vertex)))
+    return math.ceil(count / _DOT_ROWS), min(count, _DOT_ROWS)
+
+
 def dot_places(vertex: FrontVertex, place: tuple[float, float]) -> dict[int, tuple[float, float]]:
+    """Return the place of each shown subtask: from top to bottom, then from left to right."""
+    columns, rows = block_of(vertex)
+    left, top = place[0] - DOT * (columns - 1) / 2, place[1] + DOT * (rows - 1) / 2
     shown = shown_subtasks(vertex)
-    top = place[1] + DOT * (len(shown) - 1) / 2
-    return {s.subtask: (place[0], top - DOT * i) for i, s in enumerate(shown)}
+    return {s.subtask: (left + DOT * (i // rows), top - DOT * (i % rows)) for i, s in enumerate(shown)}
 
 
-def columns(
+def blocks(
     vertices: Sequence[FrontVertex],
     places: Mapping[str, tuple[float, float]],
     at_ms: float,
     theme: Theme,
     held: Mapping[str, Mapping[int, str]],
+    heat: HeatMap | None,
+    scale: float,
 ) -> list[Trace]:
-    shades = colors(theme)
+    """Draw the subtasks of the opened vertices, in the colours of their states or of the heat."""
     traces: list[Trace] = []
     for v in vertices:
         dots = dot_places(v, places[v.vertex_id])
         shown = shown_subtasks(v)
-        states = [s.state(at_ms) for s in shown]
+        fills, inks = zip(*(_paint(s, at_ms, theme, heat) for s in shown), strict=True) if shown else ((), ())
         traces.append(
             {
                 "type": "scatter",
@@ -139,10 +227,10 @@ def columns(
                 "x": [dots[s.subtask][0] for s in shown],
                 "y": [dots[s.subtask][1] for s in shown],
                 "text": [str(s.subtask) for s in shown],
-                "textfont": {"size": 10, "color": [_ink(state, theme) for state in states]},
+                "textfont": {"size": 10 if scale >= 0.9 else 8, "color": list(inks)},
                 "marker": {
-                    "size": 21,
-                    "color": [shades[state] for state in states],
+                    "size": max(8.0, min(21.0, (DOT - 2) * scale)),
+                    "color": list(fills),
                     "line": {"color": theme.outline, "width": 1},
                 },
                 "customdata": [[v.vertex_id, s.subtask] for s in shown],
@@ -153,10 +241,16 @@ def columns(
     return traces
 
 
-def _ink(state: SubtaskState, theme: Theme) -> str:
+def _paint(s: SubtaskTimes, at_ms: float, theme: Theme, heat: HeatMap | None) -> tuple[str, str]:
+    """Return the fill and the ink of a subtask."""
+    value = of_subtask(s, heat.heat) if heat is not None else None
+    if heat is not None and value is not None:
+        shade = heat.shade(value)
+        return SHADES[shade], "#ffffff" if shade < len(SHADES) // 2 else "#10151d"
+    state = s.state(at_ms)
     if state == SubtaskState.NOT_REACHED:
-        return theme.text
-    return "#ffffff" if state == SubtaskState.ACKNOWLEDGED else "#10151d"
+        return colors(theme)[state], theme.text
+    return colors(theme)[state], "#ffffff" if state == SubtaskState.ACKNOWLEDGED else "#10151d"
 
 
 def _subtask_hover(vertex: FrontVertex, s: SubtaskTimes, at_ms: float, held: str | None) -> str:

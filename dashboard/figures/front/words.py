@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dashboard import text
 from dashboard.figures.base import Table, note
+from dashboard.figures.front.places import RADIUS
 from dashboard.figures.front.senders import held_by
 from dashboard.figures.front.times import Front, FrontVertex, SubtaskState
-from dashboard.figures.front.vertices import DOT, RADIUS, shown_subtasks, state_counts
+from dashboard.figures.front.vertices import DOT, block_of, shown_subtasks
 from dashboard.palette import UNALIGNED, Theme
 
 NAME_MAX = 28
@@ -16,7 +17,10 @@ def summary(front: Front, at_ms: float) -> str:
     """Return a summary that states, for each vertex, how many subtasks the barrier has reached at ``at_ms``."""
     parts = []
     for v in front.vertices:
-        counts = state_counts(v, at_ms)
+        if not v.subtasks:
+            parts.append(f"{v.name}: not reported")
+            continue
+        counts = v.counts(at_ms)
         past = len(v.subtasks) - counts[SubtaskState.NOT_REACHED]
         parts.append(
             f"{v.name}: barrier at {past} of {len(v.subtasks)}, {counts[SubtaskState.ACKNOWLEDGED]} acknowledged"
@@ -31,23 +35,21 @@ def vertex_labels(
     theme: Theme,
     *,
     is_open: bool,
+    has_name: bool = True,
     name_max: int = NAME_MAX,
 ) -> list[dict[str, object]]:
     """Return the name of a vertex above it, shortened to ``name_max`` characters, and what is known about it below."""
     shown = len(shown_subtasks(vertex))
-    half = DOT * (shown - 1) / 2 + 16 if is_open else RADIUS + 4
+    half = DOT * (block_of(vertex)[1] - 1) / 2 + 16 if is_open else RADIUS + 4
     name = text.plain(text.short(vertex.name, name_max))
-    notes = [
-        note(
-            theme, f"<b>{name}</b>", place[0], place[1] + half, yanchor="bottom",
-            font={"size": 12, "color": theme.text}, bgcolor=theme.surface,
-        )
-    ]  # fmt: skip
+    font = {"size": 12, "color": theme.text}
+    label = note(theme, f"<b>{name}</b>", place[0], place[1] + half, yanchor="bottom", font=font, bgcolor=theme.surface)
+    notes = [label] if has_name else []
     below = []
     if is_open and shown < len(vertex.subtasks):
         below.append(f"the {shown} slowest of {len(vertex.subtasks)}")
     if is_open:
-        counts = state_counts(vertex, at_ms)
+        counts = vertex.counts(at_ms)
         below.append(f"{len(vertex.subtasks) - counts[SubtaskState.NOT_REACHED]}/{len(vertex.subtasks)} reached")
     if below:
         notes.append(note(theme, "<br>".join(below), place[0], place[1] - half, yanchor="top"))
@@ -62,6 +64,7 @@ def vertex_labels(
 
 
 def table(front: Front, at_ms: float) -> Table:
+    """Return the times of each subtask, with its state at ``at_ms``."""
     rows = tuple(
         (
             v.name, s.subtask, s.host, s.state(at_ms), s.first_ms, s.last_ms, s.snapshot_ms, s.ack_ms,
@@ -74,4 +77,24 @@ def table(front: Front, at_ms: float) -> Table:
         "vertex", "subtask", "host", f"state at {at_ms:g} ms", "first barrier (ms)", "last barrier (ms)",
         "snapshot (ms)", "ack (ms)", "basis", "last barrier from",
     )  # fmt: skip
+    return Table(columns, rows)
+
+
+def table_of_times(front: Front) -> Table:
+    """Return the times of each subtask of a large job, without states and senders, so that it is sent only once."""
+    rows = tuple(
+        (v.name, s.subtask, s.host, s.first_ms, s.last_ms, s.snapshot_ms, s.ack_ms, front.basis.value)
+        for v in front.vertices
+        for s in v.subtasks
+    )
+    columns = (
+        "vertex",
+        "subtask",
+        "host",
+        "first barrier (ms)",
+        "last barrier (ms)",
+        "snapshot (ms)",
+        "ack (ms)",
+        "basis",
+    )
     return Table(columns, rows)

@@ -6,6 +6,7 @@ scrubber.
 
 from __future__ import annotations
 
+import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
@@ -14,6 +15,7 @@ from dashboard import routes
 from dashboard.client import ApiClient
 from dashboard.components import cards, micro_batch, progress, scrubber
 from dashboard.components.attributes import attrs
+from dashboard.figures.front.heat import WORDS as HEAT_WORDS
 from dashboard.pages.checkpoint import front, refresh, selection
 from dashboard.palette import PHASE_WORDS
 from dashboard.routes import SubtaskOrder
@@ -40,6 +42,8 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="cp-picked", data=chosen.picked),
             dcc.Store(id="front-at", data=chosen.at_ms),
             dcc.Store(id="front-steps"),
+            dcc.Store(id="front-map-data"),
+            dcc.Store(id="front-centre", data=chosen.centre),
             html.Div(id="cp-message"),
             html.Div(id="cp-head", className="page-head"),
             html.Div(id="cp-verdict", className="awaited"),
@@ -67,8 +71,9 @@ def _barrier_views(chosen: routes.Selection) -> list[Component]:
             "front",
             "Barrier front",
             hint="position of the barrier at the time of the slider",
+            tools=_front_tools(chosen),
             before=_front_legend(),
-            after=scrubber.scrubber(chosen.at_ms),
+            after=html.Div([_front_below(), scrubber.scrubber(chosen.at_ms)]),
         ),
     ]
 
@@ -95,6 +100,53 @@ def _gantt_tools(sort: SubtaskOrder) -> list[Component]:
     ]
 
 
+def _front_tools(chosen: routes.Selection) -> list[Component]:
+    words = {heat.value: word for heat, word in HEAT_WORDS.items()}
+    find: list[Component] = [
+        dmc.Select(
+            id="front-find",
+            data=[] if chosen.found is None else [{"value": chosen.found, "label": chosen.found}],
+            value=chosen.found,
+            placeholder="Find a vertex",
+            searchable=True,
+            clearable=True,
+            nothingFoundMessage="No vertex has this name",
+            size="xs",
+            w=190,
+            **attrs({"aria-label": "Find a vertex"}),
+        ),
+        html.Button(
+            "Fold the rest",
+            id="front-fold",
+            className="button",
+            title="show only what is near the vertex that was found",
+            disabled=chosen.found is None,
+            **attrs({"aria-pressed": "true" if chosen.is_folded else "false"}),
+        ),
+    ]
+    return [
+        html.Div(find, id="front-finder", className="finder"),
+        cards.choice("Heat", "front-heat", words, chosen.heat.value, width_px=140),
+    ]
+
+
+def _front_below() -> Component:
+    """Build the map of a large graph, and the five instants that viewers who prefer reduced motion see."""
+    still = dcc.Graph(id="front-multiples", config={"staticPlot": True, "responsive": True}, style={"height": "100%"})
+    return html.Div(
+        [
+            html.Div(id="front-map", className="graph-map", title="click or drag to move the visible part"),
+            html.Figure(
+                [
+                    html.Div(still, id="front-multiples-box", **attrs({"aria-hidden": "true"})),
+                    html.Figcaption(id="front-multiples-words", className="visually-hidden"),
+                ],
+                className="figure when-still",
+            ),
+        ]
+    )
+
+
 def _gantt_legend() -> Component:
     phases = [html.Span([html.Span(className=f"swatch phase-{p.value}"), PHASE_WORDS[p]]) for p in Phase]
     return html.Div(
@@ -116,6 +168,8 @@ def _front_legend() -> Component:
     return html.Div(
         [
             *(html.Span([html.Span(className=f"swatch {c}"), word]) for c, word in states),
+            html.Span("line width: queued bytes; thinnest: not reported"),
+            html.Span(id="front-heat-scale"),
             html.Span(id="front-basis"),
         ],
         className="legend",

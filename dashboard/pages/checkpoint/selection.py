@@ -15,6 +15,7 @@ from backend.domain.verdict import VerdictKind
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import picked_subtask
+from dashboard.figures.front.folding import FOLD
 
 _OPENED_MAX = 32
 """A vertex with more subtasks would fill a screen, so it is not opened by default, only by the viewer."""
@@ -25,7 +26,11 @@ def register(app: Dash, client: ApiClient) -> None:
     connect(
         app,
         partial(select, client),
-        output={"opened": Output("cp-opened", "data"), "picked": Output("cp-picked", "data")},
+        output={
+            "opened": Output("cp-opened", "data"),
+            "picked": Output("cp-picked", "data"),
+            "fold": Output("front-fold", "aria-pressed", allow_duplicate=True),
+        },
         inputs={
             "in_gantt": Input("gantt-graph", "clickData"),
             "in_front": Input("front-graph", "clickData"),
@@ -60,6 +65,9 @@ def _register_permalink(app: Dash) -> None:
         Input("gantt-sort", "value"),
         Input("front-at", "data"),
         Input("cp-picked", "data"),
+        Input("front-heat", "value"),
+        Input("front-find", "value"),
+        Input("front-fold", "aria-pressed"),
         prevent_initial_call=True,
     )
 
@@ -92,6 +100,8 @@ async def select(
         vertex, subtask = (in_gantt if trigger == "gantt-graph" else in_front)["points"][0]["customdata"]
     except (TypeError, KeyError, IndexError, ValueError):
         raise PreventUpdate from None
+    if vertex.startswith(FOLD):
+        return {"fold": "false"}
     if subtask is None:
         return {"opened": _toggled(opened, vertex)}
     picked = {"picked": f"{vertex}:{subtask}"}

@@ -44,7 +44,7 @@ def _charts(fake, job: str, theme):
             yield gantt.gantt(checkpoint, theme=theme, opened=opened, sort="finish")
             model = front_of(fake, job, checkpoint)
             for share in (0, 0.5, 1):
-                yield front.draw(model, share * model.end_ms, theme=theme, opened=opened)
+                yield front.draw(model, share * model.end_ms, front.FrontView(theme, opened=opened))
         progress = fake._answer("GET", f"jobs/{job}/runs/r/checkpoints/{checkpoint.checkpoint_id}/progress", b"")
         yield acks.acknowledgements(progress, theme=theme)
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 import plotly.graph_objects as go
+import pytest
 
+from backend.contracts.pressure_history import PressureHistoryOut, VertexHistoryOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis
+from dashboard import text
 from dashboard.figures import front, gantt
-from dashboard.figures.front import senders, times, vertices
+from dashboard.figures.front import FrontView, edges, folding, senders, times, vertices
+from dashboard.figures.front.readings import Readings
 from dashboard.palette import LIGHT
-from tests.support.figures import front_of, newest
+from dashboard.routes import Heat
+from tests.support.figures import NOW, front_of, newest
 
 
 def test_the_front_of_the_runtime_is_measured_and_steps_from_event_to_event(fake):
@@ -25,7 +32,7 @@ def test_the_front_of_the_runtime_is_measured_and_steps_from_event_to_event(fake
 
 def test_the_front_of_flink_is_reconstructed_and_dotted_with_intervals_instead_of_instants(fake):
     model = front_of(fake, "jB2")
-    chart = front.draw(model, model.end_ms / 2, theme=LIGHT)
+    chart = front.draw(model, model.end_ms / 2, FrontView(theme=LIGHT))
 
     assert model.basis is Basis.RECONSTRUCTED
     assert all(e.channels == () for e in model.edges)
@@ -38,7 +45,7 @@ def test_the_front_of_flink_is_reconstructed_and_dotted_with_intervals_instead_o
 
 def test_on_a_phone_edges_have_no_labels_and_the_names_of_neighbours_do_not_overlap(fake):
     model = front_of(fake, "jruntime")
-    layout = front.draw(model, model.end_ms / 2, theme=LIGHT, is_narrow=True).figure["layout"]
+    layout = front.draw(model, model.end_ms / 2, FrontView(theme=LIGHT, is_narrow=True)).figure["layout"]
 
     notes = layout["annotations"]
     assert not any("first barrier" in n["text"] for n in notes)
@@ -81,7 +88,7 @@ def test_the_vertex_that_the_verdict_names_is_marked(fake):
     model = front_of(fake, "jruntime")
 
     assert [v.vertex_id for v in model.vertices if v.is_guilty] == [checkpoint.verdict.vertex_id]
-    notes = front.draw(model, 0, theme=LIGHT).figure["layout"]["annotations"]
+    notes = front.draw(model, 0, FrontView(theme=LIGHT)).figure["layout"]["annotations"]
     assert sum(n["text"] == "named by the verdict" for n in notes) == 1
 
 
@@ -93,14 +100,14 @@ def test_an_opened_vertex_names_the_sender_of_its_last_barrier(fake):
     assert all("from parse subtask 3" in s and "sent at" in s for s in said.values())
     said = senders.held_by(likely.vertices[2], likely)
     assert all("most likely from stage-1 subtask" in s and "(reconstructed)" in s for s in said.values())
-    chart = front.draw(likely, likely.end_ms, theme=LIGHT, opened=[likely.vertices[2].vertex_id])
+    chart = front.draw(likely, likely.end_ms, FrontView(theme=LIGHT, opened=[likely.vertices[2].vertex_id]))
     dots = next(t for t in chart.figure["data"] if t.get("customdata") and t["customdata"][0][1] is not None)
     assert all("most likely from" in h for h in dots["hovertext"])
 
 
 def test_a_wide_vertex_shows_only_its_slowest_subtasks_and_a_label(fake):
     model = front_of(fake, "jwide")
-    chart = front.draw(model, model.end_ms, theme=LIGHT, opened=["w1"])
+    chart = front.draw(model, model.end_ms, FrontView(theme=LIGHT, opened=["w1"]))
 
     shown = vertices.shown_subtasks(model.vertices[1])
     assert len(shown) == 16
@@ -141,11 +148,191 @@ def test_a_checkpoint_of_an_older_graph_is_still_drawn(fake):
     model = times.build(found, [], [], None)
 
     assert [v.layer for v in model.vertices] == [0, 1, 2, 3]
-    go.Figure(front.draw(model, 0, theme=LIGHT).figure)
+    go.Figure(front.draw(model, 0, FrontView(theme=LIGHT)).figure)
 
 
 def test_a_checkpoint_without_subtasks_shows_the_reason(fake):
     bare = newest(fake, "jruntime").model_copy(update={"vertices": [], "status": CheckpointStatus.FAILED})
 
     assert "no longer had" in gantt.gantt(bare, theme=LIGHT).summary
-    assert "no longer had" in front.draw(times.build(bare, [], [], None), 0, theme=LIGHT).summary
+    assert "no longer had" in front.draw(times.build(bare, [], [], None), 0, FrontView(theme=LIGHT)).summary
+
+
+def _places(chart):
+    """Return the place of each vertex whose centre or subtasks can be clicked."""
+    found = {}
+    for t in chart.figure["data"]:
+        for x, y, of in zip(t["x"], t["y"], t.get("customdata") or (), strict=False):
+            found.setdefault(of[0], []).append((x, y))
+    return {v: (sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for v, p in found.items()}
+
+
+def test_nothing_moves_between_instants_checkpoints_and_opened_vertices(fake):
+    checkpoints = fake.jobs["jruntime"].checkpoints[:3]
+    drawn = []
+    for found in checkpoints:
+        model = front_of(fake, "jruntime", found)
+        for share, opened in (
+            (0, ()),
+            (0.5, (found.vertices[0].vertex_id,)),
+            (1, tuple(v.vertex_id for v in found.vertices)),
+        ):
+            drawn.append(front.draw(model, share * model.end_ms, FrontView(LIGHT, opened=opened)))
+
+    layouts = [c.figure["layout"] for c in drawn]
+    assert len({(str(x["xaxis"]["range"]), str(x["yaxis"]["range"]), x["height"]) for x in layouts}) == 1
+    for chart in drawn[1:]:
+        for vertex, (x, y) in _places(chart).items():
+            assert (x, y) == pytest.approx(_places(drawn[0])[vertex]), vertex
+
+
+def test_an_open_checkpoint_shows_all_vertices_from_the_start(fake):
+    made, detail = newest(fake, "jruntime"), fake.jobs["jruntime"].detail
+    begun = made.model_copy(update={"status": CheckpointStatus.IN_PROGRESS, "vertices": made.vertices[:1]})
+    model = times.build(begun, detail.vertices, detail.edges, None, elapsed_ms=50)
+
+    assert [v.vertex_id for v in model.vertices] == [v.id for v in detail.vertices]
+    assert [len(v.subtasks) for v in model.vertices] == [v.parallelism for v in detail.vertices]
+    assert all(v.counts(50)["not reached"] == len(v.subtasks) for v in model.vertices[1:])
+    # An ended checkpoint that lacks a vertex says nothing about its subtasks.
+    ended = times.build(begun.model_copy(update={"status": made.status}), detail.vertices, detail.edges, None)
+    assert [v.subtasks for v in ended.vertices[1:]] == [()] * 3
+    assert "not reported" in front.draw(ended, 0, FrontView(LIGHT)).summary
+
+
+def test_the_counts_of_a_vertex_are_those_of_its_subtasks(fake):
+    for job in ("jE", "jruntime", "jB2"):
+        model = front_of(fake, job)
+        for at in (0, *model.steps_ms[::7], model.end_ms):
+            for v in model.vertices:
+                states = [s.state(at) for s in v.subtasks]
+                assert v.counts(at) == {state: states.count(state) for state in times.SubtaskState}
+
+
+def _readings(model, **values):
+    began = NOW
+    kept = {"busy_ratio": [None], "backpressured_ratio": [None], "idle_ratio": [None], "busy_max_ratio": [None]}
+    own = [
+        VertexHistoryOut(
+            vertex_id=v.vertex_id,
+            vertex=v.name,
+            parallelism=4,
+            backpressured_max_ratio=[values["held"].get(i)],
+            queued_max_bytes=[values["queued"].get(i)],
+            records_in_skew_ratio=[values["skew"].get(i)],
+            **kept,
+        )
+        for i, v in enumerate(model.vertices)
+    ]
+    history = PressureHistoryOut(
+        since=began, until=began + timedelta(seconds=1), bucket_s=1, buckets=[began], vertices=own, suspects=[],
+        readings_count=1, readings_used_count=1, as_of=began,
+    )  # fmt: skip
+    return Readings(history, began)
+
+
+def test_the_width_of_an_edge_is_the_queue_and_a_missing_queue_is_not_an_empty_one(fake):
+    model = front_of(fake, "jruntime")
+    readings = _readings(model, held={}, skew={}, queued={1: 0, 2: 8_000_000})
+    chart = front.draw(model, 0, FrontView(LIGHT, readings=readings))
+
+    lines = [t for t in chart.figure["data"] if t["mode"] == "lines+markers"]
+    by_end = {t["x"][1]: t["line"]["width"] for t in lines}
+    empty, full, unknown = (by_end[x] for x in sorted(by_end))
+    assert (empty, unknown) == (edges.WIDTH_EMPTY, edges.WIDTH_UNKNOWN)
+    assert unknown < empty < full <= edges.WIDTH_MAX
+    hovers = next(t for t in chart.figure["data"] if "queued in front" in str(t.get("hovertext")))["hovertext"]
+    assert ["(not reported)" in h for h in hovers] == [False, False, True]
+    # A reading of another minute is not used.
+    assert readings.at(120_000) == {}
+
+
+def test_heat_fills_the_vertices_whose_value_is_known(fake):
+    model = front_of(fake, "jruntime")
+    readings = _readings(model, held={1: 0.37, 2: 1.0}, skew={2: 2.5}, queued={})
+    centres = {}
+    for heat in Heat:
+        chart = front.draw(model, 0, FrontView(LIGHT, heat=heat, readings=readings))
+        go.Figure(chart.figure)
+        centres[heat] = next(t["text"] for t in chart.figure["data"] if t["mode"] == "markers+text")
+
+    assert centres[Heat.NONE] == ["0/4"] * 4
+    assert centres[Heat.PRESSURE] == ["–", "37 %", "100 %", "–"]
+    assert centres[Heat.SKEW] == ["–", "–", "2.5×", "–"]
+    slowest = [max(s.start_delay_ms for s in v.subtasks) for v in newest(fake, "jruntime").vertices]
+    assert centres[Heat.START_DELAY] == [text.duration(ms) for ms in slowest]
+
+
+def _large(vertices=60, subtasks=200):
+    """Return a front of layers of four vertices, each connected to two of the next layer."""
+    made = [
+        times.FrontVertex(
+            f"v{i}", f"operator-{i:02d} -> map", i // 4, i % 4,
+            tuple(times.SubtaskTimes(s, 10.0 * i, 10.0 * i + s, 10.0 * i + 2 * s) for s in range(subtasks)), i == 30,
+        )
+        for i in range(vertices)
+    ]  # fmt: skip
+    ends = [(i, 4 * (i // 4 + 1) + row) for i in range(vertices - 4) for row in {i % 4, (i + 1) % 4}]
+    drawn = tuple(times.FrontEdge(f"v{a}", f"v{b}", (), False) for a, b in ends)
+    return times.Front(tuple(made), drawn, times.steps(made, drawn), 1000.0, Basis.RECONSTRUCTED)
+
+
+def test_a_large_graph_is_shown_in_part_with_a_map_of_all_of_it():
+    model = _large()
+    view = FrontView(LIGHT)
+    chart, small = front.draw(model, 300, view), front.overview(model, 300, view)
+
+    go.Figure(chart.figure)
+    layout = chart.figure["layout"]
+    assert layout["dragmode"] == "pan"
+    x, y = _places(chart)["v30"]
+    assert layout["xaxis"]["range"][0] < x < layout["xaxis"]["range"][1]
+    assert layout["yaxis"]["range"][0] < y < layout["yaxis"]["range"][1]
+    assert len(small["marks"]) == 60
+    # Few traces, no notes but that of the verdict, and no table: these are what takes a browser time.
+    assert len(chart.figure["data"]) < 16
+    assert len(layout["annotations"]) == 1
+    assert front.is_large(model)
+    assert front.draw(model, 300, view, has_table=False).table.rows == ()
+    assert len(front.draw(model, 300, view).table.rows) == 60 * 200
+    # The viewer moved the visible part.
+    moved = front.draw(model, 300, replace(view, centre=(200.0, -100.0))).figure["layout"]
+    assert moved["xaxis"]["range"][0] < 0 < moved["xaxis"]["range"][1]
+    assert front.overview(_large(vertices=12), 0, view) is None
+
+
+def test_a_fold_keeps_the_neighbours_of_the_vertex_that_was_found_and_counts_the_others():
+    model = _large()
+    found = folding.folded(model, "v30")
+
+    kept = [v for v in found.vertices if not v.folded]
+    folds = {v.name: v for v in found.vertices if v.folded}
+    assert {v.vertex_id for v in kept} >= {"v30", "v26", "v34"}
+    assert len(kept) + sum(len(v.folded) for v in folds.values()) == 60
+    assert sum(len(v.subtasks) for v in found.vertices) == 60 * 200
+    assert {name.split()[1] for name in folds} == {"upstream", "downstream", "beside"}
+    assert len({(v.layer, v.row) for v in found.vertices}) == len(found.vertices)
+    assert all(e.source != e.target for e in found.edges)
+    # The whole graph around the vertex is readable, and what is folded does not depend on the times.
+    assert front.overview(model, 0, FrontView(LIGHT, found="v30", is_folded=True)) is None
+    other = replace(model, vertices=tuple(replace(v, subtasks=v.subtasks[:3]) for v in model.vertices))
+    assert [(v.vertex_id, v.layer, v.row) for v in folding.folded(other, "v30").vertices] == [
+        (v.vertex_id, v.layer, v.row) for v in found.vertices
+    ]
+    assert folding.folded(model, "unknown") is model
+
+
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_five_instants_stand_side_by_side_or_one_above_another(fake, is_narrow):
+    model = front_of(fake, "jruntime")
+    chart = front.multiples(model, FrontView(LIGHT, is_narrow=is_narrow))
+
+    go.Figure(chart.figure)
+    layout = chart.figure["layout"]
+    titles = [n["text"] for n in layout["annotations"]]
+    assert [t.split("%")[0] for t in titles] == ["<b>0", "<b>25", "<b>50", "<b>75", "<b>100"]
+    lefts = [layout[f"xaxis{n}"]["domain"][0] for n in ("", 2, 3, 4, 5)]
+    tops = [layout[f"yaxis{n}"]["domain"][1] for n in ("", 2, 3, 4, 5)]
+    assert len(set(lefts)) == (1 if is_narrow else 5)
+    assert len(set(tops)) == (5 if is_narrow else 1)
+    assert "16 of 16 subtasks, 16 acknowledged" in chart.summary

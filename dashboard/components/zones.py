@@ -1,0 +1,43 @@
+"""Builds the search for a time zone in the head of every page. The address of the page keeps the zone as ``tz``."""
+
+from __future__ import annotations
+
+import dash_mantine_components as dmc
+from dash import html
+
+from dashboard.components import status
+from dashboard.components.attributes import attrs
+
+_SHOWN_MAX = 80
+
+
+def picker() -> dmc.Popover:
+    """Build the button that opens the search. The list is loaded when it is opened for the first time."""
+    opener = html.Button(
+        status.icon("down"),
+        id="zone-open",
+        className="button quiet zone-open",
+        title="find a time zone",
+        **attrs({"aria-label": "Find a time zone"}),
+    )
+    search = dmc.Select(
+        id="zone-find",
+        label="Time zone of all times",
+        placeholder="Part of a name, such as new york or +05:30",
+        data=[],
+        searchable=True,
+        limit=_SHOWN_MAX,
+        nothingFoundMessage="No time zone has this name",
+        maxDropdownHeight=260,
+        w=280,
+        # An option outside the panel would close the panel before it is chosen.
+        comboboxProps={"withinPortal": False},
+    )
+    return dmc.Popover(
+        [dmc.PopoverTarget(opener, boxWrapperProps={"className": "zone-target"}), dmc.PopoverDropdown(search)],
+        position="bottom-end",
+        trapFocus=True,
+        returnFocus=True,
+        withArrow=True,
+        shadow="md",
+    )

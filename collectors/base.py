@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias
 from backend.domain.address_rules import AddressRules
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.job_request import JobRequest
 from backend.domain.observation import KnownRun, Observation
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.ingest import RunChange
@@ -201,7 +202,7 @@ class ProbeTarget(Protocol):
 
 
 class ChangeTargetSettings(Protocol):
-    """Changes settings of a running job. Either all of them change, or none.
+    """Changes settings of a running job, either all of them or none, or sends it a request.
 
     Only addresses that ``rules`` allow are connected to.
     """
@@ -210,16 +211,16 @@ class ChangeTargetSettings(Protocol):
         self,
         url: str,
         engine_run_id: str,
-        settings: Mapping[str, str],
+        change: Mapping[str, str] | JobRequest,
         timeout_s: float,
         token: str | None,
         *,
         rules: AddressRules,
     ) -> None:
-        """Change ``settings`` of the job that runs as ``engine_run_id``. ``token`` is sent to ``url`` only.
+        """Change the job that runs as ``engine_run_id``. ``token`` is sent to ``url`` only.
 
         Raises:
-            ConflictError: the engine at ``url`` cannot change settings of a running job.
+            ConflictError: the engine at ``url`` cannot do this while a job runs.
             InvalidInputError: the target refuses the values, or ``url`` is not a valid address.
             TargetUnavailableError, TargetProtocolError: as ``Collector.collect``.
         """

@@ -29,6 +29,7 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.board import BoardOut, BoardSort
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.contracts.comparing_windows import WindowsComparisonOut
 from backend.contracts.history import HistoryOut, UsualOut
@@ -421,6 +422,12 @@ class ApiClient:
         """Apply a recommendation: change the settings of the job on its target."""
         answer = await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S)
         return _read(answer, CardOut)
+
+    async def take_action(self, job: str, run: str, checkpoint: int, wanted: ActionIn) -> ActionTakenOut:
+        """Take an action on a checkpoint in progress."""
+        body = wanted.model_dump_json().encode()
+        answer = await self._request("POST", f"{_path(job, run, checkpoint)}/actions", body, _TEST_TIMEOUT_S)
+        return _read(answer, ActionTakenOut)
 
     # --- requests and cache ---------------------------------------------------------------------------------------
 

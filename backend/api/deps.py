@@ -14,6 +14,7 @@ from backend.services.alerts.episodes import AlertService
 from backend.services.alerts.incidents import IncidentService
 from backend.services.alerts.receivers import ReceiverService
 from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.checkpoints.actions import ActionService
 from backend.services.checkpoints.comparing import ComparisonService
 from backend.services.checkpoints.comparing_windows import WindowComparisonService
 from backend.services.checkpoints.history import HistoryService
@@ -50,6 +51,7 @@ class Services:
     checkpoints: CheckpointService
     progress: ProgressService
     space_time: SpaceTimeService
+    actions: ActionService
     alerts: AlertService
     incidents: IncidentService
     alert_control: AlertControlService

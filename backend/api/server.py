@@ -25,11 +25,12 @@ from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.notify.sender import Secrets, Sender
-from backend.services.advice.cards import AdviceService, ChangeSettings
+from backend.services.advice.cards import AdviceService
 from backend.services.alerts.episodes import AlertService
 from backend.services.alerts.incidents import IncidentService
 from backend.services.alerts.receivers import ReceiverService
 from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.checkpoints.actions import ActionService
 from backend.services.checkpoints.comparing import ComparisonService
 from backend.services.checkpoints.comparing_windows import WindowComparisonService
 from backend.services.checkpoints.history import HistoryService
@@ -48,6 +49,7 @@ from backend.services.jobs.reader import JobService
 from backend.services.rollups.reader import RollupService
 from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
+from backend.services.targets.changing import ChangeSettings, JobChanger
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import Probe, TargetService
 from backend.store.ingest import IngestWriter
@@ -184,6 +186,7 @@ def build_services(
     jobs = AnalysedJobs(clock, evidence)
     fleet = FleetService(engine, clock, jobs)
     checkpoints = CheckpointService(engine, clock, evidence)
+    annotations = AnnotationService(engine, clock)
     options = alerting or AlertingOptions()
     links = Links(options.base_url.rstrip("/"))
     return Services(
@@ -194,6 +197,9 @@ def build_services(
         checkpoints=checkpoints,
         progress=ProgressService(engine, clock, checkpoints),
         space_time=SpaceTimeService(engine, checkpoints),
+        actions=ActionService(
+            engine, clock, checkpoints, JobChanger(engine, rules, change_settings, token), annotations
+        ),
         alerts=AlertService(engine, clock, links),
         incidents=IncidentService(engine, clock, links),
         alert_control=AlertControlService(engine, clock),
@@ -205,7 +211,7 @@ def build_services(
         rollups=RollupService(engine, clock),
         changes=ChangeService(engine, clock),
         subtask_matrix=SubtaskMatrixService(engine, clock),
-        annotations=AnnotationService(engine, clock),
+        annotations=annotations,
         comparison=ComparisonService(engine, clock, evidence),
         pressure_history=PressureHistoryService(engine, clock),
         history=HistoryService(engine, clock),

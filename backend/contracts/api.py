@@ -40,6 +40,8 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/roll-back`` (POST) -> advice.CardOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}``  -> CheckpointDetailOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/progress`` -> ProgressOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/actions`` (POST checkpoint_actions.ActionIn)
+  -> checkpoint_actions.ActionTakenOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/barriers`` -> BarriersOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/space-time?open=`` -> space_time.SpaceTimeOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/verdict``  -> VerdictOut

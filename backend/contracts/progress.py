@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from backend.contracts.checkpoint_actions import ActionOut
 from backend.contracts.model import Model
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.progress import Outlook
@@ -97,4 +98,6 @@ class ProgressOut(Model):
     """Null if the checkpoint is not in progress, or if all subtasks have acknowledged."""
     unaligned_now: UnalignedOut | None = None
     """Null if the checkpoint is not in progress, or if the engine does not report queued bytes."""
+    actions: list[ActionOut] = Field(default_factory=list)
+    """What a person can do now, and what not and why not. Empty if the checkpoint is not in progress."""
     as_of: datetime

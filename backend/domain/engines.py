@@ -22,13 +22,14 @@ class RestoreRules(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingKeys:
-    """The engine's configuration keys for the settings that advice changes; None for a setting that does not exist."""
+    """The engine's configuration keys for the settings that can be changed; None for a setting that does not exist."""
 
     unaligned: str | None = None
     aligned_timeout: str | None = None
     in_flight_cap: str | None = None
     debloat_enabled: str | None = None
     debloat_target: str | None = None
+    timeout: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,10 @@ class EngineCapabilities:
     """Whether unaligned barriers also overtake data on broadcast and pointwise exchanges."""
     can_apply_settings_live: bool = False
     """Whether settings can be changed while a job runs."""
+    can_trigger_savepoints: bool = False
+    """Whether a request triggers a savepoint of a running job."""
+    can_abort_checkpoints: bool = False
+    """Whether a request aborts a checkpoint in progress."""
     restore_rules: RestoreRules | None = None
     """The rules for restoring a checkpoint; None if a person cannot choose which checkpoint to restore."""
     settings: SettingKeys = field(default_factory=SettingKeys)
@@ -109,12 +114,14 @@ def flink(version: str | None = None) -> EngineCapabilities:
         source="REST API of the cluster",
         has_barriers=True,
         has_subtasks=True,
+        can_trigger_savepoints=True,
         restore_rules=RestoreRules.FLINK,
         settings=SettingKeys(
             unaligned=f"{_CHECKPOINTING}unaligned{'.enabled' if is_named_anew else ''}",
             aligned_timeout=f"{_CHECKPOINTING}aligned-checkpoint-timeout" if has_timeout else None,
             debloat_enabled=f"{_DEBLOAT}enabled" if has_timeout else None,
             debloat_target=f"{_DEBLOAT}target" if has_timeout else None,
+            timeout=f"{_CHECKPOINTING}timeout",
         ),
         settings_file="conf/config.yaml" if is_named_anew else "conf/flink-conf.yaml",
     )
@@ -136,6 +143,8 @@ RUNTIME: Final = EngineCapabilities(
     has_channel_events=True,
     overtakes_everywhere=True,
     can_apply_settings_live=True,
+    can_trigger_savepoints=True,
+    can_abort_checkpoints=True,
     restore_rules=RestoreRules.RUNTIME,
     settings=SettingKeys(
         unaligned=f"{_CHECKPOINTING}unaligned.enabled",
@@ -143,6 +152,7 @@ RUNTIME: Final = EngineCapabilities(
         in_flight_cap="runtime.inflight-cap.bytes",
         debloat_enabled=f"{_DEBLOAT}enabled",
         debloat_target=f"{_DEBLOAT}target",
+        timeout=f"{_CHECKPOINTING}timeout",
     ),
 )
 

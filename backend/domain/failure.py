@@ -25,6 +25,8 @@ class FailureReason(StrEnum):
     FINALIZE_FAILURE = "finalize-failure"
     IO_FAILURE = "io-failure"
     SUBSUMED = "subsumed"
+    ABORTED = "aborted"
+    """Reference runtime only: a user aborted the checkpoint (CO-14)."""
     SHARED_STREAM_FAILURE = "shared-stream-failure"
     """Another subtask that writes its channel state to the same file failed (SP-6)."""
     COORDINATOR_SUSPENDED = "coordinator-suspended"
@@ -62,6 +64,7 @@ _COUNTED = frozenset(
 _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("checkpoint expired before completing", FailureReason.EXPIRED),
     ("checkpoint has been subsumed", FailureReason.SUBSUMED),
+    ("checkpoint was aborted by a user", FailureReason.ABORTED),
     (
         "checkpoint was declined because one input stream is finished",
         FailureReason.DECLINED_INPUT_END_OF_STREAM,

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from backend.domain.barriers import BarrierEvent
-from backend.domain.errors import UnknownEntityError
+from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
 from backend.live.view import JobView, RequestedCheckpointView, SavepointView
 from backend.live.wire import Json, Object
 
@@ -87,6 +87,10 @@ class LiveEngine(Protocol):
 
     def trigger_checkpoint(self, *, is_full: bool) -> int:
         """Request a checkpoint at the current virtual time. Return the number of the request."""
+        ...
+
+    def abort_checkpoint(self, checkpoint_id: int) -> bool:
+        """Abort a checkpoint in progress. Return whether it was in progress."""
         ...
 
     def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
@@ -213,6 +217,19 @@ class RuntimeDriver:
         job = self.job(job_id)
         trigger = partial(job.engine.trigger_checkpoint, is_full=is_full)
         return _asked(job, "checkpoint", job.checkpoints, trigger_id, trigger)
+
+    def abort_checkpoint(self, job_id: str, checkpoint_id: int) -> None:
+        """Abort a checkpoint in progress.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            InvalidInputError: the checkpoint is not in progress, or it stops the job.
+        """
+        job = self.job(job_id)
+        if not job.engine.abort_checkpoint(checkpoint_id):
+            problem = FieldProblem("checkpoint", f"{checkpoint_id} cannot be aborted", "a checkpoint in progress")
+            raise InvalidInputError([problem], what="request")
+        job.view = None
 
     def requested_checkpoint(self, job_id: str, trigger_id: str) -> RequestedCheckpointView:
         """Return the state of a requested checkpoint.

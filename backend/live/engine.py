@@ -126,6 +126,10 @@ class RuntimeEngine:
         """Request a checkpoint at the current virtual time. Return the number of the request."""
         return self._engine.request_checkpoint(is_full=is_full).number
 
+    def abort_checkpoint(self, checkpoint_id: int) -> bool:
+        """Abort a checkpoint in progress. Return whether it was in progress."""
+        return self._engine.abort_checkpoint(checkpoint_id)
+
     def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
         """Return the state of a requested checkpoint, or None if the request is not known."""
         asked = self._engine.coordinator.triggering.checkpoint_requests.get(number)

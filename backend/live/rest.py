@@ -8,6 +8,7 @@ The driver runs the jobs. ``job_json``, ``checkpoint_json`` and ``metrics`` buil
 * GET  ``/jobs/:id/restarts``                        the cost of each restart
 * GET  ``/jobs/:id/rescales``                        the outcome of each change of parallelism
 * GET, PATCH ``/jobs/:id/settings``                  the settings that can change while the job runs
+* POST ``/jobs/:id/checkpoints/:cid/abort``           abort a checkpoint in progress
 
 Requests can change the settings of a job. As in Flink, they can also trigger a checkpoint or a savepoint, stop a job
 with a savepoint, and change its parallelism (``PUT /jobs/:id/resource-requirements``).
@@ -113,6 +114,7 @@ class _Rest:
             Route(detail + "/subtasks/{vertex}", self.checkpoint_subtasks),
             Route(checkpoint + "/{checkpoint}/barriers", self.barriers),
             Route(checkpoint + "/{checkpoint}/measurements", self.measurements),
+            Route(checkpoint + "/{checkpoint}/abort", self.abort_checkpoint, methods=["POST"]),
             # This route must be after the other paths under /checkpoints, because it matches some of them too.
             Route(checkpoint + "/{trigger}", self.requested_checkpoint),
             Route(job + "/restarts", self.restarts),
@@ -205,6 +207,11 @@ class _Rest:
         job = self._job(request)
         trigger_id, is_full = request_json.wanted_checkpoint(await _body(request), job)
         return _json({"request-id": self._driver.trigger_checkpoint(job.id, trigger_id, is_full=is_full)}, 202)
+
+    async def abort_checkpoint(self, request: Request) -> Response:
+        """Handle POST ``/jobs/:id/checkpoints/:cid/abort``."""
+        self._driver.abort_checkpoint(self._job(request).id, _number(request))
+        return _json({})
 
     async def requested_checkpoint(self, request: Request) -> Response:
         """Handle ``/jobs/:id/checkpoints/:triggerid``: return the state of a requested checkpoint."""

@@ -33,6 +33,7 @@ _CONNECT_TIMEOUT_MAX_S = 5.0
 _CHUNK_BYTES = 64 * 1024
 _REASON_MAX = 300
 _ERROR_BODY_MAX_BYTES = 64 * 1024
+_ACCEPTED = 202
 _ALLOWED = "http:// or https:// with a host, without query and fragment"
 
 
@@ -145,10 +146,11 @@ class AiohttpTransport:
 
         If ``token`` is not None, send it as a bearer token. This raises the same errors as ``get``.
         """
-        headers = {"Content-Type": "application/json"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        return await self._ask("PATCH", path, body, headers)
+        return await self._ask("PATCH", path, body, _json_headers(token))
+
+    async def post(self, path: str, body: bytes, *, token: str | None = None) -> bytes:
+        """Send a POST request with JSON, and return the body of a response with status 200 or 202; see ``patch``."""
+        return await self._ask("POST", path, body, _json_headers(token))
 
     async def _ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -178,7 +180,7 @@ class AiohttpTransport:
             raise TargetProtocolError(
                 url=where, reason="answers by a redirect; give its real address", status=response.status
             )
-        if response.status != 200:
+        if response.status not in (200, _ACCEPTED if response.method == "POST" else 200):
             detail = _error_line(await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True))
             raise TargetProtocolError(url=where, reason=f"HTTP {response.status}{detail}", status=response.status)
         if response.content_type == "text/html":
@@ -243,6 +245,11 @@ class _Decoder:
 
     def _broken(self) -> TargetProtocolError:
         return TargetProtocolError(url=self._where, reason="the compressed answer is broken")
+
+
+def _json_headers(token: str | None) -> dict[str, str]:
+    headers = {"Content-Type": "application/json"}
+    return headers if token is None else headers | {"Authorization": f"Bearer {token}"}
 
 
 def _error_line(body: bytes) -> str:

@@ -1,7 +1,8 @@
-"""Changes settings of a running job on the reference runtime. Flink itself reads settings only when a job starts.
+"""Changes settings of a running job on the reference runtime, and sends requests to jobs of it and of Flink.
 
-The module uses the collector's transport with the same limits: no redirects and no proxies. It reads the target's
-``/config`` and writes only to the job's path for settings.
+Flink itself reads settings only when a job starts, and its REST API cannot abort a checkpoint. The module uses the
+collector's transport with the same limits: no redirects and no proxies. It reads the target's ``/config`` and writes
+only to the job's paths for settings, savepoints and aborts.
 """
 
 from __future__ import annotations
@@ -13,31 +14,35 @@ import orjson
 
 from backend.contracts import flink
 from backend.domain.address_rules import AddressRules
+from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TargetProtocolError
+from backend.domain.job_request import AbortCheckpoint, JobRequest, TriggerSavepoint
 from collectors.flink import document, parse
 from collectors.flink.client import open_transport
 
 _RUN = re.compile(r"[0-9a-f]{32}")
 _REFUSED = (400, 409, 422)
+# Without a directory, the engine uses its default one.
+_SAVEPOINT = b'{"cancel-job": false}'
 
 
 async def change_settings(
     url: str,
     engine_run_id: str,
-    settings: Mapping[str, str],
+    change: Mapping[str, str] | JobRequest,
     timeout_s: float,
     token: str | None,
     *,
     rules: AddressRules,
 ) -> None:
-    """Change ``settings`` of the job that runs as ``engine_run_id`` at ``url``. Either all of them change, or none.
+    """Change settings of the job that runs as ``engine_run_id`` at ``url``, or send it a request.
 
-    ``token`` is sent only to ``url``, and only in the request that changes the settings. If it is None, no token is
-    sent.
+    Of several settings either all change, or none. ``token`` is sent only to ``url``, and only in the request that
+    changes something. If it is None, no token is sent.
 
     Raises:
-        ConflictError: the engine at ``url`` cannot change settings of a running job.
-        InvalidInputError: the target refuses the values, or ``url`` is not an http(s) address.
+        ConflictError: the engine at ``url`` cannot do this while a job runs.
+        InvalidInputError: the target refuses the change, or ``url`` is not an http(s) address.
         TargetUnavailableError: the target did not answer within ``timeout_s`` seconds.
         TargetProtocolError: the response is not that of the live runtime.
     """
@@ -47,13 +52,31 @@ async def change_settings(
         )
     async with open_transport(url, timeout_s=timeout_s, rules=rules) as transport:
         info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
-        if not info.engine.can_apply_settings_live:
-            text = f"{info.engine.name} takes these settings when the job starts: change them and restart it"
-            raise ConflictError(text, kind="restart-needed")
+        _must_be_able(info.engine, change)
         try:
-            await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(settings)), token=token)
+            if isinstance(change, TriggerSavepoint):
+                await transport.post(f"/jobs/{engine_run_id}/savepoints", _SAVEPOINT, token=token)
+            elif isinstance(change, AbortCheckpoint):
+                path = f"/jobs/{engine_run_id}/checkpoints/{change.checkpoint_id}/abort"
+                await transport.post(path, b"{}", token=token)
+            else:
+                await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(change)), token=token)
         except TargetProtocolError as error:
             if error.status not in _REFUSED:
                 raise
-            problem = FieldProblem("settings", error.reason, "what the target takes while the job runs")
+            problem = FieldProblem("change", error.reason, "what the target does while the job runs")
             raise InvalidInputError([problem], what="change") from None
+
+
+def _must_be_able(engine: EngineCapabilities, change: Mapping[str, str] | JobRequest) -> None:
+    if isinstance(change, TriggerSavepoint):
+        is_able, text = engine.can_trigger_savepoints, f"{engine.name} has no request for a savepoint"
+    elif isinstance(change, AbortCheckpoint):
+        is_able, text = engine.can_abort_checkpoints, f"{engine.name} has no request that aborts a checkpoint"
+    else:
+        text = f"{engine.name} takes these settings when the job starts: change them and restart it"
+        if not engine.can_apply_settings_live:
+            raise ConflictError(text, kind="restart-needed")
+        return
+    if not is_able:
+        raise ConflictError(text, kind="action-not-available")

@@ -15,6 +15,7 @@ from dash.development.base_component import Component
 from backend.contracts.advice import (
     AdviceEvidenceOut,
     CardOut,
+    ChangeOut,
     ExpectedOut,
     IntervalOut,
     JobAdviceOut,
@@ -119,9 +120,14 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
 
 
 def diff(advice: RecommendationOut, *, is_undone: bool = False) -> Component:
-    """Build the changed settings, each with its current and its proposed value; or with both swapped, to undo them."""
+    """Build the changed settings of a recommendation; if ``is_undone``, those of the way back."""
+    return changes_diff(advice.changes, is_undone=is_undone)
+
+
+def changes_diff(changes: Sequence[ChangeOut], *, is_undone: bool = False) -> Component:
+    """Build changed settings, each with its current and its proposed value; if ``is_undone``, with both swapped."""
     lines: list[Component] = []
-    for change in advice.changes:
+    for change in changes:
         old, new = (change.proposed, change.current) if is_undone else (change.current, change.proposed)
         if old is not None:
             lines.append(html.Div(f"- {change.key}: {old}", className="diff-old"))

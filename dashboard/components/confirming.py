@@ -7,7 +7,7 @@ its input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -48,8 +48,8 @@ def outputs(name: str) -> dict[str, Output]:
     }
 
 
-def opened(subject: str, question: Sequence[Component]) -> dict[str, Any]:
-    """Return the values that open the dialog with ``question``. ``subject`` is the id of what would change."""
+def opened(subject: str | Mapping[str, Any], question: Sequence[Component]) -> dict[str, Any]:
+    """Return the values that open the dialog with ``question``. ``subject`` identifies what would change."""
     return {"is_open": True, "question": list(question), "subject": subject}
 
 

@@ -9,14 +9,28 @@ from __future__ import annotations
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from backend.contracts.checkpoint_actions import ActionOut
 from backend.contracts.progress import PendingOut, ProgressOut
+from backend.domain.checkpoint_action import CheckpointAction
 from backend.domain.progress import Outlook
 from dashboard import routes, text
-from dashboard.components import cards, status
+from dashboard.components import advice_cards, cards, confirming, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
 _PENDING_MAX = 8
+ACTION_WORDS = {
+    CheckpointAction.EXTEND_TIMEOUT: "Extend the timeout",
+    CheckpointAction.SWITCH_TO_UNALIGNED: "Switch to unaligned",
+    CheckpointAction.SAVEPOINT: "Take a savepoint",
+    CheckpointAction.ABORT: "Abort",
+}
+_ACTION_ICONS = {
+    CheckpointAction.EXTEND_TIMEOUT: "clock",
+    CheckpointAction.SWITCH_TO_UNALIGNED: "swap",
+    CheckpointAction.SAVEPOINT: "store",
+    CheckpointAction.ABORT: "cross",
+}
 _OUTLOOKS = {
     Outlook.FINISHES: ("clock", Tone.INFO),
     Outlook.TIMES_OUT: ("warning", Tone.WARN),
@@ -35,6 +49,12 @@ def panel(page: str) -> html.Div:
                     [
                         html.Div(id=f"{page}-progress-message"),
                         html.Div(id=f"{page}-progress-head", className="progress-head"),
+                        html.Fieldset(
+                            id=f"{page}-progress-actions",
+                            className="bare progress-actions",
+                            **attrs({"aria-label": "Actions on the checkpoint"}),
+                        ),
+                        html.Div(id=f"{page}-action-message", **attrs({"aria-live": "polite"})),
                     ]
                 ),
                 # The part scrolls, so the keyboard must reach it.
@@ -47,6 +67,7 @@ def panel(page: str) -> html.Div:
                 ),
                 height_px=210,
             ),
+            confirming.dialog(f"{page}-action", "Act on the checkpoint in progress", "Confirm", icon="check"),
             dcc.Store(id=f"{page}-progress-target"),
             dcc.Store(id=f"{page}-progress-digest"),
         ],
@@ -84,6 +105,41 @@ def head(progress: ProgressOut) -> list[Component]:
             ]
         ),
     ]
+
+
+def actions(page: str, progress: ProgressOut) -> list[Component]:
+    """Build a button for each action. One that is not possible now is inactive, and the reason stands below it."""
+    buttons = [_button(page, a) for a in progress.actions]
+    reasons = [f"{ACTION_WORDS[a.action]} is not possible: {a.reason}." for a in progress.actions if not a.is_possible]
+    return [
+        html.Div(buttons, className="action-buttons"),
+        *([html.P(" ".join(reasons), className="hint")] if reasons else []),
+    ]
+
+
+def _button(page: str, action: ActionOut) -> Component:
+    return html.Button(
+        [status.icon(_ACTION_ICONS[action.action]), html.Span(ACTION_WORDS[action.action])],
+        id={"type": f"{page}-act", "action": action.action.value},
+        type="button",
+        disabled=not action.is_possible,
+        title=action.reason or action.effect,
+        className="button",
+    )
+
+
+def question(job: str, progress: ProgressOut, action: ActionOut) -> list[Component]:
+    """Build what the viewer confirms: the action, the job, the checkpoint and the settings that change."""
+    what = html.P(
+        [
+            html.B(ACTION_WORDS[action.action]),
+            f" (checkpoint {progress.checkpoint_id} of job ",
+            html.B(job),
+            ") now?",
+        ]
+    )
+    changes = [advice_cards.changes_diff(action.changes)] if action.changes else []
+    return [what, *changes, html.P(action.effect, className="hint")]
 
 
 def _finish(progress: ProgressOut) -> list[Component]:

@@ -6,13 +6,15 @@ import math
 from functools import partial
 from typing import Any
 
-from dash import Dash, Input, Output, State, html
+from dash import ALL, Dash, Input, Output, State, html
 from dash.exceptions import PreventUpdate
 
+from backend.contracts.checkpoint_actions import ActionIn
 from backend.contracts.progress import ProgressOut
-from dashboard.callbacks import Changes, connect
+from backend.domain.checkpoint_action import CheckpointAction
+from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, progress
+from dashboard.components import cards, confirming, progress
 from dashboard.figures import acks
 from dashboard.live import digest, look_of
 
@@ -23,6 +25,7 @@ def register(app: Dash, client: ApiClient) -> None:
     """Register one callback for each page that has the panel."""
     for page in _PAGES:
         _register(app, client, page)
+        _register_actions(app, client, page)
 
 
 def _register(app: Dash, client: ApiClient, page: str) -> None:
@@ -33,6 +36,7 @@ def _register(app: Dash, client: ApiClient, page: str) -> None:
             "message": Output(f"{page}-progress-message", "children"),
             "head": Output(f"{page}-progress-head", "children"),
             "waiting": Output(f"{page}-progress-waiting", "children"),
+            "actions": Output(f"{page}-progress-actions", "children"),
             "acks": cards.chart_outputs(f"{page}-acks"),
             "digest": Output(f"{page}-progress-digest", "data"),
         },
@@ -53,7 +57,7 @@ async def refresh(
     tick: int | None,
     look: object,
     target: dict[str, Any] | None,
-    before: str | None,
+    before: dict[str, str] | None,
     trigger: object,
 ) -> Changes:
     """Return the contents of the panel for the checkpoint ``target``.
@@ -64,17 +68,72 @@ async def refresh(
     if not target:
         return {"message": None, "head": html.P("No checkpoint has been seen yet.", className="hint")}
     found = await client.progress(target["job"], target["run"], target["checkpoint"])
-    now = digest(_seen(found), view.theme.name)
+    # The buttons are sent again only if they change, so that a button does not change while it is pressed.
+    now = {"page": digest(_seen(found), view.theme.name), "actions": digest(found.checkpoint_id, *found.actions)}
     if now == before and trigger == "tick":
         raise PreventUpdate
     chart = acks.acknowledgements(found, theme=view.theme)
-    return {
+    changes: Changes = {
         "message": None,
         "head": progress.head(found),
         "waiting": progress.waiting(found),
         "acks": cards.chart_values(f"{page}-acks", chart),
         "digest": now,
     }
+    if not before or before["actions"] != now["actions"]:
+        changes["actions"] = progress.actions(page, found)
+    return changes
+
+
+def _register_actions(app: Dash, client: ApiClient, page: str) -> None:
+    name = f"{page}-action"
+    message = Output(f"{name}-message", "children", allow_duplicate=True)
+    connect(
+        app,
+        partial(ask, client),
+        output=confirming.outputs(name) | {"message": message},
+        inputs={"clicks": Input({"type": f"{page}-act", "action": ALL}, "n_clicks")},
+        state={"target": State(f"{page}-progress-target", "data")},
+        has_trigger=True,
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
+        partial(take, client),
+        output={"message": message},
+        inputs={"confirmed": confirming.confirmed(name)},
+        state={"subject": State(f"{name}-subject", "data")},
+        running=[(Output(f"{page}-progress-actions", "disabled"), True, False)],
+        prevent_initial_call=True,
+    )
+    confirming.register(app, name)
+
+
+async def ask(
+    client: ApiClient, *, clicks: list[int | None], target: dict[str, Any] | None, trigger: object
+) -> Changes:
+    """Ask for confirmation before an action is taken. Name the job, the checkpoint and each setting."""
+    pressed = pressed_id(clicks, trigger)
+    if pressed is None or not target:
+        raise PreventUpdate
+    found = await client.progress(target["job"], target["run"], target["checkpoint"])
+    action = next((a for a in found.actions if a.action.value == pressed["action"]), None)
+    if action is None or not action.is_possible:
+        reason = f"checkpoint {found.checkpoint_id} has ended" if action is None else action.reason
+        return {"message": cards.answer(False, f"This is not possible any more: {reason}.")}
+    job = await client.graph(target["job"])
+    settings = {c.key: c.proposed for c in action.changes}
+    subject = {**target, "action": action.action.value, "settings": settings}
+    return {"message": None} | confirming.opened(subject, progress.question(job.name, found, action))
+
+
+async def take(client: ApiClient, *, confirmed: int | None, subject: dict[str, Any] | None) -> Changes:
+    """Take an action once the viewer has confirmed it."""
+    if not confirmed or not subject:
+        raise PreventUpdate
+    wanted = ActionIn(action=CheckpointAction(subject["action"]), settings=subject["settings"])
+    done = await client.take_action(subject["job"], subject["run"], subject["checkpoint"], wanted)
+    return {"message": cards.answer(True, f"Sent. {done.text[0].upper()}{done.text[1:]}.")}
 
 
 def _seen(found: ProgressOut) -> ProgressOut:

@@ -68,6 +68,7 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/dismiss"),
     ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/apply"),
     ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/roll-back"),
+    ("POST", "/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/actions"),
     ("POST", "/api/v1/jobs/{job}/annotations"),
     ("DELETE", "/api/v1/jobs/{job}/annotations/{annotation}"),
     ("POST", "/api/v1/annotations"),
@@ -89,6 +90,7 @@ _CHANGES_OF_THE_API = {
 }
 _CHANGES_OF_THE_RUNTIME = {
     ("POST", "/runtime/v1/jobs/{job}/checkpoints"),
+    ("POST", "/runtime/v1/jobs/{job}/checkpoints/{checkpoint}/abort"),
     ("POST", "/runtime/v1/jobs/{job}/savepoints"),
     ("POST", "/runtime/v1/jobs/{job}/stop"),
     ("PATCH", "/runtime/v1/jobs/{job}/settings"),

@@ -255,3 +255,51 @@ async def test_requests_change_the_trace_hash() -> None:
             assert engine._engine.trace_hash != before
         hashes.add(engine._engine.trace_hash)
     assert len(hashes) == 3
+
+
+async def _open_checkpoint(timeout: str) -> tuple[LiveRuntime, int]:
+    """Return a job whose first checkpoint stays open, because the job ignores one subtask's acknowledgement."""
+    config = _RARE | {"execution.checkpointing.timeout": timeout}
+    lost = FaultSpec("rpc.ack", at_us=500_000, action=FaultAction.DROP)
+    runtime = LiveRuntime(small_job("aligned", records=None, config=config, plan=(lost,)))
+    runtime.advance_to(0.5)
+    await runtime.trigger("/checkpoints")
+    runtime.advance_to(1.5)
+    (checkpoint,) = (await runtime.get("/checkpoints"))["history"]
+    assert checkpoint["status"] == "IN_PROGRESS"
+    return runtime, checkpoint["id"]
+
+
+async def _first(runtime: LiveRuntime) -> Any:
+    return (await runtime.get("/checkpoints"))["history"][-1]
+
+
+@pytest.mark.anyio
+async def test_a_longer_timeout_extends_the_checkpoint_in_progress_and_a_shorter_one_does_not_end_it() -> None:
+    runtime, _ = await _open_checkpoint("2 s")
+    for timeout in ("5 s", "1 s"):
+        changed = await runtime.client.patch(
+            f"{runtime.root}/settings", json={"execution.checkpointing.timeout": timeout}
+        )
+        assert changed.status_code == 200
+    runtime.advance_to(4.5)
+    assert (await _first(runtime))["status"] == "IN_PROGRESS", "the first timeout is over"
+    runtime.advance_to(6.0)
+    assert (await _first(runtime))["failure_message"] == "Checkpoint expired before completing."
+
+
+@pytest.mark.anyio
+async def test_an_aborted_checkpoint_fails_at_once_and_the_job_goes_on() -> None:
+    runtime, number = await _open_checkpoint("10 min")
+    aborted = await runtime.client.post(f"{runtime.root}/checkpoints/{number}/abort")
+    again = await runtime.client.post(f"{runtime.root}/checkpoints/{number}/abort")
+    failed = await _first(runtime)
+
+    assert (aborted.status_code, again.status_code) == (200, 400)
+    assert "cannot be aborted" in again.json()["errors"][0]
+    assert (failed["status"], failed["failure_message"]) == ("FAILED", "Checkpoint was aborted by a user.")
+    await runtime.trigger("/checkpoints")
+    runtime.advance_to(4.0)
+    states = [c["status"] for c in (await runtime.get("/checkpoints"))["history"]]
+    assert states == ["COMPLETED", "FAILED"]
+    assert runtime.job.engine.view(job_id="", origin_epoch_ms=0, lag_ms=0).restarts == 0

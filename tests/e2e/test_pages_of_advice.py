@@ -1,4 +1,4 @@
-"""The page of advice in a real Chromium over a fake API: its charts, and changes that are confirmed by keyboard."""
+"""Changes that are confirmed by keyboard, in a real Chromium over a fake API: advice, and actions on checkpoints."""
 
 from __future__ import annotations
 
@@ -92,4 +92,38 @@ def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, 
         expect(page.locator("#advice-message")).to_contain_text("rolled back when the engine reports")
         expect(page.locator("#advice-cards .card-tools")).to_contain_text("rolled back")
         assert alerting.card.state is AdviceState.ROLLED_BACK
+        assert watch.found == []
+
+
+def test_an_action_on_the_open_checkpoint_is_confirmed_by_keyboard_only(browser, site, fake):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/runs/rruntime/checkpoints/24")
+        expect(page.locator("#cp-progress-head .finish")).to_contain_text("predict")
+        actions = page.locator("#cp-progress-actions")
+        expect(actions.locator("button")).to_have_count(4)
+        # An action that the engine does not allow is inactive, and its reason can be read without hovering.
+        expect(actions.locator("button:has-text('Abort')")).to_be_disabled()
+        expect(actions).to_contain_text("Abort is not possible: Flink has no request that aborts a checkpoint.")
+
+        _focus(page, "#cp-progress-actions button[id*=extend-timeout]")
+        page.keyboard.press("Enter")
+        dialog = page.locator("[role=dialog]")
+        expect(dialog).to_contain_text("Extend the timeout (checkpoint 24 of job demo-backpressured) now?")
+        expect(dialog.locator(".diff-new")).to_have_text("+ execution.checkpointing.timeout: 120000 ms")
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        assert fake.actions_taken == []
+
+        until(lambda: "Extend" in page.evaluate(_FOCUSED), "the focus returns")
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_visible()
+        _focus(page, "#cp-action-confirm")
+        page.keyboard.press("Enter")
+        expect(page.locator("#cp-action-message")).to_contain_text("Sent. Checkpoint 24: extend-timeout taken.")
+        ((number, body),) = fake.actions_taken
+        assert (number, body.settings) == (24, {"execution.checkpointing.timeout": "120000 ms"})
+        for width, height in ((390, 844), LAPTOP):
+            page.set_viewport_size({"width": width, "height": height})
+            until(lambda: overflowing(page) == [], "the page fits")
+            assert small_targets(page) == []
         assert watch.found == []

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -21,7 +22,8 @@ from backend.contracts.advice import RecommendationOut
 from backend.domain.address_rules import EVERYWHERE
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.engines import RUNTIME
-from backend.domain.errors import TargetProtocolError
+from backend.domain.errors import InvalidInputError, TargetProtocolError
+from backend.domain.job_request import AbortCheckpoint, TriggerSavepoint
 from backend.live.access import TokenToChange
 from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
@@ -206,3 +208,23 @@ async def test_the_token_is_not_sent_to_the_target_of_a_redirect(runtime):
             other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN, kind="flink", rules=EVERYWHERE
         )
     assert listener.heard == []
+
+
+async def test_requests_reach_the_live_runtime_with_the_token_only(runtime, live_job):
+    root, listener = runtime
+    send = partial(change_settings, root, live_job.id, timeout_s=5.0, kind="flink", rules=EVERYWHERE)
+    await send(TriggerSavepoint(), token=TOKEN)
+    view = live_job.engine.view(job_id=live_job.id, origin_epoch_ms=0, lag_ms=0)
+    pending = next(c for c in view.history if c.savepoint_format is not None)
+
+    await send(AbortCheckpoint(pending.id), token=TOKEN)
+    view = live_job.engine.view(job_id=live_job.id, origin_epoch_ms=0, lag_ms=0)
+    aborted = next(c for c in view.history if c.id == pending.id)
+    assert aborted.failure_message == "Checkpoint was aborted by a user."
+    with pytest.raises(InvalidInputError, match="cannot be aborted"):
+        await send(AbortCheckpoint(pending.id), token=TOKEN)
+    with pytest.raises(TargetProtocolError, match="401"):
+        await send(TriggerSavepoint(), token=None)
+    given = [path for method, path, has_token in listener.heard if has_token]
+    assert given[0] == f"{PREFIX}/jobs/{live_job.id}/savepoints"
+    assert set(given[1:]) == {f"{PREFIX}/jobs/{live_job.id}/checkpoints/{pending.id}/abort"}

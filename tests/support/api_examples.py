@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from backend.api import examples
-from backend.contracts import advice, alerts, api, incidents, spark
+from backend.contracts import advice, alerts, api, checkpoint_actions, incidents, spark
 from backend.contracts.annotations import AnnotationIn, AnnotationOut, AnnotationsIn
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
@@ -31,6 +31,8 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "backpressure": BackpressureOut,
     "barriers": BarriersOut,
     "board": BoardOut,
+    "action_in": checkpoint_actions.ActionIn,
+    "action_taken": checkpoint_actions.ActionTakenOut,
     "card": advice.CardOut,
     "change_point": ChangePointOut,
     "checkpoint": api.CheckpointOut,

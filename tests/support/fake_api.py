@@ -20,6 +20,7 @@ from backend.contracts.annotations import AnnotationIn
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.board import BoardOut
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.checkpoint_actions import ActionIn
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.contracts.comparing_windows import WindowsComparisonOut
 from backend.contracts.history import HistoryOut
@@ -141,6 +142,8 @@ class FakeApi(MadeUpJobs):
                 return self._checkpoint(job, int(number))
             case "GET", ["jobs", job, "runs", _, "checkpoints", number, "progress"]:
                 return self._progress(job, int(number))
+            case "POST", ["jobs", _, "runs", _, "checkpoints", number, "actions"]:
+                return self._act_on(int(number), ActionIn.model_validate_json(body))
             case "GET", ["jobs", job, "runs", _, "checkpoints", number, "barriers"]:
                 return barriers(self._checkpoint(job, int(number)), has_channels=job == "jruntime")
             case _:

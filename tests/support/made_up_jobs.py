@@ -14,6 +14,7 @@ from backend.analysis.progress import OpenCheckpoint
 from backend.contracts import api
 from backend.contracts.backpressure import VertexPressureOut
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.progress import AckPointOut, FinishOut, ProgressOut, UnalignedOut
 from backend.domain.checkpoint import CheckpointStatus
@@ -21,6 +22,7 @@ from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
 from backend.domain.verdict import Health, Phase
+from tests.support.api_examples import example
 from tests.support.made_up_checkpoints import (
     HOSTILE,
     NAMES,
@@ -68,6 +70,8 @@ class MadeUpJobs:
         self._now = now
         self._began = now()
         self.jobs: dict[str, MadeUpJob] = {}
+        self.actions_taken: list[tuple[int, ActionIn]] = []
+        """The checkpoint and the body of each action on a checkpoint in progress."""
         for made in (
             self._recorded("E", "payments-settlement", Health.FAILING, timeout_ms=3000),
             self._recorded("B2", "orders-enrichment", Health.SLOW, timeout_ms=600_000),
@@ -209,8 +213,14 @@ class MadeUpJobs:
             unaligned_now=UnalignedOut(value=5_293_200, low=3_849_600, high=6_977_400)
             if is_open and job == "jruntime"
             else None,
+            actions=example("progress").actions if is_open else [],
             as_of=now,
         )
+
+    def _act_on(self, number: int, wanted: ActionIn) -> ActionTakenOut:
+        self.actions_taken.append((number, wanted))
+        text = f"checkpoint {number}: {wanted.action.value} taken"
+        return ActionTakenOut(action=wanted.action, text=text, at=self._now())
 
     def _made(
         self, number: int, job: str, name: str, vertices: list[api.VertexOut], last_ms: int

@@ -16,7 +16,7 @@ from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.clock import Clock
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import TargetUnavailableError
-from backend.services.advice.cards import ChangeSettings
+from backend.services.targets.changing import ChangeSettings
 from backend.services.targets.targets import Probe, ProbeAnswer
 
 

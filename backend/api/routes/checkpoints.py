@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 from pydantic import Field
 
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, JobId, Key, Limit, Range
 from backend.contracts import api
 from backend.contracts.barriers import BarriersOut
+from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
@@ -36,6 +37,7 @@ Opened = Annotated[
         description="Show the subtasks of this vertex even if the diagram is folded.",
     ),
 ]
+Wanted = Annotated[ActionIn, Body(openapi_examples={"extend the timeout": {"value": examples.read("action_in")}})]
 Columns = Annotated[int, Query(ge=1, le=500, description="Number of checkpoints.")]
 
 
@@ -89,6 +91,15 @@ async def read_checkpoint(key: Key, services: Given) -> api.CheckpointDetailOut:
 async def read_progress(key: Key, services: Given) -> ProgressOut:
     """Return the progress of a checkpoint: which subtasks it waits for, and whether it progresses, is slow or stuck."""
     return await services.progress.of(key)
+
+
+@router.post(_ONE + "/actions", responses=examples.of("action_taken"))
+async def take_action(key: Key, wanted: Wanted, services: Given) -> ActionTakenOut:
+    """Take an action on a checkpoint in progress. `progress` lists the actions and the settings that each sets.
+
+    409 if the action is not possible now, or if it would set other values than those in `settings`.
+    """
+    return await services.actions.take(key, wanted)
 
 
 @router.get(_ONE + "/barriers", responses=examples.of("barriers"))

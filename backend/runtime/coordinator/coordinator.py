@@ -56,6 +56,7 @@ class _Pending:
     snapshots: dict[TaskKey, SubtaskSnapshot]
     barrier: Barrier
     asked: UserCheckpoint | None
+    expires_at_us: int
 
 
 class Coordinator:
@@ -174,7 +175,8 @@ class Coordinator:
         faults.passed("coordinator.after-last-rpc")
 
     def _open(self, record: MeasuredCheckpoint, asked: UserCheckpoint | None) -> None:
-        self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier, asked)
+        expires_at_us = self._env.now + self._env.config.timeout_us
+        self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier, asked, expires_at_us)
         self.total_count += 1
         self.history.appendleft(record)
         while len(self.history) > self._env.config.history_size:
@@ -329,9 +331,35 @@ class Coordinator:
 
     def _expire(self, checkpoint_id: int) -> None:
         """Fail a checkpoint that is still pending after its timeout (CO-9)."""
-        if checkpoint_id in self._pending:
+        pending = self._pending.get(checkpoint_id)
+        # If the timeout became longer in the meantime, a later event expires the checkpoint (CO-14).
+        if pending is not None and self._env.now >= pending.expires_at_us:
             self._env.faults.passed("coordinator.on-expiry")
             self._fail(checkpoint_id, FailureReason.EXPIRED)
+
+    def reconfigured(self) -> None:
+        """Extend the pending checkpoints if the timeout became longer (CO-14). Called when the settings change.
+
+        A shorter timeout applies from the next checkpoint on.
+        """
+        self.triggering.reconfigured()
+        for checkpoint_id, pending in self._pending.items():
+            expires_at_us = pending.record.triggered_at_us + self._env.config.timeout_us
+            if expires_at_us > pending.expires_at_us:
+                pending.expires_at_us = expires_at_us
+                delay_us = expires_at_us - self._env.now
+                self._env.scheduler.after(delay_us, EventClass.TIMER, self._expire, checkpoint_id)
+
+    def abort(self, checkpoint_id: int) -> bool:
+        """Fail a pending checkpoint because a user aborts it (CO-14). Return whether it was pending.
+
+        The savepoint that stops the job is not aborted, because its sources have already stopped.
+        """
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or pending.record.barrier.snapshot_type.is_synchronous:
+            return False
+        self._fail(checkpoint_id, FailureReason.ABORTED)
+        return True
 
     def _fail(
         self, checkpoint_id: int, reason: FailureReason, *, is_notified: bool = True, is_at_task: bool = False

@@ -1,7 +1,7 @@
 """The failure policy: decides which failed checkpoints count, and when the job fails because of them (FP-1 to FP-6).
 
-The module also holds the message of each failure reason. The reasons and messages are Flink's, except for one reason
-that this runtime adds (CAP-4).
+The module also holds the message of each failure reason. The reasons and messages are Flink's, except for two reasons
+that this runtime adds (CAP-4, CO-14).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ MESSAGES: Mapping[FailureReason, str] = {
         "The checkpoint was aborted due to exception of other subtasks sharing the ChannelState file."
     ),
     FailureReason.SUBSUMED: "Checkpoint has been subsumed.",
+    FailureReason.ABORTED: "Checkpoint was aborted by a user.",
     FailureReason.COORDINATOR_SUSPENDED: "Checkpoint Coordinator is suspending.",
     FailureReason.COORDINATOR_SHUTDOWN: "CheckpointCoordinator shutdown.",
     FailureReason.SCHEDULER_SHUTDOWN: "Periodic checkpoint scheduler is shut down.",

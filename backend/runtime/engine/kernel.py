@@ -186,6 +186,8 @@ class JobEngine:
     def set_config(self, changes: Mapping[str, object]) -> None:
         """Change settings while the job runs. They apply from the next checkpoint on.
 
+        A longer checkpoint timeout applies to pending checkpoints too (CO-14).
+
         Raises:
             InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
             PlanError: the settings contradict each other.
@@ -194,7 +196,7 @@ class JobEngine:
         text = ",".join(f"{k}={v}" for k, v in sorted(settings.show(changed).items()))
         self.scheduler.fold(text)
         self.env.config = changed
-        self.coordinator.triggering.reconfigured()
+        self.coordinator.reconfigured()
         self.debloating.reconfigured()
 
     def request_checkpoint(self, *, is_full: bool = False) -> UserCheckpoint:
@@ -204,6 +206,11 @@ class JobEngine:
         """
         self.scheduler.fold("checkpoint full" if is_full else "checkpoint")
         return self.coordinator.triggering.request_checkpoint(is_full=is_full)
+
+    def abort_checkpoint(self, checkpoint_id: int) -> bool:
+        """Abort a pending checkpoint (CO-14). Return whether it was pending. The job goes on."""
+        self.scheduler.fold(f"abort {checkpoint_id}")
+        return self.coordinator.abort(checkpoint_id)
 
     def request_savepoint(self, form: RequestedFormat = RequestedFormat.CANONICAL) -> Savepoint:
         """Request a savepoint now. The returned object is updated while the savepoint runs."""

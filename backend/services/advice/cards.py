@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, cast
-from urllib.parse import urlsplit
+from typing import cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -27,58 +26,29 @@ from backend.contracts.advice import (
     SilenceOut,
 )
 from backend.contracts.api import Page
-from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.address_rules import AddressRules
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
-from backend.domain.target import TargetOrigin
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
 from backend.services.jobs.watched import WatchedJob
 from backend.services.paging import decode_cursor, page_of
-from backend.services.targets.targets import check_host
+from backend.services.targets.changing import ChangeSettings, JobChanger
 from backend.store.advice import cards as store
 from backend.store.advice.cards import CardEvent, CardRecord
 from backend.store.jobs.reader import JobRecord, get_job
 from backend.store.postgres.connections import reading, writing
-from backend.store.targets.targets import TargetRepository
 
 _CARDS_READ = 50
 _GIVEN_EVERY = timedelta(minutes=1)
-_PATCH_TIMEOUT_S = 8.0
 # Cards in these states are always shown. Of verified and rolled-back cards, only the newest one of each topic is
 # shown.
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
 # The states in which the engine reports the proposed settings.
 _IN_FORCE = (AdviceState.APPLIED, AdviceState.VERIFIED)
-
-
-class ChangeSettings(Protocol):
-    """A function that changes settings of a running job.
-
-    The job runs as ``engine_run_id`` on the target of ``kind`` at ``url``.
-    """
-
-    async def __call__(
-        self,
-        url: str,
-        engine_run_id: str,
-        settings: Mapping[str, str],
-        timeout_s: float,
-        token: str | None,
-        *,
-        kind: str,
-        rules: AddressRules,
-    ) -> None:
-        """Change the settings. Only addresses that ``rules`` allow are connected to.
-
-        Raises:
-            UpstreamError: the target does not make the change.
-            ConflictError: the target's engine cannot change settings of a running job.
-        """
-        ...
 
 
 class AdviceService:
@@ -98,9 +68,7 @@ class AdviceService:
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
-        self._rules = rules
-        self._change = change
-        self._token = token
+        self._changer = JobChanger(engine, rules, change, token)
         self._jobs = jobs or AnalysedJobs(clock, evidence)
         # The version of each job whose cards are up to date, and when they were last updated.
         self._done: dict[JobId, tuple[int, datetime]] = {}
@@ -190,7 +158,7 @@ class AdviceService:
         if not _can_apply(card, record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
-        await self._send(record, advice.how_to.patch)
+        await self._changer.send(record.run, advice.how_to.patch)
         return await self._decide(
             job_id, card_id, AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings"
         )
@@ -208,7 +176,7 @@ class AdviceService:
         if not _can_roll_back(card, record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: undo them and restart it"
             raise ConflictError(text, kind="restart-needed")
-        await self._send(record, advice.how_to.rollback_patch)
+        await self._changer.send(record.run, advice.how_to.rollback_patch)
         async with writing(self._engine) as connection:
             await store.lock_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
@@ -223,27 +191,6 @@ class AdviceService:
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
             return record, await store.get_card(connection, job_id, card_id)
-
-    async def _send(self, record: JobRecord, settings: Mapping[str, str]) -> None:
-        target = await TargetRepository(self._engine).get(record.run.target_id)
-        is_configured = target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
-        if not is_configured:
-            # The target's address was allowed when it was added, but the allow-list may have changed since.
-            check_host(self._rules, urlsplit(target.url).hostname or "")
-        if self._change is None:
-            raise ConflictError("this process cannot change the settings of targets", kind="apply-unavailable")
-        # Only the built-in target gets the token, because its address comes from the configuration. Any other target
-        # may belong to a third party.
-        token = self._token if target.origin is TargetOrigin.BUILT_IN else None
-        await self._change(
-            target.url,
-            record.run.engine_run_id,
-            settings,
-            _PATCH_TIMEOUT_S,
-            token,
-            kind=target.kind,
-            rules=EVERYWHERE if is_configured else self._rules,
-        )
 
     async def keep_all(self) -> bool:
         """Update the cards of watched jobs. Return whether some jobs are left for the next call.

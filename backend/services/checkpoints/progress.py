@@ -31,6 +31,7 @@ from backend.domain.clock import Clock
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
+from backend.services.checkpoints.actions import actions_of
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened
 from backend.services.jobs.evidence import is_lost
 from backend.services.presenting import host_of
@@ -126,6 +127,7 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
         queued_bytes=_queued_bytes(newest),
         finish=_finish(opened, open_),
         unaligned_now=_unaligned_now(opened, newest),
+        actions=actions_of(opened),
         as_of=now,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import cast
 
@@ -95,3 +96,33 @@ def test_without_queues_the_panel_does_not_show_zero_for_what_unaligned_would_pe
     head = texts(progress.head(example("progress").model_copy(update={"unaligned_now": None})))
 
     assert "Unaligned now would persist –" in head
+
+
+async def test_an_action_is_taken_with_the_settings_that_the_dialog_showed(ui):
+    target = {"job": "jruntime", "run": "rruntime", "checkpoint": 24}
+    button = {"type": "cp-act", "action": "extend-timeout"}
+    by = json.dumps(button, separators=(",", ":"), sort_keys=True) + ".n_clicks"
+    asked = await ui.call("cp-action-question.children", {by: 1, "cp-progress-target.data": target}, by=by)
+    subject = asked["cp-action-subject"]["data"]
+
+    assert asked["cp-action-dialog"]["opened"]
+    question = texts(asked["cp-action-question"]["children"])
+    assert "Extend the timeout (checkpoint 24 of job demo-backpressured ) now?" in question
+    assert "- execution.checkpointing.timeout: 60000 ms" in question
+    assert ui.fake.actions_taken == []
+    sent = await ui.call(
+        "cp-action-message", {"cp-action-confirm.n_clicks": 1, "cp-action-subject.data": subject},
+        by="cp-action-confirm.n_clicks",
+    )  # fmt: skip
+    ((number, wanted),) = ui.fake.actions_taken
+    assert (number, wanted.settings) == (24, {"execution.checkpointing.timeout": "120000 ms"})
+    assert "Sent." in str(sent)
+
+
+async def test_an_action_that_is_not_possible_any_more_is_not_asked_for(ui):
+    target = {"job": "jE", "run": "rE", "checkpoint": 14}
+    by = '{"action":"abort","type":"cp-act"}.n_clicks'
+    asked = await ui.call("cp-action-question.children", {by: 1, "cp-progress-target.data": target}, by=by)
+
+    assert "not possible any more: checkpoint 14 has ended" in str(asked)
+    assert "cp-action-dialog" not in asked

@@ -1,0 +1,21 @@
+"""The requests that can be sent to a running job, apart from changes of its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerSavepoint:
+    """Take a savepoint, where the engine stores them by default. The job goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCheckpoint:
+    """Abort a checkpoint in progress. The job goes on."""
+
+    checkpoint_id: int
+
+
+JobRequest: TypeAlias = TriggerSavepoint | AbortCheckpoint

@@ -1,0 +1,86 @@
+"""Sends changes to a running job: to its target, if the target's address is still allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.errors import ConflictError
+from backend.domain.job_request import JobRequest
+from backend.domain.target import TargetOrigin
+from backend.services.targets.targets import check_host
+from backend.store.jobs.reader import RunRecord
+from backend.store.targets.targets import TargetRepository
+
+_TIMEOUT_S = 8.0
+
+
+class ChangeSettings(Protocol):
+    """A function that changes settings of a running job, or sends it a request.
+
+    The job runs as ``engine_run_id`` on the target of ``kind`` at ``url``.
+    """
+
+    async def __call__(
+        self,
+        url: str,
+        engine_run_id: str,
+        change: Mapping[str, str] | JobRequest,
+        timeout_s: float,
+        token: str | None,
+        *,
+        kind: str,
+        rules: AddressRules,
+    ) -> None:
+        """Make the change. Only addresses that ``rules`` allow are connected to.
+
+        Raises:
+            UpstreamError: the target does not make the change.
+            ConflictError: the target's engine cannot do this while the job runs.
+        """
+        ...
+
+
+class JobChanger:
+    """Sends changes to running jobs. ``token`` authorises changes to the built-in runtime."""
+
+    def __init__(
+        self, engine: AsyncEngine, rules: AddressRules, change: ChangeSettings | None, token: str | None
+    ) -> None:
+        self._engine = engine
+        self._rules = rules
+        self._change = change
+        self._token = token
+
+    async def send(self, run: RunRecord, change: Mapping[str, str] | JobRequest) -> None:
+        """Send a change to the target of a run.
+
+        Raises:
+            ConflictError: this process cannot change jobs, or the engine cannot do this while the job runs.
+            InvalidInputError: the target's address is no longer allowed, or the target refuses the change.
+            TargetUnavailableError: the target does not respond.
+            TargetProtocolError: the target's response is malformed.
+        """
+        target = await TargetRepository(self._engine).get(run.target_id)
+        is_configured = target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
+        if not is_configured:
+            # The target's address was allowed when it was added, but the allow-list may have changed since.
+            check_host(self._rules, urlsplit(target.url).hostname or "")
+        if self._change is None:
+            raise ConflictError("this process cannot change the settings of targets", kind="apply-unavailable")
+        # Only the built-in target gets the token, because its address comes from the configuration. Any other target
+        # may belong to a third party.
+        token = self._token if target.origin is TargetOrigin.BUILT_IN else None
+        await self._change(
+            target.url,
+            run.engine_run_id,
+            change,
+            _TIMEOUT_S,
+            token,
+            kind=target.kind,
+            rules=EVERYWHERE if is_configured else self._rules,
+        )

@@ -151,7 +151,7 @@ def _switch(engine: EngineCapabilities, config: CheckpointConfig | None) -> Acti
 
 def _savepoint(engine: EngineCapabilities) -> ActionOut:
     reason = None if engine.can_trigger_savepoints else f"{engine.name} has no request for a savepoint"
-    effect = "The job takes a savepoint in its default directory and goes on. It may wait for this checkpoint to end."
+    effect = "The job takes a savepoint in its default directory and continues. It may wait for this checkpoint to end."
     return _out(CheckpointAction.SAVEPOINT, effect, reason)
 
 

@@ -106,13 +106,12 @@ def _too_few(open_: OpenCheckpoint, past_count: int, count: int) -> str:
 def _finish(open_: OpenCheckpoint, ends: Sequence[float]) -> Finish:
     count = len(ends)
     limit_ms = inf if open_.timeout_ms is None else float(open_.timeout_ms)
-    late = sum(e >= limit_ms or isinf(e) for e in ends)
     coverage = (count - 1) / (count + 1)
     low, high, likely = ends[0], ends[-1], ends[(count - 1) // 2]
     basis = f"from {say.checkpoints(count)} that had come as far"
     if low >= limit_ms or likely >= limit_ms or isinf(likely):
         limit = "its timeout" if isinf(limit_ms) else f"its timeout of {say.duration(limit_ms)}"
-        words = f"will probably reach {limit}: {late} of {say.checkpoints(count)} that had come as far did"
+        words = f"will probably reach {limit}: {_why_late(ends, limit_ms)}"
         least = None if low >= limit_ms else low
         return Finish(Outlook.TIMES_OUT, words, None, least, None, coverage, count)
     to = "the timeout" if high >= limit_ms or isinf(high) else say.duration(high)
@@ -122,3 +121,13 @@ def _finish(open_: OpenCheckpoint, ends: Sequence[float]) -> Finish:
     )
     most = None if high >= limit_ms or isinf(high) else high
     return Finish(Outlook.FINISHES, words, likely, low, most, coverage, count)
+
+
+def _why_late(ends: Sequence[float], limit_ms: float) -> str:
+    """Count the earlier checkpoints that expired apart from those that completed, but needed too long from here."""
+    expired = sum(isinf(e) for e in ends)
+    slow = sum(limit_ms <= e < inf for e in ends)
+    parts = [f"{expired} expired"] if expired else []
+    if slow:
+        parts.append(f"{slow} needed longer for the rest than the time left")
+    return f"of {len(ends)} earlier checkpoints that had come as far, {' and '.join(parts)}"

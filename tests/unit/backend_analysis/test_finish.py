@@ -66,7 +66,9 @@ def test_expired_checkpoints_count_as_ones_that_reach_the_timeout():
     unlike = predicted(opened(500, 3, 30, 10_000), [*PAST[:5], *[expired(10, 20)] * 9])
 
     assert (most.outlook, most.likely_ms, most.low_ms) == (Outlook.TIMES_OUT, None, 1_000)
-    assert most.words == ("will probably reach its timeout of 10.0 s: 5 of 9 checkpoints that had come as far did")
+    assert most.words == (
+        "will probably reach its timeout of 10.0 s: of 9 earlier checkpoints that had come as far, 5 expired"
+    )
     assert (few.outlook, few.high_ms) == (Outlook.FINISHES, None)
     assert "to the timeout" in few.words
     assert unlike.compared_count == 5, "checkpoints that did not come as far say nothing about this one"
@@ -76,6 +78,19 @@ def test_a_finish_after_the_timeout_is_a_timeout():
     found = predicted(opened(500, 3, 30, 2_500), PAST)
 
     assert (found.outlook, found.low_ms) == (Outlook.TIMES_OUT, 1_000)
+
+
+def test_only_checkpoints_that_expired_are_said_to_have_expired():
+    quick = [completed(10, 20, 30, 9_000 + 100 * n) for n in range(10)]
+    late = predicted(opened(55_000, 3, 55_000), quick)
+    mixed = predicted(opened(55_000, 3, 55_000), [*quick[:8], *[expired(10, 20, 30)] * 2])
+
+    assert (late.outlook, mixed.outlook) == (Outlook.TIMES_OUT, Outlook.TIMES_OUT)
+    assert late.words == (
+        "will probably reach its timeout of 1 min: of 10 earlier checkpoints that had come as far,"
+        " 10 needed longer for the rest than the time left"
+    )
+    assert mixed.words.endswith("as far, 2 expired and 8 needed longer for the rest than the time left")
 
 
 def test_a_checkpoint_without_enough_to_compare_with_is_not_predictable_yet():

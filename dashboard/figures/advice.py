@@ -234,23 +234,21 @@ def outcome(cards: Sequence[CardOut], *, theme: Theme, is_narrow: bool = False) 
     for column, metric in enumerate(metrics):
         end = "" if column == 0 else str(column + 1)
         drawn = [(i, r, _before_of(c, metric)) for i, c in enumerate(shown) for r in c.measured if r.metric is metric]
+        values = [
+            v for _, r, before in drawn for v in (*_known(before), *_known(r.values), r.predicted.low, r.predicted.high)
+        ]
+        across, upward = _domains(column, len(metrics), is_narrow=is_narrow)
+        x_axis = _value_axis(metric, values, theme) | {"domain": across, "anchor": f"y{end}"}
+        axes[f"xaxis{end}"] = x_axis
+        rows = _rows_axis(len(shown), theme, is_labelled=column == 0 or is_narrow)
+        axes[f"yaxis{end}"] = rows | {"domain": upward, "anchor": f"x{end}"}
         for i, row, before in drawn:
             traces += [
                 *_strip(before, 2 * i, "before", UNALIGNED, row.unit, end),
                 *_strip(row.values, 2 * i + 1, "after", ALIGNED, row.unit, end),
             ]
             shapes += _band(row, 2 * i + 1, end)
-            notes.append(_predicted_note(row, 2 * i + 1, end, theme))
-        values = [
-            v for _, r, before in drawn for v in (*_known(before), *_known(r.values), r.predicted.low, r.predicted.high)
-        ]
-        across, upward = _domains(column, len(metrics), is_narrow=is_narrow)
-        axes[f"xaxis{end}"] = _value_axis(metric, values, theme) | {"domain": across, "anchor": f"y{end}"}
-        rows = _rows_axis(len(shown), theme, is_labelled=column == 0 or is_narrow)
-        axes[f"yaxis{end}"] = rows | {"domain": upward, "anchor": f"x{end}"}
-        for mark in notes:
-            if mark["xref"] == f"x{end}" and _is_log(values):
-                mark["x"] = math.log10(float(str(mark["x"])))
+            notes.append(_predicted_note(row, 2 * i + 1, end, theme, is_log=x_axis.get("type") == "log"))
     figure: Figure = {
         "data": traces,
         "layout": layout(
@@ -312,8 +310,9 @@ def _band(row: MeasuredOut, at: int, end: str) -> list[dict[str, object]]:
     ]
 
 
-def _predicted_note(row: MeasuredOut, at: int, end: str, theme: Theme) -> dict[str, object]:
-    return note(theme, "predicted", row.predicted.value, at - 0.46, xref=f"x{end}", yref=f"y{end}", yanchor="bottom")
+def _predicted_note(row: MeasuredOut, at: int, end: str, theme: Theme, *, is_log: bool) -> dict[str, object]:
+    x = math.log10(row.predicted.value) if is_log else row.predicted.value
+    return note(theme, "predicted", x, at - 0.46, xref=f"x{end}", yref=f"y{end}", yanchor="bottom")
 
 
 def _domains(column: int, count: int, *, is_narrow: bool) -> tuple[list[float], list[float]]:

@@ -108,9 +108,8 @@ async def refresh(
     source = _source(found)
     changes: Changes = {"source": source}
     behind = [advice_cards.is_behind(c, found.as_of) for c in found.cards]
-    now = digest(
-        *found.cards, *behind, *found.silences, *past.items, found.considered_count, str(view.where), view.theme.name
-    )
+    drawn_for = (str(view.where), view.theme.name, view.is_narrow)
+    now = digest(*found.cards, *behind, *found.silences, *past.items, found.considered_count, *drawn_for)
     if now == before:
         return changes
     shown = {c.id for c in found.cards}

@@ -122,3 +122,24 @@ def test_a_missing_value_is_not_drawn():
 
     assert len(chart.figure["data"][2]["x"]) == 4
     assert next(r for r in chart.table.rows if r[3] == "after")[5] is None
+
+
+def test_the_word_predicted_stands_at_the_predicted_value_on_a_log_and_on_a_linear_axis():
+    card = verified()
+    wide = IntervalOut(value=400_000, low=100_000, high=2_000_000)
+    rows = tuple(
+        m.model_copy(update={"predicted": wide, "values": (200_000.0,)}) if m.metric is Metric.PERSISTED else m
+        for m in card.measured
+    )
+    expected = tuple(e.model_copy(update={"before_values": ()}) for e in card.recommendation.expected)
+    advice = card.recommendation.model_copy(update={"expected": expected})
+    layout = outcome([card.model_copy(update={"measured": rows, "recommendation": advice})], theme=LIGHT).figure[
+        "layout"
+    ]
+    at = {n["xref"]: n["x"] for n in layout["annotations"]}
+
+    assert "type" not in layout["xaxis2"]
+    assert at["x2"] == 400_000
+    both = outcome([card], theme=LIGHT).figure["layout"]
+    assert both["xaxis"]["type"] == "log"
+    assert both["annotations"][0]["x"] == pytest.approx(math.log10(228))

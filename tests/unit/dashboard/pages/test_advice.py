@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, timedelta
 
+import pytest
+
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
 from backend.domain.advice import AdviceState, Metric
 from dashboard import routes, text
 from dashboard.components import advice_cards
 from dashboard.pages import fleet
 from tests.support.api_examples import example
+from tests.support.dash_calls import LOOK
+from tests.support.made_up_alerts import ADVISED
 
 
 def shown(card) -> str:
@@ -113,3 +117,24 @@ def test_a_change_in_force_can_be_rolled_back_if_the_engine_allows_it():
     undone = repr(advice_cards.diff(able.recommendation, is_undone=True))
     assert "- execution.checkpointing.unaligned.enabled: true" in undone
     assert "+ execution.checkpointing.unaligned.enabled: false" in undone
+
+
+@pytest.mark.anyio
+async def test_the_charts_are_drawn_again_when_the_window_becomes_narrow(ui):
+    ui.fake.alerting.verify()
+    route = {"advice-route.data": {"job": ADVISED}}
+
+    async def refreshed(before, *, is_narrow):
+        look = {"look.data": LOOK["look.data"] | {"is_narrow": is_narrow}}
+        values = look | route | {"advice-digest.data": before}
+        return await ui.call("advice-head.children", values, by="tick.n_intervals")
+
+    wide = await refreshed(None, is_narrow=False)
+    seen = wide["advice-digest"]["data"]
+    assert "outcome-graph" not in await refreshed(seen, is_narrow=False)
+    narrow = await refreshed(seen, is_narrow=True)
+
+    def height(answer):
+        return answer["outcome-graph"]["figure"]["layout"]["height"]
+
+    assert height(narrow) > height(wide)

@@ -97,7 +97,7 @@ class ProgressOut(Model):
     finish: FinishOut | None = None
     """Null if the checkpoint is not in progress, or if all subtasks have acknowledged."""
     unaligned_now: UnalignedOut | None = None
-    """Null if the checkpoint is not in progress, or if the engine does not report queued bytes."""
+    """Null if the checkpoint is not in progress, or if no queue that may be in front of its barriers was read."""
     actions: list[ActionOut] = Field(default_factory=list)
     """What a person can do now, and what not and why not. Empty if the checkpoint is not in progress."""
     as_of: datetime

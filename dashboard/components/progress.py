@@ -158,8 +158,12 @@ def _finish(progress: ProgressOut) -> list[Component]:
 def _unaligned(progress: ProgressOut) -> html.Div:
     label, found = "Unaligned now would persist", progress.unaligned_now
     if found is None:
-        return cards.fact(label, text.MISSING, hint="the engine does not report queued bytes")
+        is_reported = progress.queued_bytes is not None
+        why = "the queues in front of the barriers were not read" if is_reported else "no queued bytes are reported"
+        return cards.fact(label, text.MISSING, hint=why)
     hint = f"{text.size(found.low)} to {text.size(found.high)}: the bytes queued in front of the barriers"
+    if not found.high:
+        hint = "no bytes are queued in front of the barriers"
     return cards.fact(label, text.size(found.value), basis=found.basis, hint=hint)
 
 

@@ -174,6 +174,18 @@ async def test_the_progress_of_an_open_checkpoint_names_the_subtasks_it_waits_fo
     assert "no acknowledgement" in found.judgement_rule
 
 
+async def test_queues_of_subtasks_that_barriers_have_passed_are_not_in_front(client, writer, target, clock):
+    passed = replace(progress(4, 5, NOW), pending=((SINK, (1,)),), alignment_running_ms=())
+    queues = tuple(pressure(v, NOW) for v in (SOURCE, SINK))
+    seen = replace(job([in_progress(4, acknowledged_count=5)]), progress=(passed,), pressure=queues)
+    await writer.write(observation(target, seen))
+    row = await _the_job(client)
+    found = await _get(client, f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4/progress", ProgressOut)
+
+    assert found.waiting_on[0].first_barrier_ms == [2500]
+    assert (found.queued_bytes, found.unaligned_now.value) == (2 << 40, 0)
+
+
 async def test_the_elapsed_time_of_a_checkpoint_is_measured_on_the_engines_clock(client, writer, target, clock):
     seen = replace(job([in_progress(4, acknowledged_count=4)]), progress=(progress(4, 4, NOW),))
     await writer.write(replace(observation(target, seen), clock_offset_ms=-20_000))

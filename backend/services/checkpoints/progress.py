@@ -32,6 +32,7 @@ from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.services.checkpoints.actions import actions_of
+from backend.services.checkpoints.queues import queued_in_front
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened
 from backend.services.jobs.evidence import is_lost
 from backend.services.presenting import host_of
@@ -157,16 +158,23 @@ def _finish(opened: Opened, open_: OpenCheckpoint) -> FinishOut | None:
 
 def _unaligned_now(opened: Opened, newest: Mapping[VertexId, VertexPressure]) -> UnalignedOut | None:
     """Return what the barriers would overtake now: the queues in front of subtasks that they have not passed."""
-    topology = opened.evidence.topology
-    waiting = {w.vertex_id for w in _waiting(opened)} if newest else set()
-    queued = [v for w in waiting if w in newest for v in newest[w].queued_in_bytes]
-    queued += [
-        v for u, r in newest.items() if any(w in waiting for w in topology.downstream(u)) for v in r.queued_out_bytes
-    ]
-    total = _sum(queued)
+    if opened.record.header.status.is_terminal:
+        return None
+    total = queued_in_front(opened.evidence.topology, _awaiting_barriers(opened), newest)
     if total is None:
         return None
     return UnalignedOut(value=QUEUE_FACTOR * total, low=QUEUE_LOW_FACTOR * total, high=QUEUE_HIGH_FACTOR * total)
+
+
+def _awaiting_barriers(opened: Opened) -> dict[VertexId, list[int]]:
+    """Return the pending subtasks of each vertex, without those that all barriers are known to have passed.
+
+    A subtask that aligns has only its first barrier, so it still awaits others.
+    """
+    running = () if opened.live is None else opened.live.progress.alignment_running_ms
+    aligning = {(v, i) for v, values in running for i, value in enumerate(values) if value is not None}
+    passed = {(b.vertex_id, b.subtask) for b in opened.late} - aligning
+    return {w.vertex_id: [i for i in w.pending if (w.vertex_id, i) not in passed] for w in _waiting(opened)}
 
 
 def _last_ack_ms(opened: Opened) -> int | None:

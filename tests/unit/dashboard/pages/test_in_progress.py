@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.progress import ProgressOut
+from backend.contracts.progress import ProgressOut, UnalignedOut
 from backend.domain.progress import Outlook
 from dashboard.client import ApiClient
 from dashboard.components import progress
@@ -126,3 +126,21 @@ async def test_an_action_that_is_not_possible_any_more_is_not_asked_for(ui):
 
     assert "not possible any more: checkpoint 14 has ended" in str(asked)
     assert "cp-action-dialog" not in asked
+
+
+@pytest.mark.parametrize(
+    ("queued_bytes", "hint"),
+    [(None, "no queued bytes are reported"), (7, "the queues in front of the barriers were not read")],
+)
+def test_the_panel_says_why_it_does_not_know_what_unaligned_would_persist(queued_bytes, hint):
+    update = {"unaligned_now": None, "queued_bytes": queued_bytes}
+
+    assert hint in repr(progress.head(example("progress").model_copy(update=update)))
+
+
+def test_if_nothing_is_in_front_of_the_barriers_the_panel_shows_zero():
+    none = UnalignedOut(value=0, low=0, high=0)
+    shown = progress.head(example("progress").model_copy(update={"unaligned_now": none}))
+
+    assert "Unaligned now would persist 0 B predicted" in texts(shown)
+    assert "no bytes are queued in front of the barriers" in repr(shown)

@@ -13,14 +13,15 @@ class StretchOut(Model):
     begin_ms: float
     end_ms: float | None
     channel_count: int | None = None
-    """The largest number of channels that were concerned at the same time; null if the engine does not report it."""
+    """The largest number of channels that were concerned at the same time; null if it is not known."""
 
 
 class LaneOut(Model):
     """One lane: a subtask, or several subtasks of a vertex if ``subtask`` is null.
 
-    Of several subtasks, a time is the earliest, and a time named ``..._last_ms`` is the latest. The ends of phases and
-    ``last_ms`` are the latest, too.
+    Of several subtasks, a time is the earliest, and a time named ``..._last_ms`` or ``last_ms`` is the latest.
+    ``blocked`` and ``recorded`` then reach from the earliest begin to the latest end. They are no durations, because
+    there may be times in between at which no subtask was concerned.
     """
 
     vertex_id: str
@@ -34,7 +35,8 @@ class LaneOut(Model):
     snapshot_ms: float | None
     snapshot_last_ms: float | None
     sync_end_ms: float | None
-    async_end_ms: float | None
+    sync_end_last_ms: float | None
+    async_end_last_ms: float | None
     ack_ms: float | None
     ack_last_ms: float | None
     aborted_ms: float | None

@@ -32,7 +32,7 @@ class LaneVertex:
 class Lane:
     """One lane: a subtask, or several subtasks of a vertex if ``subtask`` is None.
 
-    Of several subtasks, a time is the earliest, and a time named ``..._last_ms`` is the latest.
+    Of several subtasks, a time is the earliest, and a time named ``..._last_ms`` or ``last_ms`` is the latest.
     """
 
     vertex_id: VertexId
@@ -45,13 +45,16 @@ class Lane:
     snapshot_ms: float | None
     snapshot_last_ms: float | None
     sync_end_ms: float | None
-    async_end_ms: float | None
+    sync_end_last_ms: float | None
+    async_end_last_ms: float | None
     ack_ms: float | None
     ack_last_ms: float | None
     aborted_ms: float | None
     switched_ms: float | None
     blocked: tuple[Stretch, ...]
+    """Of several subtasks, one stretch from the earliest begin to the latest end, without a number of channels."""
     recorded: Stretch | None
+    """Of several subtasks, as ``blocked``."""
     logged_bytes: int | None
     overtaken_bytes: int | None
     snapshot_count: int
@@ -161,6 +164,8 @@ def _lane(vertex: LaneVertex, members: Sequence[int], subtasks: Mapping[Subtask,
     own = [subtasks.get((vertex.id, i), SubtaskTrace()) for i in members]
     one = own[0] if len(own) == 1 else None
     snapshots, acks = _known([s.snapshot_ms for s in own]), _known([s.ack_ms for s in own])
+    sync_ends = _known([s.sync_end_ms for s in own])
+    recorded = [s.recorded for s in own if s.recorded is not None]
     return Lane(
         vertex_id=vertex.id,
         vertex=vertex.name,
@@ -170,14 +175,15 @@ def _lane(vertex: LaneVertex, members: Sequence[int], subtasks: Mapping[Subtask,
         last_ms=max(_known([s.last_ms for s in own]), default=None),
         snapshot_ms=min(snapshots, default=None),
         snapshot_last_ms=max(snapshots, default=None),
-        sync_end_ms=max(_known([s.sync_end_ms for s in own]), default=None),
-        async_end_ms=max(_known([s.async_end_ms for s in own]), default=None),
+        sync_end_ms=min(sync_ends, default=None),
+        sync_end_last_ms=max(sync_ends, default=None),
+        async_end_last_ms=max(_known([s.async_end_ms for s in own]), default=None),
         ack_ms=min(acks, default=None),
         ack_last_ms=max(acks, default=None),
         aborted_ms=min(_known([s.aborted_ms for s in own]), default=None),
         switched_ms=min(_known([s.switched_ms for s in own]), default=None),
         blocked=one.blocked if one is not None else _hull([b for s in own for b in s.blocked]),
-        recorded=next(iter(_hull([s.recorded for s in own if s.recorded is not None])), None),
+        recorded=one.recorded if one is not None else next(iter(_hull(recorded)), None),
         logged_bytes=_sum([s.logged_bytes for s in own]),
         overtaken_bytes=_sum([s.overtaken_bytes for s in own]),
         snapshot_count=len(snapshots),
@@ -186,14 +192,16 @@ def _lane(vertex: LaneVertex, members: Sequence[int], subtasks: Mapping[Subtask,
 
 
 def _hull(stretches: Sequence[Stretch]) -> tuple[Stretch, ...]:
-    """Return one stretch from the earliest begin to the latest end."""
+    """Return one stretch from the earliest begin to the latest end.
+
+    How many channels were concerned at the same time is not known of several subtasks.
+    """
     if not stretches:
         return ()
     ends = [s.end_ms for s in stretches]
     known = [e for e in ends if e is not None]
-    counts = [s.channel_count for s in stretches if s.channel_count is not None]
     end_ms = max(known) if len(known) == len(ends) else None
-    return (Stretch(min(s.begin_ms for s in stretches), end_ms, max(counts, default=None)),)
+    return (Stretch(min(s.begin_ms for s in stretches), end_ms),)
 
 
 def _arrows(channels: Iterable[ChannelTrace], lane_of: Mapping[Subtask, int]) -> tuple[Arrow, ...]:

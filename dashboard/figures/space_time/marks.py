@@ -86,8 +86,8 @@ class _Bar:
 
 def stretches(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     """Yield what happened over time at the lanes: blocked channels, recorded input, and the two parts of a snapshot."""
-    blocked = _of_stretches(found, lambda lane: lane.blocked, "channels blocked")
-    recorded = _of_stretches(found, lambda lane: [lane.recorded] if lane.recorded else [], "input recorded")
+    blocked = _of_stretches(found, lambda lane: lane.blocked, "channels", "blocked")
+    recorded = _of_stretches(found, lambda lane: [lane.recorded] if lane.recorded else [], "input", "recorded")
     sync, written = _snapshot_parts(found)
     alignment = PHASE_COLORS[Phase.ALIGNMENT]
     yield from _bars("blocked", blocked, alignment, theme, width=0.5, pattern="\\")
@@ -96,24 +96,27 @@ def stretches(found: SpaceTimeOut, theme: Theme) -> Iterator[Trace]:
     yield from _bars("async", written, PHASE_COLORS[Phase.ASYNC], theme, width=0.24)
 
 
-def _of_stretches(found: SpaceTimeOut, which: Callable[[LaneOut], Sequence[StretchOut]], what: str) -> list[_Bar]:
+def _of_stretches(
+    found: SpaceTimeOut, which: Callable[[LaneOut], Sequence[StretchOut]], subject: str, verb: str
+) -> list[_Bar]:
     return [
-        _Bar(row, s.begin_ms, found.end_ms if s.end_ms is None else s.end_ms, words.of_stretch(lane, s, what))
+        _Bar(row, s.begin_ms, found.end_ms if s.end_ms is None else s.end_ms, words.of_stretch(lane, s, subject, verb))
         for row, lane in enumerate(found.lanes)
         for s in which(lane)
     ]
 
 
 def _snapshot_parts(found: SpaceTimeOut) -> tuple[list[_Bar], list[_Bar]]:
-    sync, written = [], []
+    """Return the bars of the sync and the async parts, each from its earliest begin to its latest end."""
+    sync: list[_Bar] = []
+    written: list[_Bar] = []
     for row, lane in enumerate(found.lanes):
-        name = f"<b>{words.name_of(lane)}</b>"
-        if lane.snapshot_ms is not None and lane.sync_end_ms is not None:
-            said = f"{name}<br>sync part to {words.at(lane.sync_end_ms)}"
-            sync.append(_Bar(row, lane.snapshot_ms, lane.sync_end_ms, said))
-        if lane.sync_end_ms is not None and lane.async_end_ms is not None:
-            said = f"{name}<br>async part to {words.at(lane.async_end_ms)}"
-            written.append(_Bar(row, lane.sync_end_ms, lane.async_end_ms, said))
+        for bars, begin_ms, end_ms, part in (
+            (sync, lane.snapshot_ms, lane.sync_end_last_ms, "sync"),
+            (written, lane.sync_end_ms, lane.async_end_last_ms, "async"),
+        ):
+            if begin_ms is not None and end_ms is not None and begin_ms <= end_ms:
+                bars.append(_Bar(row, begin_ms, end_ms, words.of_part(lane, part, begin_ms, end_ms)))
     return sync, written
 
 

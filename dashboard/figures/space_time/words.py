@@ -57,10 +57,33 @@ def of_ack(lane: LaneOut) -> str:
     return f"<b>{name_of(lane)}</b><br>acknowledged at {at(lane.ack_ms)}"
 
 
-def of_stretch(lane: LaneOut, stretch: StretchOut, what: str) -> str:
+def of_part(lane: LaneOut, part: str, begin_ms: float, end_ms: float) -> str:
+    """Return the hover text of a part of a snapshot. Of several subtasks, it names the first begin and the last end."""
+    if lane.subtask is None:
+        said = f"{part} parts: first began {at(begin_ms)}, last ended {at(end_ms)}"
+    else:
+        said = f"{part} part to {at(end_ms)}"
+    return f"<b>{name_of(lane)}</b><br>{said}"
+
+
+def of_stretch(lane: LaneOut, stretch: StretchOut, subject: str, verb: str) -> str:
+    """Return the hover text of a stretch in which ``subject``, such as channels, was ``verb``, such as blocked."""
     end = "not ended" if stretch.end_ms is None else at(stretch.end_ms)
-    many = "" if stretch.channel_count is None else f", at most {stretch.channel_count} channels at once"
-    return f"<b>{name_of(lane)}</b><br>{what}: {at(stretch.begin_ms)} to {end}{many}"
+    if lane.subtask is None:
+        said = f"{subject} first {verb} {at(stretch.begin_ms)}, last {end}"
+    else:
+        said = f"{subject} {verb}: {at(stretch.begin_ms)} to {end}{_at_once(stretch.channel_count)}"
+    return f"<b>{name_of(lane)}</b><br>{said}"
+
+
+def _at_once(channel_count: int | None) -> str:
+    match channel_count:
+        case None:
+            return ""
+        case 1:
+            return ", 1 channel"
+        case _:
+            return f", at most {channel_count} channels at once"
 
 
 def of_arrow(arrow: ArrowOut, lanes: Sequence[LaneOut], basis: Basis) -> str:
@@ -113,8 +136,8 @@ def table(found: SpaceTimeOut) -> Table:
 def _row(lane: LaneOut) -> tuple[Cell, ...]:
     recorded = [] if lane.recorded is None else [lane.recorded]
     times = (
-        lane.first_ms, lane.last_ms, lane.snapshot_last_ms, lane.sync_end_ms, lane.async_end_ms, lane.ack_last_ms,
-        _length(lane.blocked), _length(recorded),
+        lane.first_ms, lane.last_ms, lane.snapshot_last_ms, lane.sync_end_last_ms,
+        lane.async_end_last_ms, lane.ack_last_ms, _length(lane, lane.blocked), _length(lane, recorded),
     )  # fmt: skip
     return (
         lane.vertex,
@@ -126,7 +149,12 @@ def _row(lane: LaneOut) -> tuple[Cell, ...]:
     )
 
 
-def _length(stretches: Sequence[StretchOut]) -> float | None:
-    """Return the sum of the lengths, or None if one of them has not ended."""
+def _length(lane: LaneOut, stretches: Sequence[StretchOut]) -> float | None:
+    """Return the sum of the lengths, or None if one of them has not ended.
+
+    Of several subtasks, only the first begin and the last end are known, so a length is None.
+    """
+    if stretches and lane.subtask is None:
+        return None
     lengths = [None if s.end_ms is None else s.end_ms - s.begin_ms for s in stretches]
     return None if None in lengths else sum(n for n in lengths if n is not None)

@@ -88,3 +88,19 @@ def test_a_folded_arrow_says_how_many_barriers_were_not_received():
     (arrow,) = fold(lost, vertices).arrows
     assert (arrow.unreceived_count, arrow.received_last_ms) == (1, None)
     assert arrow.received_ms == 4
+
+
+def test_a_folded_lane_keeps_the_earliest_and_the_latest_end_of_the_sync_parts():
+    subtasks = {(A, i): SubtaskTrace(snapshot_ms=5, sync_end_ms=10, async_end_ms=20) for i in range(99)}
+    subtasks[A, 99] = SubtaskTrace(snapshot_ms=5, sync_end_ms=500)
+    (lane,) = fold(Trace(subtasks, [], Basis.MEASURED), [LaneVertex(A, "a", 100)]).lanes
+    assert (lane.sync_end_ms, lane.sync_end_last_ms, lane.async_end_last_ms) == (10, 500, 20)
+
+
+def test_a_folded_lane_does_not_say_how_many_channels_were_blocked_or_recorded_at_once():
+    subtasks = {
+        (A, i): SubtaskTrace(blocked=(Stretch(i, i + 1, 1),), recorded=Stretch(i, i + 1, 1)) for i in range(100)
+    }
+    folded, own = fold(Trace(subtasks, [], Basis.MEASURED), [LaneVertex(A, "a", 100)], pinned=[(A, 7)]).lanes
+    assert folded.blocked == (folded.recorded,) == (Stretch(0, 100),)
+    assert own.blocked == (own.recorded,) == (Stretch(7, 8, 1),)

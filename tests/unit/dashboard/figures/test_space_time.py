@@ -5,7 +5,13 @@ from __future__ import annotations
 import plotly.graph_objects as go
 import pytest
 
+from backend.analysis.space_time.folding import LaneVertex, fold
+from backend.analysis.space_time.trace import Stretch, SubtaskTrace, Trace
 from backend.contracts.space_time import SpaceTimeOut
+from backend.domain.ids import VertexId
+from backend.domain.topology import Topology
+from backend.domain.verdict import Basis
+from backend.services.checkpoints.space_time import space_time_out
 from dashboard.figures.space_time import View, space_time
 from dashboard.palette import DARK, LIGHT
 from tests.support.made_up_space_time import space_time_of
@@ -20,6 +26,17 @@ def diagram_of(fake, job, opened=()) -> SpaceTimeOut:
 
 def drawn(found, view=VIEW):
     return space_time(found, view, revision="r")
+
+
+def folded(subtasks, pinned=()) -> SpaceTimeOut:
+    """Return the diagram of one vertex, which has more subtasks than lanes."""
+    own = {(VertexId("a"), i): s for i, s in enumerate(subtasks)}
+    diagram = fold(
+        Trace(own, [], Basis.MEASURED),
+        [LaneVertex(VertexId("a"), "a", len(own))],
+        pinned=[(VertexId("a"), i) for i in pinned],
+    )
+    return space_time_out(diagram, Basis.MEASURED, None, 600.0, Topology((), ()))
 
 
 def trace(chart, name):
@@ -94,3 +111,42 @@ def test_ticks_are_round_in_the_shown_range(fake, ends, first, last):
     axis = drawn(diagram_of(fake, "jE"), View(LIGHT, ends_ms=ends)).figure["layout"]["xaxis"]
     assert (axis["ticktext"][0], axis["ticktext"][-1]) == (first, last)
     assert all(ends[0] <= v <= ends[1] for v in axis["tickvals"])
+
+
+def test_no_bar_of_a_folded_lane_runs_backwards():
+    written = SubtaskTrace(first_ms=1, snapshot_ms=5, sync_end_ms=10, async_end_ms=20)
+    late = SubtaskTrace(first_ms=1, snapshot_ms=5, sync_end_ms=500)
+    chart = drawn(folded([written] * 99 + [late]))
+    sync, parts = trace(chart, "sync"), trace(chart, "async")
+    assert (sync["base"], sync["x"]) == ([5], [495])
+    assert (parts["base"], parts["x"]) == ([10], [10])
+    assert "first began 10 ms, last ended 20 ms" in parts["text"][0]
+
+
+def test_a_part_that_ends_before_it_begins_is_not_drawn():
+    found = folded([SubtaskTrace(first_ms=1, snapshot_ms=5, sync_end_ms=10, async_end_ms=20)] * 100)
+    lane = found.lanes[0].model_copy(update={"async_end_last_ms": 9.0})
+    assert trace(drawn(found.model_copy(update={"lanes": [lane]})), "async") is None
+
+
+def test_a_folded_lane_claims_no_length_of_blocking_but_the_first_and_the_last_time():
+    blocked = [SubtaskTrace(first_ms=1, blocked=(Stretch(1, 2, 1),), recorded=Stretch(3, 4, 1))] * 99
+    late = SubtaskTrace(first_ms=1, blocked=(Stretch(400, 401, 1),), recorded=Stretch(402, 404, 2))
+    chart = drawn(folded([*blocked, late], pinned=[7]))
+    rows = [dict(zip(chart.table.columns, row, strict=True)) for row in chart.table.rows]
+    assert [(r["subtask"], r["blocked ms"], r["recorded ms"]) for r in rows] == [(None, None, None), (7, 1, 1)]
+    many, one = trace(chart, "blocked")["text"]
+    assert many.endswith("channels first blocked 1 ms, last 401 ms")
+    assert one.endswith("channels blocked: 1 ms to 2 ms, 1 channel")
+    assert trace(chart, "recorded")["text"][0].endswith("input first recorded 3 ms, last 404 ms")
+
+
+def test_a_folded_lane_without_blocking_was_blocked_for_0_ms():
+    chart = drawn(folded([SubtaskTrace(first_ms=1)] * 100))
+    (row,) = chart.table.rows
+    assert row[chart.table.columns.index("blocked ms")] == 0
+
+
+def test_a_stretch_of_several_channels_says_how_many():
+    chart = drawn(folded([SubtaskTrace(first_ms=1, blocked=(Stretch(1, 2, 3),))]))
+    assert trace(chart, "blocked")["text"][0].endswith("1 ms to 2 ms, at most 3 channels at once")

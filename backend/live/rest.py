@@ -1,6 +1,6 @@
 """The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths and JSON, and some additional paths.
 
-The driver runs the jobs. ``job_json``, ``checkpoint_json`` and ``metrics`` build the JSON. Errors have Flink's format
+The driver runs the jobs. The modules ``..._json`` and ``metrics`` build the JSON. Errors have Flink's format
 ``{"errors": [...]}``, without stack traces. These paths do not exist in Flink:
 
 * GET  ``/jobs/:id/checkpoints/:cid/barriers``       the events of each barrier on each channel
@@ -30,12 +30,11 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.access.authority import malformed_header, without_port
-from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import DomainError, FieldProblem, InvalidInputError, UnknownEntityError
-from backend.live import checkpoint_json, job_json, metrics, request_json, savepoint_json
+from backend.live import barrier_json, checkpoint_json, job_json, metrics, request_json, savepoint_json
 from backend.live.driver import RuntimeDriver
 from backend.live.view import CheckpointView, JobView, VertexView
-from backend.live.wire import Json, Object
+from backend.live.wire import Json
 
 PREFIX = "/runtime/v1"
 _BODY_MAX_BYTES = 64 * 1024
@@ -174,7 +173,7 @@ class _Rest:
         events = self._driver.job(job.id).engine.barriers(number)
         if events is None:
             raise UnknownEntityError(kind="checkpoint", id=number)
-        return _json([_barrier(event) for event in events])
+        return _json(barrier_json.barriers(events))
 
     async def measurements(self, request: Request) -> Response:
         """Handle ``/jobs/:id/checkpoints/:cid/measurements``."""
@@ -313,28 +312,6 @@ def _number(request: Request) -> int:
 def _listed(request: Request, name: str) -> list[str] | None:
     text = request.query_params.get(name)
     return None if text is None else [part for part in text.split(",") if part]
-
-
-def _barrier(event: BarrierEvent) -> Object:
-    channel = event.channel
-    return {
-        "kind": event.kind.value,
-        "vertex": event.vertex_id,
-        "subtask": event.subtask,
-        "at_us": event.at_us,
-        "lamport": event.lamport,
-        "channel": None
-        if channel is None
-        else {
-            "source": channel.source,
-            "target": channel.target,
-            "source_subtask": channel.source_subtask,
-            "target_subtask": channel.target_subtask,
-        },
-        "bytes": event.size_bytes,
-        "records": event.records,
-        "reason": event.reason,
-    }
 
 
 def _json(body: Json, status: int = 200) -> Response:

@@ -16,7 +16,8 @@ from backend.domain.checkpoint import Checkpoint, CheckpointHeader, VertexDetail
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
 from collectors.base import Effort
-from collectors.flink import parse, parse_metrics
+from collectors.flink import parse
+from collectors.flink.barriers import read_barriers
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate, newest
 from collectors.flink.parse import CheckpointsAnswer
@@ -106,8 +107,8 @@ class HistoryReader:
             vertices.append(answer.detail)
         if not self._engine.capabilities.has_channel_events:
             return Detail(tuple(vertices))
-        document = await self._requests.find(flink.barriers(self._job_id, header.checkpoint_id))
-        return Detail(tuple(vertices), () if document is None else parse_metrics.barriers(document))
+        events = await read_barriers(self._requests, self._job_id, header.checkpoint_id, self._found)
+        return Detail(tuple(vertices), events)
 
     def _note_not_found(self, header: CheckpointHeader) -> None:
         memory, key = self._memory, key_of(header)

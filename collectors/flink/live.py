@@ -28,6 +28,7 @@ from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.topology import Vertex
 from collectors.base import Effort
 from collectors.flink import parse, parse_metrics
+from collectors.flink.barriers import read_barriers
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate
 from collectors.flink.parse import CheckpointsAnswer, VertexAcks
@@ -110,9 +111,9 @@ class LiveReader:
         self._memory.candidates[cid] = candidate(cid, header.triggered_at, details=details, pending=pending)
         self._open.append((Checkpoint(header, tuple(details)), _progress(header, acks, pending, self._requests.at())))
         if self._engine.capabilities.has_channel_events:
-            events = await self._requests.find(flink.barriers(self._job_id, cid))
-            if events is not None:
-                self._found.barriers.append((cid, parse_metrics.barriers(events)))
+            events = await read_barriers(self._requests, self._job_id, cid, self._found)
+            if events:
+                self._found.barriers.append((cid, events))
 
     async def _so_far(self, header: CheckpointHeader, acks: tuple[VertexAcks, ...]) -> list[VertexDetail]:
         """Return the details of each vertex of which at least one subtask has acknowledged."""

@@ -7,13 +7,16 @@ Source: recordings of Flink.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from backend.contracts import flink
 from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.ids import VertexId
 from collectors.flink.document import Document, number
 from collectors.flink.parse import NAME_MAX
+
+_BARRIER_EVENTS_MAX = 200_000
 
 Readings = Mapping[tuple[int, str], float]
 """(subtask, metric name) -> value."""
@@ -78,7 +81,17 @@ def ratio(value: float | None) -> float | None:
 
 def barriers(document: Document) -> tuple[BarrierEvent, ...]:
     """Read ``/jobs/:id/checkpoints/:cid/barriers``: the barrier events of one checkpoint."""
-    return tuple(_barrier(row) for row in document.items())
+    found: list[BarrierEvent] = []
+    for row in document.items():
+        event, positions = _barrier(row), row.find("positions")
+        if positions is None:
+            found.append(event)
+            continue
+        # A position takes less than 10 bytes of the response, so its size does not limit the number of events.
+        if len(found) + len(positions.array()) > _BARRIER_EVENTS_MAX:
+            raise positions.fail(f"make more than {_BARRIER_EVENTS_MAX} barrier events, at most that many are needed")
+        found += _positions(event, _between(row.get("between")), positions)
+    return tuple(found)
 
 
 def _barrier(row: Document) -> BarrierEvent:
@@ -99,6 +112,23 @@ def _barrier(row: Document) -> BarrierEvent:
         records=_count(row.find("records")),
         reason=None if reason is None else reason.text(length_max=NAME_MAX),
     )
+
+
+def _between(document: Document) -> tuple[VertexId, VertexId]:
+    if len(document.array()) != 2:
+        raise document.fail("is not a pair of vertices")
+    source, target = (VertexId(v.text(length_max=NAME_MAX)) for v in document.items())
+    return source, target
+
+
+def _positions(event: BarrierEvent, between: tuple[VertexId, VertexId], rows: Document) -> Iterator[BarrierEvent]:
+    """Yield one event for each position: the sending subtask, the receiving subtask, and the bytes."""
+    for row in rows.items():
+        if len(row.array()) != 3:
+            raise row.fail("is not two subtasks and a number of bytes")
+        source_subtask, target_subtask, size_bytes = (value.count() for value in row.items())
+        channel = ChannelId(*between, source_subtask, target_subtask)
+        yield replace(event, channel=channel, size_bytes=size_bytes)
 
 
 def _channel(document: Document) -> ChannelId:

@@ -447,10 +447,10 @@ async def test_barrier_events_cover_each_channel_with_the_vertex_ids_of_the_othe
         "subtask": {"int"},
         "at_us": {"int"},
         "lamport": {"int"},
-        "channel": {"object", "null"},
-        "bytes": {"int", "null"},
-        "records": {"null"},
-        "reason": {"null"},
+        "channel": {"object"},
+        "bytes": {"int"},
+        "between": {"array"},
+        "positions": {"array"},
     }
 
 

@@ -32,7 +32,10 @@ _RECONSTRUCTED = (
     " sender of the first or the last barrier"
 )
 _NO_CHANNELS = "the engine does not report channels"
-_NOT_READ = "the events of the channels were not read while the engine kept them"
+_NOT_READ = (
+    "the events of the channels were not read, because the engine no longer kept them or because they were larger than"
+    " the collector accepts"
+)
 _PROBLEMS_MAX = 20
 _ERROR_WORDS = {
     CutError.BACKWARDS: "crossed it backwards",
@@ -162,5 +165,5 @@ def _sentence(check: CutCheck, why: str) -> str:
             if not check.channel_count:
                 return f"The cut cannot be checked: {why}."
             return (
-                "The cut cannot be checked: the trace does not contain the positions of the snapshots in the channels."
+                "The cut cannot be checked: the trace does not contain the positions of all snapshots in the channels."
             )

@@ -217,10 +217,18 @@ class ChannelOracle:
         """Check INV-3 and INV-2 for each channel of a completed checkpoint. Yield (rule, problem) per violation."""
         k = completed.record.id
         inputs, outputs = dict(_inputs(completed.snapshots)), dict(_outputs(completed.snapshots))
-        sent_by, done_by = self._sent.pop(k), self._done.pop(k)
+        sent_by, done_by = self._sent.pop(k, {}), self._done.pop(k, {})
         ahead: list[Record] = []
+        edges = completed.record.graph.edges
+        finished = {self._named(task) for task in completed.record.finished}
         for key, reader in self._readers.items():
-            sent, done = sent_by[key], done_by[key]
+            # A subtask that had finished took no snapshot: it has sent and processed everything (FN-23).
+            sender, receiver = (
+                (edges[key.edge].source, key.source_subtask),
+                (edges[key.edge].target, key.target_subtask),
+            )
+            sent = reader.written if sender in finished else sent_by[key]
+            done = reader.written if receiver in finished else done_by[key]
             if done > sent:
                 if is_exact:
                     yield "INV-3", f"checkpoint {k}, {key}: {done - sent} bytes received before they were sent"
@@ -232,6 +240,9 @@ class ChannelOracle:
             reader.trim(done)
         if not is_exact:
             self.ahead[k] = ahead
+
+    def _named(self, task: TaskKey) -> tuple[str, int]:
+        return self._engine.env.graph.vertices[task[0]].id, task[1]
 
     def forget(self, checkpoint_id: int) -> None:
         """Discard the positions of a checkpoint that did not complete."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.storage import TransactionLedger
 from backend.runtime.task.task import Task
 
@@ -32,3 +33,10 @@ def is_at_end_of_data(task: Task) -> bool:
     if task.sourcing is not None:
         return task.sourcing._time._is_over
     return all(channel.is_at_end_of_data or channel.is_ended for channel in task.gate.channels)
+
+
+def waiting_files(engine: JobEngine) -> set[str]:
+    """Return the paths of the shared files that the acknowledgements of pending checkpoints refer to."""
+    snapshots = [s for pending in engine.coordinator._pending.values() for s in pending.snapshots.values()]
+    increments = [operator.increment for snapshot in snapshots for operator in snapshot.operators]
+    return {handle.path for each in increments if each is not None for handle in each.files}

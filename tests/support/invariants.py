@@ -16,7 +16,7 @@ from typing import Any
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import JobEngine
+from backend.runtime.engine.kernel import JobEngine, JobStatus
 from backend.runtime.job.graph import Graph, VertexKind
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 from backend.runtime.network.remote_channel import RemoteChannel
@@ -279,7 +279,7 @@ class Watch:
         engine = self.engine
         self.mark_end()
         if engine.ended_at_us is not None:
-            self._check_output(is_whole=False)
+            self._check_ended()
             return
         engine.set_config(_QUIET)
         self.run_until(engine.now_us + 4_000_000, slice_us=500_000)
@@ -289,7 +289,12 @@ class Watch:
         while engine.coordinator.in_progress_count and engine.now_us < quiet_us + _LAST_ONES_US:
             self.run_until(engine.now_us + 500_000, slice_us=500_000)
         self._demand("INV-9", engine.coordinator.in_progress_count == 0, "a checkpoint neither completes nor fails")
+        if engine.ended_at_us is not None:
+            self._check_ended()
+            return
         for task in engine.tasks:
+            if task.status is TaskStatus.FINISHED:
+                continue
             for what in _left(task):
                 self._broken("INV-9", f"{task.name}: {what}")
             spent = sum(task.account.settle(engine.now_us))
@@ -299,6 +304,27 @@ class Watch:
         self._check_output(is_whole=True)
         for rule, problem in self.shared_files.at_the_end():
             self._broken(rule, problem)
+
+    def _check_ended(self) -> None:
+        """Check a job that has ended. If its sources ended by themselves, everything is committed (FN-32)."""
+        engine, config = self.engine, self.engine.config
+        if not config.tasks_finish:
+            self._check_output(is_whole=False)
+            return
+        is_finished = engine.status is JobStatus.FINISHED
+        stops = [s for s in engine.coordinator.triggering.savepoint_requests.values() if s.kind.is_synchronous]
+        if is_finished:
+            self._demand(
+                "INV-9", engine.coordinator.in_progress_count == 0, "a checkpoint of a finished job is pending"
+            )
+            for task in engine.tasks:
+                self._demand("FN-28", task.status is TaskStatus.FINISHED, f"{task.name} is {task.status.value}")
+            self._demand("FN-23", engine.queued_bytes == 0, f"{engine.queued_bytes} bytes are queued in a finished job")
+            self._check_store()
+            for rule, problem in self.shared_files.at_the_end():
+                self._broken(rule, problem)
+        is_whole = is_finished and config.checkpoints_after_end and not any(s.completed_at_us for s in stops)
+        self._check_output(is_whole=is_whole)
 
     def _check_store(self) -> None:
         coordinator = self.engine.coordinator

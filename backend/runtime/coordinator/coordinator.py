@@ -22,6 +22,7 @@ from enum import StrEnum
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.failure import FailureReason
 from backend.runtime.coordinator.failure_policy import MESSAGES, Failure, FailurePolicy
+from backend.runtime.coordinator.plan import CheckpointPlan, plan_of
 from backend.runtime.coordinator.requests import Request
 from backend.runtime.coordinator.triggering import Triggering
 from backend.runtime.core.elements import Barrier, SnapshotType
@@ -31,12 +32,24 @@ from backend.runtime.measure.measures import Ack, CheckpointState, MeasuredCheck
 from backend.runtime.measure.requested import UserCheckpoint
 from backend.runtime.protocols.registry import barrier_of, triggers_every_task
 from backend.runtime.snapshot.completed import Completed, cap_share_bytes
+from backend.runtime.snapshot.finished import nothing_left, partly_finished_union
+from backend.runtime.snapshot.metadata import operator_ids
 from backend.runtime.snapshot.shared_files import register_late, registered
 from backend.runtime.task.environment import Environment
-from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
+from backend.runtime.task.messages import (
+    AckMessage,
+    BacklogMessage,
+    DeclineMessage,
+    EndOfDataMessage,
+    FinishedMessage,
+    Trigger,
+)
 from backend.runtime.task.task import Task, TaskStatus
 
 _NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
+# The coordinator learns by a message that a subtask has finished. Until then, it plans with the subtask (FN-5).
+_RUNNING = (TaskStatus.RUNNING,)
+_MAY_TAKE_PART = (TaskStatus.RUNNING, TaskStatus.FINISHED)
 _STOP_FAILED = "Stopping with a savepoint failed, and the job restarts: {}"
 
 
@@ -73,6 +86,10 @@ class Coordinator:
             env, pending=lambda: (p.barrier for p in self._pending.values()), trigger=self._trigger
         )
         self._finished: set[TaskKey] = set()
+        self._at_end: set[TaskKey] = set()
+        """The subtasks that have reported the end of their data, whether or not they have finished."""
+        self._plan_of_all: CheckpointPlan | None = None
+        """The plan while no subtask has finished."""
         self._policy = FailurePolicy()
         self.completed: list[Completed] = []
         self.savepoints: dict[int, Completed] = {}
@@ -104,6 +121,8 @@ class Coordinator:
         self._by_key = {task.key: task for task in tasks}
         self._subsume()
         self._finished.clear()
+        self._at_end.clear()
+        self._plan_of_all = None
         self.triggering.begin()
 
     def suspend(self) -> None:
@@ -138,7 +157,8 @@ class Coordinator:
     def _trigger(self, request: Request) -> None:
         """Trigger a checkpoint (CO-5), or refuse the request if a subtask is still recovering (RC-5)."""
         faults, now = self._env.faults, self._env.now
-        if any(task.status is not TaskStatus.RUNNING for task in self._tasks):
+        plan = self._plan()
+        if plan is None:
             # Flink counts a checkpoint that fails with NOT_ALL_REQUIRED_TASKS_RUNNING but never lists it
             # (flink-baseline.md, "Quirks of the REST API").
             self.total_count += 1
@@ -154,12 +174,20 @@ class Coordinator:
         barrier = barrier_of(self._env.config, checkpoint_id, now, kind)
         if request.checkpoint is not None and request.checkpoint.is_full:
             barrier = replace(barrier, is_full=True)
-        record = MeasuredCheckpoint(checkpoint_id, now, barrier, len(self._tasks), self._env.graph, savepoint=savepoint)
+        record = MeasuredCheckpoint(
+            checkpoint_id,
+            now,
+            barrier,
+            len(plan.wait_for),
+            self._env.graph,
+            savepoint=savepoint,
+            finished=plan.finished,
+        )
         if savepoint is not None:
             savepoint.checkpoint_id = checkpoint_id
         if request.checkpoint is not None:
             request.checkpoint.checkpoint_id = checkpoint_id
-        self._open(record, request.checkpoint)
+        self._open(record, plan, request.checkpoint)
         self.triggering.is_under_way()
         faults.passed("coordinator.before-location")
         if self._is_failing("coordinator.location"):
@@ -167,16 +195,40 @@ class Coordinator:
             return
         faults.passed("coordinator.before-first-rpc")
         is_for_all = triggers_every_task(self._env.config, kind)
-        for task in self._tasks:
-            if task.source is not None or is_for_all:
-                self._env.send_trigger(_to_mailbox, (task, barrier), record.trigger_count)
-                record.trigger_count += 1
-                faults.passed("coordinator.between-rpcs")
+        message = Trigger(barrier, is_for_all)
+        for key in plan.wait_for if is_for_all else plan.trigger:
+            self._env.send_trigger(self._on_trigger, (self._by_key[key], message), record.trigger_count)
+            record.trigger_count += 1
+            faults.passed("coordinator.between-rpcs")
         faults.passed("coordinator.after-last-rpc")
 
-    def _open(self, record: MeasuredCheckpoint, asked: UserCheckpoint | None) -> None:
+    def _plan(self) -> CheckpointPlan | None:
+        """Return the plan of a checkpoint that is triggered now, or None if none can be triggered (FN-1, FN-6)."""
+        tasks_finish = self._env.config.tasks_finish
+        if any(task.status not in (_MAY_TAKE_PART if tasks_finish else _RUNNING) for task in self._tasks):
+            return None
+        if not self._finished:
+            if self._plan_of_all is None:
+                self._plan_of_all = plan_of(self._env.graph)
+            return self._plan_of_all
+        if not self._env.config.checkpoints_after_end or len(self._finished) == len(self._tasks):
+            return None
+        return plan_of(self._env.graph, self._finished)
+
+    def _on_trigger(self, message: tuple[Task, Trigger]) -> None:
+        """Deliver a trigger message. If the subtask has finished meanwhile, the checkpoint fails (FN-5)."""
+        task, trigger = message
+        is_late = self._env.config.tasks_finish and task.status is TaskStatus.FINISHED
+        if is_late and trigger.barrier.checkpoint_id in self._pending:
+            self._fail(trigger.barrier.checkpoint_id, FailureReason.DECLINED_TASK_CLOSING, is_at_task=True)
+            return
+        task.mail(task.checkpointing.trigger, trigger)
+
+    def _open(self, record: MeasuredCheckpoint, plan: CheckpointPlan, asked: UserCheckpoint | None) -> None:
+        vertices = self._env.graph.vertices
+        ended = {key: nothing_left(len(operator_ids(vertices[key[0]]))) for key in plan.finished}
         expires_at_us = self._env.now + self._env.config.timeout_us
-        self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier, asked, expires_at_us)
+        self._pending[record.id] = _Pending(record, set(plan.wait_for), ended, record.barrier, asked, expires_at_us)
         self.total_count += 1
         self.history.appendleft(record)
         while len(self.history) > self._env.config.history_size:
@@ -230,6 +282,9 @@ class Coordinator:
         """
         faults = self._env.faults
         record = pending.record
+        if partly_finished_union(record.graph, pending.snapshots) is not None:
+            self._fail(record.id, FailureReason.DECLINED_TASK_CLOSING)
+            return
         faults.passed("coordinator.before-metadata")
         if self._is_failing("coordinator.metadata"):
             self._fail(record.id, FailureReason.FINALIZE_FAILURE)
@@ -310,10 +365,21 @@ class Coordinator:
         self.completed.clear()
         self._env.files.registry.unregister_unused(self._next_id)
 
-    def on_finished(self, message: FinishedMessage) -> None:
-        """Record that a subtask has finished. When all subtasks have finished, the job has finished (SV-3)."""
+    def on_end_of_data(self, message: EndOfDataMessage) -> None:
+        """Record that a subtask's data has ended. After the last one, trigger the final checkpoint (FN-25)."""
         task = self._by_key.get(message.task)
-        if task is None or task.attempt != message.attempt or self.triggering.stop is None:
+        if task is None or task.attempt != message.attempt:
+            return
+        self._at_end.add(message.task)
+        if len(self._at_end) == len(self._by_key) and self._env.config.checkpoints_after_end:
+            self.triggering.request_final()
+
+    def on_finished(self, message: FinishedMessage) -> None:
+        """Record that a subtask has finished. When all subtasks have finished, the job has finished (FN-28)."""
+        task = self._by_key.get(message.task)
+        if task is None or task.attempt != message.attempt:
+            return
+        if self.triggering.stop is None and not self._env.config.tasks_finish:
             return
         self._finished.add(message.task)
         if len(self._finished) == len(self._by_key):
@@ -405,11 +471,6 @@ def _outcome(message: AckMessage, pending: _Pending | None, task: Task | None) -
     if pending is None:
         return AckOutcome.DISCARDED
     return AckOutcome.SUCCESS if message.task in pending.waiting else AckOutcome.DUPLICATE
-
-
-def _to_mailbox(message: tuple[Task, Barrier]) -> None:
-    task, barrier = message
-    task.mail(task.checkpointing.trigger, barrier)
 
 
 def _notify(message: tuple[Task, int]) -> None:

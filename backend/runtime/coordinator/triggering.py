@@ -64,9 +64,10 @@ class Triggering:
 
     def shut_down(self) -> None:
         """Stop the timer and refuse all waiting requests. Called when the job has finished."""
-        self._ticks.stop()
         for request in self._queue.clear():
             self.refuse(request, FailureReason.COORDINATOR_SHUTDOWN)
+        self._ticks.stop()
+        self.stop = None
 
     def stop_failed(self) -> None:
         """End a stop that a failure of the job interrupted (FN-30). Its savepoint may be complete and committed."""
@@ -75,10 +76,10 @@ class Triggering:
             self.ended(stop, FailureReason.TASK_FAILURE)
 
     def stopped(self) -> None:
-        """Record that the job has stopped, because every subtask has finished (SV-3)."""
-        assert self.stop is not None
-        self.ended(self.stop)
-        self.stop = None
+        """Record that every subtask has finished. A job that stops with a savepoint has stopped (SV-3)."""
+        if self.stop is not None and self.stop.completed_at_us is not None:
+            self.ended(self.stop)
+            self.stop = None
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -116,6 +117,13 @@ class Triggering:
         keep(self.checkpoint_requests, asked)
         self._ask(Request(False, asked.number, checkpoint=asked))
         return asked
+
+    def request_final(self) -> None:
+        """Request a checkpoint at once, because the data of all subtasks has ended (FN-25).
+
+        If it fails, the next one that the timer triggers takes its place.
+        """
+        self._ask(Request(False, self._next_number()))
 
     def reconfigured(self) -> None:
         """Drop all of the timer's waiting requests except the first. Called when the settings change."""

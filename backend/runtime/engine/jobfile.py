@@ -20,7 +20,7 @@ from backend.runtime.job import config as settings
 from backend.runtime.job import graph as plans
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.document import Reader, Table
-from backend.runtime.job.faults import POINTS, actions_at
+from backend.runtime.job.faults import FINISH_POINTS, POINTS, actions_at
 from backend.runtime.job.graph import (
     Aggregate,
     EdgeSpec,
@@ -247,7 +247,10 @@ def _store(row: Table) -> StoreSpec:
 
 def _fault(reader: Reader, value: object, where: str) -> FaultSpec:
     row = reader.table(value, where, FIELDS["fault"])
-    point, action = row.word("point", "", POINTS), FaultAction(row.word("action", "crash", tuple(FaultAction)))
+    point, action = (
+        row.word("point", "", (*POINTS, *FINISH_POINTS)),
+        FaultAction(row.word("action", "crash", tuple(FaultAction))),
+    )
     if row.has("point") and action not in actions_at(point):
         reader.problem(f"{where}.action", f"{action.value!r} cannot happen at {point}", ", ".join(actions_at(point)))
     return FaultSpec(

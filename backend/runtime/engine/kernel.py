@@ -276,6 +276,7 @@ class JobEngine:
             # still be open.
             self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
         self._past_steps = self._all_steps()
+        self.env.finish_steps.clear()
         self.tasks = [
             Task(
                 self.env,

@@ -76,6 +76,17 @@ class StateBackend(StrEnum):
     """Sorted immutable files of changed rows, which are merged from time to time (IN-13)."""
 
 
+class FinishProtocol(StrEnum):
+    """What a subtask does whose input has ended (section 6.6)."""
+
+    NONE = "none"
+    """It stays and takes part in checkpoints. It finishes only if the job stops with a savepoint."""
+    REVISED = "revised"
+    """It ends its data, waits for a final checkpoint, and finishes."""
+    LEGACY = "legacy"
+    """It finishes at once, as in Flink before 1.14, so its last transactions stay uncommitted."""
+
+
 DEFAULT_ORDER = "default"
 """Flink's order of a checkpoint's phases at a subtask: A-F-S if aligned and F-S-L if unaligned.
 
@@ -111,6 +122,7 @@ class RuntimeConfig:
     aligned_timeout_us: int = 0
     are_timers_interruptible: bool = False
     counts_ended_channels: bool = True
+    finish_protocol: FinishProtocol = FinishProtocol.NONE
     recovers_locally: bool = False
     prioritizes_missing: bool = False
     overtake_unflushed_us: int = 0
@@ -168,6 +180,21 @@ class RuntimeConfig:
     def effective_interval_us(self) -> int:
         """The interval, or the minimum pause if the pause is longer (CO-1)."""
         return max(self.interval_us, self.min_pause_us)
+
+    @property
+    def tasks_finish(self) -> bool:
+        """Whether a subtask finishes after its input has ended."""
+        return self.finish_protocol is not FinishProtocol.NONE
+
+    @property
+    def ends_count_as_barriers(self) -> bool:
+        """Whether the end of a channel counts as a barrier (AL-7)."""
+        return self.counts_ended_channels and self.finish_protocol is not FinishProtocol.LEGACY
+
+    @property
+    def checkpoints_after_end(self) -> bool:
+        """Whether checkpoints go on after some subtasks have ended, so that a subtask can wait for its final one."""
+        return self.counts_ended_channels and self.finish_protocol is FinishProtocol.REVISED
 
     @property
     def has_interruptible_timers(self) -> bool:
@@ -319,6 +346,7 @@ KEYS: Mapping[str, _Key] = {
     f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
     f"{_CP}checkpoints-after-tasks-finish": _bool("counts_ended_channels"),
+    "runtime.finish-protocol": _Key("finish_protocol", FinishProtocol, str, "none, revised or legacy"),
     "execution.state-recovery.from-local": _bool("recovers_locally"),
     f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
     "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),

@@ -9,9 +9,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 
 from backend.runtime.core.prng import mix64
 from backend.runtime.job.graph import FaultAction, FaultSpec
+
+
+class FinishStep(StrEnum):
+    """The steps by which a subtask ends (runtime.md 6.6), in their usual order. Each step is a failpoint too."""
+
+    TIMERS_FIRED = "finish.timers-fired"
+    MAX_WATERMARK = "finish.max-watermark"
+    END_INPUT = "finish.end-input"
+    FINISH = "finish.finish"
+    END_OF_DATA = "finish.end-of-data"
+    CLOSE = "finish.close"
+    END_OF_PARTITION = "finish.end-of-partition"
+    CLEANUP = "finish.cleanup"
+
 
 COORDINATOR_POINTS = (
     "coordinator.before-id",
@@ -54,6 +69,7 @@ SINK_POINTS = (
     "sink.after-commit",
 )
 SOURCE_POINTS = ("source.after-emit",)
+FINISH_POINTS = tuple(step.value for step in FinishStep)
 RECOVERY_POINTS = (
     "recovery.before-output",
     "recovery.mid-output",

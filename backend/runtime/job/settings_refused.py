@@ -9,7 +9,6 @@ from backend.domain.errors import FieldProblem
 
 _NOT_BUILT = (
     "execution.checkpointing.file-merging.",
-    "runtime.finish-protocol",
     "runtime.initiation",
     "runtime.protocol",
     "runtime.spilling",

@@ -126,6 +126,18 @@ class ChannelState:
     outputs: dict[ChannelKey, list[Data]] = field(default_factory=dict)
 
 
+class Finished(StrEnum):
+    """How much of a subtask had finished when a checkpoint was taken (FN-9 to FN-12)."""
+
+    NO = "no"
+    OPERATORS = "operators"
+    """The operators have finished, but the subtask waits for its final checkpoint, which this may be."""
+    RESTORED = "restored"
+    """The operators had finished before the checkpoint from which the subtask was restored (FN-16)."""
+    TASK = "task"
+    """The subtask had ended before the checkpoint was triggered, so it has no state."""
+
+
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
     """Everything that one subtask needs for a restore (CK-1, CK-3)."""
@@ -137,6 +149,7 @@ class SubtaskSnapshot:
     persisted_bytes: int
     replayed_changes: int = 0
     """Number of changes that a restore applies to the whole state that precedes them (IN-9)."""
+    finished: Finished = Finished.NO
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +206,8 @@ class MeasuredCheckpoint:
     """Number of trigger messages that the coordinator sent for this checkpoint (CL-7)."""
     savepoint: Savepoint | None = None
     """The request for the savepoint. None if this is a checkpoint, not a savepoint."""
+    finished: tuple[TaskKey, ...] = ()
+    """The subtasks that had finished when the checkpoint was triggered. It does not wait for them (FN-3)."""
 
     @property
     def is_savepoint(self) -> bool:

@@ -165,6 +165,7 @@ class Subpartition:
         "queue",
         "queued_bytes",
         "reader",
+        "when_processed",
     )
 
     def __init__(self, pool: OutputPool) -> None:
@@ -184,6 +185,8 @@ class Subpartition:
         self.queued_bytes = 0
         self.polled_bytes = 0
         self.reader: Reader | None = None
+        self.when_processed: Callable[[], None] | None = None
+        """Called when the reader has processed all data up to its end (FN-23)."""
         self._waiting_barrier: int | None = None
         self._resolve: Resolve | None = None
 
@@ -394,6 +397,11 @@ class Subpartition:
             self.is_blocked = False
             if self.is_readable:
                 self._notify()
+
+    def processed(self) -> None:
+        """Notify the writer that the reader has processed all data up to its end (FN-23)."""
+        if self.when_processed is not None:
+            self.when_processed()
 
     def recycle(self) -> None:
         """Return a segment of this subpartition to the pool."""

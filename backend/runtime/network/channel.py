@@ -314,6 +314,10 @@ class InputChannel:
         """Let the sender continue after a blocking event."""
         raise NotImplementedError
 
+    def acknowledge_end(self) -> None:
+        """Report to the sender that all data of the channel is processed (FN-23)."""
+        raise NotImplementedError
+
     def convert_to_priority(self, checkpoint_id: int) -> bool:
         """Move an announced barrier before all queued data (Q-5). Return whether the barrier was still queued."""
         raise NotImplementedError
@@ -378,6 +382,9 @@ class LocalChannel(InputChannel):
 
     def resume(self) -> None:
         self.subpartition.resume()
+
+    def acknowledge_end(self) -> None:
+        self.subpartition.processed()
 
     def convert_to_priority(self, checkpoint_id: int) -> bool:
         return False

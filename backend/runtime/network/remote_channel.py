@@ -198,6 +198,10 @@ class RemoteChannel(InputChannel):
             self._is_backlog_announced = False
         self.subpartition.resume()
 
+    def _end_acknowledged(self, _: object) -> None:
+        if not self.is_dead:
+            self.subpartition.processed()
+
     # --- receiver -------------------------------------------------------------------------------------------------
 
     def _arrive(self, _: object) -> None:
@@ -276,6 +280,9 @@ class RemoteChannel(InputChannel):
 
     def resume(self) -> None:
         self._scheduler.after(self._latency_us(), EventClass.NETWORK, self._resume_sender, self._round)
+
+    def acknowledge_end(self) -> None:
+        self._scheduler.after(self._latency_us(), EventClass.NETWORK, self._end_acknowledged)
 
     def convert_to_priority(self, checkpoint_id: int) -> bool:
         for at, (number, item) in enumerate(self._queue):

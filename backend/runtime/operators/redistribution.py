@@ -1,7 +1,8 @@
 """Distributes operator state (ST-2, RS-2) and key groups (PT-2, PT-4) over the subtasks of a restored job.
 
 Invariant: a restore assigns each entry in SPLIT mode to exactly one subtask, and each entry in UNION mode to all
-subtasks. In BROADCAST mode, all old subtasks stored equal copies.
+subtasks. In BROADCAST mode, all old subtasks stored equal copies. Subtasks that had finished stored nothing, so the
+entries of the others are distributed as if there had been fewer subtasks (FN-13, FN-14, FN-17).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def redistribute(mode: StateMode, entries: Sequence[Sequence[_T]], parallelism: 
         everything = tuple(entry for own in entries for entry in own)
         return [everything] * parallelism
     if mode is StateMode.BROADCAST:
-        return [tuple(entries[index % len(entries)]) if entries else () for index in range(parallelism)]
+        # A subtask that had finished stored no copy (FN-14).
+        copies = [own for own in entries if own]
+        return [tuple(copies[index % len(copies)]) if copies else () for index in range(parallelism)]
     if len(entries) == parallelism:
         return [tuple(own) for own in entries]
     flat = [entry for own in entries for entry in own]

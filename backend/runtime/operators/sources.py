@@ -208,6 +208,10 @@ class Source:
         for split in self.splits:
             split.stop()
 
+    def give_up_splits(self) -> None:
+        """Read no split, because the source had finished before the restore (FN-16)."""
+        self._take([])
+
     @property
     def offset(self) -> int:
         """The number of records emitted so far, over all splits."""

@@ -78,7 +78,7 @@ def commands_at_source(barrier: Barrier, view: TaskView) -> list[Command]:
 def keeper_of(channels: int, config: RuntimeConfig, view: TaskView) -> Keeper:
     """Return a new keeper for a task with this number of input channels."""
     keeper = next(k for k in KEEPERS if k.is_chosen(config))
-    return keeper.make(channels, lambda first, opened: protocol_of(first, opened, view), config.counts_ended_channels)
+    return keeper.make(channels, lambda first, opened: protocol_of(first, opened, view), config.ends_count_as_barriers)
 
 
 def _mode_at_task(barrier: Barrier) -> ProtocolMode:

@@ -18,19 +18,27 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backend.domain.errors import CorruptCheckpointError
 from backend.runtime.core.hashing import groups_of
 from backend.runtime.job.config import StateBackend
 from backend.runtime.job.graph import Graph, VertexSpec
-from backend.runtime.measure.measures import ChannelState, FileCounts, MeasuredCheckpoint, SubtaskSnapshot, TaskKey
+from backend.runtime.measure.measures import (
+    ChannelState,
+    FileCounts,
+    Finished,
+    MeasuredCheckpoint,
+    SubtaskSnapshot,
+    TaskKey,
+)
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.changes import consolidated
 from backend.runtime.operators.sources import SPLIT_ID
 from backend.runtime.operators.state import FileHandle, Increment, OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.finished import VertexEnd, end_of
 from backend.runtime.snapshot.shared_files import SharedFiles, groups_in
 
 INLINE_BELOW_BYTES = 20 << 10
@@ -59,6 +67,8 @@ class VertexState:
     """The splits that the coordinator of a source had assigned; None if the vertex is no source."""
     number: int = 0
     """The number from which a source derives its random data. It stays the same if the vertex moves in the graph."""
+    ends: Mapping[str, VertexEnd] = field(default_factory=dict)
+    """How much of each operator had finished (FN-9 to FN-11). An operator without an entry had not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,11 @@ class ReadCheckpoint:
     def has_channel_state(self) -> bool:
         """Whether the checkpoint contains in-flight data."""
         return self.persisted_bytes > 0
+
+    @property
+    def ends(self) -> dict[str, VertexEnd]:
+        """How much of each operator had finished (FN-9 to FN-11). An operator without an entry had not."""
+        return {operator: end for state in self.vertices.values() for operator, end in state.ends.items()}
 
     @property
     def persisted_bytes(self) -> int:
@@ -182,8 +197,8 @@ def write_checkpoint(
                 "parallelism": vertex.parallelism,
                 "max_parallelism": vertex.effective_max_parallelism,
                 "number": index if vertex.number is None else vertex.number,
-                # Always False: operators that finish before the job are not implemented (runtime.md, section 6).
-                "is_fully_finished": False,
+                "is_fully_finished": end_of(own) is VertexEnd.ALL,
+                **_ends(vertex, end_of(own)),
                 "coordinator": _coordinator_state(writer, vertex),
                 "subtasks": [_subtask(writer, vertex, subtask, snapshot) for subtask, snapshot in enumerate(own)],
             }
@@ -229,11 +244,16 @@ def files_of(
     return FileCounts(sum(size > 0 for size in sizes) + new_files, separate + new_files)
 
 
+def _ends(vertex: VertexSpec, end: VertexEnd) -> dict[str, Any]:
+    """Return how much has finished, for each operator, because operators may move to other vertices (FN-9 to FN-11)."""
+    return {} if end is VertexEnd.NONE else {"finished": dict.fromkeys(operator_ids(vertex), end.value)}
+
+
 def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: SubtaskSnapshot) -> dict[str, Any]:
     name = f"{vertex.id}-{subtask}"
     own = groups_of(subtask, vertex.parallelism, vertex.effective_max_parallelism)
     channels = snapshot.channels
-    return {
+    row: dict[str, Any] = {
         "operators": [
             {
                 "id": operator,
@@ -259,6 +279,7 @@ def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: Subtas
         "persisted_bytes": snapshot.persisted_bytes,
         "replayed_changes": snapshot.replayed_changes,
     }
+    return row if snapshot.finished is Finished.NO else row | {"finished": snapshot.finished.value}
 
 
 def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[Data]]) -> dict[str, Any]:
@@ -288,6 +309,7 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
             tuple(_read_subtask(stored, subtask, f"{row['id']}/{n}") for n, subtask in enumerate(row["subtasks"])),
             _read_splits(stored, row["coordinator"]),
             row["number"],
+            {operator: VertexEnd(end) for operator, end in row.get("finished", {}).items()},
         )
         for row in document["vertices"]
     }
@@ -334,7 +356,9 @@ def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any], place: str) 
         operators.append(OperatorSnapshot(keyed, states, increment))
     channels = ChannelState(_read_channels(stored, row["inputs"]), _read_channels(stored, row["outputs"]))
     sizes = row["state_bytes"], row["persisted_bytes"], row["replayed_changes"]
-    return SubtaskSnapshot(tuple(operators), channels, row["watermark_us"], *sizes)
+    return SubtaskSnapshot(
+        tuple(operators), channels, row["watermark_us"], *sizes, Finished(row.get("finished", Finished.NO))
+    )
 
 
 def _read_keyed(

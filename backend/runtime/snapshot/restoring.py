@@ -17,13 +17,14 @@ from typing import Any
 
 from backend.domain.errors import PlanError
 from backend.runtime.job.graph import EdgeSpec, Graph, Partitioner, VertexSpec
-from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot, TaskKey
+from backend.runtime.measure.measures import ChannelState, Finished, SubtaskSnapshot, TaskKey
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.network.rescaling import EdgeRescale, rescale_of
 from backend.runtime.operators.redistribution import restored_max_parallelism, restored_operator
 from backend.runtime.operators.sources import held_splits
 from backend.runtime.operators.state import NO_STATE, OperatorSnapshot
+from backend.runtime.snapshot.finished import VertexEnd, check_predecessors, end_of_vertex
 from backend.runtime.snapshot.metadata import ReadCheckpoint, VertexState, operator_ids
 
 _Side = dict[ChannelKey, list[Data]]
@@ -55,6 +56,7 @@ def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
         if rescale is not None:
             rescaled[new] = rescale
     inputs, outputs = _channel_state(read, edges)
+    ends = vertex_ends(read, graph)
     snapshots: dict[TaskKey, SubtaskSnapshot] = {}
     for index, vertex in enumerate(graph.vertices):
         state = read.vertices.get(vertex.id)
@@ -63,9 +65,25 @@ def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
                 _of_receiver(inputs, vertex, subtask, graph, rescaled),
                 _of_sender(outputs, vertex, subtask, graph, rescaled),
             )
+            if ends[vertex.id] is VertexEnd.ALL:
+                none = (NO_STATE,) * len(operator_ids(vertex))
+                snapshots[index, subtask] = SubtaskSnapshot(none, channels, -1, 0, 0, finished=Finished.RESTORED)
+                continue
             operators = _operators(read, state, vertex, subtask)
             snapshots[index, subtask] = _snapshot(state, vertex, subtask, operators, channels)
     return Assignment(snapshots, rescaled)
+
+
+def vertex_ends(read: ReadCheckpoint, graph: Graph) -> dict[str, VertexEnd]:
+    """Return how much of each vertex of ``graph`` had finished in the checkpoint.
+
+    Raises:
+        PlanError: the graph changed in a way that is not allowed with finished operators (FN-18).
+    """
+    known = read.ends
+    ends = {vertex.id: end_of_vertex(vertex.id, operator_ids(vertex), known) for vertex in graph.vertices}
+    check_predecessors(graph, ends)
+    return ends
 
 
 def without_channel_state(read: ReadCheckpoint) -> tuple[ReadCheckpoint, int]:
@@ -94,6 +112,7 @@ def restored_graph(read: ReadCheckpoint, graph: Graph, *, allows_non_restored: b
             an edge with data in flight changed; or the sources' splits are not those that were assigned (CK-1).
     """
     with_data = _edges_with_data(read, graph)
+    vertex_ends(read, graph)
     if not allows_non_restored:
         _check_all_is_taken(read, graph)
     hashed = {e.target for e in graph.edges if e.partitioner is Partitioner.HASH}
@@ -156,19 +175,21 @@ def _check_splits(vertex: VertexSpec, state: VertexState) -> None:
     if state.splits is None:
         return
     held = sorted(split for snapshot in state.subtasks for split in held_splits(snapshot.operators[0]))
-    if held != sorted(state.splits):
+    # A subtask that had finished has read its splits to the end, and holds none any more (FN-10).
+    has_finished = any(snapshot.finished is not Finished.NO for snapshot in state.subtasks)
+    if held != sorted(state.splits) and not (has_finished and set(held) < set(state.splits)):
         raise PlanError(
             f"its subtasks read the splits {held}, but {sorted(state.splits)} were assigned",
             rule="CK-1",
             vertex=vertex.id,
             fix="restore another checkpoint: this one would lose or duplicate records",
         )
-    if vertex.splits and vertex.splits != len(held):
+    if vertex.splits and vertex.splits != len(state.splits):
         raise PlanError(
-            f"splits {vertex.splits}, but the checkpoint has {len(held)}",
+            f"splits {vertex.splits}, but the checkpoint has {len(state.splits)}",
             rule="CK-1",
             vertex=vertex.id,
-            fix=f"set splits = {len(held)}, or leave it out",
+            fix=f"set splits = {len(state.splits)}, or leave it out",
         )
 
 
@@ -321,7 +342,9 @@ def _snapshot(
         len(chunk) for side in (channels.inputs, channels.outputs) for chunks in side.values() for chunk in chunks
     )
     if state is not None and len(state.subtasks) == vertex.parallelism:
-        return replace(state.subtasks[subtask], operators=operators, channels=channels, persisted_bytes=persisted_bytes)
+        # A subtask of a partly finished vertex starts again, with nothing left to do (FN-17).
+        old = replace(state.subtasks[subtask], finished=Finished.NO)
+        return replace(old, operators=operators, channels=channels, persisted_bytes=persisted_bytes)
     state_bytes, replayed = (0, 0) if state is None else _state_bytes(state, operators)
     return SubtaskSnapshot(operators, channels, -1, state_bytes, persisted_bytes, replayed)
 

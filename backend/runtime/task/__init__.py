@@ -10,7 +10,8 @@
 * ``event_time``     watermarks, idle inputs, timers
 * ``sourcing``       the steps of a source
 * ``running_ahead``  carries out several steps together if that changes nothing that can be observed
-* ``stopping``       stops the subtask with a savepoint
+* ``finishing``      ends the subtask; ``ending`` decides when it may close
+* ``stopping``       stops the subtask with a savepoint, if tasks do not finish otherwise
 * ``recovery``       restores one attempt of one subtask from its share of a checkpoint
 * ``restarts``       measures the cost of each restart of the job; restores nothing
 """

@@ -44,15 +44,15 @@ from backend.runtime.protocols.base import (
 from backend.runtime.protocols.mode import TaskView
 from backend.runtime.protocols.registry import commands_at_source, keeper_of
 from backend.runtime.task.capping import Capping, may_poll
-from backend.runtime.task.messages import DeclineMessage
+from backend.runtime.task.messages import DeclineMessage, Trigger
+from backend.runtime.task.ports import FinishPort
 from backend.runtime.task.snapshots import Run, Snapshots, SnapshottingTask
-from backend.runtime.task.stopping import Stopping
 
 
 class CheckpointedTask(SnapshottingTask, Protocol):
     """The part of a task's interface that ``TaskCheckpointing`` uses."""
 
-    stopping: Stopping
+    finishing: FinishPort
 
     @property
     def records_in(self) -> int:
@@ -93,11 +93,19 @@ class TaskCheckpointing:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def trigger(self, barrier: Barrier) -> None:
-        """Start a checkpoint at this task, because the coordinator triggered it (UC-8, CL-7). Runs as a mail."""
+    def trigger(self, triggered: Trigger) -> None:
+        """Start a checkpoint at this task, because the coordinator triggered it (UC-8, CL-7, FN-4). Runs as a mail."""
+        barrier = triggered.barrier
         if barrier.checkpoint_id <= self.last_id:
             return
-        if self._task.gate.channels:
+        opened = [channel for channel in self._task.gate.channels if not channel.is_ended]
+        if self._task.gate.channels and not triggered.is_for_all:
+            self._snapshots.log(barrier.checkpoint_id, Kind.BARRIER_RECEIVED)
+            for channel in opened:
+                self._arrive(channel.index, barrier)
+            if opened:
+                return
+        elif self._task.gate.channels:
             self._snapshots.log(barrier.checkpoint_id, Kind.BARRIER_RECEIVED)
             self._arriving = COORDINATOR
             self._execute(self._keeper().barrier(COORDINATOR, barrier, self._env.now), barrier.checkpoint_id)
@@ -111,8 +119,16 @@ class TaskCheckpointing:
         run.measured.processed_bytes = 0
         run.measured.order = PhaseOrder.FORWARD_SNAPSHOT
         run.is_input_open = False
-        self._task.stopping.triggered(barrier)
+        self._task.finishing.triggered(barrier)
         self._execute(commands_at_source(barrier, self._view), barrier.checkpoint_id)
+
+    def _arrive(self, index: int, barrier: Barrier) -> None:
+        """Count the barrier as arrived on a channel whose sender has finished and sends none (FN-4)."""
+        run = self._snapshots.runs.get(barrier.checkpoint_id)
+        if run is not None:
+            self._note_arrival(run, index)
+        self._arriving = index
+        self._execute(self._keeper().barrier(index, barrier, self._env.now), barrier.checkpoint_id)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
         """Handle a barrier that was read from a channel."""
@@ -156,6 +172,11 @@ class TaskCheckpointing:
 
     def on_end_of_partition(self, channel: InputChannel) -> None:
         """Handle the end of a channel."""
+        for k, run in self._snapshots.runs.items() if self._env.config.tasks_finish else ():
+            # The end counts as a barrier, so the alignment may end with it (FN-7, FN-8).
+            if run.is_input_open and channel.index not in run.arrived:
+                self._snapshots.log(k, Kind.BARRIER_RECEIVED, channel=channel.key)
+                self._note_arrival(run, channel.index)
         keeper = self._keeper()
         self._execute(keeper.end_of_partition(channel.index, self._env.now), keeper.current_id)
 
@@ -185,7 +206,7 @@ class TaskCheckpointing:
                 faults.passed("sink.after-commit", self._task.name)
         self._env.local.confirm(self._task.key, checkpoint_id)
         self._task.increments.confirm(checkpoint_id)
-        self._task.stopping.completed(checkpoint_id)
+        self._task.finishing.completed(checkpoint_id)
 
     def recheck(self, _: object) -> None:
         """If a checkpoint waits until its data fits a cap or is processed, check again (CAP-3, UL-3).
@@ -207,6 +228,11 @@ class TaskCheckpointing:
             for run in self._snapshots.runs.values():
                 if run.is_counting and channel.index in run.arrived:
                     run.measured.repeatable_records += 1
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a checkpoint is in progress at this subtask."""
+        return bool(self._snapshots.runs)
 
     @property
     def alignment_gauge_us(self) -> int:
@@ -363,7 +389,7 @@ class TaskCheckpointing:
         self.is_waiting_for_room = False
         self._watch()
         self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._capping.take_decision()
-        self._task.stopping.snapshotting(barrier)
+        self._task.finishing.snapshotting(barrier)
         self._snapshots.take(barrier)
 
     # --- giving up ------------------------------------------------------------------------------------------------
@@ -374,9 +400,15 @@ class TaskCheckpointing:
         message = DeclineMessage(k, self._task.key, self._task.attempt, reason)
         self._env.send("rpc.decline", self._env.coordinator.on_decline, message)
 
+    def decline_at_end(self, k: int) -> None:
+        """Decline a checkpoint that was triggered here, because the subtask ends before it could begin (FN-5)."""
+        message = DeclineMessage(k, self._task.key, self._task.attempt, FailureReason.DECLINED_TASK_CLOSING)
+        self._env.send("rpc.decline", self._env.coordinator.on_decline, message)
+
     def _drop(self, k: int, reason: str) -> None:
         run = self._snapshots.runs.pop(k, None)
         self._watch()
+        self._task.finishing.on_checkpoint_over()
         decision = self._capping.take_decision()
         if run is not None:
             self._snapshots.cancel(run)

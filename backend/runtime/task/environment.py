@@ -10,13 +10,19 @@ from backend.runtime.core.barrier_log import BarrierLog
 from backend.runtime.core.provenance import Provenance
 from backend.runtime.core.scheduler import Action, EventClass, Scheduler
 from backend.runtime.job.config import RuntimeConfig
-from backend.runtime.job.faults import Faults
+from backend.runtime.job.faults import Faults, FinishStep
 from backend.runtime.job.graph import FaultAction, Graph
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger, Upload
 from backend.runtime.snapshot.local_copies import LocalCopies
 from backend.runtime.snapshot.shared_files import SharedFiles
-from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
+from backend.runtime.task.messages import (
+    AckMessage,
+    BacklogMessage,
+    DeclineMessage,
+    EndOfDataMessage,
+    FinishedMessage,
+)
 
 
 class CoordinatorPort(Protocol):
@@ -34,8 +40,12 @@ class CoordinatorPort(Protocol):
         """Handle a source's report that it started or finished working off a backlog (SRC-5)."""
         ...
 
+    def on_end_of_data(self, message: EndOfDataMessage) -> None:
+        """Handle a subtask's report that its data has ended (FN-25)."""
+        ...
+
     def on_finished(self, message: FinishedMessage) -> None:
-        """Handle a subtask's report that it has finished (SV-3)."""
+        """Handle a subtask's report that it has finished (FN-28)."""
         ...
 
     def cap_bytes(self, task: TaskKey) -> int:
@@ -74,6 +84,10 @@ class Environment:
         self.seed = seed
         self.local = LocalCopies()
         self.files = SharedFiles()
+        self.finish_steps: list[tuple[int, TaskKey, FinishStep, int | None]] = []
+        """The steps by which the subtasks of this attempt have ended: the time, the subtask, the step, and the edge
+        that ended at ``FinishStep.END_INPUT``.
+        """
         self.is_size_only = is_size_only
         """Whether only the sizes of records are tracked, not their bytes (``network.spans``)."""
         self.is_stepwise = is_stepwise

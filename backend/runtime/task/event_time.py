@@ -10,14 +10,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from backend.runtime.core.elements import WATERMARK_MAX, Record, Watermark, WatermarkStatus
+from backend.runtime.job.faults import FinishStep
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.operators.sources import Source
 from backend.runtime.operators.timed_operators import TimedOperator
-from backend.runtime.task.ports import TaskPort
+from backend.runtime.task.ports import FinishPort, TaskPort
 
 
 class EventTimeTask(TaskPort, Protocol):
     """The part of a task's interface that ``EventTime`` uses."""
+
+    finishing: FinishPort
 
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
         """Process the records with the chained operators, starting with the operator at index ``behind``, and emit
@@ -29,9 +32,7 @@ class EventTimeTask(TaskPort, Protocol):
 class SourceTimeTask(TaskPort, Protocol):
     """The part of a task's interface that ``SourceTime`` uses."""
 
-    def end_of_data(self, *, is_drained: bool = True) -> None:
-        """Send end-of-data to every receiver. After it, only events follow (Q-2, SRC-4)."""
-        ...
+    finishing: FinishPort
 
 
 class EventTime:
@@ -84,7 +85,7 @@ class EventTime:
         timed = self._timed
         if timed is None:
             self._task.flush()
-            self._task.emission.broadcast(Watermark(at_us))
+            self._emit(at_us)
             return
         timed.watermark_us = max(timed.watermark_us, at_us)
         if self._task.env.config.has_interruptible_timers:
@@ -92,7 +93,20 @@ class EventTime:
             return
         while self._fire_one(timed):
             pass
-        self._task.emission.broadcast(Watermark(at_us))
+        self._emit(at_us)
+
+    def _emit(self, at_us: int) -> None:
+        """Emit the watermark. Before the final one, all timers have fired."""
+        task = self._task
+        if at_us == WATERMARK_MAX and self._timed is not None:
+            task.finishing.note(FinishStep.TIMERS_FIRED)
+        task.emission.broadcast(Watermark(at_us))
+        if at_us == WATERMARK_MAX:
+            task.finishing.note(FinishStep.MAX_WATERMARK)
+
+    def pass_through(self) -> None:
+        """Pass watermarks on without firing timers, because the operators had finished before the restore (FN-16)."""
+        self._timed = None
 
     # --- timers ---------------------------------------------------------------------------------------------------
 
@@ -101,7 +115,7 @@ class EventTime:
         assert self._timed is not None
         if not self._fire_one(self._timed):
             self.is_firing = False
-            self._task.emission.broadcast(Watermark(self.watermark_us))
+            self._emit(self.watermark_us)
 
     def _fire_one(self, timed: TimedOperator) -> bool:
         if not timed.timers.is_due(self.watermark_us):
@@ -165,11 +179,9 @@ class SourceTime:
         if self._is_over:
             return
         self._is_over = True
-        if is_drained:
-            if self.is_idle:
-                self.wake_up()
-            self._task.emission.broadcast(Watermark(WATERMARK_MAX))
-        self._task.end_of_data(is_drained=is_drained)
+        if is_drained and self.is_idle:
+            self.wake_up()
+        self._task.finishing.end_source(is_drained=is_drained)
 
     def wake_us(self, due_us: int | None) -> int | None:
         """Return the next time at which the source has to act, in virtual microseconds, or None if there is none."""

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.domain.failure import FailureReason
+from backend.runtime.core.elements import Barrier
 from backend.runtime.measure.measures import SubtaskCheckpoint, SubtaskSnapshot, TaskKey
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """The message by which the coordinator triggers a checkpoint at a subtask.
+
+    ``is_for_all``: whether all subtasks are triggered, so that barriers arrive on the channels as well (CL-7).
+    Otherwise no predecessor of the subtask runs, and no barrier arrives (FN-3).
+    """
+
+    barrier: Barrier
+    is_for_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,14 @@ class BacklogMessage:
     task: TaskKey
     attempt: int
     is_processing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfDataMessage:
+    """The message by which a subtask reports that its data has ended and its operators have finished (FN-25)."""
+
+    task: TaskKey
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,56 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from backend.runtime.core.elements import Barrier, EndOfData
+from backend.runtime.job.faults import FinishStep
 from backend.runtime.job.graph import VertexSpec
 from backend.runtime.measure.measures import TaskKey
+from backend.runtime.network.channel import InputChannel
 from backend.runtime.network.emission import Emission, Output
 from backend.runtime.network.gate import InputGate
 from backend.runtime.operators.operators import Operator
 from backend.runtime.task.environment import Environment
+
+
+class FinishPort(Protocol):
+    """The end of a subtask, as its other parts use it: ``Finishing``, or ``Stopping`` if tasks do not finish."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the operators have finished (FN-12)."""
+        ...
+
+    def triggered(self, barrier: Barrier) -> None:
+        """If the triggered savepoint is to stop the job, end this source's data before the barrier."""
+        ...
+
+    def snapshotting(self, barrier: Barrier) -> None:
+        """Remember what the snapshot that is taken now means for the end of the subtask."""
+        ...
+
+    def completed(self, checkpoint_id: int) -> None:
+        """Handle the completion of a checkpoint, after its transactions are committed."""
+        ...
+
+    def on_checkpoint_over(self) -> None:
+        """Handle that a checkpoint is no longer in progress here."""
+        ...
+
+    def on_end_of_data(self, channel: InputChannel, event: EndOfData) -> None:
+        """Handle the end of the data on one channel."""
+        ...
+
+    def on_end_of_partition(self) -> None:
+        """Handle the end of a channel."""
+        ...
+
+    def end_source(self, *, is_drained: bool) -> None:
+        """End the data of this source (runtime.md 6.6, step 1)."""
+        ...
+
+    def note(self, step: FinishStep, which: int | None = None) -> None:
+        """Record that this subtask has taken one step of the finish protocol. A fault can strike there."""
+        ...
 
 
 class TaskPort(Protocol):

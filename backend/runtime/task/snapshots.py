@@ -27,6 +27,7 @@ from backend.runtime.core.elements import Barrier
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.measure.measures import (
     ChannelState,
+    Finished,
     IncrementFigures,
     Persisted,
     SubtaskCheckpoint,
@@ -37,12 +38,12 @@ from backend.runtime.network.channel import ChannelKey
 from backend.runtime.network.emission import Output
 from backend.runtime.operators.backends.base import Piece
 from backend.runtime.operators.operators import factor_of
-from backend.runtime.operators.state import OperatorSnapshot
+from backend.runtime.operators.state import NO_STATE, OperatorSnapshot
 from backend.runtime.operators.storage import Upload
 from backend.runtime.snapshot.metadata import files_of
 from backend.runtime.task.increments import Increments
 from backend.runtime.task.messages import AckMessage
-from backend.runtime.task.ports import TaskPort
+from backend.runtime.task.ports import FinishPort, TaskPort
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Run:
     arrived: set[int] = field(default_factory=set)
     operators: tuple[OperatorSnapshot, ...] = ()
     watermark_us: int = -1
+    finished: Finished = Finished.NO
     is_input_open: bool = True
     is_forwarded: bool = False
     waiting_outputs: set[ChannelKey] = field(default_factory=set)
@@ -92,6 +94,8 @@ class Run:
 class SnapshottingTask(TaskPort, Protocol):
     """The part of a task's interface that ``Snapshots`` uses."""
 
+    finishing: FinishPort
+    is_finished_on_restore: bool
     increments: Increments
 
     @property
@@ -164,13 +168,18 @@ class Snapshots:
         self._log_positions(k)
         if task.spec.kind.has_sink:
             faults.passed("sink.before-pre-commit", task.name)
-        task.increments.prepare(barrier)
-        run.operators = tuple(reversed([operator.snapshot(k) for operator in reversed(task.operators)]))
+        if task.is_finished_on_restore:
+            run.operators = (NO_STATE,) * len(task.operators)
+            run.finished = Finished.RESTORED
+        else:
+            task.increments.prepare(barrier)
+            run.operators = tuple(reversed([operator.snapshot(k) for operator in reversed(task.operators)]))
+            run.finished = Finished.OPERATORS if task.finishing.is_at_end else Finished.NO
         if task.spec.kind.has_sink:
             faults.passed("sink.after-pre-commit", task.name)
         faults.passed("task.in-sync", task.name)
         run.watermark_us = task.watermark_us
-        copied_bytes = self._measure_state(run, k)
+        copied_bytes = 0 if task.is_finished_on_restore else self._measure_state(run, k)
         config = self._env.config
         fixed_us = config.sync_fixed_us if task.spec.sync_us is None else task.spec.sync_us
         sync_us = fixed_us + config.sync_ns_per_byte * copied_bytes // 1000
@@ -368,7 +377,7 @@ class Snapshots:
         operators = task.increments.acknowledged(measured.checkpoint_id, run.operators)
         replayed = sum(o.increment.replayed_changes for o in operators if o.increment is not None)
         snapshot = SubtaskSnapshot(
-            operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes, replayed
+            operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes, replayed, run.finished
         )
         new_files = self._measure_increment(run, operators)
         measured.files = files_of(snapshot, new_files=new_files)
@@ -377,6 +386,7 @@ class Snapshots:
         message = AckMessage(measured.checkpoint_id, task.key, task.attempt, snapshot, measured)
         self._env.send("rpc.ack", self._env.coordinator.on_ack, message)
         faults.passed("task.after-ack", task.name)
+        task.finishing.on_checkpoint_over()
 
     def _measure_increment(self, run: Run, operators: tuple[OperatorSnapshot, ...]) -> int:
         """Set what the incremental backend did. Return the number of shared files that are new (ME-8, IN-12)."""

@@ -100,14 +100,22 @@ class Sourcing:
         self.source.stop()
         self._time.end(is_drained=is_drained)
 
+    def end_backlog(self) -> None:
+        """Report that this source works off no backlog, because it has ended (SRC-5)."""
+        if self._is_in_backlog:
+            self._report(is_processing=False)
+
     def _report_backlog(self) -> None:
         """Send a message to the coordinator if the source started or finished working off its backlog (SRC-5)."""
         is_processing = self.source.is_processing_backlog
         if is_processing is not self._is_in_backlog:
-            self._is_in_backlog = is_processing
-            env = self._env
-            message = BacklogMessage(self._task.key, self._task.attempt, is_processing)
-            env.scheduler.after(env.config.rpc_latency_us, EventClass.RPC, env.coordinator.on_backlog, message)
+            self._report(is_processing=is_processing)
+
+    def _report(self, *, is_processing: bool) -> None:
+        self._is_in_backlog = is_processing
+        env = self._env
+        message = BacklogMessage(self._task.key, self._task.attempt, is_processing)
+        env.scheduler.after(env.config.rpc_latency_us, EventClass.RPC, env.coordinator.on_backlog, message)
 
     def _wait(self, due_us: int | None, now: int) -> bool:
         if self._time.is_reported(due_us, now):

@@ -1,17 +1,21 @@
-"""Stops one subtask with a savepoint: ends its data, waits for the savepoint, and finishes (runtime.md 6.6, SV-3).
+"""Stops one subtask with a savepoint if tasks finish in no other way: ``finish_protocol`` is ``none`` (SV-3).
 
 A source stops reading, and sends end-of-data after its last record. With drain, it first sends the final watermark,
 which fires every timer downstream. Without drain, no timer fires, and open windows stay in the savepoint (FN-19,
 FN-21). The barrier follows the end of the data, so the savepoint contains the effect of every record. A subtask
 finishes once that savepoint is complete (FN-22) and all inputs of the subtask have ended.
+
+A source that has no more records sends the final watermark and end-of-data as well, but no subtask finishes.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from backend.runtime.core.elements import Barrier, EndOfPartition
+from backend.runtime.core.elements import WATERMARK_MAX, Barrier, EndOfData, EndOfPartition, Watermark
 from backend.runtime.core.scheduler import EventClass
+from backend.runtime.job.faults import FinishStep
+from backend.runtime.network.channel import InputChannel
 from backend.runtime.operators.sinks import TransactionalSink
 from backend.runtime.task.messages import FinishedMessage
 from backend.runtime.task.ports import TaskPort
@@ -31,6 +35,9 @@ class StoppingTask(TaskPort, Protocol):
 class Stopping:
     """Tracks the progress of stopping one attempt of one subtask."""
 
+    is_at_end = False
+    """The operators never finish."""
+
     def __init__(self, task: StoppingTask) -> None:
         self._task = task
         self._savepoint_id: int | None = None
@@ -42,6 +49,25 @@ class Stopping:
         if kind.is_synchronous:
             assert self._task.sourcing is not None
             self._task.sourcing.end(is_drained=kind.drains)
+
+    def end_source(self, *, is_drained: bool) -> None:
+        """Send the end of this source's data, with drain after the final watermark."""
+        if is_drained:
+            self._task.emission.broadcast(Watermark(WATERMARK_MAX))
+        self._end_data(is_drained=is_drained)
+
+    def on_end_of_data(self, channel: InputChannel, event: EndOfData) -> None:
+        """Handle the end of the data on one channel. After the last channel, pass it on."""
+        channel.is_at_end_of_data = True
+        channel.is_drained = event.is_drained
+        channels = self._task.gate.channels
+        if all(c.is_at_end_of_data or c.is_ended for c in channels):
+            self._end_data(is_drained=all(c.is_drained for c in channels))
+
+    def _end_data(self, *, is_drained: bool) -> None:
+        """Send end-of-data to every receiver. After it, only events follow (Q-2, SRC-4)."""
+        self._task.flush()
+        self._task.emission.broadcast_event(EndOfData(is_drained))
 
     def snapshotting(self, barrier: Barrier) -> None:
         """Remember the savepoint's id if it is to stop the job. Called when its snapshot is taken."""
@@ -55,9 +81,9 @@ class Stopping:
         """
         if checkpoint_id == self._savepoint_id:
             self._is_complete = True
-            self.advance()
+            self.on_end_of_partition()
 
-    def advance(self) -> None:
+    def on_end_of_partition(self) -> None:
         """Finish if the savepoint is complete and every input has ended."""
         task = self._task
         if self._is_complete and all(channel.is_ended for channel in task.gate.channels):
@@ -72,3 +98,9 @@ class Stopping:
         task.finish()
         message = FinishedMessage(task.key, task.attempt)
         env.scheduler.after(env.config.rpc_latency_us, EventClass.RPC, env.coordinator.on_finished, message)
+
+    def on_checkpoint_over(self) -> None:
+        """Do nothing: only a complete savepoint lets the subtask finish."""
+
+    def note(self, step: FinishStep, which: int | None = None) -> None:
+        """Do nothing: these steps exist only if tasks finish."""

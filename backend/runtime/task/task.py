@@ -29,7 +29,7 @@ from backend.runtime.core.elements import (
 )
 from backend.runtime.core.rates import MailLatency, Rates, Totals
 from backend.runtime.job.graph import PARALLELISM_MAX, VertexSpec
-from backend.runtime.measure.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
+from backend.runtime.measure.measures import Finished, SubtaskSnapshot, TaskKey, TimeAccount, Usage
 from backend.runtime.network.buffers import OutputPool
 from backend.runtime.network.channel import ChannelKey, InputChannel
 from backend.runtime.network.emission import Emission, Output, SizedEmission
@@ -42,7 +42,10 @@ from backend.runtime.operators.state import KeyedBackend
 from backend.runtime.task.checkpointing import TaskCheckpointing
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.event_time import EventTime
+from backend.runtime.task.finishing import Finishing
 from backend.runtime.task.increments import ContinuousLog, Increments
+from backend.runtime.task.messages import Trigger
+from backend.runtime.task.ports import FinishPort
 from backend.runtime.task.recovery import Recovery
 from backend.runtime.task.restarts import Initialization, initialization
 from backend.runtime.task.running_ahead import RunningAhead, StepSums, running_ahead
@@ -136,7 +139,9 @@ class Task:
         """Plans several steps ahead. None if every step must be an event."""
         self.event_time = EventTime(self)
         self.sourcing = Sourcing(self, self.source) if self.source is not None else None
-        self.stopping = Stopping(self)
+        self.is_finished_on_restore = False
+        """Whether the operators had finished before the checkpoint from which the subtask was restored (FN-16)."""
+        self.finishing: FinishPort = Finishing(self) if env.config.tasks_finish else Stopping(self)
         self.checkpointing = TaskCheckpointing(self)
         self._continuous_log = ContinuousLog(self, self.increments)
         self._recovery = Recovery(self)
@@ -161,12 +166,15 @@ class Task:
         if snapshot is not None:
             snapshot, is_local = self.env.local.restored(self.key, checkpoint_id, snapshot)
         self._pools = () if self._may_block else tuple(output.pool for output in self.outputs)
-        self.ahead = running_ahead(
-            self,
-            self._fixed_cost_us,
-            reschedule=self._reschedule,
-            emitted=None if self.sourcing is None else self.sourcing.emitted,
-        )
+        if snapshot is not None and snapshot.finished is Finished.RESTORED:
+            self._pass_through()
+        else:
+            self.ahead = running_ahead(
+                self,
+                self._fixed_cost_us,
+                reschedule=self._reschedule,
+                emitted=None if self.sourcing is None else self.sourcing.emitted,
+            )
         for output in self.outputs:
             output.pool.ahead = self.ahead
         self._recovery.restore(
@@ -182,6 +190,15 @@ class Task:
         self._schedule(self.env.now + self.initialization.mailbox_start_us)
         self._continuous_log.start()
 
+    def _pass_through(self) -> None:
+        """Skip the operators, which have finished (FN-16): drop records, and pass watermarks, barriers and ends on."""
+        self.is_finished_on_restore = True
+        self._process = _drop
+        self._behind_first = ()
+        self.event_time.pass_through()
+        if self.source is not None:
+            self.source.give_up_splits()
+
     def kill(self) -> None:
         """Cancel this attempt, because the job failed or restarts."""
         self._end(TaskStatus.CANCELED)
@@ -191,7 +208,14 @@ class Task:
 
     def finish(self) -> None:
         """End the attempt: the subtask runs no more steps, but its queued output is still sent."""
+        if self.env.config.tasks_finish:
+            for _, argument, _ in self._mails:
+                if isinstance(argument, Trigger):
+                    self.checkpointing.decline_at_end(argument.barrier.checkpoint_id)
         self._end(TaskStatus.FINISHED)
+        if self.env.config.tasks_finish:
+            # An ended subtask counts as idle. Otherwise the time after its last step would count as busy.
+            self.account.turn(_IDLE, self.env.now)
 
     def _end(self, status: TaskStatus) -> None:
         self.interrupt()
@@ -390,7 +414,8 @@ class Task:
             return True
         self.account.turn(_BUSY, now)
         action()
-        self._schedule(now + max(self.cost_us, _STEP_US_MIN))
+        if not (self.is_dead and self.env.config.tasks_finish):
+            self._schedule(now + max(self.cost_us, _STEP_US_MIN))
         return False
 
     def _poll_input(self, now: int) -> bool:
@@ -462,14 +487,11 @@ class Task:
         elif isinstance(event, RecoveryCompletion):
             self._recovery.on_completion(channel)
         elif isinstance(event, EndOfData):
-            channel.is_at_end_of_data = True
-            channel.is_drained = event.is_drained
-            if all(c.is_at_end_of_data or c.is_ended for c in self.gate.channels):
-                self.end_of_data(is_drained=all(c.is_drained for c in self.gate.channels))
+            self.finishing.on_end_of_data(channel, event)
         elif isinstance(event, EndOfPartition):
             channel.is_ended = True
             self.checkpointing.on_end_of_partition(channel)
-            self.stopping.advance()
+            self.finishing.on_end_of_partition()
 
     # --- output ---------------------------------------------------------------------------------------------------
 
@@ -506,11 +528,6 @@ class Task:
             if held:
                 self.pass_on(held, behind)
 
-    def end_of_data(self, *, is_drained: bool = True) -> None:
-        """Send end-of-data to every receiver. After it, only events follow (Q-2, SRC-4)."""
-        self.flush()
-        self.emission.broadcast_event(EndOfData(is_drained))
-
     def become_running(self) -> None:
         """Set the task to running, because all recovered data is processed (runtime.md 4.2, step 7)."""
         self.status = TaskStatus.RUNNING
@@ -518,6 +535,10 @@ class Task:
         if self.initialization.gate_restored_at_us is None:
             self.initialization.gate_restored_at_us = self.env.now
         self._on_running()
+
+
+def _drop(record: Record) -> list[Record]:
+    return []
 
 
 def _operators(

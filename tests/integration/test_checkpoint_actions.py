@@ -15,7 +15,7 @@ from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.job_request import AbortCheckpoint, TriggerSavepoint
 from backend.domain.target import TargetOrigin
 from backend.store.targets.targets import NewTarget, TargetRepository
-from tests.support.observations import NOW, in_progress, job, observation
+from tests.support.observations import NOW, completed, in_progress, job, observation
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
@@ -36,11 +36,11 @@ class Room:
     async def change(self, url, run, change, timeout_s, token, *, kind, rules):
         self.sent.append((url, run, change))
 
-    async def open(self, of=RUNTIME, config=_ALIGNED):
+    async def open(self, of=RUNTIME, config=_ALIGNED, checkpoint=None):
         self.clock.at = NOW
         new = NewTarget(url=_URL, name="demo", origin=TargetOrigin.API)
         target = (await TargetRepository(self.engine).add(new, at=NOW)).id
-        seen = replace(job([in_progress(4, acknowledged_count=4)]), config=config)
+        seen = replace(job([checkpoint or in_progress(4, acknowledged_count=4)]), config=config)
         await self.writer.write(replace(observation(target, seen), engine=of, engine_version=None))
 
     async def get(self, client, path, model):
@@ -126,6 +126,17 @@ async def test_other_values_than_those_that_were_confirmed_are_not_set(client, r
     wrong = await client.post(f"{root}/actions", json={"action": "restart"})
 
     assert wrong.status_code == 422
+    assert room.sent == []
+
+
+async def test_an_ended_checkpoint_takes_no_action(client, room):
+    await room.open(checkpoint=completed(4))
+    _, root = await room.root(client)
+    refused = await client.post(f"{root}/actions", json={"action": "abort"})
+    assert refused.status_code == 409, refused.text
+    assert (
+        Problem.model_validate_json(refused.content).detail == "the checkpoint has ended, or its engine has no actions"
+    )
     assert room.sent == []
 
 

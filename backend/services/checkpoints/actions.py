@@ -59,7 +59,9 @@ class ActionService:
         """
         async with reading(self._engine) as connection:
             opened = await self._checkpoints.open(connection, key)
-        action = next(a for a in actions_of(opened) if a.action is wanted.action)
+        action = next((a for a in actions_of(opened) if a.action is wanted.action), None)
+        if action is None:
+            raise ConflictError("the checkpoint has ended, or its engine has no actions", kind="action-not-available")
         if not action.is_possible:
             raise ConflictError(str(action.reason), kind="action-not-available")
         settings = {c.key: c.proposed for c in action.changes}

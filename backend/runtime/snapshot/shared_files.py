@@ -31,7 +31,7 @@ class SharedFiles:
         return f"shared/{key}-{self._written}"
 
     def write(self, path: str, content: bytes) -> None:
-        """Create a file."""
+        """Add a file that is written completely."""
         self._contents[path] = content
 
     def release(self, handle: FileHandle) -> None:

@@ -75,6 +75,7 @@ class Increments:
     def acknowledged(self, checkpoint_id: int, operators: tuple[OperatorSnapshot, ...]) -> tuple[OperatorSnapshot, ...]:
         """Return the snapshots with the handles of their files. The acknowledgement hands the files over (IN-18)."""
         for piece in self._taken.get(checkpoint_id, ()):
+            assert piece.is_durable, f"checkpoint {checkpoint_id} is acknowledged without its file {piece.key}"
             piece.acknowledged_id = max(piece.acknowledged_id, checkpoint_id)
         return tuple(
             replace(o, increment=self._increment(o.keyed)) if isinstance(o.keyed, Chain) else o for o in operators
@@ -93,7 +94,7 @@ class Increments:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def begin(self, pieces: Iterable[Piece], checkpoint_id: int = 0) -> list[Piece]:
-        """Create the files that are not in the store yet. Return them: the caller writes them.
+        """Name the files that are neither in the store nor being written. Return them: the caller writes them.
 
         ``checkpoint_id`` is the checkpoint that they are written for, or 0 if they are written between checkpoints.
         """
@@ -102,20 +103,21 @@ class Increments:
             if piece.handle is None:
                 piece.handle = piece.handle_at(files.new_path(piece.key))
                 piece.first_id = checkpoint_id
-                files.write(piece.handle.path, piece.content)
                 self._own[piece] = None
                 begun.append(piece)
         return begun
 
     def ended(self, pieces: Sequence[Piece], *, is_durable: bool) -> None:
-        """Handle the end of a write. Files that were not written completely are deleted (TE-8)."""
+        """Handle the end of a write. The store has only files that were written completely (TE-8)."""
         for piece in pieces:
             if self._is_closed or piece.is_durable:
                 continue
             piece.is_durable = is_durable
-            if not is_durable and piece.handle is not None:
-                self._env.files.release(piece.handle)
-                # A newer checkpoint may have completed during the write. The file is swept already then.
+            # A newer checkpoint may have completed during the write. Nothing needs the file then (``_sweep``).
+            if is_durable and piece in self._own:
+                assert piece.handle is not None
+                self._env.files.write(piece.handle.path, piece.content)
+            elif not is_durable:
                 self._own.pop(piece, None)
                 piece.handle = None
                 piece.first_id = 0

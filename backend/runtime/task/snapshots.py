@@ -294,26 +294,31 @@ class Snapshots:
 
     def _write_state(self, run: Run) -> None:
         """Write the state that is not in the store yet. Wait for the files that are being written already."""
-        pieces = run.pieces or ()
+        begun = self._begin(run, run.pieces or ())
+        self._write(run, run.alone_bytes + sum(piece.size_bytes for piece in begun), begun)
+
+    def _begin(self, run: Run, pieces: Sequence[Piece]) -> list[Piece]:
+        """Return the files that the checkpoint must write. Wait for those that another write will complete."""
         begun = self._task.increments.begin(pieces, run.measured.checkpoint_id)
         run.begun += begun
         for piece in pieces:
             if not piece.is_durable and piece not in begun:
                 run.unwritten += 1
-                piece.waiting.append(partial(self._piece_ended, run))
-        self._write(run, run.alone_bytes + sum(piece.size_bytes for piece in begun), begun)
+                piece.waiting.append(partial(self._piece_ended, run, piece))
+        return begun
 
-    def _piece_ended(self, run: Run, is_durable: bool) -> None:
-        """Continue after a write that another checkpoint began. If it was cancelled, write the files again."""
+    def _piece_ended(self, run: Run, piece: Piece, is_durable: bool) -> None:
+        """Continue after a write that another checkpoint began.
+
+        If it was cancelled, write the file again. If another checkpoint does so already, wait for that write.
+        """
         if run.is_over or self._task.is_dead:
             return
         run.unwritten -= 1
         if is_durable:
             self.advance(run)
-            return
-        begun = self._task.increments.begin(run.pieces or (), run.measured.checkpoint_id)
-        run.begun += begun
-        self._write(run, sum(piece.size_bytes for piece in begun), begun)
+        elif self._begin(run, (piece,)):
+            self._write(run, piece.size_bytes, (piece,))
 
     def _write(self, run: Run, size_bytes: int, pieces: Sequence[Piece] = ()) -> None:
         run.unwritten += 1

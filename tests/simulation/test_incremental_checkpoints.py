@@ -254,6 +254,23 @@ def test_aborted_and_subsumed_checkpoints_release_their_files_once(backend: str,
     assert len(engine.env.files) == 0, "checked and cleaned up by the watch"
 
 
+def test_the_log_between_checkpoints_is_limited_by_writing_the_whole_state() -> None:
+    spec = small_job(
+        "aligned", seed=5, records=None, config=_config("changelog") | {"execution.checkpointing.interval": "1 h"}
+    )
+    engine = JobEngine(spec)
+    kept = []
+    for at_us in range(100_000, 4_100_000, 100_000):
+        if at_us == 500_000:
+            engine.request_checkpoint()
+        engine.run_until(at_us)
+        pieces = [piece for task in engine.tasks for piece in task.increments.owned]
+        kept.append(sum(piece.change_count for piece in pieces))
+    first, *later = kept[8:]
+    assert first > 0
+    assert max(later[20:]) < 2 * max(later[:10]), "nothing grows with the time since the checkpoint"
+
+
 def test_files_of_a_late_acknowledgement_are_registered_and_go_with_the_next_subsumption() -> None:
     late = FaultSpec("rpc.ack", hit=9, action=FaultAction.DELAY, delay_us=330_000)
     engine = _engine("diff", late, config={"execution.checkpointing.timeout": "250 ms"})

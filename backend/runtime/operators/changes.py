@@ -62,29 +62,78 @@ class IncrementallyCheckpointed(Protocol):
         ...
 
 
+class Recorder(Protocol):
+    """Is told of each change of one operator's keyed states."""
+
+    def add(self, part: int, op: Op, key: int, *numbers: int) -> None:
+        """Record one change, unless the next snapshot writes the whole state anyway."""
+        ...
+
+
 class ChangeLog:
-    """Collects the changes of one operator's keyed states."""
+    """Collects the changes of one operator's keyed states, in order. It is off until ``start``."""
 
     def __init__(self) -> None:
-        self._changes: list[Change] = []
+        self._changes: list[Change] | None = None
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self._changes or ())
+
+    def start(self) -> None:
+        """Record all changes from now on. Forget earlier ones."""
+        self._changes = []
+
+    def stop(self) -> None:
+        """Record no more changes, and forget those that are recorded."""
+        self._changes = None
 
     def add(self, part: int, op: Op, key: int, *numbers: int) -> None:
         """Record one change."""
-        self._changes.append(Change(part, op, key, numbers))
+        if self._changes is not None:
+            self._changes.append(Change(part, op, key, numbers))
 
     def take(self) -> list[Change]:
         """Return all changes, and forget them."""
+        if self._changes is None:
+            return []
         taken, self._changes = self._changes, []
+        return taken
+
+
+class ChangedRows:
+    """Notes which rows of one operator's keyed states have changed, each of them once. It is off until ``start``."""
+
+    def __init__(self) -> None:
+        self._rows: set[tuple[int, int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows or ())
+
+    def start(self) -> None:
+        """Note all changes from now on. Forget earlier ones."""
+        self._rows = set()
+
+    def stop(self) -> None:
+        """Note no more changes, and forget those that are noted."""
+        self._rows = None
+
+    def add(self, part: int, op: Op, key: int, *numbers: int) -> None:
+        """Note the row of one change."""
+        if self._rows is not None:
+            self._rows.add((part, key))
+
+    def take(self) -> list[tuple[int, int]]:
+        """Return the part and the key of each row that has changed, in order, and forget them."""
+        if self._rows is None:
+            return []
+        taken, self._rows = sorted(self._rows), set()
         return taken
 
 
 class LoggedValues(dict[int, int]):
     """The numbers of a value state. Each assignment is recorded as a change."""
 
-    def __init__(self, log: ChangeLog, part: int) -> None:
+    def __init__(self, log: Recorder, part: int) -> None:
         super().__init__()
         self._log = log
         self._part = part

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.core.hashing import groups_of, key_group
 from backend.runtime.job.config import StateBackend
-from backend.runtime.operators.changes import KEY_BYTES, Change, ChangeLog, LoggedValues, Op
+from backend.runtime.operators.changes import KEY_BYTES, Change, ChangeLog, LoggedValues, Op, Recorder
 
 
 class StateMode(StrEnum):
@@ -336,7 +336,7 @@ class Timers:
 class LoggedValueState(ValueState):
     """A value state that records its changes. Its numbers are in a dictionary that records assignments (IN-6)."""
 
-    def __init__(self, states: KeyedStates, value_bytes: int, log: ChangeLog, part: int) -> None:
+    def __init__(self, states: KeyedStates, value_bytes: int, log: Recorder, part: int) -> None:
         super().__init__(states, value_bytes)
         self.held = LoggedValues(log, part)
 
@@ -344,7 +344,7 @@ class LoggedValueState(ValueState):
 class LoggedListState(ListState):
     """A list state that records its changes."""
 
-    def __init__(self, states: KeyedStates, log: ChangeLog, part: int) -> None:
+    def __init__(self, states: KeyedStates, log: Recorder, part: int) -> None:
         super().__init__(states)
         self._log, self._part = log, part
 
@@ -364,10 +364,10 @@ class LoggedListState(ListState):
 class LoggedMapState(MapState):
     """A map state that records its changes."""
 
-    _log: ChangeLog
+    _log: Recorder
     _part: int
 
-    def log_into(self, log: ChangeLog, part: int) -> None:
+    def log_into(self, log: Recorder, part: int) -> None:
         """Record all later changes in this log, as changes of this part."""
         self._log, self._part = log, part
 
@@ -391,7 +391,7 @@ class LoggedReducingState(LoggedMapState, ReducingState):
 class LoggedTimers(Timers):
     """Timers that record their changes."""
 
-    def __init__(self, states: KeyedStates, log: ChangeLog, part: int) -> None:
+    def __init__(self, states: KeyedStates, log: Recorder, part: int) -> None:
         super().__init__(states)
         self._log, self._part = log, part
 
@@ -410,7 +410,7 @@ class LoggedTimers(Timers):
 class KeyedBackend(Protocol):
     """Takes the snapshots of one operator's keyed state in place of ``KeyedStates`` (ST-3)."""
 
-    log: ChangeLog | None
+    log: Recorder | None
     """Where the states record their changes; None if the backend does not need them."""
 
     def attach(self, states: KeyedStates) -> None:
@@ -496,8 +496,8 @@ class KeyedStates:
         return self.dump() if self._backend is None else self._backend.freeze()
 
     def changes_since_last(self) -> Sequence[Change]:
-        """Return the changes since the last call, in order, and forget them (IN-6)."""
-        return [] if self._log is None else self._log.take()
+        """Return the changes since the last call, in order, and forget them (IN-6). Without a log, there are none."""
+        return self._log.take() if isinstance(self._log, ChangeLog) else []
 
     @property
     def part_count(self) -> int:

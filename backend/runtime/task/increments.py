@@ -144,6 +144,10 @@ class Increments:
             return
         self._taken.pop(checkpoint_id, None)
         self.backend.abort(checkpoint_id)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete the files that nothing refers to, because the backend has begun a shorter chain (IN-8)."""
         self._sweep(self._confirmed_id)
 
     def _sweep(self, completed_id: int) -> None:
@@ -240,6 +244,7 @@ class ContinuousLog:
     def _materialized(self, whole: Piece, is_durable: bool) -> None:
         assert self._backend is not None
         self._backend.materialized(whole, is_durable=is_durable)
+        self._increments.sweep()
 
     def _write(self, piece: Piece) -> None:
         begun = self._increments.begin([piece])

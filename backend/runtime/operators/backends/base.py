@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from backend.runtime.job.config import RuntimeConfig, StateBackend
-from backend.runtime.operators.changes import Change, ChangeLog, Op, consolidated, encoded, rows
+from backend.runtime.operators.changes import Change, Op, Recorder, consolidated, encoded, rows
 from backend.runtime.operators.state import FileHandle, KeyedStates
 
 
@@ -99,7 +99,7 @@ class ChainBackend:
     """
 
     kind: StateBackend
-    log: ChangeLog | None = None
+    log: Recorder | None = None
 
     def __init__(self, name: str, config: RuntimeConfig) -> None:
         self._name = name

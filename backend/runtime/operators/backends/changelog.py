@@ -31,7 +31,7 @@ class ChangelogBackend(ChainBackend):
     def extended(self, checkpoint_id: int, *, is_base: bool) -> Sequence[Piece]:
         """Return the chain with a segment for the changes that no segment contains yet."""
         if self._chain is None or is_base:
-            self.states.changes_since_last()
+            self.log.start()
             self._materializing = None
             self._chain = [self.whole()]
             self.sync_bytes = self._chain[0].size_bytes
@@ -70,12 +70,13 @@ class ChangelogBackend(ChainBackend):
             self._chain = [whole, *self._chain[contained:]]
 
     def reset(self) -> None:
-        """Forget all segments."""
-        self.states.changes_since_last()
+        """Forget all segments. No changes are recorded until the next chain begins with the whole state."""
+        self.log.stop()
         self._chain = self._materializing = None
 
     def resume(self, checkpoint_id: int, pieces: Sequence[Piece]) -> None:
         """Continue the log of a restored checkpoint."""
+        self.log.start()
         self._chain = list(pieces)
 
     def confirm(self, checkpoint_id: int) -> None:

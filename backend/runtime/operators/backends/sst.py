@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from backend.runtime.job.config import RuntimeConfig, StateBackend
 from backend.runtime.operators.backends.base import ChainBackend, Piece
-from backend.runtime.operators.changes import Change, ChangeLog, Op, decoded
+from backend.runtime.operators.changes import Change, ChangedRows, Op, decoded
 
 _GROWTH = 2
 """A file is merged with the newer ones if it is at most this many times as large as all of them together."""
@@ -21,18 +21,19 @@ class SstBackend(ChainBackend):
     """The chain is the sorted files, oldest first. A newer file hides the rows of an older one."""
 
     kind = StateBackend.SST
-    log: ChangeLog
+    log: ChangedRows
 
     def __init__(self, name: str, config: RuntimeConfig) -> None:
         super().__init__(name, config)
-        self.log = ChangeLog()
+        self.log = ChangedRows()
         self._chain: list[Piece] | None = None
         self._taken: dict[int, tuple[Piece, ...]] = {}
 
     def extended(self, checkpoint_id: int, *, is_base: bool) -> Sequence[Piece]:
         """Return the chain with a file for the rows that changed since the last snapshot (IN-13)."""
-        changed = sorted({(change.part, change.key) for change in self.states.changes_since_last()})
+        changed = self.log.take()
         if self._chain is None or is_base:
+            self.log.start()
             self._chain = [self.whole()]
             self.sync_bytes = self._chain[0].size_bytes
         elif changed:
@@ -65,13 +66,14 @@ class SstBackend(ChainBackend):
         self._chain = [*self._chain[:first], self.piece(kept)]
 
     def reset(self) -> None:
-        """Forget all files."""
-        self.states.changes_since_last()
+        """Forget all files. No changes are noted until the next chain begins with the whole state."""
+        self.log.stop()
         self._chain = None
         self._taken.clear()
 
     def resume(self, checkpoint_id: int, pieces: Sequence[Piece]) -> None:
         """Continue with the files of a restored checkpoint."""
+        self.log.start()
         self._chain = list(pieces)
 
     def confirm(self, checkpoint_id: int) -> None:

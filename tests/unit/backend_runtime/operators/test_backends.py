@@ -12,6 +12,7 @@ from backend.runtime.job.config import RuntimeConfig, StateBackend
 from backend.runtime.operators.backends.base import Chain, ChainBackend, Piece, Snapshot
 from backend.runtime.operators.backends.changelog import ChangelogBackend
 from backend.runtime.operators.backends.choice import backend_of
+from backend.runtime.operators.backends.sst import SstBackend
 from backend.runtime.operators.changes import Op, consolidated, decoded
 from backend.runtime.operators.state import KeyedStates, ListState, MapState, ReducingState, Timers, ValueState
 
@@ -233,6 +234,7 @@ def test_materializing_shortens_the_log_and_a_failed_write_of_it_does_not() -> N
 
 def test_every_operation_on_every_kind_of_state_is_recorded() -> None:
     states = States(StateBackend.CHANGELOG)
+    states.snapshot(1)
     for what in (0, 1, 2, 2, 3, 4, 5, 6, 7):
         states.change(what, 1, 2)
     states.list.replace(1, [])
@@ -240,6 +242,41 @@ def test_every_operation_on_every_kind_of_state_is_recorded() -> None:
     assert {change.op for change in taken} == {Op.PUT, Op.APPEND, Op.DELETE, Op.SET, Op.UNSET, Op.ADD, Op.DISCARD}
     assert {change.part for change in taken} == set(range(5))
     assert states.keyed.changes_since_last() == []
+
+
+@pytest.mark.parametrize("kind", [StateBackend.CHANGELOG, StateBackend.SST])
+def test_changes_are_recorded_only_if_the_next_snapshot_needs_them(kind: StateBackend) -> None:
+    states = States(kind)
+    assert isinstance(states.backend, ChangelogBackend | SstBackend)
+    log = states.backend.log
+
+    def recorded() -> int:
+        for at in range(500):
+            states.change(at, at % 5, at % 3)
+        return len(log)
+
+    assert recorded() == 0, "the first chain begins with the whole state"
+    states.snapshot(1)
+    assert recorded() > 0
+    states.backend.prepare(2, Snapshot.RESET)
+    states.keyed.snapshot()
+    assert recorded() == 0, "so does the chain after a reset"
+    chain = states.snapshot(3)
+    assert recorded() > 0
+    again = States(kind, attempt=1)
+    again.keyed.restore(dict(chain))
+    again.backend.resume(3, chain.pieces)
+    again.change(0, 1, 1)
+    assert dict(again.snapshot(4)) == again.keyed.dump()
+
+
+def test_a_row_that_changes_often_is_noted_once() -> None:
+    states = States(StateBackend.SST)
+    assert isinstance(states.backend, SstBackend)
+    states.snapshot(1)
+    for at in range(1000):
+        states.value.set(at % 5, at)
+    assert len(states.backend.log) == 5
 
 
 def test_files_applied_in_another_order_give_another_state() -> None:

@@ -355,16 +355,6 @@ class Coordinator:
         if self.completed:
             self._env.files.registry.unregister_unused(self.completed[0].record.id)
 
-    def discard_all(self) -> None:
-        """Delete all completed checkpoints of a job that has ended, with the files that they share (IN-19).
-
-        Savepoints belong to the user and stay (SV-2).
-        """
-        for dropped in self.completed:
-            dropped.record.is_discarded = not dropped.record.is_savepoint
-        self.completed.clear()
-        self._env.files.registry.unregister_unused(self._next_id)
-
     def on_end_of_data(self, message: EndOfDataMessage) -> None:
         """Record that a subtask's data has ended. After the last one, trigger the final checkpoint (FN-25)."""
         task = self._by_key.get(message.task)

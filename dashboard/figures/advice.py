@@ -82,7 +82,8 @@ def candidates(card: CardOut | None, *, theme: Theme, is_narrow: bool = False) -
             hovermode="closest",
         ),
     }  # fmt: skip
-    return Chart(figure, _candidate_table(rows, front, roles), _candidates_summary(placed, roles), CANDIDATES_HEIGHT_PX)
+    summary = _candidates_summary(placed, roles, card.recommendation.headline)
+    return Chart(figure, _candidate_table(rows, front, roles), summary, CANDIDATES_HEIGHT_PX)
 
 
 _Placed = tuple[CandidateOut, IntervalOut, IntervalOut]
@@ -184,13 +185,14 @@ def _label(words: str, d: IntervalOut, p: IntervalOut, placed: Sequence[_Placed]
     return note(theme, words, at, p.value, yanchor="bottom", yshift=12, **look, **side)
 
 
-def _candidates_summary(placed: Sequence[_Placed], roles: tuple[str, str]) -> str:
+def _candidates_summary(placed: Sequence[_Placed], roles: tuple[str, str], headline: str) -> str:
     said = [
         f"{_role(c, roles)} {name_of(c)}: {text.duration(d.value)} and {text.size(p.value)}"
         for c, d, p in placed
         if _role(c, roles)
     ]
-    return f"Predicted duration against persisted data of {len(placed)} candidates. {'; '.join(said)}."
+    what = f"Predicted duration against persisted data of {len(placed)} candidates for {headline!r}"
+    return f"{what}. {'; '.join(said)}."
 
 
 def _candidate_table(rows: Sequence[CandidateOut], front: set[_Point], roles: tuple[str, str]) -> Table:
@@ -240,7 +242,7 @@ def outcome(cards: Sequence[CardOut], *, theme: Theme, is_narrow: bool = False) 
         across, upward = _domains(column, len(metrics), is_narrow=is_narrow)
         x_axis = _value_axis(metric, values, theme) | {"domain": across, "anchor": f"y{end}"}
         axes[f"xaxis{end}"] = x_axis
-        rows = _rows_axis(len(shown), theme, is_labelled=column == 0 or is_narrow)
+        rows = _rows_axis(shown, theme, is_labelled=column == 0 or is_narrow)
         axes[f"yaxis{end}"] = rows | {"domain": upward, "anchor": f"x{end}"}
         for i, row, before in drawn:
             traces += [
@@ -255,7 +257,7 @@ def outcome(cards: Sequence[CardOut], *, theme: Theme, is_narrow: bool = False) 
             theme,
             height_px=height_px,
             revision=f"outcome{shown[0].id}",
-            margin={"l": 64, "r": 20, "t": 24, "b": 48},
+            margin={"l": 72, "r": 20, "t": 24, "b": 48},
             hovermode="closest",
             shapes=shapes,
             annotations=notes,
@@ -323,9 +325,16 @@ def _domains(column: int, count: int, *, is_narrow: bool) -> tuple[list[float], 
     return ([0.0, 1.0], [1.0 - part[1], 1.0 - part[0]]) if is_narrow else (part, [0.0, 1.0])
 
 
-def _rows_axis(count: int, theme: Theme, *, is_labelled: bool) -> dict[str, object]:
+def topic_of(card: CardOut) -> str:
+    """Return the word for the topic of a card. At most one card of each topic has measured values."""
+    return card.recommendation.topic.value.replace("-", " ")
+
+
+def _rows_axis(shown: Sequence[CardOut], theme: Theme, *, is_labelled: bool) -> dict[str, object]:
+    """Label the two rows of each card with its topic."""
+    count = len(shown)
     rows = list(range(2 * count))
-    labels = ["before" if r % 2 == 0 else "after" for r in rows]
+    labels = [f"{topic_of(c)}<br>{when}" for c in shown for when in ("before", "after")]
     return axis(
         theme, range=[2 * count - 0.4, -0.6], tickvals=rows, ticktext=labels, showticklabels=is_labelled, showgrid=False
     )

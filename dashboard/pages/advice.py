@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import CardOut, JobAdviceOut
-from backend.domain.advice import AdviceState
+from backend.domain.advice import AdviceState, Topic
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
@@ -25,6 +25,8 @@ from dashboard.live import Look, digest, look_of
 # The buttons and fields of the cards are inactive while a decision is sent, so that it is not sent twice.
 _INACTIVE_WHILE_SENT = [(Output("advice-cards", "disabled"), True, False)]
 _HIDDEN = {"display": "none"}
+# A topic has at most two cards at once: an open or applied one, and the newest verified or rolled-back one.
+_CANDIDATES = ("candidates", *(f"candidates-{n}" for n in range(2, 2 * len(Topic) + 1)))
 
 
 def layout(route: routes.Route) -> Component:
@@ -41,7 +43,9 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
             html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
             html.Div(_outcome(), id="advice-outcome", style=_HIDDEN),
-            html.Div(_candidates(), id="advice-candidates", style=_HIDDEN),
+            *(html.Div(_candidates(name), id=f"advice-{name}", style=_HIDDEN) for name in _CANDIDATES),
+            # The sliders of the what-if replay have their place here.
+            html.Div(id="advice-what-if"),
             html.Div(id="advice-history"),
             html.Div(id="advice-source"),
         ]
@@ -49,18 +53,15 @@ def layout(route: routes.Route) -> Component:
 
 
 def _outcome() -> Component:
-    hint = "each point is a checkpoint; the band is the predicted interval for their median"
+    hint = html.Span(id="outcome-hint")
     return cards.chart("outcome", "Before and after", hint=hint, height_px=figures.outcome_height_px([]))
 
 
-def _candidates() -> Component:
-    # The sliders of the what-if replay have their place under the chart, on which their result will be a point.
-    sliders = html.Div(id="advice-what-if")
+def _candidates(name: str) -> Component:
     return cards.chart(
-        "candidates",
+        name,
         "Duration against persisted data",
-        hint="each candidate, replayed on the recorded checkpoints; down and to the left is better",
-        after=sliders,
+        hint=html.Span(id=f"{name}-hint"),
         height_px=figures.CANDIDATES_HEIGHT_PX,
     )
 
@@ -83,8 +84,10 @@ def _register_list(app: Dash, client: ApiClient) -> None:
             "history": Output("advice-history", "children"),
             "outcome": cards.chart_outputs("outcome"),
             "outcome_style": Output("advice-outcome", "style"),
-            "candidates": cards.chart_outputs("candidates"),
-            "candidates_style": Output("advice-candidates", "style"),
+            "outcome_hint": Output("outcome-hint", "children"),
+            **{name: cards.chart_outputs(name) for name in _CANDIDATES},
+            **{f"{name}_style": Output(f"advice-{name}", "style") for name in _CANDIDATES},
+            **{f"{name}_hint": Output(f"{name}-hint", "children") for name in _CANDIDATES},
             "source": Output("advice-source", "children"),
             "title": Output("advice-title", "data"),
             "digest": Output("advice-digest", "data"),
@@ -135,17 +138,23 @@ async def refresh(
 def _charts(found: list[CardOut], view: Look) -> Changes:
     """Draw the charts for which there is something to draw. Hide the others."""
     measured = [c for c in found if figures.has_outcome(c)]
-    replayed = next((c for c in found if c.recommendation.candidates), None)
-    changes: Changes = {
-        "outcome_style": {} if measured else _HIDDEN,
-        "candidates_style": {} if replayed else _HIDDEN,
-    }
+    replayed = [c for c in found if c.recommendation.candidates]
+    changes: Changes = {"outcome_style": {} if measured else _HIDDEN}
+    changes |= {f"{name}_style": {} if i < len(replayed) else _HIDDEN for i, name in enumerate(_CANDIDATES)}
     if measured:
         drawn = figures.outcome(measured, theme=view.theme, is_narrow=view.is_narrow)
         changes["outcome"] = cards.chart_values("outcome", drawn)
-    if replayed:
-        drawn = figures.candidates(replayed, theme=view.theme, is_narrow=view.is_narrow)
-        changes["candidates"] = cards.chart_values("candidates", drawn)
+        told = "; ".join(f"{figures.topic_of(c)}: {c.recommendation.headline}" for c in measured)
+        changes["outcome_hint"] = (
+            f"{told}. Each point is a checkpoint; the band is the predicted interval of their median"
+        )
+    for name, card in zip(_CANDIDATES, replayed, strict=False):
+        drawn = figures.candidates(card, theme=view.theme, is_narrow=view.is_narrow)
+        changes[name] = cards.chart_values(name, drawn)
+        changes[f"{name}_hint"] = (
+            f"{card.recommendation.headline}: each candidate, replayed on the recorded checkpoints; "
+            "down and to the left is better"
+        )
     return changes
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from backend.contracts.advice import IntervalOut
-from backend.domain.advice import AdviceState, Metric
+from backend.domain.advice import AdviceState, Metric, Topic
 from dashboard.figures.advice import candidates, front_of, outcome, outcome_height_px
 from dashboard.palette import DARK, LIGHT
 from tests.support.api_examples import example
@@ -143,3 +143,13 @@ def test_the_word_predicted_stands_at_the_predicted_value_on_a_log_and_on_a_line
     both = outcome([card], theme=LIGHT).figure["layout"]
     assert both["xaxis"]["type"] == "log"
     assert both["annotations"][0]["x"] == pytest.approx(math.log10(228))
+
+
+def test_the_rows_of_each_change_name_its_topic():
+    card = verified()
+    other = card.recommendation.model_copy(update={"topic": Topic.IN_FLIGHT})
+    chart = outcome([card, card.model_copy(update={"recommendation": other})], theme=LIGHT)
+
+    labels = chart.figure["layout"]["yaxis"]["ticktext"]
+    assert labels == ["mode<br>before", "mode<br>after", "in flight<br>before", "in flight<br>after"]
+    assert card.recommendation.headline in candidates(card, theme=LIGHT).summary

@@ -7,8 +7,10 @@ from datetime import UTC, timedelta
 import pytest
 
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
+from backend.contracts.api import Page
 from backend.domain.advice import AdviceState, Metric
 from dashboard import routes, text
+from dashboard.client import ApiClient
 from dashboard.components import advice_cards
 from dashboard.pages import fleet
 from tests.support.api_examples import example
@@ -138,3 +140,31 @@ async def test_the_charts_are_drawn_again_when_the_window_becomes_narrow(ui):
         return answer["outcome-graph"]["figure"]["layout"]["height"]
 
     assert height(narrow) > height(wide)
+
+
+@pytest.mark.anyio
+async def test_each_card_with_candidates_has_a_chart_that_names_it(ui, monkeypatch):
+    ui.fake.alerting.verify()
+    old = ui.fake.alerting.card
+    new = old.recommendation.model_copy(update={"headline": "Use unaligned checkpoints"})
+    cards = [example("card").model_copy(update={"id": "other", "recommendation": new}), old]
+    found = example("job_advice").model_copy(update={"cards": cards})
+    values = LOOK | {"advice-route.data": {"job": ADVISED}}
+
+    async def advice(_self, _job):
+        return found
+
+    async def past(_self, _job):
+        return Page(items=[], as_of=found.as_of)
+
+    monkeypatch.setattr(ApiClient, "advice", advice)
+    monkeypatch.setattr(ApiClient, "recommendations", past)
+    answer = await ui.call("advice-head.children", values, by="tick.n_intervals")
+
+    assert answer["candidates-hint"]["children"].startswith("Use unaligned checkpoints: ")
+    assert answer["candidates-2-hint"]["children"].startswith(f"{old.recommendation.headline}: ")
+    names = [{t["name"] for t in answer[f"{n}-graph"]["figure"]["data"]} for n in ("candidates", "candidates-2")]
+    assert ("now" in names[0], "applied" in names[1]) == (True, True)
+    styles = [answer[f"advice-{n}"]["style"] for n in ("candidates", "candidates-2", "candidates-3")]
+    assert styles == [{}, {}, {"display": "none"}]
+    assert answer["outcome-hint"]["children"].startswith(f"mode: {old.recommendation.headline}. ")

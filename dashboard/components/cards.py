@@ -34,9 +34,11 @@ def card(
     title: str, children: Children, *, tools: Sequence[Component] = (), hint: str | Component | None = None
 ) -> html.Section:
     """Build a section with a head. ``hint`` is the small text after the title."""
+    # A component without children is false, so None is asked for.
+    aside = html.Span(hint, className="hint") if hint is not None else None
     head = html.Div(
         [
-            html.Div([html.H2(title), html.Span(hint, className="hint") if hint else None], className="card-title"),
+            html.Div([html.H2(title), aside], className="card-title"),
             html.Div(list(tools), className="card-tools"),
         ],
         className="card-head",

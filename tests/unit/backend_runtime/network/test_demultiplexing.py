@@ -205,6 +205,7 @@ def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without
         outputs=(),
         gate=SimpleNamespace(channels=channels),
         emission=SimpleNamespace(then=lambda act: act(), broadcast_event=lambda event: done.append(str(event))),
+        increments=SimpleNamespace(resume=lambda checkpoint_id, snapshot: None),
         initialization=Initialization(0),
         event_time=SimpleNamespace(on_status=lambda channel, status: told.append((channel.index, status))),
         become_running=partial(done.append, "running"),

@@ -47,6 +47,7 @@ def _shows_the_map(page: Page) -> None:
     expect(page.locator("#front-map .visible-part")).not_to_have_attribute("width", "0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_large_graph_is_searched_folded_and_moved_and_the_address_keeps_it(browser, large, scheme):
     with opened(browser, large) as (page, watch):
@@ -86,6 +87,7 @@ def test_a_large_graph_is_searched_folded_and_moved_and_the_address_keeps_it(bro
         assert watch.found == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 2560])
 def test_a_large_graph_fits_into_narrow_and_wide_windows(browser, large, width):
     with opened(browser, large) as (page, watch):

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -61,7 +62,7 @@ def test_a_session_whose_server_process_is_suspended_is_renewed_over_another_con
     with CollectorSession(database, holder="frozen", ttl_s=0.5, renew_s=0.01):
         _await_session(database, "frozen")
         pid = _value(database, "SELECT backend_pid FROM collector_sessions WHERE holder = 'frozen'")
-        os.kill(pid, signal.SIGSTOP)
+        until(partial(_is_suspended_idle, database, pid), "the server process is suspended between two renewals")
         try:
             until(
                 lambda: _value(
@@ -71,6 +72,15 @@ def test_a_session_whose_server_process_is_suspended_is_renewed_over_another_con
             )
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+def _is_suspended_idle(url, pid):
+    # Within a renewal, the process holds the lock of the session's row, and nobody could renew it.
+    os.kill(pid, signal.SIGSTOP)
+    if _value(url, f"SELECT state FROM pg_stat_activity WHERE pid = {pid}") == "idle":
+        return True
+    os.kill(pid, signal.SIGCONT)
+    return False
 
 
 @contextmanager

@@ -91,12 +91,12 @@ def test_another_process_finds_what_was_left_and_continues_behind_it(tmp_path):
 
 
 def test_a_full_spool_refuses_and_takes_again_once_there_is_room(tmp_path):
-    spool = opened(tmp_path, size_max_bytes=5_000, segment_max_bytes=1_000)
+    spool = opened(tmp_path, size_max_bytes=20_000, segment_max_bytes=4_000)
     taken = 0
     while spool.append(numbered(taken)):
         taken += 1
     assert taken > 3
-    assert sum(p.stat().st_size for p in segments(tmp_path)) <= 5_000
+    assert sum(p.stat().st_size for p in segments(tmp_path)) <= 20_000
     spool.remove(taken // 2)
     assert spool.append(numbered(taken))
     assert drained(spool) == [*range(taken // 2, taken), taken]

@@ -28,6 +28,12 @@ class VertexHistoryOut(Model):
     """The largest value of a subtask in a reading of the bucket."""
     backpressured_max_ratio: Floats
     """The largest value of a subtask in a reading of the bucket."""
+    queued_bytes: Ints
+    """Bytes in the input and output queues of all subtasks: mean over the readings in the bucket.
+
+    The sum of these means over the vertices is the mean of the job. Vertices are read at different instants, so the sum
+    of the largest values is not the largest value of the job.
+    """
     queued_max_bytes: Ints
     """Bytes in the input and output queues of all subtasks: the largest sum of a reading in the bucket."""
     records_in_skew_ratio: Floats

@@ -82,6 +82,7 @@ async def test_a_bucket_has_the_means_and_maxima_of_its_readings_and_its_largest
     assert sink.backpressured_max_ratio == [0.6, 0.0]
     # The queues of the last reading are not reported, which is not zero.
     assert sink.queued_max_bytes == [30, None]
+    assert sink.queued_bytes == [17, None], "16.5, rounded"
     assert sink.records_in_skew_ratio == [pytest.approx(2.0, abs=1e-4), None]
     assert source.records_in_skew_ratio == [None, None]
     # Equal values of all subtasks are stored as one value.

@@ -71,6 +71,7 @@ def _vertex(v: VertexPressureOut, columns: Sequence[int]) -> VertexHistoryOut:
         idle_ratio=means[PressureMeasure.IDLE],
         busy_max_ratio=[max(r) for r in busy],
         backpressured_max_ratio=[max(r) for r in held],
+        queued_bytes=[round(30_000 * count * (1 + sum(r))) for r in held],
         queued_max_bytes=[round(40_000 * count * (1 + sum(r))) for r in held],
         records_in_skew_ratio=_skew(v.records_in_count, len(columns)),
     )

@@ -181,6 +181,7 @@ def _vertices(
                 idle_ratio=[None if b is None else b.idle for b in row],
                 busy_max_ratio=[None if b is None else b.busy_max for b in row],
                 backpressured_max_ratio=[None if b is None else b.backpressured_max for b in row],
+                queued_bytes=[None if b is None else b.queued_bytes for b in row],
                 queued_max_bytes=[None if b is None else b.queued_max_bytes for b in row],
                 records_in_skew_ratio=[None if b is None else b.records_in_skew for b in row],
             )

@@ -68,6 +68,7 @@ class VertexBucket:
     idle: float | None
     busy_max: float | None
     backpressured_max: float | None
+    queued_bytes: int | None
     queued_max_bytes: int | None
     records_in_skew: float | None
 
@@ -113,9 +114,10 @@ _READINGS = (
 _BY_VERTEX = text(
     _USED + " SELECT b, vertex_id, max(subtask_count) AS subtask_count, avg(busy) AS busy, avg(held) AS held,"
     " avg(idle) AS idle, max(busy_max) AS busy_max, max(held_max) AS held_max,"
-    " max(skew)::float8 AS skew, max(CASE WHEN queued_in IS NULL AND queued_out IS NULL THEN NULL"
-    " ELSE COALESCE(queued_in, 0) + COALESCE(queued_out, 0) END) AS queued"
-    f" FROM ({_READINGS}) r GROUP BY b, vertex_id ORDER BY b, vertex_id"
+    " max(skew)::float8 AS skew, avg(queued)::int8 AS queued_mean, max(queued) AS queued_max"
+    " FROM (SELECT *, CASE WHEN queued_in IS NULL AND queued_out IS NULL THEN NULL"
+    " ELSE COALESCE(queued_in, 0) + COALESCE(queued_out, 0) END AS queued"
+    f" FROM ({_READINGS}) q) r GROUP BY b, vertex_id ORDER BY b, vertex_id"
 )
 _ARRAYS: Mapping[PressureMeasure, str] = {
     PressureMeasure.BUSY: "busy_ratio",
@@ -175,7 +177,8 @@ async def vertex_buckets(connection: AsyncConnection, wanted: HistoryRange) -> l
             idle=_rounded(row.idle),
             busy_max=_rounded(row.busy_max),
             backpressured_max=_rounded(row.held_max),
-            queued_max_bytes=row.queued,
+            queued_bytes=row.queued_mean,
+            queued_max_bytes=row.queued_max,
             records_in_skew=_rounded(row.skew),
         )
         for row in rows

@@ -58,14 +58,17 @@ def subtask_cells(vertex: str, subtasks: SubtaskHistoryOut, cells: Cells, theme:
 def queue_lines(
     history: PressureHistoryOut, opened: VertexHistoryOut | None, cells: Cells, theme: Theme, axis: str
 ) -> list[Trace]:
-    """Return the buffered bytes of all vertices together and of the opened vertex. Buckets without values are gaps."""
+    """Return the buffered bytes of all vertices together and of the opened vertex. Buckets without values are gaps.
+
+    The values are means. Vertices are read at different instants, so the sum of maxima would be too large.
+    """
     total: list[int | None] = []
-    for column in zip(*(v.queued_max_bytes for v in history.vertices), strict=True):
+    for column in zip(*(v.queued_bytes for v in history.vertices), strict=True):
         known = [q for q in column if q is not None]
         total.append(sum(known) if known else None)
     lines = [_queue("all vertices", total, cells, theme.path, axis)]
     if opened is not None:
-        lines.append(_queue(opened.vertex, opened.queued_max_bytes, cells, IN_TRANSIT, axis))
+        lines.append(_queue(opened.vertex, opened.queued_bytes, cells, IN_TRANSIT, axis))
     return lines
 
 
@@ -80,7 +83,7 @@ def _queue(name: str, values: Sequence[int | None], cells: Cells, color: str, ax
     return {
         "type": "scatter", "mode": "lines+markers", "name": name, "yaxis": axis, "x": x, "y": y, "text": words,
         "line": {"color": color, "width": 1.5}, "marker": {"size": 3, "color": color},
-        "hovertemplate": f"{text.plain(name)}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>buffered %{{text}}<extra></extra>",
+        "hovertemplate": f"{text.plain(name)}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>buffered %{{text}} (mean)<extra></extra>",
     }  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def _panels(history: PressureHistoryOut, opened: VertexHistoryOut | None, *, is_
         # The name of a row is above it.
         row_px = max(row_px, 88)
     sizes = [("checkpoints", _CHECKPOINTS_PX)]
-    if any(q is not None for v in history.vertices for q in v.queued_max_bytes):
+    if any(q is not None for v in history.vertices for q in v.queued_bytes):
         sizes.append(("queue", _QUEUE_PX))
     if opened is not None and history.subtasks is not None:
         low, high = _SUBTASKS_PX
@@ -164,7 +164,7 @@ def _below(
         which = "all vertices" if opened is None else f"all vertices, and {text.plain(text.short(opened.vertex, 30))}"
         marks = [0.0, top]
         add(
-            "queue", 3, f"buffered bytes: {which}", top=max(1.0, top * 1.1), found=shown,
+            "queue", 3, f"buffered bytes, mean: {which}", top=max(1.0, top * 1.1), found=shown,
             tickvals=marks, ticktext=[text.size(m) for m in marks],
         )  # fmt: skip
     span_ms = max(1, axis_ms(history.until, view.where) - axis_ms(history.since, view.where))

@@ -122,7 +122,7 @@ def hovers(vertices: Sequence[VertexHistoryOut], cells: Cells) -> list[Trace]:
                     f"<b>{text.plain(v.vertex)}</b>, {subtasks}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>"
                     "busy %{customdata[1]}, busiest subtask %{customdata[2]}<br>"
                     "backpressured %{customdata[3]}, most backpressured subtask %{customdata[4]}<br>"
-                    "idle %{customdata[5]}<br>buffered %{customdata[6]}<extra></extra>"
+                    "idle %{customdata[5]}<br>buffered at most %{customdata[6]}<extra></extra>"
                 ),
             }
         )  # fmt: skip

@@ -19,6 +19,7 @@ _COLUMNS = (
     "idle (ratio)",
     "busiest subtask (ratio)",
     "most backpressured subtask (ratio)",
+    "buffered, mean (bytes)",
     "buffered, largest (bytes)",
 )
 
@@ -42,6 +43,7 @@ def table(history: PressureHistoryOut, opened: VertexHistoryOut | None) -> Table
             v.idle_ratio,
             v.busy_max_ratio,
             v.backpressured_max_ratio,
+            v.queued_bytes,
             v.queued_max_bytes,
         )
         rows += [

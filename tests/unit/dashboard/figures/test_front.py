@@ -218,6 +218,7 @@ def _readings(model, **values):
             vertex=v.name,
             parallelism=4,
             backpressured_max_ratio=[values["held"].get(i)],
+            queued_bytes=[values["queued"].get(i)],
             queued_max_bytes=[values["queued"].get(i)],
             records_in_skew_ratio=[values["skew"].get(i)],
             **kept,

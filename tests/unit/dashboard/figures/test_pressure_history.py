@@ -152,7 +152,7 @@ def test_readings_that_are_rarer_than_buckets_leave_no_gaps(fake):
 
 def test_the_queue_is_left_out_if_no_vertex_reports_one(fake):
     history = history_of(fake)
-    silent = [v.model_copy(update={"queued_max_bytes": [None] * len(history.buckets)}) for v in history.vertices]
+    silent = [v.model_copy(update={"queued_bytes": [None] * len(history.buckets)}) for v in history.vertices]
 
     chart = pressure_history(history.model_copy(update={"vertices": silent}), [], VIEW)
 

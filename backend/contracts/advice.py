@@ -203,6 +203,11 @@ class CardOut(Model):
     measured: tuple[MeasuredOut, ...] = ()
     """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""
     measured_ids: tuple[int, ...] = ()
+    measured_run_id: str | None = None
+    """The run of the checkpoints in ``measured_ids``, which differs from ``run_id`` if the change needed a restart.
+
+    Null if nothing is measured yet.
+    """
     history: tuple[LifeEventOut, ...] = ()
 
 

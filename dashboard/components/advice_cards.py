@@ -217,7 +217,7 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
             html.H3("Result"),
             html.Table([head, html.Tbody(body)], className="plain-table"),
             html.P(
-                ["Measured over ", *_links(card, card.measured_ids), *_before_and_after(card)],
+                ["Measured over ", *_links(card, card.measured_ids, card.measured_run_id), *_before_and_after(card)],
                 className="hint measured-over",
             ),
         ]
@@ -335,12 +335,13 @@ def _bar(share: float) -> Component:
     return html.Span(style={"height": f"{max(4, round(100 * share))}%"})
 
 
-def _links(card: CardOut, ids: Sequence[int]) -> list[Component | str]:
+def _links(card: CardOut, ids: Sequence[int], run_id: str | None = None) -> list[Component | str]:
+    """Build links to checkpoints of a run; without ``run_id``, of the run for which the card was made."""
     if not ids:
         return [text.MISSING]
     parts: list[Component | str] = []
     for number in ids:
-        parts += [dcc.Link(str(number), href=routes.checkpoint(card.job_id, card.run_id, number)), " "]
+        parts += [dcc.Link(str(number), href=routes.checkpoint(card.job_id, run_id or card.run_id, number)), " "]
     return parts
 
 

@@ -191,6 +191,7 @@ async def test_a_card_is_applied_once_the_engine_reports_it_and_verified_after_f
     before = next(e for e in verified.recommendation.expected if e.metric is Metric.DURATION).before_values
     assert len(before) == len(verified.recommendation.checkpoint_ids) == 8
     assert verified.measured_ids == (19, 20, 21, 22, 23)
+    assert verified.measured_run_id == verified.run_id
     assert [e.state for e in verified.history] == ["new", "accepted", "applied", "verified"]
 
     await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=300))

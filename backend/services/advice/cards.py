@@ -30,7 +30,7 @@ from backend.domain.address_rules import AddressRules
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, StoreUnavailableError
-from backend.domain.ids import JobId
+from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
@@ -258,7 +258,7 @@ class AdviceService:
             step.reason,
             step.at,
             applied_at=step.at if step.state is AdviceState.APPLIED else None,
-            measured=_measured_document(step),
+            measured=_measured_document(step, case.record.run.id),
         )
 
     async def _give(
@@ -383,11 +383,12 @@ def _content(card: CardRecord) -> tuple[RecommendationOut, datetime | None]:
     return RecommendationOut.model_validate(document), datetime.fromisoformat(at) if isinstance(at, str) else None
 
 
-def _measured_document(step: Step) -> Mapping[str, object] | None:
+def _measured_document(step: Step, run_id: RunId) -> Mapping[str, object] | None:
     if not step.measured:
         return None
     rows = [MeasuredOut.of(m, unit=UNITS[m.metric]).model_dump(mode="json") for m in step.measured]
-    return {"rows": rows, "ids": list(step.checkpoint_ids)}
+    # A change that needs a restart is measured on a later run than that of the card.
+    return {"rows": rows, "ids": list(step.checkpoint_ids), "run": run_id}
 
 
 def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -> bool:
@@ -415,5 +416,7 @@ def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) 
         recommendation=advice,
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),
         measured_ids=tuple(measured["ids"]),
+        # Results that were stored before this field existed do not name the run.
+        measured_run_id=measured.get("run", card.run_id) if measured["ids"] else None,
         history=tuple(events),
     )

@@ -77,6 +77,20 @@ def test_after_a_change_was_applied_measured_values_are_next_to_predicted_ones()
     assert "advice-dismiss" not in page
 
 
+def test_the_measured_checkpoints_are_those_of_the_run_after_a_restart():
+    row = MeasuredOut(
+        metric=Metric.DURATION, unit="ms", predicted=IntervalOut(value=228, low=202, high=441), measured=231,
+        is_inside=True, checkpoint_count=5,
+    )  # fmt: skip
+    update = {"state": AdviceState.VERIFIED, "measured": (row,), "measured_ids": (3,), "measured_run_id": "later"}
+    card = example("card").model_copy(update=update)
+
+    page = shown(card)
+
+    assert routes.checkpoint(card.job_id, "later", 3) in page
+    assert routes.checkpoint(card.job_id, card.run_id, 412) in page, "the evidence is of the run before"
+
+
 def test_a_topic_without_a_recommendation_shows_reason_and_rule():
     found: JobAdviceOut = example("job_advice")
     parts = repr(advice_cards.silences(found.silences))

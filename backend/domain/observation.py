@@ -76,7 +76,11 @@ class JobObservation:
     progress: tuple[Progress, ...] = ()
     pressure: tuple[VertexPressure, ...] = ()
     barriers: tuple[tuple[int, tuple[BarrierEvent, ...]], ...] = ()
-    """For each checkpoint: (checkpoint id, its barrier events). Empty if the engine reports no events of channels."""
+    """For each checkpoint: (checkpoint id, its barrier events). Empty if the engine reports no events of channels.
+
+    An entry without events is of an ended checkpoint whose events cannot be read. The store removes events of it that
+    were read while it was open, because they are incomplete.
+    """
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
     problems: tuple[str, ...] = ()

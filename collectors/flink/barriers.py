@@ -13,8 +13,8 @@ from collectors.flink.requests import Requests
 
 async def read_barriers(
     requests: Requests, job_id: EngineRunId, checkpoint_id: int, found: Found
-) -> tuple[BarrierEvent, ...]:
-    """Return the barrier events of a checkpoint, or none if they cannot be read.
+) -> tuple[BarrierEvent, ...] | None:
+    """Return the barrier events of a checkpoint. Return None if the target's response cannot be read.
 
     The trace of a wide job may be larger than the largest response that is read. The other values of the checkpoint do
     not need it, so a trace that is refused is only noted in ``found.problems``.
@@ -24,4 +24,4 @@ async def read_barriers(
         return () if document is None else parse_metrics.barriers(document)
     except TargetProtocolError as error:
         found.problems.append(f"the barrier events of checkpoint {checkpoint_id} were not read: {error}")
-        return ()
+        return None

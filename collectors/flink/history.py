@@ -74,8 +74,9 @@ class HistoryReader:
         if detail is not None:
             memory.detailed.add(key)
             self._remember(header, detail)
-            if detail.barriers:
-                self._found.barriers.append((header.checkpoint_id, detail.barriers))
+            if detail.barriers or detail.barriers is None:
+                # Events that were read while the checkpoint was open are only a part of those that cannot be read.
+                self._found.barriers.append((header.checkpoint_id, detail.barriers or ()))
         if detail is not None or key not in memory.handed_on:
             memory.handed_on.add(key)
             self._found.checkpoints.append(Checkpoint(header, () if detail is None else detail.vertices))

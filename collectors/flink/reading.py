@@ -169,7 +169,8 @@ class Detail:
     """The details of one checkpoint for all vertices, and its barrier events if the engine records them."""
 
     vertices: tuple[VertexDetail, ...]
-    barriers: tuple[BarrierEvent, ...] = ()
+    barriers: tuple[BarrierEvent, ...] | None = ()
+    """None if the engine has the events, but its response cannot be read."""
 
     @property
     def pending(self) -> Pending:

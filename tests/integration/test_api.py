@@ -330,6 +330,10 @@ async def test_barriers_are_measured_if_the_engine_reported_them_and_reconstruct
     assert [e.at_ms for e in acked] == [102, 202, 302]
     assert (await _get(client, f"{root}/1", api.CheckpointDetailOut)).has_barriers
 
+    # The whole trace could not be read. What was read while the checkpoint was open is not shown as measured.
+    await writer.write(observation(target, replace(job([completed(1), completed(2)]), barriers=((1, ()),))))
+    assert (await _get(client, f"{root}/1/barriers", BarriersOut)).basis == "reconstructed"
+
 
 async def test_the_space_time_diagram_is_measured_from_stored_events_and_reconstructed_without_them(
     client, writer, target

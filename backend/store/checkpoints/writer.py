@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
+    delete,
     func,
     literal_column,
     select,
@@ -122,6 +123,14 @@ _WRITE_BARRIERS = sql_of(
         index_elements=tables.barrier_events.primary_key,
         set_=replaced(_BARRIERS, beside_key(tables.barrier_events)),
         where=_BARRIERS.excluded.event_count > tables.barrier_events.c.event_count,
+    )
+)
+_EVENTS = tables.barrier_events.c
+_REMOVE_BARRIERS = sql_of(
+    delete(tables.barrier_events).where(
+        _EVENTS.run_id == bindparam("run_id"),
+        _EVENTS.checkpoint_id == bindparam("checkpoint_id"),
+        _EVENTS.triggered_on == bindparam("triggered_on"),
     )
 )
 
@@ -237,8 +246,9 @@ async def write_barriers(
 ) -> int:
     """Store the barrier events of checkpoints that are in ``days``. Return the number of checkpoints with events.
 
-    If a checkpoint was read twice, the longer list of events is stored.
+    If a checkpoint was read twice, the longer list of events is stored. An empty list removes the stored events.
     """
+    barriers = list(barriers)
     rows = [
         {
             "run_id": key.run_id,
@@ -252,6 +262,13 @@ async def write_barriers(
     ]
     if rows:
         await cursor.executemany(_WRITE_BARRIERS, rows)
+    removed = [
+        {"run_id": key.run_id, "checkpoint_id": checkpoint_id, "triggered_on": days[checkpoint_id]}
+        for checkpoint_id, events in barriers
+        if not events and checkpoint_id in days
+    ]
+    if removed:
+        await cursor.executemany(_REMOVE_BARRIERS, removed)
     return len(rows)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, dcc, html
+from dash import ALL, Dash, Input, Output, State, dcc, html, set_props
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 from pydantic import ValidationError
@@ -128,13 +128,35 @@ def _register_list(app: Dash, client: ApiClient) -> None:
 
 
 async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
-    """Return the list of targets. ``before`` is the ``digest`` output of the previous call."""
+    """Return the list of targets. ``before`` is the ``digest`` output of the previous call.
+
+    Each poll changes what a row shows. Only the cells that change are then replaced, because a button that is replaced
+    while it is pressed would lose the press.
+    """
     look_of(look)
     page = await client.targets()
     source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of)])
     changes: Changes = {"message": None, "source": source}
-    now = digest(*page.items)
-    return changes if now == before else changes | {"list": _table(page.items), "digest": now}
+    rows, cells = digest(*(_identity(t) for t in page.items)), digest(*page.items)
+    now = f"{rows}.{cells}"
+    if now == before:
+        return changes
+    if before is None or rows != before.partition(".")[0]:
+        changes["list"] = _table(page.items)
+    else:
+        for target in page.items:
+            for part, shown in _parts(target).items():
+                set_props(_part_id(target, part), {"children": shown})
+    return changes | {"digest": now}
+
+
+def _identity(target: TargetOut) -> tuple[object, ...]:
+    """Return what the parts of a row that stay depend on: its name, its address and its buttons."""
+    return target.id, target.name, target.url, target.origin, target.is_enabled
+
+
+def _part_id(target: TargetOut, part: str) -> dict[str, str]:
+    return {"type": "target-part", "target": target.id, "part": part}
 
 
 def _register_form(app: Dash, client: ApiClient) -> None:
@@ -264,6 +286,19 @@ def _table(targets: list[TargetOut]) -> Component:
 
 
 def _row(target: TargetOut) -> html.Tr:
+    cells = [html.Td(shown, id=_part_id(target, part)) for part, shown in _parts(target).items()]
+    return html.Tr(
+        [
+            html.Td([html.B(target.name), html.Div(target.url, className="url")]),
+            *cells,
+            html.Td(_ORIGINS[target.origin]),
+            html.Td(_actions(target)),
+        ]
+    )
+
+
+def _parts(target: TargetOut) -> dict[str, list[Component]]:
+    """Build the contents of the cells that change with each poll."""
     state = target.health.state
     health: list[Component] = [status.badge(state, status.TARGET_ICONS[state], status.TARGET_TONES[state])]
     if target.health.reason:
@@ -271,17 +306,12 @@ def _row(target: TargetOut) -> html.Tr:
     if target.shed is not None:
         health.append(_shed(target.shed))
     engine = " ".join(p for p in (target.engine, target.engine_version) if p)
-    return html.Tr(
-        [
-            html.Td([html.B(target.name), html.Div(target.url, className="url")]),
-            html.Td(engine or text.MISSING, title=None if engine else "not read yet"),
-            html.Td(health),
-            html.Td(cards.age("", target.health.last_success_at)),
-            html.Td(_cost(target)),
-            html.Td(_ORIGINS[target.origin]),
-            html.Td(_actions(target)),
-        ]
-    )
+    return {
+        "engine": [html.Span(engine or text.MISSING, title=None if engine else "not read yet")],
+        "health": health,
+        "read": [cards.age("", target.health.last_success_at)],
+        "cost": [_cost(target)],
+    }
 
 
 def _shed(shed: TargetShedOut) -> Component:

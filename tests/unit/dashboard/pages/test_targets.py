@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from backend.domain.target import TargetState
 from tests.support.dash_calls import LOOK, texts
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +55,22 @@ async def test_the_list_shows_health_with_its_reason_and_what_a_poll_costs(ui):
     assert "7.4 requests, 21.3 kB, 38 ms" in shown
     assert shown.count("not read in time") == 1
     assert "not read in time: 3 checkpoints, details of 1,204 more" in shown
+
+
+async def test_a_poll_replaces_the_cells_that_changed_and_leaves_the_buttons(ui):
+    first = await ui.call("targets-list.children", LOOK, by="look.data")
+    seen = LOOK | {"targets-digest.data": first["targets-digest"]["data"]}
+    polled = ui.fake.targets["tflink"]
+    health = polled.health.model_copy(update={"state": TargetState.UNREACHABLE, "reason": "connection reset"})
+    ui.fake.targets["tflink"] = polled.model_copy(update={"health": health})
+
+    again = await ui.call("targets-list.children", seen, by="tick.n_intervals")
+
+    assert again["targets-digest"]["data"] != first["targets-digest"]["data"]
+    assert "targets-list" not in again
+    ui.fake.targets["tflink"] = ui.fake.targets["tflink"].model_copy(update={"is_enabled": False})
+    paused = await ui.call("targets-list.children", seen, by="tick.n_intervals")
+    assert "Resume" in texts(paused["targets-list"]["children"]), "another button needs another row"
 
 
 async def test_a_target_is_paused_and_removed(ui):

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from backend.contracts.model import Model
-from backend.domain.advice import AdviceState, Metric, Mode, Topic
+from backend.domain.advice import AdviceState, AdviceStep, Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 
 
@@ -172,9 +172,11 @@ class MeasuredOut(Model):
 
 
 class LifeEventOut(Model):
-    """One change of the state of a recommendation."""
+    """One entry in the history of a recommendation. ``state`` is its state after the entry."""
 
     at: datetime
+    kind: AdviceStep = AdviceStep.STATE
+    """``roll-back``: a roll back was sent to the target, and the state did not change yet."""
     state: AdviceState
     reason: str
 
@@ -199,6 +201,8 @@ class CardOut(Model):
     """Whether ``apply`` can make the change, which needs an engine that can change the settings of a running job."""
     can_roll_back: bool = False
     """Whether ``roll-back`` can undo the applied change, for which the engine must have reported the values before."""
+    is_rolling_back: bool = False
+    """Whether a roll back was sent, and the engine has not reported the earlier settings yet."""
     recommendation: RecommendationOut
     measured: tuple[MeasuredOut, ...] = ()
     """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""

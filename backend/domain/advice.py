@@ -29,6 +29,15 @@ class Metric(StrEnum):
     RESTORE = "restore_extra_ms"
 
 
+class AdviceStep(StrEnum):
+    """What an entry in the history of a recommendation records."""
+
+    STATE = "state"
+    """The recommendation got the entry's state."""
+    ROLL_BACK = "roll-back"
+    """A roll back was sent to the target. The state changes later, when the engine reports the earlier settings."""
+
+
 class AdviceState(StrEnum):
     """The state of a recommendation."""
 

@@ -23,7 +23,7 @@ from backend.contracts.advice import (
     RecommendationOut,
     SilenceOut,
 )
-from backend.domain.advice import AdviceState, Metric
+from backend.domain.advice import AdviceState, AdviceStep, Metric
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
@@ -49,6 +49,7 @@ _STATES = {
     AdviceState.ROLLED_BACK: ("rolled back", "sync", Tone.QUIET),
     AdviceState.EXPIRED: ("expired", "clock", Tone.QUIET),
 }
+_ROLLING_BACK = ("roll back sent", "hourglass", Tone.INFO)
 
 
 def all_of(found: JobAdviceOut, where: tzinfo) -> list[Component]:
@@ -91,7 +92,7 @@ def _age_of_numbers(card: CardOut, where: tzinfo, now: datetime) -> Component | 
 def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     """Build the card of one recommendation, with its evidence and its history."""
     advice = card.recommendation
-    word, icon, tone = _STATES[card.state]
+    word, icon, tone = _ROLLING_BACK if card.is_rolling_back else _STATES[card.state]
     tools = [status.badge(word, icon, tone, hint=card.state_reason), status.confidence(advice.confidence)]
     body: list[Component] = [html.P(advice.reason), html.P(card.state_reason, className="hint")]
     if (age := _age_of_numbers(card, where, now)) is not None:
@@ -358,7 +359,7 @@ def _life(card: CardOut, where: tzinfo) -> Component:
         html.Tr(
             [
                 html.Td(text.instant(e.at, where), title=text.instant_utc(e.at), className="number"),
-                html.Td(_STATES[e.state][0]),
+                html.Td(_ROLLING_BACK[0] if e.kind is AdviceStep.ROLL_BACK else _STATES[e.state][0]),
                 html.Td(e.reason),
             ]
         )

@@ -263,6 +263,8 @@ async def _asked(
     card = next((c for c in found.cards if c.id == pressed["card"]), None)
     if card is None or not (card.can_roll_back if is_undone else card.can_apply):
         gone = "This change is not in force any more." if is_undone else "This recommendation is not open any more."
+        if is_undone and card is not None and card.is_rolling_back:
+            gone = "A roll back was sent already. The engine has not reported the earlier settings yet."
         return {"message": cards.answer(False, gone)}
     verb = "Set these settings of" if is_undone else "Change these settings of"
     tail = " back now?" if is_undone else " now?"

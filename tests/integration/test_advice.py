@@ -11,7 +11,7 @@ import pytest
 from backend.contracts import advice
 from backend.contracts.api import JobOut, Page, Problem
 from backend.domain.address_rules import EVERYWHERE, AddressRules
-from backend.domain.advice import AdviceState, Metric
+from backend.domain.advice import AdviceState, AdviceStep, Metric
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.errors import InvalidInputError
 from backend.domain.observation import JobState
@@ -217,11 +217,21 @@ async def test_an_applied_change_is_rolled_back_to_the_values_that_the_engine_ha
     assert settings.keys() == card.recommendation.how_to.patch.keys()
     # The change is in force until the engine reports the earlier settings.
     assert sent.state is AdviceState.APPLIED
-    assert sent.history[-1].reason.startswith("roll back sent")
+    assert (sent.history[-1].kind, sent.is_rolling_back, sent.can_roll_back) == (AdviceStep.ROLL_BACK, True, False)
+    # A second press sends nothing, and says why.
+    again = await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
+    assert again.type.endswith("roll-back-sent")
+    assert "already" in again.detail
+    assert len(target.sent) == 1
 
     await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=300))
     (undone,) = (await get(client, f"{root}/advice")).cards
     assert (undone.state, undone.can_roll_back) == (AdviceState.ROLLED_BACK, False)
+    assert [(e.kind, e.state) for e in undone.history[-2:]] == [
+        (AdviceStep.ROLL_BACK, AdviceState.APPLIED),
+        (AdviceStep.STATE, AdviceState.ROLLED_BACK),
+    ]
+    assert not undone.is_rolling_back
     await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
     assert len(target.sent) == 1
 

@@ -11,10 +11,12 @@ import pytest
 from alembic.script import ScriptDirectory
 
 from backend.alerting.incidents import incidents_of
+from backend.domain.advice import AdviceState, Topic
 from backend.domain.errors import UnknownEntityError
 from backend.services.alerts import incidents as service
+from backend.store.advice.cards import CardRecord, add_card, lock_job, move_card, note_roll_back
 from backend.store.alerts.incidents import get_incident
-from backend.store.postgres.connections import reading
+from backend.store.postgres.connections import reading, writing
 from backend.store.retention import apply_retention
 from backend.store.schema import migrate
 from backend.store.schema.partitions import Retention
@@ -241,6 +243,32 @@ async def test_an_incident_lists_what_changed_before_and_during_it(client, engin
     noted = [(c["text"], c["is_before"]) for c in changes if c["kind"] == "annotation"]
     assert noted == [("host replaced", False), ("deployed 1.4", True)]
     assert [c["at"] for c in changes] == sorted((c["at"] for c in changes), reverse=True)
+
+
+async def test_a_roll_back_of_advice_is_listed_as_a_roll_back(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    await Alerting(engine, clock).round()
+    (opened,) = (await _ask(client, "GET", "/incidents"))["items"]
+    ago = [clock.at - timedelta(hours=h) for h in (4, 3, 2, 1)]
+    card = CardRecord(
+        id="c1", job_id=opened["job_id"], run_id="r", topic=Topic.MODE, kind="k", state=AdviceState.NEW,
+        state_reason="given", created_at=ago[0], changed_at=ago[0], last_given_at=ago[0], applied_at=None, document={},
+        measured=None,
+    )  # fmt: skip
+    async with writing(engine) as connection:
+        await lock_job(connection, card.job_id)
+        await add_card(connection, card)
+        card = await move_card(connection, card, AdviceState.VERIFIED, "2 of 2 held", ago[1])
+        card = await note_roll_back(connection, card, "sent to the target", ago[2])
+        await move_card(connection, card, AdviceState.ROLLED_BACK, "other settings again", ago[3])
+
+    changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
+
+    assert [c["text"] for c in changes if c["kind"] == "advice"] == [
+        "mode: rolled back. other settings again",
+        "mode: roll back. sent to the target",
+    ]
 
 
 async def test_changes_during_an_incident_do_not_displace_the_change_before_it(

@@ -27,7 +27,7 @@ from backend.contracts.advice import (
 )
 from backend.contracts.api import Page
 from backend.domain.address_rules import AddressRules
-from backend.domain.advice import AdviceState, Topic
+from backend.domain.advice import AdviceState, AdviceStep, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId, RunId
@@ -167,25 +167,30 @@ class AdviceService:
         """Undo an applied change on the running target. The card stays applied until the engine reports the values.
 
         Raises:
-            ConflictError: the change is not in force, its values before are not known, or it needs a restart.
+            ConflictError: the change is not in force, its values before are not known, it needs a restart, or a roll
+                back was sent already.
             UnknownEntityError, InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``apply``.
         """
         record, card = await self._record_and_card(job_id, card_id)
-        _must_be_in_force(card)
+        async with reading(self._engine) as connection:
+            _must_be_in_force(card, (await store.events_of(connection, [card_id])).get(card_id, ()))
         advice, _ = _content(card)
-        if not _can_roll_back(card, record, advice):
+        if not _is_reversible(record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: undo them and restart it"
             raise ConflictError(text, kind="restart-needed")
         await self._changer.send(record.run, advice.how_to.rollback_patch)
         async with writing(self._engine) as connection:
             await store.lock_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
+            events = (await store.events_of(connection, [card_id])).get(card_id, ())
             if card.state in _IN_FORCE:
-                # Otherwise the engine reported the values in the meantime, and the card is already rolled back.
+                # Otherwise the engine reported the values in the meantime, and the card is already rolled back. Of two
+                # requests at the same time, the second one ends here. It sent the same values again.
+                _must_be_in_force(card, events)
                 reason = "roll back sent to the target; waiting for it to report the earlier settings"
-                card = await store.move_card(connection, card, card.state, reason, self._clock.now())
-            events = await store.events_of(connection, [card_id])
-        return _card_out(card, events.get(card_id, ()), record)
+                card = await store.note_roll_back(connection, card, reason, self._clock.now())
+                events = (await store.events_of(connection, [card_id])).get(card_id, ())
+        return _card_out(card, events, record)
 
     async def _record_and_card(self, job_id: str, card_id: str) -> tuple[JobRecord, CardRecord]:
         async with reading(self._engine) as connection:
@@ -313,9 +318,17 @@ def _must_be_open(card: CardRecord) -> None:
         raise ConflictError(f"it is already {card.state.value}: {card.state_reason}", kind="recommendation-decided")
 
 
-def _must_be_in_force(card: CardRecord) -> None:
+def _must_be_in_force(card: CardRecord, events: Sequence[CardEvent]) -> None:
+    """Raise ``ConflictError`` if the change of a card is not in force, or if its roll back was sent already."""
     if card.state not in _IN_FORCE:
         raise ConflictError(f"it is {card.state.value}: {card.state_reason}", kind="recommendation-not-in-force")
+    if _is_rolling_back(card, events):
+        text = "a roll back was sent already; the engine has not reported the earlier settings yet"
+        raise ConflictError(text, kind="roll-back-sent")
+
+
+def _is_rolling_back(card: CardRecord, events: Sequence[CardEvent]) -> bool:
+    return card.state in _IN_FORCE and any(e.kind is AdviceStep.ROLL_BACK for e in events)
 
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
@@ -397,22 +410,25 @@ def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -
     return card.state.is_open and is_able and bool(advice.how_to.patch)
 
 
-def _can_roll_back(card: CardRecord, record: JobRecord, advice: RecommendationOut) -> bool:
+def _is_reversible(record: JobRecord, advice: RecommendationOut) -> bool:
+    """Return whether the engine can undo the change of ``advice`` while the job runs."""
     run, how_to = record.run, advice.how_to
     is_able = run.state is not JobState.ENDED and run.engine.can_apply_settings_live
     # Without the value before of each setting, only a part of the change could be undone.
-    return card.state in _IN_FORCE and is_able and how_to.patch.keys() == how_to.rollback_patch.keys() != set()
+    return is_able and how_to.patch.keys() == how_to.rollback_patch.keys() != set()
 
 
 def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
     advice, computed_at = _content(card)
     measured = card.measured or {"rows": [], "ids": []}
+    is_rolling_back = _is_rolling_back(card, events)
     return CardOut.of(
         card,
         updated_at=card.changed_at,
         computed_at=computed_at,
         can_apply=_can_apply(card, record, advice),
-        can_roll_back=_can_roll_back(card, record, advice),
+        can_roll_back=card.state in _IN_FORCE and not is_rolling_back and _is_reversible(record, advice),
+        is_rolling_back=is_rolling_back,
         recommendation=advice,
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),
         measured_ids=tuple(measured["ids"]),

@@ -12,14 +12,14 @@ from backend.alerting.lifecycle import Alert
 from backend.alerting.payloads import Links
 from backend.contracts import api
 from backend.contracts import incidents as wire
-from backend.domain.advice import AdviceState
+from backend.domain.advice import AdviceState, AdviceStep
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.services.alerts.episodes import ATTEMPTS_MAX, alert_fields, alert_values, delivery_fields
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import API_ROOT
+from backend.store.advice.cards import CardEvent, list_cards
 from backend.store.advice.cards import events_of as events_of_cards
-from backend.store.advice.cards import list_cards
 from backend.store.alerts import incidents as stored
 from backend.store.alerts.deliveries import attempts_of, deliveries_of_alerts
 from backend.store.alerts.episodes import alerts_of_incidents, events_of, get_alerts
@@ -287,7 +287,12 @@ async def _advice_changes(connection: AsyncConnection, job_id: str) -> list[tupl
     cards = {c.id: c for c in await list_cards(connection, job_id, limit=_CARDS_MAX)}
     for card_id, steps in (await events_of_cards(connection, list(cards))).items():
         topic = cards[card_id].topic.value.replace("-", " ")
-        found += [
-            (s.at, "advice", f"{topic}: {s.state.value}. {s.reason}") for s in steps if s.state in _ADVICE_CHANGES
-        ]
+        found += [(s.at, "advice", f"{topic}: {word}. {s.reason}") for s in steps if (word := _word_of(s)) is not None]
     return found
+
+
+def _word_of(step: CardEvent) -> str | None:
+    """Return the word for a step of a recommendation, or None if the step does not change the job."""
+    if step.kind is AdviceStep.ROLL_BACK:
+        return "roll back"
+    return step.state.value.replace("-", " ") if step.state in _ADVICE_CHANGES else None

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.domain.advice import AdviceState, Topic
+from backend.domain.advice import AdviceState, AdviceStep, Topic
 from backend.domain.errors import UnknownEntityError
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.keyset import newest_first
@@ -54,9 +54,10 @@ class CardRecord:
 
 @dataclass(frozen=True, slots=True)
 class CardEvent:
-    """One change of a card's state."""
+    """One entry in a card's history. ``state`` is the card's state after it."""
 
     at: datetime
+    kind: AdviceStep
     state: AdviceState
     reason: str
 
@@ -175,13 +176,33 @@ async def move_card(
     return moved
 
 
-async def _add_event(connection: AsyncConnection, card_id: str, at: datetime, state: AdviceState, reason: str) -> None:
+async def note_roll_back(connection: AsyncConnection, card: CardRecord, reason: str, at: datetime) -> CardRecord:
+    """Add to a card's history that a roll back was sent. The card keeps its state.
+
+    The caller must hold ``lock_job`` for the card's job.
+    """
+    moved = replace(card, state_reason=reason, changed_at=at)
+    changes = {"state_reason": clean(reason), "changed_at": at}
+    await connection.execute(update(tables.recommendations).where(_CARD.id == card.id).values(changes))
+    await _add_event(connection, card.id, at, card.state, reason, AdviceStep.ROLL_BACK)
+    return moved
+
+
+async def _add_event(
+    connection: AsyncConnection,
+    card_id: str,
+    at: datetime,
+    state: AdviceState,
+    reason: str,
+    kind: AdviceStep = AdviceStep.STATE,
+) -> None:
     values = {
         "recommendation_id": card_id,
         "number": select(func.coalesce(func.max(_EVENT.number), 0) + 1)
         .where(_EVENT.recommendation_id == card_id)
         .scalar_subquery(),
         "at": at,
+        "kind": kind.value,
         "state": state.value,
         "reason": clean(reason),
     }

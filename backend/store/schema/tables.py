@@ -60,6 +60,10 @@ targets = Table(
     Column("added_at", Instant, nullable=False),
     # A removed target keeps its row while history refers to it; adding its URL again restores it.
     Column("removed_at", Instant),
+    # The address of the engine's web UI as browsers reach it. NULL: the target's own address.
+    Column("ui_url", Text),
+    # The links out of Barrierscope: a list of names and URL templates.
+    Column("link_templates", Json, nullable=False, server_default="[]"),
     # ``push``: the target is not polled; its jobs send their own events.
     CheckConstraint("origin IN ('api', 'configuration', 'built-in', 'push')", name="origin_known"),
 )
@@ -377,8 +381,11 @@ recommendation_events = Table(
     Column("recommendation_id", Text, ForeignKey("recommendations.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("at", Instant, nullable=False),
+    # ``roll-back``: a roll back was sent, and ``state`` is the state that the card kept.
+    Column("kind", Text, nullable=False, server_default="state"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
+    CheckConstraint("kind IN ('state', 'roll-back')", name="kind_known"),
 )
 
 # What scripts and people post about jobs, such as deployments.

@@ -118,8 +118,8 @@ class Recordings:
 def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interval:
     """Return the milliseconds to write ``total_bytes`` of in-flight data.
 
-    ``most_bytes`` is what the subtask with the most data writes. It determines the time if the store's speed was not
-    measured.
+    ``most_bytes`` is what the subtask with the most data writes. If the store's speed was not measured, this amount
+    determines the time.
     """
     speed = known.store_bytes_per_ms
     if speed is not None:
@@ -359,7 +359,7 @@ class _Exchange:
 def _read_bytes(arrived_ms: Floats, rates: Floats, sent_ms: Floats) -> Floats:
     """Return, for each sender, what all receivers read from ``sent_ms`` until the arrival of their barriers.
 
-    The work grows with the senders plus the receivers, and not with the channels between them.
+    The cost grows with the number of senders plus receivers, not with the number of channels between them.
     """
     order = np.argsort(arrived_ms)
     arrived, rate = arrived_ms[order], rates[order]

@@ -200,7 +200,8 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
     if predicted.duration_least_ms < timeout_ms:
         why = f"checkpoint {opened.checkpoint_id}: {words}, the timeout is {say.duration(timeout_ms)}"
         if predicted.duration_ms >= timeout_ms:
-            # A prediction near the limit crosses it many times, and each time would begin or end an episode.
+            # A prediction near the timeout crosses it many times. The reading is unknown, so that not every crossing
+            # begins or ends an episode.
             return Reading(ReadingKind.UNKNOWN, why)
         return _calm(settings, signal, why)
     summary = f"{signal.name}: checkpoint {opened.checkpoint_id} will time out ({say.duration(timeout_ms)})"

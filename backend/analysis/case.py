@@ -71,9 +71,9 @@ class Case:
     """The facts that the rules of a verdict use.
 
     ``lead`` is the first part of the verdict's sentence, which states the effect. ``is_suffering`` means that
-    checkpoints fail or take long. ``apart`` warns that the readings of back-pressure are from another time than the
-    checkpoint; it is None if they are not. ``is_of_one`` means that the case is about one checkpoint. It is False for
-    a case about a job, even if the job has only one checkpoint.
+    checkpoints fail or take long. ``apart`` is a warning if the readings of back-pressure are from another time than
+    the checkpoint, otherwise None. ``is_of_one`` means that the case is about one checkpoint. It is False for a case
+    about a job, even if the job has only one checkpoint.
     """
 
     evidence: JobEvidence

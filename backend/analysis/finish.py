@@ -1,10 +1,10 @@
 """Predicts when an open checkpoint finishes, from the acknowledgements of earlier checkpoints of the same job.
 
-The prediction assumes only that the checkpoint is like the earlier ones (conformal prediction): the time from its last
-acknowledgement so far to its end is then as likely to be in any place among the times that they needed from the same
-number of acknowledgements. So the interval from the shortest to the longest of n times holds in (n - 1) of (n + 1)
-cases. Earlier checkpoints that needed less than has already passed are left out. An expired checkpoint counts as one
-that does not finish.
+Each earlier checkpoint shows how long it took from the same number of acknowledgements to its end. The prediction
+assumes only that the open checkpoint is like the earlier ones (conformal prediction). If the n earlier times and the
+unknown time of the open checkpoint are sorted, each position of the unknown time is then equally likely. So the
+interval from the shortest to the longest of the n times contains it in (n - 1) of (n + 1) cases. Earlier checkpoints
+that needed less time than has already passed are left out. An expired checkpoint counts as one that does not finish.
 
 Invariant: a predicted finish is never before the present, and never after the timeout.
 """
@@ -53,7 +53,10 @@ class PastCheckpoint:
     end_ms: float
 
     def remaining_ms(self, share: float) -> float | None:
-        """Return the time from when this share of its subtasks had acknowledged to its end. None if that never was."""
+        """Return the time from the moment when this share of the subtasks had acknowledged to the checkpoint's end.
+
+        Return None if so many subtasks never acknowledged.
+        """
         # Without the small term, a share such as 3/7 of 7 subtasks would be rounded up to 4.
         count = ceil(share * self.subtask_count - 1e-9)
         if count == 0:
@@ -62,7 +65,10 @@ class PastCheckpoint:
 
 
 def past_checkpoint(checkpoint: Checkpoint) -> PastCheckpoint | None:
-    """Return what an ended checkpoint shows, or None if it is a savepoint, failed early, or has no details."""
+    """Return the acknowledgements of an ended checkpoint.
+
+    Return None if it is a savepoint, failed early, or has no details.
+    """
     header = checkpoint.header
     acks = tuple(sorted(max(0, int(v)) for v in known(_acks(checkpoint))))
     if header.kind is not CheckpointKind.CHECKPOINT:
@@ -124,7 +130,7 @@ def _finish(open_: OpenCheckpoint, ends: Sequence[float]) -> Finish:
 
 
 def _why_late(ends: Sequence[float], limit_ms: float) -> str:
-    """Count the earlier checkpoints that expired apart from those that completed, but needed too long from here."""
+    """State how many earlier checkpoints expired, and how many completed but needed too long from this point on."""
     expired = sum(isinf(e) for e in ends)
     slow = sum(limit_ms <= e < inf for e in ends)
     parts = [f"{expired} expired"] if expired else []

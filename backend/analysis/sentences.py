@@ -14,7 +14,7 @@ def rounded(value: float) -> float:
 
 
 def beside(ms: float, other_ms: float) -> str:
-    """Return ``duration(ms)``, with hundredths (``3.98 s``) if the text would otherwise equal that of ``other_ms``."""
+    """Return ``duration(ms)``, with hundredths (``3.98 s``) if both texts would otherwise be the same."""
     plain = duration(ms)
     return f"{ms / 1000:.2f} s" if ms != other_ms and plain == duration(other_ms) and 995 <= ms < 59_950 else plain
 

@@ -80,10 +80,11 @@ def long_part(
     *,
     held_back: Collection[VertexId] = (),
 ) -> LongPart | None:
-    """Return the sync or async part that takes at least half of the time in at least half of the long checkpoints.
+    """Return the sync or async part that makes checkpoints long, or None if there is none.
 
-    A checkpoint is a pair ``(phases, duration_ms)``. ``held_back`` are back-pressured vertices. Their async part is
-    left out if barriers may wait in output queues.
+    The part must take at least half of the duration of at least half of the long checkpoints. A checkpoint is a pair
+    ``(phases, duration_ms)``. ``held_back`` are the back-pressured vertices. The async part of such a vertex is left
+    out if it may include the time that barriers wait in output queues.
     """
     considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
     if not considered:
@@ -170,7 +171,7 @@ class _Asked:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the part may stay open until the output barriers are consumed."""
+        """Whether this is an async part that may last until downstream subtasks have read the barriers."""
         if self.phase is not Phase.ASYNC:
             return False
         is_enabled = self.config is not None and bool(self.config.is_unaligned_enabled)

@@ -136,19 +136,23 @@ async def rewrite_in_progress(connection: AsyncConnection) -> Draft | None:
 
 
 async def _lock(connection: AsyncConnection) -> bool:
-    """Return whether no other process rewrites a partition. None can then, until the lock is given back."""
+    """Take the lock for rewriting partitions. Return False if another process holds it."""
     return bool((await connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCK_KEY})).scalar_one())
 
 
 @asynccontextmanager
 async def _rewriting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection | None]:
-    """Open a connection during which no other process rewrites a partition, or yield None if one does."""
+    """Open a connection, and hold the lock for rewriting partitions while it is open.
+
+    Yield None if another process holds it.
+    """
     async with session(engine, statement_timeout_s=_STATEMENT_TIMEOUT_S) as connection:
         is_alone = await _lock(connection)
         await connection.commit()
         yield connection if is_alone else None
         if is_alone:
-            # A busy server may end the closed session, with its lock, only after the next day is to be rewritten.
+            # The lock is released explicitly. A busy server may end a closed session, and release its lock, so late
+            # that the rewrite of the next day would find the lock held.
             await connection.rollback()
             await connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK_KEY})
             await connection.commit()
@@ -187,7 +191,7 @@ async def _remove(connection: AsyncConnection, table: Table, removed: Removed, r
 
 
 class _StayingRows:
-    """Finds the rows of a day that stay, and writes what selects them to temporary tables."""
+    """Finds the rows of a day that stay, and writes the keys that select them to temporary tables."""
 
     def __init__(self, connection: AsyncConnection, day: date, removed: Removed, retention: Retention) -> None:
         self.day = day
@@ -205,7 +209,8 @@ class _StayingRows:
                 self._has_expired_runs = True
             conditions.append("NOT EXISTS (SELECT 1 FROM expired_runs e WHERE e.run_id = t.run_id)")
         if has_arrays:
-            # They are found again for each table: a row that is written from now on is logged by the table's trigger.
+            # The checkpoints that stay are found again for each table. Rows written from now on are logged by the
+            # table's trigger, so none is missed.
             await self._connection.execute(text("DROP TABLE IF EXISTS kept"))
             await _collect_kept(self._connection, self.day)
             if table.name == "pressure":

@@ -387,7 +387,7 @@ async def _copy_runs(cursor: Cursor, reports: Sequence[Report], known: _Known | 
 
 
 async def _write_runs(cursor: Cursor, copied: _Copied, totals: Mapping[TargetId, _Total]) -> Sequence[RunChange]:
-    """Write what is not copied of the runs. Return what changed in each run."""
+    """Write the rest of the runs: everything that was not copied. Return what changed in each run."""
     runs, tallies = copied.runs, copied.checkpoints.tallies
     await write_headers(cursor, copied.checkpoints)
     await write_batches(cursor, [(r.key.run_id, r.report.job.checkpoints) for r in runs])

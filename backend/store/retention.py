@@ -86,7 +86,7 @@ async def apply_retention(engine: AsyncEngine, retention: Retention, now: dateti
             break
         steps.append(step)
     if not is_blocked:
-        # No day is to be rewritten any more. So an unfinished rewrite was begun under other limits.
+        # No day needs to be rewritten now. So an unfinished rewrite was begun under other limits, and is removed.
         for draft in await sweep_drafts(engine):
             _log.info("an abandoned rewrite was removed", table=draft.table, day=str(draft.day))
     runs = await _tidy(engine, retention, now)
@@ -190,7 +190,7 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
         ),
         delete(event).where(event.c.at < oldest, event.c.kind == JobEventKind.EXCEPTION.value),
         delete(version).where(version.c.since < oldest, is_replaced),
-        # Annotations are drawn beside hourly values, so they stay as long.
+        # Annotations are shown together with hourly values, so they are kept as long as these.
         delete(note).where(func.coalesce(note.c.until, note.c.at) < rollups_from),
         *(
             delete(table).where(table.c.hour < rollups_from)

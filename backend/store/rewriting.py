@@ -224,11 +224,11 @@ async def _create(connection: AsyncConnection, target: Rewrite) -> None:
     def values(row: str) -> str:
         return ", ".join(f"{row}.{key}" for key in target.keys)
 
-    # Vacuum would hold locks on both tables, and one of them is dropped soon.
+    # Automatic vacuum is off for both tables, because it would hold locks on them.
     no_vacuum = "autovacuum_enabled = false, toast.autovacuum_enabled = false"
     for statement in (
         f"SET LOCAL lock_timeout = '{_TRIGGER_LOCK_TIMEOUT}'",
-        # What is left of a rewrite with another aim, or of another schema, is removed, also its trigger.
+        # Remove what a rewrite with other limits or another schema has left, including its trigger.
         f"DROP TABLE IF EXISTS {target.draft}, {target.log}",
         f"DROP FUNCTION IF EXISTS {target.log}() CASCADE",
         f"CREATE TABLE {target.draft} (LIKE {target.table.name} INCLUDING ALL) WITH ({no_vacuum})",

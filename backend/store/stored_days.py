@@ -1,6 +1,6 @@
 """The stored days with their sizes, and how many days fit into the size limit at the present rate.
 
-The forecast is made before anything is dropped: it needs the size of one day, not a full disk. It assumes that every
+The forecast needs only the size of one day, so it is known long before the limit is reached. It assumes that every
 later day is as large as the newest whole day, and it ignores age rules, which apply to some targets only.
 """
 

@@ -32,7 +32,7 @@ class LaneVertex:
 class Lane:
     """One lane: a subtask, or several subtasks of a vertex if ``subtask`` is None.
 
-    Of several subtasks, a time is the earliest, and a time named ``..._last_ms`` or ``last_ms`` is the latest.
+    If the lane has several subtasks, a time is the earliest of theirs, or the latest if its name ends in ``last_ms``.
     """
 
     vertex_id: VertexId
@@ -63,9 +63,9 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """The barriers from one lane to another, which are given by their indexes.
+    """The barriers from one lane to another; the lanes are given by their indexes.
 
-    If these are several channels, the first times are the earliest, and the last times are the latest.
+    If the barriers crossed several channels, the first times are the earliest, and the last times are the latest.
     """
 
     source: int
@@ -156,7 +156,7 @@ def _slowest(trace: Trace, vertex: LaneVertex) -> list[int]:
 
 def _groups(vertex: LaneVertex, shown: Collection[int]) -> list[list[int]]:
     rest = [i for i in range(vertex.subtask_count) if i not in shown]
-    # One subtask is shown as itself.
+    # If the rest is a single subtask, its lane shows that subtask.
     return [*([rest] if len(rest) > 1 else []), *([i] for i in sorted({*shown, *(rest if len(rest) == 1 else [])}))]
 
 
@@ -194,7 +194,7 @@ def _lane(vertex: LaneVertex, members: Sequence[int], subtasks: Mapping[Subtask,
 def _hull(stretches: Sequence[Stretch]) -> tuple[Stretch, ...]:
     """Return one stretch from the earliest begin to the latest end.
 
-    How many channels were concerned at the same time is not known of several subtasks.
+    The number of channels at one time is left out, because it is not known for several subtasks together.
     """
     if not stretches:
         return ()

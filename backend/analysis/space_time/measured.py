@@ -129,7 +129,10 @@ def _blocked(changes: Sequence[tuple[float, int]]) -> tuple[Stretch, ...]:
 
 
 def _recorded(own: _Subtask, *, is_over: bool) -> Stretch | None:
-    """Return when input was being copied: from the start of the copy to the last barrier or the last closed log."""
+    """Return the stretch in which input was copied.
+
+    It ends with the last barrier or, in a log, with the last marker.
+    """
     begin_ms = own.at.get("opened")
     if begin_ms is None:
         return None

@@ -47,7 +47,7 @@ from backend.runtime.task.messages import (
 from backend.runtime.task.task import Task, TaskStatus
 
 _NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
-# The coordinator learns by a message that a subtask has finished. Until then, it plans with the subtask (FN-5).
+# The coordinator learns by a message that a subtask has finished. Until then, its plans include the subtask (FN-5).
 _RUNNING = (TaskStatus.RUNNING,)
 _MAY_TAKE_PART = (TaskStatus.RUNNING, TaskStatus.FINISHED)
 _STOP_FAILED = "Stopping with a savepoint failed, and the job restarts: {}"
@@ -356,7 +356,10 @@ class Coordinator:
             self._env.files.registry.unregister_unused(self.completed[0].record.id)
 
     def on_end_of_data(self, message: EndOfDataMessage) -> None:
-        """Record that a subtask's data has ended. After the last one, trigger the final checkpoint (FN-25)."""
+        """Record that a subtask's data has ended.
+
+        When the data of all subtasks has ended, trigger the final checkpoint (FN-25).
+        """
         task = self._by_key.get(message.task)
         if task is None or task.attempt != message.attempt:
             return

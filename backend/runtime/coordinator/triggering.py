@@ -182,7 +182,10 @@ class Triggering:
         return None
 
     def is_under_way(self) -> None:
-        """Record that the request has become a checkpoint, whose result is now also the result of the request."""
+        """Record that the request has become a checkpoint.
+
+        The result of the checkpoint is also the result of the request.
+        """
         self._starting = None
 
     def completed(self) -> None:

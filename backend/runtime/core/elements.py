@@ -225,9 +225,10 @@ class Barrier:
 
     @property
     def is_announced(self) -> bool:
-        """Whether the receiver is told when the barrier arrives in its queue, before it reads the barrier (Q-4).
+        """Whether the receiver is notified when the barrier arrives in its queue, before it reads the barrier (Q-4).
 
-        An alignment timeout may move the barrier forward there. A marker may end the log of its channel (CL-6).
+        An alignment timeout may then move the barrier forward in the queue. The arrival of a marker may end the log of
+        its channel (CL-6).
         """
         return self.is_timeoutable or self.alignment is Alignment.MARKER
 

@@ -77,7 +77,7 @@ class StateBackend(StrEnum):
 
 
 class FinishProtocol(StrEnum):
-    """What a subtask does whose input has ended (section 6.6)."""
+    """What a subtask does after its input has ended (runtime.md 6.6)."""
 
     NONE = "none"
     """It stays and takes part in checkpoints. It finishes only if the job stops with a savepoint."""
@@ -193,7 +193,10 @@ class RuntimeConfig:
 
     @property
     def checkpoints_after_end(self) -> bool:
-        """Whether checkpoints go on after some subtasks have ended, so that a subtask can wait for its final one."""
+        """Whether checkpoints continue after some subtasks have ended.
+
+        A subtask that ended can then wait for its final checkpoint.
+        """
         return self.counts_ended_channels and self.finish_protocol is FinishProtocol.REVISED
 
     @property

@@ -1,7 +1,6 @@
 """Reads a parsed document field by field. Collects all problems, each together with the values that are allowed.
 
-Values of a wrong type or size never raise another exception than ``InvalidInputError``, which is raised after the whole
-document has been read.
+A value of a wrong type or size raises only ``InvalidInputError``, after the whole document has been read.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Reader:
             raise InvalidInputError(self._problems, what="job file")
 
     def table(self, value: object, where: str, known: Collection[str]) -> Table:
-        """Return ``value`` as a table. Record a problem if it is no table or has keys that are not in ``known``."""
+        """Return ``value`` as a table. Record a problem if it is not a table or has keys that are not in ``known``."""
         if not isinstance(value, Mapping):
             self.problem(where, "is not a table", "a table")
             value = {}

@@ -234,8 +234,8 @@ class Graph:
     def supports_overtaking(self, edge: int, *, is_forced: bool) -> bool:
         """Return whether barriers may overtake data on an edge (OPT-5, OPT-7).
 
-        Barriers may not overtake if one of the target's input edges is broadcast. Nor may they if one of these edges is
-        pointwise, unless ``is_forced``.
+        Barriers may not overtake if one of the target's input edges is broadcast. Unless ``is_forced``, they may also
+        not overtake if one of these edges is pointwise.
         """
         siblings = [self.edges[i].partitioner for i in self.inputs(self.edges[edge].target)]
         if any(p is Partitioner.BROADCAST for p in siblings):

@@ -1,4 +1,7 @@
-"""What a checkpoint with a cap on in-flight data did at a subtask, for example overtook the data or waited (CAP-7)."""
+"""Describes what a checkpoint with a cap on in-flight data did at a subtask.
+
+For example, it overtook the data, or it waited (CAP-7).
+"""
 
 from __future__ import annotations
 

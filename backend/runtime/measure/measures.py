@@ -254,7 +254,7 @@ class MeasuredCheckpoint:
 
     @property
     def repeatable_records(self) -> int:
-        """Number of records that the state contains although they follow a barrier (ALO-5).
+        """The number of records that are in the state although they follow a barrier (ALO-5).
 
         It is the sum over the subtasks that acknowledged.
         """
@@ -269,7 +269,7 @@ class MeasuredCheckpoint:
             start_us = m.first_barrier_us + m.before_snapshot_us + (m.sync_us or 0)
             changes += [(start_us, 1), (start_us + (m.async_us or 0), -1)]
         writing = most = 0
-        # At one moment, a write that ends comes before a write that starts.
+        # If one write ends at the instant at which another one starts, the two do not count as concurrent.
         for _, change in sorted(changes):
             writing += change
             most = max(most, writing)

@@ -355,7 +355,7 @@ class Subpartition:
 
     @property
     def queued_count(self) -> int:
-        """Number of queued buffers and events, with the current segment, as a local receiver counts them (DB-2)."""
+        """Number of queued buffers and events, including the current segment, as counted by a local receiver (DB-2)."""
         return len(self.queue) + len(self.priority) + bool(self._filled)
 
     @property

@@ -63,7 +63,7 @@ class IncrementallyCheckpointed(Protocol):
 
 
 class Recorder(Protocol):
-    """Is told of each change of one operator's keyed states."""
+    """Receives each change of one operator's keyed states."""
 
     def add(self, part: int, op: Op, key: int, *numbers: int) -> None:
         """Record one change, unless the next snapshot writes the whole state anyway."""

@@ -151,7 +151,7 @@ class ValueState:
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Restore the value of a key."""
-        # Not through the state itself, because a restored value is not a change.
+        # ``dict.__setitem__`` is called directly, because a restored value must not be recorded as a change.
         dict.__setitem__(self.held, key, numbers[0])
 
     def row_bytes(self, count: int) -> int:
@@ -408,7 +408,7 @@ class LoggedTimers(Timers):
 
 
 class KeyedBackend(Protocol):
-    """Takes the snapshots of one operator's keyed state in place of ``KeyedStates`` (ST-3)."""
+    """A backend that takes the snapshots of one operator's keyed state, instead of ``KeyedStates`` (ST-3)."""
 
     log: Recorder | None
     """Where the states record their changes; None if the backend does not need them."""
@@ -441,7 +441,7 @@ class KeyedStates:
         self._group_of: dict[int, int] = {}
 
     def value(self, value_bytes: int = 0) -> ValueState:
-        """Add a value state. ``value_bytes`` is the size that each value has in addition to its number."""
+        """Add a value state. ``value_bytes`` is the size of each value, not counting its number."""
         log, part = self._log, len(self._parts)
         return self._add(
             ValueState(self, value_bytes) if log is None else LoggedValueState(self, value_bytes, log, part)
@@ -509,7 +509,7 @@ class KeyedStates:
         return self._group_of[key]
 
     def change_bytes(self, change: Change) -> int:
-        """Return the size of a change: that of the row if it contains a whole row (IN-4)."""
+        """Return the size of a change. If it contains a whole row, this is the size of the row (IN-4)."""
         if change.op is Op.PUT:
             return self._parts[change.part].row_bytes(len(change.numbers))
         return change.bytes_without_value

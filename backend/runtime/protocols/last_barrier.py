@@ -3,8 +3,8 @@
 Barriers overtake queued data, as in unaligned checkpoints. The arrival of a barrier sets the cut of its channel: the
 task still processes the data that arrived on the channel before the barrier, and none behind it (UL-2). With the last
 barrier, the task snapshots and persists the data that is still in front of a cut, or it first processes this data
-(UL-3). Either way, it persists at most as much input as an unaligned checkpoint (UL-4). This keeps operators that make
-many records of one from inflating the checkpoint (UL-5).
+(UL-3). Either way, it persists at most as much input as an unaligned checkpoint (UL-4). Therefore, operators that emit
+many records for each input record do not inflate the checkpoint (UL-5).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def end_of_vertex(vertex_id: str, operators: Iterable[str], ends: Mapping[str, V
 
 
 def check_predecessors(graph: Graph, ends: Mapping[str, VertexEnd]) -> None:
-    """Refuse a graph in which something that runs feeds something that had finished (FN-18).
+    """Refuse a graph in which a vertex that runs sends to a vertex that had finished (FN-18).
 
     Raises:
         PlanError: the error names the vertex that had finished and its predecessor.

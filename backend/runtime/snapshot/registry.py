@@ -1,4 +1,4 @@
-"""The registry of the files that checkpoints share (runtime.md 5.5), as Flink's ``SharedStateRegistryImpl``.
+"""The registry of the files that checkpoints share (runtime.md 5.5). It behaves as Flink's ``SharedStateRegistryImpl``.
 
 For each key, the registry knows the file, the checkpoint that created the entry, and the newest checkpoint that uses
 it. A file is deleted when no retained checkpoint can use it any more (IN-17 is an example).

@@ -1,7 +1,7 @@
 """The immutable files of incremental checkpoints, as the store keeps them.
 
 A file belongs to the subtask that wrote it until an acknowledgement hands it over to the registry. Only its owner
-deletes it. Invariant (IN-19): no file is deleted twice, and none without owner remains.
+deletes it. Invariant (IN-19): no file is deleted twice, and no file without an owner remains.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class TaskCheckpointing:
         self._execute(commands_at_source(barrier, self._view), barrier.checkpoint_id)
 
     def _arrive(self, index: int, barrier: Barrier) -> None:
-        """Count the barrier as arrived on a channel whose sender has finished and sends none (FN-4)."""
+        """Count the barrier as arrived on a channel whose sender has finished and therefore sends no barrier (FN-4)."""
         run = self._snapshots.runs.get(barrier.checkpoint_id)
         if run is not None:
             self._note_arrival(run, index)

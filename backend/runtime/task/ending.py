@@ -1,6 +1,6 @@
 """Decides when a subtask may close: after its data has ended, and after its final checkpoint (FN-22 to FN-24).
 
-This is a pure state machine. Its methods for events change what is known, and ``may_close`` tells the result.
+This is a pure state machine. Its methods record events, and ``may_close`` states whether the subtask may close.
 
 Invariant (FN-32): a subtask that waits for a final checkpoint closes only after a checkpoint that contains the effect
 of all its records is complete. A subtask that stops with a savepoint closes only after that savepoint.

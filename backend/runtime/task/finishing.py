@@ -1,10 +1,10 @@
 """Ends one subtask: finishes its operators, waits for its final checkpoint, and closes (runtime.md 6.6, SV-3).
 
 A source ends when it has no more records, or when the job stops with a savepoint. A subtask with inputs ends when all
-its inputs have ended. In the revised protocol, the end has two parts. The end of the data finishes the operators, and
-END_OF_DATA passes it on. The subtask then waits, and still takes part in checkpoints. Once a checkpoint after the end
-of its data is complete, it closes, and END_OF_PARTITION passes this on. In the legacy protocol, a subtask closes as
-soon as its inputs have ended, so that its last transactions stay uncommitted.
+its inputs have ended. In the revised protocol, the end has two parts. At the end of the data, the subtask finishes its
+operators and sends END_OF_DATA downstream. It then waits, and still takes part in checkpoints. Once a checkpoint after
+the end of its data is complete, it closes, and sends END_OF_PARTITION downstream. In the legacy protocol, a subtask
+closes as soon as its inputs have ended, so that its last transactions stay uncommitted.
 
 With drain, the operators finish and every timer fires. Without drain, neither happens, and open windows stay in the
 savepoint (FN-19, FN-21). ``ending`` decides when the subtask may close. The final snapshot holds only transactions to
@@ -28,7 +28,7 @@ from backend.runtime.task.sourcing import Sourcing
 
 
 class PendingCheckpoints(Protocol):
-    """The checkpoints of a subtask, as its end uses them."""
+    """The part of a subtask's checkpoints that ``Finishing`` uses."""
 
     @property
     def is_pending(self) -> bool:
@@ -94,7 +94,8 @@ class Finishing:
             self.note(FinishStep.MAX_WATERMARK)
         self._is_drained = is_drained
         if self._is_legacy:
-            # A source that stops with a savepoint ends after the savepoint. Its barrier comes first.
+            # A source that stops with a savepoint ends after the savepoint, because the barrier must precede the end
+            # of the data.
             if not self._ending.is_stopping:
                 self._end()
             return
@@ -123,7 +124,8 @@ class Finishing:
 
     def _end_data(self) -> None:
         task = self._task
-        # Records that operators hold back leave in either case, because nothing may follow END_OF_DATA (TE-2).
+        # Records that operators hold back are emitted with and without drain, because no record may follow END_OF_DATA
+        # (TE-2).
         task.flush()
         if self._is_drained and not task.is_finished_on_restore:
             self.note(FinishStep.FINISH)
@@ -190,7 +192,7 @@ class Finishing:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """End the data in the legacy protocol: end every input, and pass nothing on."""
+        """End the data in the legacy protocol: end every input, and send no END_OF_DATA."""
         task = self._task
         if self._is_drained:
             for edge in sorted({channel.key.edge for channel in task.gate.channels}) or [0]:

@@ -1,4 +1,4 @@
-"""The files of one subtask's incremental checkpoints: written, confirmed, continued after a restart, deleted.
+"""Writes, confirms and deletes the files of one subtask's incremental checkpoints, and uses them again after a restart.
 
 The backend decides which files a snapshot consists of. This module writes the files that are not in the store yet, and
 deletes those that neither the backend nor a checkpoint needs. A file that an acknowledgement has handed over to the
@@ -60,9 +60,9 @@ class Increments:
             self.backend.prepare(k, Snapshot.INCREMENT)
 
     def taken(self, checkpoint_id: int, operators: Iterable[OperatorSnapshot]) -> tuple[Piece, ...] | None:
-        """Return the files of the snapshot that the operators took, or None if it is not in shared files.
+        """Return the files of the snapshot that the operators took, or None if the state is written in full.
 
-        The state is also not in shared files if the operator does not support it: then it is written in full.
+        It is also written in full if the operator does not support shared files.
         """
         chain = next((o.keyed for o in operators if isinstance(o.keyed, Chain)), None)
         if chain is None:
@@ -94,9 +94,10 @@ class Increments:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def begin(self, pieces: Iterable[Piece], checkpoint_id: int = 0) -> list[Piece]:
-        """Name the files that are neither in the store nor being written. Return them: the caller writes them.
+        """Choose a path for each file that is neither in the store nor being written.
 
-        ``checkpoint_id`` is the checkpoint that they are written for, or 0 if they are written between checkpoints.
+        Return these files, for the caller to write. ``checkpoint_id`` is the checkpoint that they are written for, or 0
+        if they are written between checkpoints.
         """
         files, begun = self._env.files, []
         for piece in pieces:
@@ -113,7 +114,8 @@ class Increments:
             if self._is_closed or piece.is_durable:
                 continue
             piece.is_durable = is_durable
-            # A newer checkpoint may have completed during the write. Nothing needs the file then (``_sweep``).
+            # If a newer checkpoint completed during the write, the file may no longer be needed. ``_sweep`` then
+            # deletes it.
             if is_durable and piece in self._own:
                 assert piece.handle is not None
                 self._env.files.write(piece.handle.path, piece.content)

@@ -41,7 +41,7 @@ class FinishPort(Protocol):
         ...
 
     def on_checkpoint_over(self) -> None:
-        """Handle that a checkpoint is no longer in progress here."""
+        """Handle the end of a checkpoint at this subtask, whatever its result."""
         ...
 
     def on_end_of_data(self, channel: InputChannel, event: EndOfData) -> None:

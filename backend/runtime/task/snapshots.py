@@ -310,7 +310,7 @@ class Snapshots:
     def _piece_ended(self, run: Run, piece: Piece, is_durable: bool) -> None:
         """Continue after a write that another checkpoint began.
 
-        If it was cancelled, write the file again. If another checkpoint does so already, wait for that write.
+        If that write was cancelled, write the file again, or wait if another checkpoint is already writing it again.
         """
         if run.is_over or self._task.is_dead:
             return

@@ -51,13 +51,13 @@ class Stopping:
             self._task.sourcing.end(is_drained=kind.drains)
 
     def end_source(self, *, is_drained: bool) -> None:
-        """Send the end of this source's data, with drain after the final watermark."""
+        """Send the end of this source's data. With drain, send the final watermark first."""
         if is_drained:
             self._task.emission.broadcast(Watermark(WATERMARK_MAX))
         self._end_data(is_drained=is_drained)
 
     def on_end_of_data(self, channel: InputChannel, event: EndOfData) -> None:
-        """Handle the end of the data on one channel. After the last channel, pass it on."""
+        """Handle the end of the data on one channel. After the last channel, send the end of the data downstream."""
         channel.is_at_end_of_data = True
         channel.is_drained = event.is_drained
         channels = self._task.gate.channels

@@ -426,7 +426,8 @@ class Task:
                 self._recovery.finish_input()
                 return True
             if self.checkpointing.is_waiting_for_room:
-                # The last buffer in front of a cut may have ended within a record, so that no element followed it.
+                # The last buffer in front of a cut may have ended within a record. Then no element followed it that
+                # would have made the waiting checkpoint check again.
                 self.checkpointing.recheck(None)
                 return not self.checkpointing.is_waiting_for_room
             return False

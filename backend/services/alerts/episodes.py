@@ -98,7 +98,7 @@ def alert_values(alert: Alert) -> tuple[object, ...]:
 
 
 def alert_fields(alert: Alert, silences: Sequence[Silence], links: Links, now: datetime) -> dict[str, object]:
-    """Return the fields of ``AlertOut`` that are no attributes of an episode."""
+    """Return the fields of ``AlertOut`` that are not attributes of an episode."""
     texts, job_id = alert.reading.annotations, alert.identity.job_id
     return {
         "summary": texts.get("summary", alert.identity.rule),
@@ -121,7 +121,7 @@ def _delivery_out(record: DeliveryRecord, attempts: Sequence[Attempt]) -> wire.D
 
 
 def delivery_fields(record: DeliveryRecord, attempts: Sequence[Attempt]) -> dict[str, object]:
-    """Return the fields of ``DeliveryOut`` that are no attributes of a delivery."""
+    """Return the fields of ``DeliveryOut`` that are not attributes of a delivery."""
     return {
         "receiver": record.receiver_name,
         "next_attempt_at": record.next_attempt_at if record.state is DeliveryState.DUE else None,

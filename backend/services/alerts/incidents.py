@@ -38,7 +38,7 @@ _NOTES_MAX: Final = COMMENTS_MAX + _CLAIMS_KEPT + 1
 _CHANGES_MAX: Final = 20
 _CARDS_MAX: Final = 20
 _CHANGED_WITHIN: Final = timedelta(hours=24)
-# Open alerts that are read to count the silenced ones of one page of the list.
+# The largest number of open alerts that are read to count the silenced ones of one page of the list.
 _OPEN_MAX: Final = 10_000
 # The steps of a recommendation that change the job. The others only change what somebody thinks of it.
 _ADVICE_CHANGES: Final = frozenset({AdviceState.ACCEPTED, AdviceState.APPLIED, AdviceState.ROLLED_BACK})
@@ -132,7 +132,7 @@ class IncidentService:
     ) -> wire.IncidentOut:
         """Record that somebody works on the incident.
 
-        ``claimed_by`` is who had the incident when the caller last read it, or None if the caller does not say.
+        ``claimed_by`` is who had the incident when the caller last read it, or None if the caller does not state it.
 
         Raises:
             UnknownEntityError: there is no incident with this id.

@@ -59,7 +59,8 @@ _PAST_KEPT_MAX = 20_000
 _PLACE_KEPT_S = 30.0
 _PLACES_BUDGET_S = 1.0
 _PLACES_LEAST_S = 0.25
-# If reading the signals took longer, less time is left for the places.
+# The time for reading the signals and the places together. The longer the signals take, the less time is left for the
+# places.
 _PASS_WITHIN_S = 2.0
 _PLACES_BATCH = 25
 _PAST_BUDGET_S = 0.25
@@ -174,10 +175,9 @@ class SignalReader:
     async def with_places(self, connection: AsyncConnection, signals: Signals, subjects: Set[str | None]) -> Signals:
         """Return the signals of the last ``read``, with the places that the verdicts on these jobs name.
 
-        A place is determined again if another checkpoint of the job has ended, and otherwise every
-        ``_PLACE_KEPT_S`` seconds. If many are due, only as many are determined as take ``_PLACES_BUDGET_S`` seconds, or
-        fewer if ``read`` took long. A later call determines the others. Until then, a signal has its last place, or
-        none.
+        A place is determined again if another checkpoint of the job has ended, and otherwise every ``_PLACE_KEPT_S``
+        seconds. This call stops after ``_PLACES_BUDGET_S`` seconds, or earlier if ``read`` took long, and leaves the
+        other places to later calls. Until then, a signal has its last place, or none.
         """
         now = self._clock.now()
         heads = {job_id: h for job_id, h in self._heads.items() if job_id in subjects}
@@ -257,8 +257,8 @@ class SignalReader:
     ) -> frozenset[JobId]:
         """Read the details of the ended checkpoints with which these open checkpoints are compared.
 
-        After a start, thousands of details are missing. So only as many are read as take ``_PAST_BUDGET_S`` seconds,
-        and the checkpoints that have been open longest come first. Return the jobs that are left for a later call.
+        After a start, thousands of details are missing. So this call stops after ``_PAST_BUDGET_S`` seconds; the
+        checkpoints that have been open longest come first. Return the jobs that are left for a later call.
         """
         began_s = self._clock.monotonic_s()
         oldest_first = sorted(opens, key=lambda job_id: opens[job_id].header.triggered_at)

@@ -76,7 +76,8 @@ class ActionService:
         text = f"checkpoint {opened.record.header.checkpoint_id}: {_DONE[action.action]}"
         if action.changes:
             text += f" ({_listed({c.key: c.proposed for c in action.changes})})"
-        # The action was sent. If it cannot be recorded, the user must not think that it was not.
+        # The action was sent. An error here would make the user think that it was not, so a failure to record it is
+        # ignored.
         with contextlib.suppress(ConflictError, RateLimitedError, StoreUnavailableError):
             await self._annotations.add_to_job(opened.job.id, AnnotationIn(text=text, tags=[_TAG]), key=None)
         return ActionTakenOut(action=action.action, text=text, at=now)

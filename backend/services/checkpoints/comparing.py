@@ -71,7 +71,7 @@ from backend.store.jobs.pressure import WindowLoad, window_loads
 from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
 from backend.store.postgres.connections import reading
 
-# Readings so long before the trigger and after the end count as the load of a checkpoint.
+# Readings up to this long before the trigger and after the end count as the load of a checkpoint.
 _LOAD_NEAR: Final = timedelta(seconds=15)
 _LOAD_READINGS_MAX: Final = 20
 # The range of a job's normal durations is that of its newest completed checkpoints.

@@ -116,7 +116,7 @@ class Judge:
     def _is_event(self, change: RunChange) -> bool:
         """Return whether a write changes the finding: a checkpoint ended, or a new interval began.
 
-        The intervals are those in which readings of backpressure and the age of an open checkpoint count.
+        Readings and the age of an open checkpoint change all the time, so they count only once in each interval.
         """
         run_id = change.run_id
         before = read, age = self._steps.pop(run_id, (None, None))
@@ -159,11 +159,12 @@ class Judge:
         keys = list(islice(self._due(now), self._options.checkpoints_at_once))
         for key, queue in keys:
             due_at = queue.pop(key, None)
-            # ``note`` may have removed it meanwhile.
+            # ``note`` may have removed the checkpoint from the queue meanwhile.
             if due_at is None or await self._tried(self._freeze(key)):
                 continue
             if now - due_at < _TRIED_FOR:
-                # It is tried again after all others. Its readings are thinned out only after an hour.
+                # The checkpoint is tried again after all others. There is time, because its readings are thinned out
+                # only after an hour.
                 queue[key] = due_at
             else:
                 self.shed_count += 1
@@ -201,7 +202,7 @@ class Judge:
         self._evidence.forget_others(())
 
     async def _freeze(self, key: CheckpointKey) -> None:
-        # Retention, or the removal of the target, may have deleted it.
+        # Retention, or the removal of the target, may have deleted the checkpoint.
         with suppress(UnknownEntityError):
             await self._checkpoints.verdict(key)
 

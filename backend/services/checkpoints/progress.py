@@ -103,7 +103,7 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
     newest = _newest(opened.evidence.pressure) if is_open else {}
     times_out_at = None
     if is_open and timeout_ms is not None:
-        # Converted from the engine's clock to ours, on which the browser counts down.
+        # The time is converted from the engine's clock to ours, because the browser counts down on our clock.
         offset = timedelta(milliseconds=opened.job.clock_offset_ms or 0)
         times_out_at = header.triggered_at + timedelta(milliseconds=timeout_ms) - offset
     return ProgressOut(

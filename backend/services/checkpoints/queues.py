@@ -14,9 +14,9 @@ def queued_in_front(
 ) -> int | None:
     """Return the bytes queued in front of the barriers.
 
-    ``awaiting`` has the subtasks of each vertex that barriers have not passed. These are their in-queues and the
-    out-queues of the vertices upstream. Return 0 if the engine reports queues and no barrier has one in front of it.
-    Return None if a queue may be in front, but none was read.
+    ``awaiting`` has the subtasks of each vertex that barriers have not passed. The queues in front of the barriers are
+    the in-queues of these subtasks and the out-queues of the vertices upstream. Return 0 if the engine reports queues
+    and none is in front of a barrier. Return None if a queue may be in front of a barrier, but no queue was read.
     """
     behind = {v: set(subtasks) for v, subtasks in awaiting.items() if subtasks and topology.upstream(v)}
     if not behind:

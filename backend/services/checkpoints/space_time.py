@@ -144,7 +144,7 @@ def _cut_out(check: CutCheck | None, topology: Topology, why: str) -> CutOut:
 
 
 def _sentence(check: CutCheck, why: str) -> str:
-    """Say what the check found, for the viewer."""
+    """Describe the result of the check in a sentence."""
     channels = "1 channel" if check.channel_count == 1 else f"{check.channel_count} channels"
     match check.state:
         case CutState.CONSISTENT:

@@ -82,7 +82,7 @@ class SubtaskMatrixService:
         )
 
 
-# So many open checkpoints are read beyond the limit, so that enough ended ones are among them.
+# The number of checkpoints that are read beyond the limit, because up to this many of them may be open.
 _OPEN_MAX = 20
 
 

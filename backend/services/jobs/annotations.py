@@ -134,7 +134,7 @@ class AnnotationService:
             await _check_counts(connection, chosen, now)
             added = [_annotation(job, wanted, annotation_id, at, now, digest) for job in chosen]
             await add_annotations(connection, added)
-            # Another request with the same key may have been faster. What it stored counts.
+            # Another request with the same key may have been faster. Then the annotations that it stored are returned.
             before = await annotations_with_id(connection, annotation_id)
         if any(a.request_digest != digest for a in before):
             raise ConflictError("this Idempotency-Key was used for another request", kind="idempotency-key-used")

@@ -376,7 +376,7 @@ class _Asked:
         self.fingerprint = self._fingerprint()
 
     def is_answered_by(self, fingerprint: str, found_at: datetime) -> bool:
-        """Return whether a finding with this fingerprint, of this time, still holds."""
+        """Return whether a finding with this fingerprint, computed at this time, is still valid."""
         is_young = self.record.run.ended_at is not None or abs(self.now - found_at) <= _KEPT
         return fingerprint == self.fingerprint and is_young
 

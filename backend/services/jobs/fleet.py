@@ -334,7 +334,7 @@ class FleetService:
 
 
 def _ordered(board: _Board, wanted: BoardWindow) -> tuple[list[api.JobOut], list[api.JobOut]]:
-    """Return the rows that match the search, in the requested order: of the jobs that last, and of those that ended."""
+    """Return the matching rows in the requested order, as two lists: jobs that have not ended, and jobs that have."""
     key = (wanted.sort, wanted.is_descending, wanted.search)
     found = board.ordered.get(key)
     if found is None:
@@ -433,7 +433,7 @@ def _of_finding(finding: Finding) -> dict[str, object]:
 
 
 def _unread_row(record: JobRecord, open_advice_count: int) -> api.JobOut:
-    """Return the row of a job of which nothing but the record is known."""
+    """Return the row of a job of which only the record is known."""
     run = record.run
     return api.JobOut.of(
         record,

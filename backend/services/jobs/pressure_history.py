@@ -131,7 +131,7 @@ def _range(run_ids: Sequence[str], topology: Topology, since: datetime, until: d
 
 
 def bucket_s(length: timedelta, count: int) -> int:
-    """Return the length of a bucket, in seconds: the smallest round one with which a range has ``count`` or fewer."""
+    """Return the length of a bucket in seconds: the smallest round length that gives at most ``count`` buckets."""
     wanted_s = length.total_seconds() / count
     return next((step for step in _STEPS_S if step >= wanted_s), _STEPS_S[-1])
 

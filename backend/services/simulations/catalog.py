@@ -58,7 +58,7 @@ class Limits:
 
 LIMITS: Final = Limits()
 
-# For each shape: title and sentence.
+# The title of each shape, and a sentence that describes it.
 _SHAPES: Final[Mapping[str, tuple[str, str]]] = {
     "backpressured": (
         "Slow keyed stage",

@@ -35,7 +35,8 @@ from backend.services.simulations.catalog import LIMITS, Limits, PlannedRun, pla
 from backend.services.simulations.measured import at, checkpoint_of, config_of, in_time_order, topology_of
 from backend.store.simulations.simulations import StoredCheckpoint
 
-# The time between two looks at the clock and at the request to stop. It holds a few hundred records.
+# After each slice of this virtual time, the simulation checks its CPU time and whether it must stop. A few hundred
+# records are processed in a slice.
 _SLICE_US: Final = 20_000
 _US: Final = 1_000_000
 _EVENTS_MAX: Final = 40_000
@@ -78,7 +79,7 @@ class _Recorded:
     found: list[tuple[MeasuredCheckpoint, Sequence[BarrierEvent] | None]] = field(default_factory=list)
 
     def add(self, record: MeasuredCheckpoint) -> None:
-        """Record a checkpoint, which does not change any more."""
+        """Record a checkpoint that has ended."""
         events = self.engine.barriers(record.id)
         if events is not None and len(events) > self.events_left:
             events = None
@@ -134,7 +135,10 @@ def _packed(document: SimulatedCheckpointOut) -> bytes:
 
 
 def _slices(engine: JobEngine, duration_us: int) -> Iterator[float]:
-    """Run the job in short slices. Yield the share of ``duration_us`` that is done. A job that has ended is done."""
+    """Run the job in short slices. After each slice, yield the share of ``duration_us`` that is done.
+
+    Stop early if the job ends.
+    """
     at_us = 0
     while at_us < duration_us and engine.ended_at_us is None:
         at_us = min(duration_us, at_us + _SLICE_US)

@@ -112,7 +112,7 @@ class SimulationWorker:
                 work = group.create_task(asyncio.to_thread(partial(self._outcome, request, progress)))
                 is_cancelled = await self._watch(record.id, progress, work, stop)
         finally:
-            # Cancelling the task does not end its thread.
+            # Cancelling the task does not end its thread, so the thread is requested to stop.
             progress.is_stopped = True
         state, reason, result = work.result()
         if state is SimulationState.CANCELLED and not is_cancelled:

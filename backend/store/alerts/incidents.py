@@ -273,7 +273,7 @@ async def acknowledge(connection: AsyncConnection, incident_id: str, author: str
 
 
 async def claim(connection: AsyncConnection, incident_id: str, author: str | None, at: datetime) -> None:
-    """Record who works on an incident since when; None releases it."""
+    """Record who works on an incident, and since when. None releases the incident."""
     since = at if author is not None else None
     await _change(connection, incident_id, claimed_at=since, claimed_by=clean_or_none(author))
 
@@ -376,7 +376,7 @@ def _conditions(wanted: IncidentFilter) -> list[ColumnElement[bool]]:
         elif name == "severity":
             found.append(_INCIDENT.severity == value)
         elif plain.setdefault(name, value) != value:
-            # No incident has two values of one label.
+            # Nothing matches: an incident has only one value for each label.
             found.append(literal(False))
     if plain:
         found.append(_INCIDENT.labels.contains(cast(literal(plain, JSONB), JSONB)))

@@ -82,7 +82,7 @@ async def release_term(engine: AsyncEngine, term: Term) -> None:
     """Release the lease, so that another process need not wait until it expires."""
     released = update(alert_tables.alert_evaluator).where(*_is_held_by(term))
     async with writing(engine) as connection:
-        # Not '-infinity', which the driver cannot read as an instant.
+        # The lease ends now, not at '-infinity', which the driver cannot read as an instant.
         await connection.execute(released.values(expires_at=func.now()))
 
 

@@ -253,7 +253,7 @@ _COMPLETED_BEFORE = select(tables.checkpoints).where(
 )
 LAST_COMPLETED = _COMPLETED_BEFORE.order_by(*_NEWEST_FIRST).limit(1)
 _LAST_FAST = (
-    # A savepoint is no measure for a checkpoint.
+    # Savepoints are left out, because their durations do not compare with those of checkpoints.
     _COMPLETED_BEFORE.where(
         _C.kind == CheckpointKind.CHECKPOINT.value, _C.end_to_end_duration_ms < bindparam("faster_than_ms")
     )

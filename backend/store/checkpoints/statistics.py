@@ -96,7 +96,7 @@ _FAILED_SINCE = (
     .where(
         _IS_OF_RUN,
         has_status(CheckpointStatus.FAILED),
-        # A failure without a reason counts.
+        # A failure without a reason counts, because an empty text equals none of the reasons.
         func.coalesce(_HEADER.failure_reason, "") != all_(bindparam("reasons", type_=ARRAY(Text))),
         # The condition on the day lets PostgreSQL skip partitions.
         or_(_LAST_DONE.c.triggered_on.is_(None), _HEADER.triggered_on >= _LAST_DONE.c.triggered_on),

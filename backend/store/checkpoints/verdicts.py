@@ -41,7 +41,10 @@ async def keep_verdict(
     before: Mapping[str, Any] | None,
     at: datetime,
 ) -> Mapping[str, Any]:
-    """Store the verdict on a checkpoint, unless another one than ``before`` is stored. Return the stored one."""
+    """Store the verdict on a checkpoint, unless a verdict other than ``before`` is stored.
+
+    Return the stored verdict.
+    """
     row = asdict(place) | {"judged_at": at, "document": document}
     if before is None:
         await connection.execute(_KEEP, row)

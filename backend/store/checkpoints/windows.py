@@ -34,7 +34,7 @@ class WindowCounts:
 
 @dataclass(frozen=True, slots=True)
 class WindowCheckpoint:
-    """What is compared of one checkpoint. A measure that was not reported is None."""
+    """The values of one checkpoint that are compared. A value that was not reported is None."""
 
     status: CheckpointStatus
     is_expired: bool

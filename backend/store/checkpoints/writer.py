@@ -160,9 +160,9 @@ class CheckpointTally:
     def is_changed(self) -> bool:
         """Whether a list of jobs shows the change.
 
-        It does not show how far an open checkpoint has come. So an open checkpoint that was only read again counts as
-        changed once every ``_REREAD_STEP_S`` seconds: a reader that knows when it was last read knows that it is not
-        lost.
+        A list does not show the progress of an open checkpoint, but it shows whether the checkpoint is lost. So an open
+        checkpoint that was only read again counts as changed once every ``_REREAD_STEP_S`` seconds, which is enough to
+        show that it is not lost.
         """
         return bool(self.new or self.updated > self.reread or self.details)
 

@@ -36,8 +36,8 @@ class FindingRecord:
 _OF_RUNS = select(tables.findings).where(one_of(tables.findings.c.run_id, "runs"))
 # The keys are sorted by the caller, and PostgreSQL takes the locks in this order.
 _LOCK = select(func.pg_advisory_xact_lock(func.unnest(bindparam("keys", type_=ARRAY(BigInteger)))))
-# The disk is full, the statement took too long, or the database is read-only. Managed servers make a database read-only
-# if its disk is nearly full.
+# These errors mean that the disk is full, the statement took too long, or the database is read-only. Managed servers
+# make a database read-only if its disk is nearly full.
 _NOT_WRITTEN = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
 _INSERT = insert(tables.findings)
 _KEEP = _INSERT.on_conflict_do_update(
@@ -73,7 +73,7 @@ async def keep_findings(connection: AsyncConnection, records: Sequence[FindingRe
     If PostgreSQL does not store them, for example on a full disk, roll back and return the reason. The caller has the
     findings and does not fail.
     """
-    # In the order of their keys, so that two processes without the lock do not wait for each other in a circle.
+    # The rows are written in the order of their keys, so that two processes without the lock cannot deadlock.
     rows = [{c.name: getattr(r, c.name) for c in tables.findings.c} for r in sorted(records, key=lambda r: r.run_id)]
     try:
         if rows:

@@ -99,7 +99,7 @@ class JobRecord:
     def reading_offset(self) -> timedelta:
         """The engine's clock minus the clock that stamps the readings of the run.
 
-        That is our clock, unless the job pushes: it stamps its readings with its own clock.
+        If the job pushes, its own clock stamps them, otherwise our clock.
         """
         is_own = self.run.engine.is_pushed
         return timedelta() if is_own else timedelta(milliseconds=self.clock_offset_ms or 0)

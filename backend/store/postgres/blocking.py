@@ -28,7 +28,7 @@ class BlockingConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, within_s)
         except psycopg.OperationalError:
-            # After any other error, no statement runs.
+            # If no statement runs, the error is not a missing response.
             if self.pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
                 raise
             self.pgconn.finish()

@@ -41,7 +41,7 @@ _POOL_SIZE = 5
 _POOL_OVERFLOW = 10
 _STATEMENT_TIMEOUT_MS = 30_000
 _LOCK_TIMEOUT_MS = 10_000
-# A server that works has reported its own timeout by then.
+# This is longer than the server's own timeouts, so a working server reports its timeout first.
 _ANSWER_TIMEOUT_S = _STATEMENT_TIMEOUT_MS / 1000 + 5
 # An idle connection is checked before each use. A server that works responds to this check within milliseconds.
 _PING_TIMEOUT_S = 3.0
@@ -162,7 +162,8 @@ class _Connection(psycopg.AsyncConnection[Any]):
             timer.cancel()
 
     def _hang_up(self) -> None:
-        # Only a statement that runs is late: a connection that listens for notifications may wait for hours.
+        # The limit applies only while a statement runs: a connection that listens for notifications may wait for
+        # hours.
         if self.pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
             return
         self._is_late = True

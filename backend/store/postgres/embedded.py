@@ -369,7 +369,7 @@ class EmbeddedPostgres:
                 if isinstance(error, psycopg.errors.DiskFull):
                     what = f"the database cannot be created ({_last_line(str(error))})"
                     raise DiskFullError(what, fix=_MAKE_ROOM) from None
-                # A server that recovers from a crash says so. It is making progress, however long it takes.
+                # A server that recovers from a crash reports this. Recovery may take any time, so the wait continues.
                 if time.monotonic() > deadline_s and _STARTING not in str(error):
                     what = f"PostgreSQL is not ready after {_START_TIMEOUT_S:.0f} s ({_last_line(str(error))})"
                     raise HostError(what, fix=f"see {self._log_path}") from None
@@ -459,7 +459,7 @@ def _make_database(connection: psycopg.Connection) -> None:
     if found is None:
         connection.execute(f'CREATE DATABASE "{DATABASE}"')
     for name in (RESTORING, REPLACED):
-        # A restore that was killed has left these. ``DATABASE`` is complete: either the old one or the new one.
+        # A restore that was killed left these databases. ``DATABASE`` is complete: either the old one or the new one.
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 

@@ -28,7 +28,7 @@ _LOCK_TIMEOUT = "30s"
 _STATEMENT_TIMEOUT = "300s"
 _WAIT_FOR_TURN = "300s"
 _CONNECT_TIMEOUT_S = 10
-# A server that works has reported its own timeout by then.
+# This is longer than the server's own timeouts, so a working server reports its timeout first.
 _ANSWER_TIMEOUT_S = 310.0
 
 

@@ -103,7 +103,8 @@ collector_sessions = Table(
     metadata,
     Column("holder", Text, primary_key=True),
     Column("expires_at", Instant, nullable=False),
-    # The server process of the connection that renews the session. If it is gone, the collector was killed.
+    # The id of the PostgreSQL process that serves the connection of this session. If the process no longer exists, the
+    # collector was killed.
     Column("backend_pid", Integer, nullable=False),
 )
 

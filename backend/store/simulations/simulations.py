@@ -142,7 +142,7 @@ async def renew(
 ) -> bool | None:
     """Renew the lease and store the progress.
 
-    Return whether the simulation shall be cancelled, or None if this worker does not run it any more.
+    Return whether a user has cancelled the simulation, or None if this worker no longer runs it.
     """
     renewed = (
         update(_S)
@@ -175,7 +175,7 @@ async def end(
     runs: Sequence[Mapping[str, Any]] | None = None,
     checkpoints: Sequence[StoredCheckpoint] = (),
 ) -> bool:
-    """Store the end of a simulation, with its result. Return False if this worker does not run it any more."""
+    """Store the end of a simulation, with its result. Return False if this worker no longer runs it."""
     values: dict[str, Any] = {"state": state.value, "ended_at": at, "expires_at": expires_at, "reason": reason}
     if state is SimulationState.COMPLETED:
         values |= {"progress_ratio": 1.0, "runs": list(runs or ())}

@@ -195,6 +195,6 @@ class CollectorSession:
             "application_name": "barrierscope-collector-session",
         }
         connection = BlockingConnection.connect(autocommit=True, **(self._arguments | own))
-        # A server that works has reported its own timeout by then.
+        # This is longer than the server's own timeout, so a working server reports its timeout first.
         connection.answer_timeout_s = self._ttl_s + _ANSWER_MARGIN_S
         return connection

@@ -4,7 +4,7 @@
 * ``changelog``  option I: the recorded changes, and the whole state from time to time
 * ``diff``       option II: the difference to the serialized state of the last confirmed checkpoint
 * ``sst``        sorted files of changed rows, which are merged
-* ``choice``     the backend that the settings ask for
+* ``choice``     chooses the backend according to the settings
 
-A backend does no input or output. ``task.increments`` writes the files and deletes those that nothing needs.
+A backend does no input or output. ``task.increments`` writes the files, and deletes those that are no longer needed.
 """

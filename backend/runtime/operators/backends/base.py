@@ -42,7 +42,7 @@ class Piece:
         return b"".join(self.groups.values())
 
     def handle_at(self, path: str) -> FileHandle:
-        """Return the handle of the copy at this path."""
+        """Return the handle of the file's copy at this path in the store."""
         spans, at = [], 0
         for group, data in self.groups.items():
             spans.append((group, at, len(data)))
@@ -80,7 +80,7 @@ class Chain(Mapping[int, bytes]):
 
 
 class Snapshot(Enum):
-    """What the next snapshot of a backend is."""
+    """The kind of a backend's next snapshot."""
 
     ALONE = "alone"
     """The whole state, without files that checkpoints share. The backend is as before: for savepoints."""
@@ -126,7 +126,7 @@ class ChainBackend:
         self._states = states
 
     def prepare(self, checkpoint_id: int, snapshot: Snapshot) -> None:
-        """Set what the next ``freeze`` does, and for which checkpoint."""
+        """Set the kind of the next ``freeze``, and its checkpoint."""
         self._id, self._next = checkpoint_id, snapshot
 
     def freeze(self) -> Mapping[int, bytes]:

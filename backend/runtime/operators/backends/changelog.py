@@ -1,9 +1,9 @@
 """Option I: the states record their changes, and the changes are written (runtime.md 5.2).
 
 The changes are written in segments: continuously, and with each checkpoint. From time to time the whole state is
-written too, independently of checkpoints (IN-8). Later checkpoints refer to it and to the segments after it. The older
-segments are deleted when no retained checkpoint refers to them. A checkpoint waits for little, but the log needs more
-space, and a restore takes longer (IN-10).
+written too, independently of checkpoints (IN-8). Later checkpoints refer to this file and to the segments after it. The
+older segments are deleted when no retained checkpoint refers to them. Checkpoints are quick, because little is left to
+write. In return, the log needs more space, and a restore takes longer (IN-10).
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class ChangelogBackend(ChainBackend):
         return whole
 
     def materialized(self, whole: Piece, *, is_durable: bool) -> None:
-        """Begin the chain with the whole state, which is written now. If the write failed, the chain stays."""
+        """Handle the end of the write of the whole state: begin the chain with this file.
+
+        If the write failed, keep the old chain.
+        """
         if self._materializing is None or self._materializing[0] is not whole:
             return
         _, contained = self._materializing

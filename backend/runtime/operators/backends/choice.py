@@ -1,4 +1,4 @@
-"""The backend that the settings ask for."""
+"""Chooses the incremental backend according to the settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Option II: the difference to the serialized state of the last confirmed checkpoint (runtime.md 5.3).
 
-The backend needs no support by the states, but keeps the serialized state of the base, and compares all of it at each
-snapshot (IN-12). If the chain grows too long, or its differences larger than the state, the snapshot is full.
+The states need not record their changes. The backend keeps the serialized state of the base instead, and compares the
+whole state with it at each snapshot (IN-12). If the chain grows too long, or the differences together become larger
+than the state, the snapshot is full.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class DiffBackend(ChainBackend):
     def _usable_base(self) -> _Base | None:
         """Return the base for the next snapshot, or None if the snapshot must contain the whole state.
 
-        A pending checkpoint may complete before the next snapshot is acknowledged. The files of its base, if it does
-        not use them, would be deleted then. So the next snapshot uses the base of the pending ones.
+        A pending checkpoint may complete before the next snapshot is acknowledged. The files that it does not use are
+        then deleted. Therefore, the next snapshot may only have a base whose files all pending checkpoints use.
         """
         pending = list(self._taken.values())
         base = pending[0].base if pending else self._base

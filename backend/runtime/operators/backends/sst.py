@@ -1,8 +1,8 @@
 """Sorted immutable files of changed rows (runtime.md 5.4).
 
-Between checkpoints, the keys that change are noted. Each checkpoint adds one file with their rows, and uses the older
-files again. If there are too many files, some of them are merged into one (IN-14). A merged file is written anew, and
-the files that it replaces are no longer part of later checkpoints.
+Between checkpoints, the backend notes the keys that change. Each checkpoint adds one file with the rows of these keys,
+and uses the older files again. If there are too many files, some of them are merged into one (IN-14). A merged file is
+written anew, and the files that it replaces are no longer part of later checkpoints.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SstBackend(ChainBackend):
         for piece in self._chain[first:]:
             for data in piece.groups.values():
                 newest |= {(change.part, change.key): change for change in decoded(data)}
-        # A deletion hides rows of older files. If there are none, it is not needed.
+        # A deletion only hides rows of older files. If there are no older files, deletions are dropped.
         kept = [change for _, change in sorted(newest.items()) if first or change.op is Op.PUT]
         self._chain = [*self._chain[:first], self.piece(kept)]
 

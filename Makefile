@@ -17,11 +17,12 @@
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/fidelity.md)
 #   make plotly-bundle                              build the part of plotly.js that the charts use, with npm
+#   make driver-bundle                              fetch driver.js, with which the tour shows its steps, with npm
 #   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots plotly-bundle wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -111,11 +112,20 @@ model-check: install-dev
 
 # Needs Node.js. The result is part of the repository, so this is needed only for another version or trace type.
 PLOTLY := 4.1.1
+DRIVER := 1.8.0
 plotly-bundle:
 	@rm -rf build/plotly && mkdir -p build/plotly && cp dashboard/vendor/bundle.cjs build/plotly
 	cd build/plotly && npm install --no-save --ignore-scripts --no-audit --no-fund plotly.js@$(PLOTLY) esbuild@0.28.1 \
 		esbuild-plugin-environment@0.5.0 esbuild-plugin-glsl@1.4.2 esbuild-plugin-inline-css@0.0.1
 	cd build/plotly && node bundle.cjs $(CURDIR)/dashboard/vendor/plotly-$(PLOTLY).min.js
+
+driver-bundle:
+	@rm -rf build/driver && mkdir -p build/driver
+	cd build/driver && npm install --no-save --ignore-scripts --no-audit --no-fund driver.js@$(DRIVER)
+	@for end in js css; do from=build/driver/node_modules/driver.js/dist/driver.$$end; \
+		test $$end = css || from=build/driver/node_modules/driver.js/dist/driver.js.iife.js; \
+		{ echo "/*! driver.js $(DRIVER)"; cat build/driver/node_modules/driver.js/license; echo "*/"; cat $$from; } \
+			> dashboard/vendor/driver-$(DRIVER).$$end; done
 
 screenshots: install-dev
 	@exec $(BIN)/python -m tests.simulators.screenshots $(ARGS)

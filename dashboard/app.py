@@ -11,7 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_
 from dash.development.base_component import Component
 
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
-from dashboard import routes
+from dashboard import routes, tour
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, shell
@@ -69,6 +69,8 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
         "dashboard",
         backend="fastapi",
         assets_folder=str(Path(__file__).parent / "assets"),
+        # These files are loaded when a viewer needs them.
+        assets_path_ignore=["lazy"],
         url_base_pathname=routes.BASE,
         serve_locally=True,
         suppress_callback_exceptions=True,
@@ -118,6 +120,7 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
     _register_switches(app)
     _register_twins(app)
     zones.register(app, client)
+    tour.register(app, client)
     browser = partial(_in_browser, app)
     browser("navigation", [Output(f"nav-{n}", "className") for n in ("fleet", "targets", "alerts")], _PATH)
     # One callback per page, because the store of a page's title exists only while that page is shown.

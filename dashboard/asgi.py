@@ -28,6 +28,13 @@ _log = logging.getLogger(__name__)
 _PLOTLY = f"{routes.BASE}_dash-component-suites/plotly/package_data/plotly.min.js"
 # Plotly with the trace types scatter, bar and heatmap, a quarter of the whole library. `make plotly-bundle` builds it.
 _PLOTLY_FILE = "plotly-4.1.1.min.js"
+# Files of other projects, by their addresses. The scripts of the pages load driver.js when a tour starts;
+# `make driver-bundle` fetches it.
+_VENDORED = {
+    _PLOTLY: _PLOTLY_FILE,
+    f"{routes.BASE}assets/lazy/driver.js": "driver-1.8.0.js",
+    f"{routes.BASE}assets/lazy/driver.css": "driver-1.8.0.css",
+}
 # The addresses at which Dash sends JSON to its own scripts. It sends no content type with the result of a callback.
 _DATA = tuple(f"{routes.BASE}_dash-{name}" for name in ("update-component", "layout", "dependencies"))
 _VENDOR = Path(__file__).parent / "vendor"
@@ -69,8 +76,8 @@ class DashboardApp:
         status = None
         app = self._dash_app
         is_data = scope["path"] in _DATA
-        if scope["path"] == _PLOTLY:
-            app, scope = self._vendor, {**scope, "path": f"/{_PLOTLY_FILE}", "root_path": ""}
+        if (vendored := _VENDORED.get(scope["path"])) is not None:
+            app, scope = self._vendor, {**scope, "path": f"/{vendored}", "root_path": ""}
         elif scope["method"] in ("GET", "HEAD") and not self._is_own(scope["path"]):
             if routes.parse(scope["path"]).page is routes.PageKind.UNKNOWN:
                 status = 404

@@ -188,7 +188,9 @@
     }
 
     // What the other scripts of the pages use.
-    window.barrierscope = { narrow: narrow, setQuery: setQuery, isPaused: () => isPausedNow };
+    window.barrierscope = {
+        narrow: narrow, still: still, setQuery: setQuery, go: go, isPaused: () => isPausedNow,
+    };
 
     const ask = window.fetch;
     window.fetch = function (address, options) {

@@ -26,6 +26,8 @@ def shell(*, has_login: bool = False) -> dmc.MantineProvider:
             dcc.Store(id="paused", storage_type="session"),
             dcc.Store(id="narrow"),
             dcc.Store(id="look"),
+            dcc.Store(id="tour-ask"),
+            dcc.Store(id="tour-plan"),
             dcc.Interval(id="tick", interval=TICK_MS),
             dcc.Interval(id="status-tick", interval=_STATUS_TICK_MS),
             html.A("Skip to content", href="#main", className="skip-link"),
@@ -57,6 +59,7 @@ def _header(*, has_login: bool) -> html.Header:
     switches = html.Div(
         [
             html.Span(id="live-word", className="live-word", role="status"),
+            _switch("tour-start", "question", "Tour", "a tour of three minutes through the demo jobs"),
             _switch("pause-toggle", "pause", "Pause", "stop refreshing"),
             html.Div(
                 [_switch("zone-toggle", "clock", "Local time", "show times in local time or in UTC"), zones.picker()],

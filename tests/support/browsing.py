@@ -121,8 +121,12 @@ class Watch:
 
 
 @contextmanager
-def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator[tuple[Page, Watch]]:
+def opened(
+    browser: Browser, base_url: str, *, theme: str = "light", is_first_visit: bool = False
+) -> Iterator[tuple[Page, Watch]]:
     """Open a page of a laptop's size in the colour scheme ``theme``. Yield the page and the watch on its errors.
+
+    Only on a first visit, the fleet offers the tour.
 
     Cookies and local storage are cleared at the end, so that each page begins with empty storage.
     """
@@ -130,6 +134,8 @@ def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator
     page = context.new_page()
     try:
         page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        if not is_first_visit:
+            page.add_init_script("try { localStorage.setItem('barrierscope-tour', 'declined'); } catch (error) {}")
         page.set_default_timeout(_PATIENCE_MS)
         expect.set_options(timeout=_PATIENCE_MS)
         yield page, Watch(page)

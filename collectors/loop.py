@@ -232,7 +232,8 @@ class TargetLoop:
             if job is not None and (job.counts is not None or job.state is JobState.ENDED):
                 count += len(self._dropped.pop(key) & _terminal(job))
             elif self._absent[key] >= _ABSENT_MAX:
-                # A poll may leave out a job, but not in so many polls. So the target no longer lists the run.
+                # A single poll may leave out a job. If this many polls left it out, the target no longer lists the
+                # run.
                 del self._dropped[key]
         if not self._dropped:
             self._absent.clear()

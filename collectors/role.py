@@ -63,7 +63,10 @@ async def open_target(
 
 
 def with_waiting(stored: KnownRuns, waiting: Iterable[Observation]) -> KnownRuns:
-    """Return the runs that are known once the ``waiting`` observations are stored too. The oldest one comes first."""
+    """Return the stored runs, updated by the ``waiting`` observations, which will be stored later.
+
+    ``waiting`` is in order of time, oldest first.
+    """
     known = dict(stored)
     for observation in waiting:
         for job in observation.jobs:
@@ -95,8 +98,8 @@ async def run(
 
     Checkpoints that are older than the age limits in ``retention`` are not stored, because they would be dropped at
     once. Targets that were added through the API are read only at addresses that ``rules`` allow. While PostgreSQL is
-    slow or unreachable, observations wait in ``spool_dir``. If ``spool_dir`` is None, a few observations of each
-    target wait in memory. ``judge`` learns of each commit.
+    slow or unreachable, observations wait in ``spool_dir``. If ``spool_dir`` is None, a few observations of each target
+    wait in memory. ``judge`` is notified of each commit.
 
     Raises:
         InvalidInputError: ``database_url`` is not a PostgreSQL URL.

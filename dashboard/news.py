@@ -1,4 +1,4 @@
-"""Tells an open fleet page over a WebSocket that its rows have changed, so that the page does not have to ask.
+"""Notifies an open fleet page over a WebSocket if its rows have changed, so that the page need not poll.
 
 The browser sends which rows it shows, as it does for a refresh (``assets/fleet.js``). From then on, the board is read
 every two seconds inside this process. The browser gets a message only if something that it shows has changed, and then

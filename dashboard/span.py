@@ -47,7 +47,7 @@ def span_of(data: object) -> Span:
 
 
 def instant_of(value: object) -> datetime | None:
-    """Return the instant of a number of epoch milliseconds, or None if it is no such number or out of bounds."""
+    """Return the instant of a number of epoch milliseconds, or None if it is not such a number or out of bounds."""
     # The limit is in the year 2103. Other values are ignored, because an address typed by a person can contain any
     # number.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 4.2e12:

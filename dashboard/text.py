@@ -46,7 +46,8 @@ def clock_difference(offset_ms: int | None) -> str | None:
     """Return by how much the engine's clock differs from ours, or None if that is little or unknown."""
     if offset_ms is None or abs(offset_ms) < _CLOCK_DIFFERENCE_MIN_MS:
         return None
-    # In a clock that falls behind all the time, seconds of a difference of minutes would change with every reading.
+    # A difference of minutes is shown without seconds. If a clock falls behind all the time, they would change with
+    # every reading.
     step_ms = _MINUTE_MS if abs(offset_ms) >= 2 * _MINUTE_MS else _SECOND_MS
     amount_ms = round(abs(offset_ms) / step_ms) * step_ms
     is_of_minutes = step_ms == _MINUTE_MS and amount_ms < _HOUR_MS

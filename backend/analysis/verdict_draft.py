@@ -61,7 +61,7 @@ def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vert
     # The rest is an explanation, or a message of the engine in quotes.
     found = re.search(r': | \("', hidden)
     first, rest = (reason, "") if found is None else (reason[: found.start()], reason[found.start() :])
-    # In the sentence, the pronoun stands for the checkpoints that it names first.
+    # The pronoun stands for the checkpoints that the sentence names first.
     first = re.sub(r"\bthem$", "the checkpoints", re.sub(r"\backnowledge it$", "acknowledge the checkpoint", first))
     headline = f"Probably {first}" if sure is Confidence.LOW else _capital(first, vertex)
     return headline, f"{case.lead}{rest}."

@@ -1,10 +1,11 @@
 """Compares a measure of the checkpoints in two windows of time: before and after an instant, such as a change.
 
-Each window gives a distribution. Its median and its 95th percentile have intervals from order statistics: the number of
-values below a quantile is binomially distributed, whatever the distribution of the values is. An interval of one window
-holds with 97.5 %, so an interval of the difference, from the lowest to the highest difference of both, holds with 95 %.
-Few values give no interval, and then the windows cannot be compared. The intervals assume that the values are
-independent. Checkpoints that follow each other are not quite, so a difference that is barely outside proves little.
+Each window gives a distribution. The intervals of its median and its 95th percentile come from order statistics: the
+number of values below a quantile is binomially distributed, whatever the distribution of the values is. The interval of
+one window contains the quantile with a probability of 97.5 %. The interval of the difference reaches from the lowest to
+the highest difference between the two intervals, so it contains the difference with a probability of 95 %. If there are
+too few values for an interval, the windows cannot be compared. The intervals assume that the values are independent.
+Consecutive checkpoints are not fully independent, so a difference whose interval barely excludes zero proves little.
 
 An expired checkpoint counts with the time until it expired, a lower bound of the time that it needed. A quantile at or
 above such a value is a lower bound too.
@@ -27,7 +28,8 @@ from backend.analysis import sentences as say
 from backend.analysis.statistics import quantile
 from backend.domain.rollup import Measure
 
-# Two independent intervals of 97.5 % hold together with 95 %. Each has two ends.
+# The probability that an interval of 97.5 % lies wholly below, or wholly above, the quantile. Two independent
+# intervals of 97.5 % both contain their quantiles with a probability of 95 %.
 _TAIL: Final = 0.0125
 # The quantile of the normal distribution at 1 - _TAIL.
 _Z: Final = 2.2414
@@ -189,7 +191,8 @@ def _phase_words(found: Change, phases: Sequence[tuple[Measure, Change]]) -> str
     if not same or found.difference is None:
         return ""
     most, measure = max(same, key=lambda one: abs(one[0]))
-    # A phase may change more than the duration, because it overlaps with others. A small part of it explains nothing.
+    # A phase that overlaps with others may change more than the duration. A phase that changes by a small part of the
+    # duration's change explains nothing.
     if abs(most) < 0.3 * abs(found.difference):
         return ""
     return f", mostly {_PHASES[measure]} ({signed(most)})"
@@ -214,7 +217,8 @@ def _direction(low: float | None, high: float | None) -> Direction:
 def _estimate(ordered: NDArray[np.float64], q: float, least: float) -> Estimate:
     count = ordered.size
     below = _binomial_cdf(count, q)
-    # The lowest order statistic that lies above the quantile with at most the probability of a tail, and the highest.
+    # Both ends are order statistics, by their number. ``low`` exceeds the quantile, and ``high`` falls below it, with
+    # at most the probability ``_TAIL``.
     low = int(np.searchsorted(below, _TAIL, side="right"))
     high = int(np.searchsorted(below, 1 - _TAIL, side="left")) + 1
     value = quantile(ordered.tolist(), q)

@@ -111,9 +111,10 @@ class Access:
         await (refusal or self._app)(scope, receive, send)
 
     async def _is_admitted(self, scope: Scope, receive: Receive) -> bool:
-        """Return whether a WebSocket may be opened: only by a page of this service, which may read.
+        """Return whether a WebSocket may be opened: only by a page of this service, with the right to read.
 
-        Browsers let every site open a WebSocket to every other one, and send the cookies. They always name the origin.
+        Browsers let every site open a WebSocket to every other site, and send the cookies. They always send the origin
+        too, so the origin decides.
         """
         opening = {**scope, "type": "http", "method": "GET"}
         if "origin" not in Headers(scope=opening) or _malformed(opening) or self._foreign(opening):

@@ -178,8 +178,8 @@ def build_services(
 ) -> Services:
     """Build every service over one store.
 
-    ``token`` is this service's token, which the live runtime requires too. ``judge`` learns of each commit of pushed
-    events.
+    ``token`` is this service's token, which the live runtime requires too. ``judge`` is notified of each commit of
+    pushed events.
     """
     writer = IngestWriter(engine, retention=retention, clock=clock, on_commit=None if judge is None else judge.note)
     evidence = EvidenceReader(clock)

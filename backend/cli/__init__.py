@@ -13,7 +13,7 @@
 * ``supervisor``  child processes: start, restart with backoff, orderly stop
 * ``instance``    the data folder: lock, leftovers of a killed instance, logs
 * ``liveness``    ends a child process when its parent ends
-* ``sweeper``     ends what a killed ``up`` left, also if it is suspended
+* ``sweeper``     ends the processes that a killed ``up`` left, suspended ones too
 """
 
 from __future__ import annotations

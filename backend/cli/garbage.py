@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 
-# A generation-0 pass then frees at most some megabytes.
+# With the first threshold, the objects that wait for a generation-0 pass take at most some megabytes.
 _THRESHOLDS = (20_000, 10, 50)
 
 

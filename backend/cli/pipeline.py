@@ -145,7 +145,8 @@ def executor() -> None:
     found = _spark_here(load_settings())
     if not isinstance(found, SparkRuntime):
         raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
-    # The executor takes part in the network of its pod, and Spark names its folder of settings.
+    # The variables that keep Spark on this machine are left out, because the executor uses the network of its pod.
+    # Spark's variables for the folder of settings are passed on.
     environment = {name: value for name, value in found.environment.items() if name not in LOCAL_VARIABLES}
     given = environment | {name: value for name, value in os.environ.items() if name.startswith("SPARK_CONF_DIR")}
     command = executor_command(given, java_home=environment["JAVA_HOME"], spark_home=environment["SPARK_HOME"])

@@ -47,7 +47,7 @@ _FAILED_STARTS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What ``up`` runs, as the command's options and the settings say."""
+    """What ``up`` runs, according to the command's options and the settings."""
 
     folder: Path
     host: str

@@ -174,7 +174,8 @@ class Supervisor:
         try:
             self._spawn(child)
         except OSError as error:
-            # The machine has no room on its disk, no memory or no process id left. That may pass.
+            # The machine has no disk space, memory or process id left. This may be temporary, so the role is started
+            # again later.
             pause_s = self._next_pause_s(child, now_s)
             self.say(f"{child.role.name} cannot be started ({error.strerror}); it is tried again in {pause_s:g} s")
 
@@ -268,7 +269,7 @@ def _bound_log(path: Path) -> None:
     try:
         copy.write_bytes(path.read_bytes())
     except OSError:
-        # The disk is full. An incomplete copy is worth less than the space that it takes.
+        # The disk is full. The incomplete copy is removed, because the space is worth more.
         copy.unlink(missing_ok=True)
     with path.open("r+b") as log:
         log.truncate(0)

@@ -1,4 +1,4 @@
-"""Ends what ``up`` started if ``up`` is killed. It runs as a process of its own, beside the roles.
+"""Ends what ``up`` started if ``up`` is killed. It runs as a process of its own, next to the roles.
 
 Roles and PostgreSQL end by themselves when ``up`` ends (see ``liveness``). A suspended process does not. After the end
 of ``up``, this process therefore resumes every process of the data folder, waits, and kills those that still run. If
@@ -37,7 +37,7 @@ def sweep(folder: Path, *, grace_s: float) -> None:
     servers = (mark_process("postgres", pid) for pid in server_processes(folder / "postgres" / "data"))
     marks: list[ProcessMark] = [*left_in(folder), *(mark for mark in servers if mark is not None)]
     end_processes(marks, request=signal.SIGCONT, grace_s=grace_s)
-    # A role may have started processes while it ended.
+    # The processes are looked up again, because a role may have started some while it ended.
     end_processes(list(processes_of(folder)), request=signal.SIGKILL)
 
 

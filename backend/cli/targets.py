@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=Model)
     Item = TypeVar("Item", bound=Model)
 
-# Long enough for a connection test, in which the API waits up to 8 s for each response of the target.
+# This is long enough for a connection test, in which the API waits up to 8 s for each response of the target.
 _TIMEOUT_S = 30.0
 _PAGE = 200
 

@@ -250,7 +250,8 @@ class JobOut(Model):
     """A job, as one row of the fleet board.
 
     After a start of the service, it takes some seconds until every job is analysed. Until then, ``health`` and the
-    other values that follow from the analysis are null. So are the statistics of the last 24 hours until they are read.
+    other values that follow from the analysis are null. The statistics of the last 24 hours are null until they are
+    read.
     """
 
     id: str

@@ -48,7 +48,7 @@ class BoardOut(Model):
     unanalysed_count: int = 0
     """Number of jobs on the whole board that have not been analysed yet, because the service has just started."""
     sources: list[str]
-    """The names of the interfaces from which the data of the jobs comes."""
+    """The names of the interfaces from which the data comes."""
     newest_observed_at: datetime | None
     version: str
     """Pass this as ``since`` with the next request."""

@@ -1,6 +1,6 @@
 """The JSON of comparisons: two checkpoints of a job, ``GET /api/v1/jobs/{job}/compare``.
 
-A difference is the value of ``a`` minus that of ``b``. It is null if the value of one side is.
+A difference is the value of ``a`` minus that of ``b``. It is null if the value of either side is null.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class CauseOut(Model):
 
 
 class MeasureDifferenceOut(Model):
-    """One measure on both sides. A time of a vertex is the largest of its subtasks, bytes are the sum of them."""
+    """One measure on both sides. A time of a vertex is the largest of its subtasks' values.
+
+    A number of bytes is their sum.
+    """
 
     measure: SubtaskMeasure
     unit: MatrixUnit

@@ -65,7 +65,7 @@ class HistoryOut(Model):
 
 
 class UsualRangeOut(Model):
-    """The range of durations that is usual for a job: that of its completed checkpoints in the days before an instant.
+    """The range of durations that is usual for a job, from its completed checkpoints in the days before an instant.
 
     It is computed from stored rollups, with a relative error of at most 1 %.
     """

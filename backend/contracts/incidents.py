@@ -155,7 +155,7 @@ class ClaimIn(IncidentActIn):
     is_taking_over: StrictBool = False
     """Whether to take the incident although somebody else has it."""
     claimed_by: Author | None = None
-    """Who has the incident, as far as the caller knows. If given, it is not taken from anybody else."""
+    """Who has the incident, as far as the caller knows. If given, the incident is not taken from anybody else."""
 
 
 class CommentIn(IncidentActIn):

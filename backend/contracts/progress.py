@@ -99,5 +99,5 @@ class ProgressOut(Model):
     unaligned_now: UnalignedOut | None = None
     """Null if the checkpoint is not in progress, or if no queue that may be in front of its barriers was read."""
     actions: list[ActionOut] = Field(default_factory=list)
-    """What a person can do now, and what not and why not. Empty if the checkpoint is not in progress."""
+    """The actions, each with the reason if it is not possible now. Empty if the checkpoint is not in progress."""
     as_of: datetime

@@ -19,9 +19,9 @@ class StretchOut(Model):
 class LaneOut(Model):
     """One lane: a subtask, or several subtasks of a vertex if ``subtask`` is null.
 
-    Of several subtasks, a time is the earliest, and a time named ``..._last_ms`` or ``last_ms`` is the latest.
-    ``blocked`` and ``recorded`` then reach from the earliest begin to the latest end. They are no durations, because
-    there may be times in between at which no subtask was concerned.
+    If the lane has several subtasks, a time is the earliest of theirs, or the latest if its name ends in ``last_ms``.
+    ``blocked`` and ``recorded`` then reach from the earliest begin to the latest end. Their length is not a duration,
+    because there may be times in between at which no subtask was blocked or recorded.
     """
 
     vertex_id: str
@@ -57,8 +57,8 @@ class LaneOut(Model):
 class ArrowOut(Model):
     """The barriers from one lane to another, given by their positions in ``lanes``.
 
-    If these are several channels, the first times are the earliest, and the last times are the latest. A time of
-    receipt is null if barriers were not received.
+    If the barriers crossed several channels, the first times are the earliest, and the last times are the latest. A
+    time of receipt is null if barriers were not received.
     """
 
     source: int
@@ -104,7 +104,7 @@ class SpaceTimeOut(Model):
     """The space-time diagram of one checkpoint."""
 
     basis: Basis
-    """Of the arrows and the times. Reconstructed arrows show the most likely sender."""
+    """The basis of the arrows and the times. Reconstructed arrows show the most likely sender."""
     note: str | None = None
     end_ms: float
     subtask_count: int

@@ -401,7 +401,7 @@ def _vertex_subtask(view: JobView, index: int, subtask: SubtaskView, task_manage
 
 
 def _time_in_states(view: JobView, subtask: SubtaskView) -> dict[str, int]:
-    # The runtime deploys a subtask in no virtual time, so these durations are 0. Flink reports -1 for a state that
+    # The deployment of a subtask takes no virtual time, so these durations are 0. Flink reports -1 for a state that
     # was skipped, but no recording contains one.
     end_us = view.now_us if subtask.ended_at_us is None else subtask.ended_at_us
     waiting = dict.fromkeys(("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING"), 0)

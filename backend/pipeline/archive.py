@@ -22,7 +22,8 @@ FOLDER = "barrierscope"
 """The folder, in the working folder of an executor, into which the archive is unpacked."""
 
 _DISTRIBUTIONS = ("adbc-driver-manager", "adbc-driver-postgresql", "pyarrow", "typing-extensions")
-# Headers, tests, programs, and Arrow's clients of Flight and of object stores, which are a quarter of the rest.
+# These files are left out: headers, tests, programs, and Arrow's clients of Flight and of object stores. The clients
+# are a quarter of the rest.
 _NOT_NEEDED = (
     *("..", "pyarrow/include/", "pyarrow/tests/"),
     *("pyarrow/libarrow_flight", "pyarrow/_flight", "pyarrow/libarrow_s3", "pyarrow/_s3fs"),
@@ -38,7 +39,7 @@ def write_archive(path: Path) -> int:
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as draft:
             try:
-                # The lowest level of compression, because the time counts more than the size.
+                # The lowest level of compression is used, because time matters more than size.
                 with (
                     gzip.GzipFile(filename="", fileobj=draft, mode="wb", compresslevel=1, mtime=0) as packed,
                     tarfile.open(fileobj=packed, mode="w") as archive,

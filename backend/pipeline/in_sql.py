@@ -1,4 +1,4 @@
-"""Computes hourly rollups in PostgreSQL, for runs that are too small for Spark to be worth its start.
+"""Computes hourly rollups in PostgreSQL, for runs so small that starting Spark would take longer than the work.
 
 Starting Spark takes about as long as PostgreSQL needs for a million checkpoints. The staged rows equal those of
 ``transforms.hourly_rollups`` to the last bit: ``domain.rollup`` has the definitions, and quantiles are PostgreSQL's own

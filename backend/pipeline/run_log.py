@@ -35,7 +35,7 @@ DEMO_JOB = "spark-demo"
 """The demo query that the command ``up`` starts. It has no runs; its row in the schedule shows whether it runs."""
 _CONNECT_TIMEOUT_S = 10
 _OPTIONS = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
-# The server stops a statement after 600 s and reports that. Only a server that does not work is later than this.
+# A working server stops a statement after 600 s and reports that, so a server that is silent for longer does not work.
 _ANSWER_TIMEOUT_S = 610.0
 _REASON_MAX = 500
 
@@ -54,7 +54,7 @@ SELECT DISTINCT {_HOUR} FROM checkpoints c WHERE c.kind = 'checkpoint'
 AND c.triggered_at >= %(since)s AND c.triggered_on >= (%(since)s AT TIME ZONE 'UTC')::date
 AND c.triggered_at < %(until)s AND c.triggered_on <= (%(until)s AT TIME ZONE 'UTC')::date ORDER BY 1
 """
-# Attempts of tasks that Spark did not accept may write rows at any time.
+# Only rows of accepted parts are used, because attempts of tasks that Spark did not accept may write rows at any time.
 _STAGED = (
     "rollup_staging WHERE run_id = %(run)s"
     f" AND part IN (SELECT part FROM rollup_staging WHERE run_id = %(run)s || '{in_sql.ACCEPTED}')"

@@ -192,7 +192,8 @@ class StagingWriter(DataSourceArrowWriter):
         with _connected(_task_url(self._options)) as connection, connection.cursor() as cursor:
             reader = pa.RecordBatchReader.from_batches(schema, named())
             cursor.adbc_ingest("rollup_staging", reader, mode="append")
-            # If the process that started Spark was killed, its tasks may still run while the next run works.
+            # The run may have ended: if the process that started Spark was killed, its tasks may still run during the
+            # next run.
             cursor.execute(f"SELECT 1 FROM pipeline_runs WHERE id = '{self._run_id}' AND state = 'running'")
             if cursor.fetchone() is None:
                 raise RuntimeError("the run of this task has ended")

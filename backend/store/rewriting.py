@@ -96,9 +96,9 @@ class _Progress:
     """What the draft contains. It is stored as the comment on the draft."""
 
     comment: str
-    """The comment that the draft was begun for. Another one has other rows."""
+    """The comment for which the draft was begun. A draft with another comment has other rows."""
     file: int
-    """The number of the partition's file. ``VACUUM FULL`` changes it, and with it the blocks."""
+    """The number of the partition's file. ``VACUUM FULL`` changes this number and the blocks."""
     revision: str
     """The revision of the schema."""
     end_block: int

@@ -149,9 +149,9 @@ class FlinkCollector:
         if listed is not None and self._is_recent(listed, engine, requests.at()):
             with suppress(TargetProtocolError):
                 jobs, runs = await self._read(requests, engine, listed)
-                # Two cases need the list and the jobs once more. Without any request, the poll would not notice that
-                # the target is down. A job with a problem may have ended. If the budget is used up, this waits for the
-                # next poll.
+                # The list and the jobs are read once more in two cases. If the poll made no request, it would not
+                # notice that the target is down. If a job has a problem, it may have ended; this case waits for the
+                # next poll if the budget is used up.
                 if requests.count and not (any(job.problems for job in jobs) and requests.has_budget):
                     return self._returned(requests, engine, listed, jobs, runs)
             # A job may have ended or restarted after the list was read. So the list is read again, and then the jobs.

@@ -42,7 +42,8 @@ _SETTLED_AFTER = timedelta(seconds=10)
 _GIVEN_UP_AFTER = timedelta(seconds=60)
 _NOT_FOUND = 404
 _LATE_MAX = 2
-# A cached history is a few polls old, and each poll counts few gaps.
+# The number of ids that are remembered as lost. A cached history is only a few polls old, and each poll finds few
+# gaps, so a few ids suffice.
 _LOST_MAX = 16
 
 
@@ -133,7 +134,8 @@ class JobReader:
         memory, found = self._memory, self._found
         newest = max(answer.headers, key=lambda h: h.triggered_at, default=None)
         if newest is not None and memory.newest_at is not None and newest.triggered_at < memory.newest_at:
-            # The response is older than one that was read before, for example from a cache.
+            # Nothing is counted: the response is older than one that was read before, because it comes from a cache,
+            # for example.
             return
         listed = {key_of(h) for h in answer.headers}
         if newest is not None:

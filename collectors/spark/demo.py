@@ -38,7 +38,7 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Few partitions, because each has its own state store with its own files.
+    # There are few partitions, because each has its own state store with its own files.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
@@ -156,7 +156,7 @@ def _first_timestamp_ms(folder: Path) -> int:
 
 def _start(session: SparkSession, folder: Path) -> StreamingQuery:
     rows = (
-        # A source with a fixed number of rows per batch, so that a long pause leaves no backlog.
+        # This source has a fixed number of rows per batch, so that a long pause leaves no backlog.
         session.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", _ROWS_PER_BATCH)
         .option("numPartitions", 1)

@@ -29,10 +29,11 @@ from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
-# A small chart of fewer values shows nothing that the number beside it does not.
+# With fewer values, a small chart would only repeat the number next to it.
 _BARS_MIN = 2
 _BARS_MAX = 24
-# The numbers of a new recommendation are computed again every minute. A poll may come late.
+# The numbers of a new recommendation are computed again every minute. A second minute is allowed, because a poll may
+# come late.
 _FRESH = timedelta(minutes=2)
 _METRICS = {
     Metric.DURATION: "End-to-end duration, median",
@@ -75,7 +76,7 @@ def _silence(silence: SilenceOut) -> Component:
 
 
 def is_behind(card: CardOut, now: datetime) -> bool:
-    """Return whether the numbers of a new recommendation are older than they should be: the rules no longer give it."""
+    """Return whether the numbers of a new recommendation are old: the rules no longer give this recommendation."""
     is_old = card.computed_at is not None and now - card.computed_at > _FRESH
     return card.state is AdviceState.NEW and is_old
 
@@ -121,7 +122,7 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
 
 
 def diff(advice: RecommendationOut, *, is_undone: bool = False) -> Component:
-    """Build the changed settings of a recommendation; if ``is_undone``, those of the way back."""
+    """Build the changed settings of a recommendation; if ``is_undone``, the settings that undo the change."""
     return changes_diff(advice.changes, is_undone=is_undone)
 
 

@@ -34,7 +34,7 @@ def card(
     title: str, children: Children, *, tools: Sequence[Component] = (), hint: str | Component | None = None
 ) -> html.Section:
     """Build a section with a head. ``hint`` is the small text after the title."""
-    # A component without children is false, so None is asked for.
+    # The value is compared with None, because a component without children counts as false.
     aside = html.Span(hint, className="hint") if hint is not None else None
     head = html.Div(
         [

@@ -108,7 +108,10 @@ def head(progress: ProgressOut) -> list[Component]:
 
 
 def actions(page: str, progress: ProgressOut) -> list[Component]:
-    """Build a button for each action. One that is not possible now is inactive, and the reason stands below it."""
+    """Build a button for each action.
+
+    An action that is not possible now has an inactive button, with the reason below it.
+    """
     buttons = [_button(page, a) for a in progress.actions]
     reasons = [f"{ACTION_WORDS[a.action]} is not possible: {a.reason}." for a in progress.actions if not a.is_possible]
     return [

@@ -81,8 +81,8 @@ def _value(evidence: EvidenceOut) -> str:
 def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: VerdictOut) -> list[Component]:
     """Return how long the checkpoint would have taken without the delay, and how often its last subtask was last.
 
-    The delay is that of the subtasks that the verdict names. If it names no vertex, the delay of the last subtask is
-    taken. It proves nothing to leave out a subtask that the verdict does not name: that one may only have waited.
+    The delay is that of the subtasks that the verdict names. If the verdict names no vertex, the delay is that of the
+    last subtask. The delay of any other subtask proves nothing, because that subtask may only have waited.
     """
     if path is None:
         return []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# The axis ends this much above the value that decides it.
+# The axis ends at this multiple of the largest value that is not an outlier.
 _ABOVE_RATIO = 1.15
-# Values count as outliers if they are this many times as large as the quantile below.
+# Values count as outliers if they exceed the quantile ``_QUANTILE`` this many times.
 _OUTLIER_RATIO = 4.0
 _QUANTILE = 0.95
 _COUNT_MIN = 8

@@ -61,7 +61,8 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
                 categoryarray=columns,
                 tickvals=columns[::step],
                 range=[-0.5, len(columns) - 0.5],
-                # A zoom chooses the range of the page, so other columns end it.
+                # A zoom chooses the range of the page. The columns are part of the revision, so that the zoom ends
+                # when they change.
                 uirevision=f"{columns[0]} {columns[-1]} {len(columns)}",
                 showgrid=False,
             ),
@@ -142,7 +143,7 @@ def _cells(
             f"%{{{number}:,}} {matrix.unit.value} ({of_largest}measured)<extra></extra>"
         ),
         "colorbar": {
-            # Above the cells, it takes no width, which phones lack.
+            # The colour bar is above the cells, because on a phone there is no room at their side.
             "orientation": "h",
             "x": 1,
             "xanchor": "right",
@@ -159,7 +160,7 @@ def _cells(
 
 
 def _log(value: float) -> float:
-    # Values below 1 ms or 1 byte are 0 or, because of clocks that differ, negative.
+    # A value may be 0 or, because of clocks that differ, negative. Such a value is drawn like 1 ms or 1 byte.
     return math.log10(max(value, 1))
 
 

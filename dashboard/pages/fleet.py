@@ -359,7 +359,7 @@ def row(job: JobOut, version: str) -> dict[str, object]:
 
 
 def _target(job: JobOut) -> str:
-    """Return the line below the name: the target with its labels, and what makes the row old data."""
+    """Return the line below the name: the target with its labels, and the reason if the data of the row is old."""
     labels = "".join(f" · {name}={value}" for name, value in sorted(job.labels.items()))
     ended = " · ended" if job.state is JobState.ENDED else ""
     state = "" if job.target_state == TargetState.OK else f" ({job.target_state}: old data)"

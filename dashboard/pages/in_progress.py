@@ -137,7 +137,7 @@ async def take(client: ApiClient, *, confirmed: int | None, subject: dict[str, A
 
 
 def _seen(found: ProgressOut) -> ProgressOut:
-    """Return the progress without the passing of time that a viewer cannot see.
+    """Return the progress without changes of time that are too small to see.
 
     The time since the trigger counts in steps of one percent. Without the steps, a checkpoint that is open for minutes
     and does not advance would be sent and drawn again with each tick.

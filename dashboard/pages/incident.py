@@ -277,7 +277,7 @@ async def refresh(
     chart, signal = await _chart(client, found, view)
     is_over, claimant = found.ended_at is not None, found.claimed_by
     if before is None and not matchers:
-        # This is no output, because the page of silences has the same form but no incident.
+        # The field is not an output of this callback, because the page of silences has the same form but no incident.
         set_props("silence-matchers", {"value": _matchers(found)})
     return shown | {
         "head": _head(found),

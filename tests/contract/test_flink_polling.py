@@ -313,7 +313,7 @@ async def test_a_poll_of_an_idle_job_is_one_request_until_the_list_of_jobs_is_du
     await read_until(frozen, collector, at_s)
     await collector.collect(frozen.now)
 
-    # The first polls read the names of metrics a second time, and the list.
+    # These polls are not counted, because they read the names of metrics a second time, and the list of jobs.
     await quiet_polls(frozen, collector, 4)
     polls = await quiet_polls(frozen, collector, 9)
 

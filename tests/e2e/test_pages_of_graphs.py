@@ -79,7 +79,7 @@ def test_a_large_graph_is_searched_folded_and_moved_and_the_address_keeps_it(bro
         expect(page).to_have_url(re.compile(r"heat=pressure"))
         expect(page.locator("#front-heat-scale")).to_contain_text("largest backpressured share")
 
-        # The address alone shows the same.
+        # Opening the address again shows the same view.
         page.goto(page.url)
         expect(page.locator("#front-graph .annotation-text", has_text="upstream")).to_have_count(1)
         expect(page.locator("#front-fold")).to_have_attribute("aria-pressed", "true")

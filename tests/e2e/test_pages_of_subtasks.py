@@ -52,7 +52,7 @@ def test_the_heatmap_opens_the_clicked_subtask_and_its_choices_are_in_the_addres
         area = page.locator("#heatmap-graph .heatmaplayer image").bounding_box()
         assert area is not None
         page.mouse.move(area["x"] + area["width"] - 25, area["y"] + area["height"] - 12)
-        # Plotly reports a click only on what it has shown as hovered.
+        # Plotly reports a click only on a mark over which it has registered the pointer before.
         expect(page.locator("#heatmap-graph .hoverlayer")).to_contain_text("start delay")
         page.mouse.down()
         page.mouse.up()

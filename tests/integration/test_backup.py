@@ -173,7 +173,7 @@ async def test_a_dump_is_restored_into_a_data_folder_and_into_a_server_of_ones_o
         restored.stop()
 
 
-# It runs the command, and stops for ever where the loaded database would take the place of the other one.
+# This program runs the command, and hangs at the point at which the loaded database would replace the other one.
 _RESTORE = """
 import signal, sys
 from backend.cli.app import run

@@ -315,7 +315,7 @@ async def test_the_number_of_notes_on_an_incident_is_limited(client, engine, clo
     path = f"/incidents/{(await _ask(client, 'GET', '/incidents'))['items'][0]['id']}"
     said = {"author": "ann", "text": "disk full"}
 
-    # They are posted at once, so that a missing lock shows.
+    # The comments are posted at the same time, so that a missing lock would be noticed.
     answers = await asyncio.gather(*(client.post(f"/api/v1{path}/comments", json=said) for _ in range(8)))
     await _ask(client, "POST", f"{path}/acknowledge", {"author": "ann"})
     for author in ("ann", "ben", "cy"):

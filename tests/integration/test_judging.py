@@ -160,7 +160,7 @@ async def test_while_the_store_is_unreachable_the_judge_waits_between_attempts(j
             raise EndOfTest
 
     async def refuse(*asked):
-        # As if the event of a later write came in meanwhile.
+        # This simulates the event of a later write, which arrives meanwhile.
         judge._jobs["another"] = None
         raise StoreUnavailableError("no connection")
 

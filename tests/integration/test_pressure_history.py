@@ -183,7 +183,7 @@ async def test_a_range_of_an_earlier_run_has_its_readings_and_its_suspects(clien
     assert found.readings_count == 1
     assert [s.vertex_id for s in found.suspects] == [SINK]
     assert found.left_out_before is None
-    # Of the range over all four runs, only the two newest are read.
+    # The range covers all four runs, but only the two newest ones are read.
     whole = await _history(client, **{"from": NOW - timedelta(minutes=5), "to": NOW + timedelta(days=1)})
     assert (whole.readings_count, whole.left_out_before) == (0, NOW + timedelta(hours=6))
 

@@ -60,7 +60,7 @@ async def _stored(connection):
 
 
 async def _left(engine):
-    """Return the names of what only a rewrite needs: tables, triggers, functions, constraints and options."""
+    """Return the names of what exists only for a rewrite: tables, triggers, functions, constraints and options."""
     query = (
         "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relname ~ '_n[0-9]{8}'"
         " UNION SELECT tgname FROM pg_trigger WHERE tgname ~ '_n[0-9]{8}'"
@@ -133,7 +133,7 @@ async def test_an_interrupted_rewrite_continues_where_it_was(engine, rows, monke
             break
         except asyncio.CancelledError:
             await _write_at_random(rng, engine, expected, number=attempt + 1000)
-            # The draft is not counted: retention would remove too much.
+            # The draft is not counted, because otherwise retention would remove too much.
             assert await size_of_other_tables(engine) == others
 
     # A batch is copied a second time only if its transaction was not committed.
@@ -241,7 +241,7 @@ async def test_a_dump_that_has_begun_delays_the_swap(engine, rows, database, mon
 
         assert not await _rewrite(engine)
 
-        # The dump has locked no table yet. It reads every row when it gets there.
+        # The dump has not locked this table yet. It must still find every row when it reads the table.
         assert dump.execute("SELECT count(*) FROM checkpoint_details").fetchone() == (_COUNT,)
     assert await _rewrite(engine)
 

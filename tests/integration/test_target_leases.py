@@ -75,7 +75,8 @@ def test_a_session_whose_server_process_is_suspended_is_renewed_over_another_con
 
 
 def _is_suspended_idle(url, pid):
-    # Within a renewal, the process holds the lock of the session's row, and nobody could renew it.
+    # The process must not be suspended during a renewal: it would hold the lock of the session's row, so that nobody
+    # could change the row.
     os.kill(pid, signal.SIGSTOP)
     if _value(url, f"SELECT state FROM pg_stat_activity WHERE pid = {pid}") == "idle":
         return True

@@ -118,7 +118,8 @@ def test_the_channel_of_the_first_marker_is_not_logged_and_the_others_make_up_le
                 assert first[record.id, names[v], subtask].source_subtask not in sources, f"seed {seed}: {record.id}"
             assert not ack.measured.outputs
     assert logged > 5, f"seed {seed}"
-    # Row 15: (n - 1) channels without the outputs, against all queues in front of overtaking barriers.
+    # Markers log less than unaligned checkpoints persist (section 8, row 15): the log has n - 1 input channels and no
+    # output, while overtaking barriers persist all queues in front of them.
     unaligned = JobEngine(_job(seed, protocol="unaligned"))
     unaligned.run_until(1_000_000)
     sizes = [sum(r.persisted_bytes for r in e.coordinator.all_completed) for e in (engine, unaligned)]
@@ -245,13 +246,14 @@ def test_skew_lets_a_light_channel_start_the_snapshot_but_the_heavy_one_ends_it(
             )
     for is_even in (True, False):
         ends, _, sizes = zip(*(found[p, is_even] for p in ("aligned", "markers", "unaligned")), strict=True)
-        # The markers wait behind the same data as aligned barriers. Overtaking is faster by far, and stores more.
+        # The markers wait behind the same data as aligned barriers. Checkpoints with overtaking barriers are far
+        # faster, and store more.
         assert ends[1] > 0.7 * ends[0], (is_even, ends)
         assert ends[2] < 0.2 * ends[1], (is_even, ends)
         assert 0 == sizes[0] < sizes[2], (is_even, sizes)
         assert sizes[1] < sizes[2], (is_even, sizes)
-    # Under even load, the first marker waits as long as the last. Under skew, the light channel delivers one early,
-    # so that the state is taken early, and the log of the heavy channel makes up the checkpoint.
+    # Under even load, the first marker waits as long as the last. Under skew, the light channel delivers one early, so
+    # that the state is taken early, and the log of the heavy channel is most of the checkpoint.
     assert found["markers", False][1] < 0.3 * found["markers", False][0]
     assert found["markers", True][1] > 0.5 * found["markers", True][0]
     assert found["markers", False][2] > 5 * found["markers", True][2]

@@ -113,7 +113,7 @@ def test_details_are_shed_before_checkpoints() -> None:
 
 def test_a_process_that_is_starved_loses_no_checkpoint_and_recovers_by_itself() -> None:
     count = 10
-    # For 40 s it gets a fifth of its CPU time, in which all its work does not fit.
+    # For 40 s, the process gets a fifth of its CPU time, which is not enough for all its work.
     rate, store = goodput(count, slow=lambda at_s: 5.0 if 30.0 <= at_s < 70.0 else 1.0)
     assert store.shed.checkpoint_count == 0
     assert store.shed.detail_count > 0

@@ -265,9 +265,9 @@ class Run:
     def missing(self, target: TargetId) -> set[Key]:
         """Return the checkpoints that are neither stored nor named in a gap.
 
-        Those that the target's answers showed at least twice are counted, and those between two stored ones of a run.
-        If the process was killed, only the latter are counted. Nobody knows what it read of a run before it stored
-        something, or after that if the run ended meanwhile.
+        A checkpoint counts as missing if the target's answers showed it at least twice, or if it lies between two
+        stored checkpoints of its run. If the process was killed, only the second condition applies, because it is not
+        known what the killed process had read.
         """
         flink, stored = self.flinks[target], self.store.stored.get(target, set())
         wanted = {key for key, count in flink.shown_count.items() if count > 1 and not self.schedule.dead}
@@ -319,7 +319,7 @@ def test_every_checkpoint_of_a_schedule_is_stored_or_counted_as_shed(tmp_path: P
         stored = run.store.stored.get(target, set())
         assert stored <= set(flink.shown_count), f"invented or mixed up: seed={seed} target={target}"
         assert not stored & run.gaps(target), f"stored and counted as shed: seed={seed} target={target}"
-        # What was read but never stored, because neither PostgreSQL nor the spool took it, is only counted.
+        # Checkpoints that neither PostgreSQL nor the spool accepted are missing, and must have been counted as shed.
         missing, shed = run.missing(target), run.store.shed.get(target, NOTHING_SHED)
         assert len(missing) <= shed.checkpoint_count, f"lost silently: seed={seed} target={target} {sorted(missing)}"
         assert not run.late(target), f"not recovered: seed={seed} target={target}"

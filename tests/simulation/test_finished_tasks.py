@@ -205,7 +205,10 @@ def test_a_running_vertex_in_front_of_a_finished_one_is_refused() -> None:
 
 
 def _uneven(sink: str, **settings: object) -> JobSpec:
-    """Build a job of which source subtask 0 ends early, because a forward edge connects each to one sink subtask."""
+    """Build a job in which source subtask 0 ends early.
+
+    A forward edge connects each source subtask to one sink subtask.
+    """
     vertices = [
         source("source", limit=400, parallelism=2, splits=3, rate=0, slow_subtasks={"1": 20.0}),
         {"id": "sink", "kind": "sink", "parallelism": 2, "sink": sink, "cost_us": 20},

@@ -132,7 +132,7 @@ def test_the_metadata_marks_full_and_incremental_parts_and_names_the_base() -> N
         assert document["is_incremental"] == (keyed["kind"] == "incremental")
         assert keyed["backend"] == "diff"
         assert [f["file"] for f in keyed["shared"]] == [f["file"] for f in keyed["shared"] if "shared/" in f["file"]]
-        # The sink and the source have no state that knows its changes, so theirs is always written in full.
+        # The state of the sink and of the source does not record its changes, so it is always written in full.
         assert "shared" not in rows["keyed"][1]["keyed"]
         assert "shared" not in rows["source"][0]["keyed"]
         kinds.append((keyed["kind"], keyed["base"]))

@@ -174,7 +174,10 @@ class World:
 
     @property
     def key(self) -> object:
-        """What the further steps depend on. Paths are left out: a key has one file at most."""
+        """The part of the state on which the further steps depend.
+
+        Paths are left out, because a key has at most one file.
+        """
 
         def pieces_of(pieces: Any) -> tuple[object, ...]:
             return tuple(

@@ -39,7 +39,7 @@ class Meter:
         self.now = InFlight(0, 0)
 
 
-# ``ChandyLamport`` is a subclass of ``Unaligned``.
+# ``Unaligned`` includes ``ChandyLamport``, which is its subclass.
 _OF_ONE_CHECKPOINT = Unaligned | Aligned | AlignedTimeout | Capped | LastBarrier
 # Attributes of handlers that hold functions. All states share these functions, so they are not compared.
 _ASKED = ("_make", "_in_flight", "_decided", "_view")

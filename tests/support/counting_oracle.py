@@ -86,7 +86,7 @@ class CountingOracle:
         for (v, subtask), snapshot in completed.snapshots.items():
             spec = vertices[v]
             if not spec.kind.is_source and snapshot.finished in (Finished.TASK, Finished.RESTORED):
-                # Its counts are gone. The committed output shows whether they were right.
+                # The counts of a finished subtask are gone. The committed output shows whether they were right.
                 return None
             if spec.kind in _KEYED:
                 keyed = Keyed(spec, subtask)

@@ -29,7 +29,7 @@ def ending_job(
     seed: int = 1,
     **settings: object,
 ) -> JobSpec:
-    """Build a job. ``settings`` are full names of settings, with ``_`` for ``.``, or given by ``**{...}``."""
+    """Build a job. ``settings`` maps full names of settings, in which ``_`` may replace ``.``, to their values."""
     document = {
         "name": "ending",
         "seed": seed,

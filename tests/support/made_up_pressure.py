@@ -95,6 +95,6 @@ def _of(v: VertexPressureOut, measure: PressureMeasure, column: int) -> list[flo
 
 
 def _at(values: Sequence[float | None], column: int) -> list[float]:
-    """Return the values of all subtasks in one bucket: those of the latest reading, less in waves."""
+    """Return the values of all subtasks in one bucket: those of the latest reading, reduced by a wave over time."""
     wave = 0.75 + 0.25 * math.cos((_BUCKETS - 1 - column) / 6)
     return [round((v or 0.0) * wave * (1 - 0.12 * ((i + column) % 3)), 4) for i, v in enumerate(values)]

@@ -28,9 +28,9 @@ class Trouble(StrEnum):
     AWAY = "away"
     GARBLED = "garbled"
     STALE = "stale"
-    """It sends the history of some seconds ago, as a cache would."""
+    """The target sends the history of some seconds ago, as a cache would."""
     MISSING = "missing"
-    """It answers requests for details with 404."""
+    """The target answers requests for details with 404."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ScriptedJob:
             yield number, number * self.interval_s
 
     def terminal_of(self, began_s: float) -> Iterator[tuple[int, float]]:
-        """Yield what ``terminal`` yields at the end of the run that began at ``began_s``, or a day later."""
+        """Yield the terminal checkpoints of the run that began at ``began_s``: all, or those of its first day."""
         ended_s = min((r for r in self.restarts_s if r > began_s), default=began_s + 86_400.0)
         yield from self.terminal(ended_s - 0.001)
 

@@ -52,9 +52,9 @@ class Lane:
     aborted_ms: float | None
     switched_ms: float | None
     blocked: tuple[Stretch, ...]
-    """Of several subtasks, one stretch from the earliest begin to the latest end, without a number of channels."""
+    """For several subtasks: one stretch from the earliest begin to the latest end, without a number of channels."""
     recorded: Stretch | None
-    """Of several subtasks, as ``blocked``."""
+    """For several subtasks: as ``blocked``."""
     logged_bytes: int | None
     overtaken_bytes: int | None
     snapshot_count: int

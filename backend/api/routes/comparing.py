@@ -18,7 +18,7 @@ from backend.services.checkpoints.reader import CheckpointKey
 
 router = APIRouter(prefix="/jobs/{job}", tags=["comparisons"])
 
-# Fewer digits than the largest number in the store has.
+# At most 18 digits, so that the number fits into an integer of the store.
 _ONE = r"^[^\x00]{1,100}:[0-9]{1,18}$"
 First = Annotated[
     str,

@@ -100,7 +100,10 @@ async def release_incident(incident: IncidentId, act: Act, services: Given) -> w
 
 @router.post("/incidents/{incident}/comments", status_code=201, responses=examples.of("incident_note", status=201))
 async def comment_on_incident(incident: IncidentId, comment: Comment, services: Given) -> wire.IncidentNoteOut:
-    """Add a comment of up to 4000 characters. An incident that is over can be commented too. 409 if it has 200."""
+    """Add a comment of up to 4000 characters.
+
+    An incident that is over accepts comments too. 409 if it has 200 comments already.
+    """
     return await services.incidents.comment(incident, comment.author, comment.text)
 
 

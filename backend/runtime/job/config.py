@@ -80,11 +80,11 @@ class FinishProtocol(StrEnum):
     """What a subtask does after its input has ended (runtime.md 6.6)."""
 
     NONE = "none"
-    """It stays and takes part in checkpoints. It finishes only if the job stops with a savepoint."""
+    """The subtask stays and takes part in checkpoints. It finishes only if the job stops with a savepoint."""
     REVISED = "revised"
-    """It ends its data, waits for a final checkpoint, and finishes."""
+    """The subtask ends its data, waits for a final checkpoint, and finishes."""
     LEGACY = "legacy"
-    """It finishes at once, as in Flink before 1.14, so its last transactions stay uncommitted."""
+    """The subtask finishes at once, as in Flink before 1.14, so its last transactions stay uncommitted."""
 
 
 DEFAULT_ORDER = "default"

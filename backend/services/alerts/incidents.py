@@ -170,7 +170,7 @@ class IncidentService:
             return await self._one(connection, incident_id, now)
 
     async def comment(self, incident_id: str, author: str, text: str) -> wire.IncidentNoteOut:
-        """Add a comment. An incident that is over can be commented too.
+        """Add a comment. An incident that is over accepts comments too.
 
         Raises:
             UnknownEntityError: there is no incident with this id.

@@ -41,7 +41,7 @@ from backend.store.jobs.reader import JobRecord, get_job, list_events, list_runs
 from backend.store.postgres.connections import reading
 
 CONSIDERED_MAX: Final = 10_000
-"""The measures of at most so many checkpoints are read for each window: the newest ones."""
+"""The measures of at most this many checkpoints are read for each window: the newest ones."""
 _LONGEST: Final = timedelta(days=400)
 _EVENTS_MAX: Final = 100
 _CARDS_MAX: Final = 50

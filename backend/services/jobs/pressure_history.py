@@ -38,10 +38,10 @@ BUCKETS_MAX: Final = 120
 BUCKETS_MIN: Final = 30
 """The range of a job with many subtasks has fewer buckets, but about this many."""
 VALUES_MAX: Final = 1_000_000
-"""About so many values of subtasks are read for each measure, which limits the time of a request."""
+"""About this many values of subtasks are read for each measure, which limits the time of a request."""
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 RUNS_MAX: Final = 200
-"""At most so many runs of a range are read."""
+"""At most this many runs of a range are read."""
 # A reading may be somewhat older than the observation that stored it.
 _SLACK = timedelta(hours=1)
 

@@ -47,9 +47,9 @@ class Pace:
     """Times in seconds."""
 
     look_s: float = 0.5
-    """Between two looks at the queue."""
+    """The pause between two looks at the queue."""
     renew_s: float = 0.5
-    """Between two renewals of the lease, each of which stores the progress."""
+    """The pause between two renewals of the lease, each of which stores the progress."""
     lease_s: float = 10.0
 
 

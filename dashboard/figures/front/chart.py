@@ -159,7 +159,7 @@ def _name_max(view: FrontView, places: Places) -> int:
     room_px = places.gap * places.scale
     if view.is_narrow and not places.is_large:
         across = places.extent[0][1] - places.extent[0][0]
-        # The first and the last name have the room beside their layers.
+        # The names of the first and the last layer may also use the room beside these layers.
         side = min(x for x, _ in places.by_vertex.values()) - places.extent[0][0]
         room_px = NARROW_PX * min(places.gap, 2 * side) / across
     return max(5, min(NAME_MAX, int(room_px / _CHARACTER_PX)))

@@ -35,7 +35,7 @@ def _arrow_trace(
     name: str, arrows: Sequence[ArrowOut], found: SpaceTimeOut, *, color: str, dash: str
 ) -> Iterator[Trace]:
     lines = [(a, a.emitted_ms, a.received_ms) for a in arrows if a.received_ms is not None]
-    # Of several channels, the latest barrier is drawn too.
+    # If the arrow stands for several channels, the latest barrier is drawn too.
     lines += [
         (a, a.emitted_last_ms, a.received_last_ms)
         for a in arrows

@@ -58,7 +58,10 @@ def of_ack(lane: LaneOut) -> str:
 
 
 def of_part(lane: LaneOut, part: str, begin_ms: float, end_ms: float) -> str:
-    """Return the hover text of a part of a snapshot. Of several subtasks, it names the first begin and the last end."""
+    """Return the hover text of a part of a snapshot.
+
+    For a lane of several subtasks, it names the first begin and the last end.
+    """
     if lane.subtask is None:
         said = f"{part} parts: first began {at(begin_ms)}, last ended {at(end_ms)}"
     else:
@@ -152,7 +155,7 @@ def _row(lane: LaneOut) -> tuple[Cell, ...]:
 def _length(lane: LaneOut, stretches: Sequence[StretchOut]) -> float | None:
     """Return the sum of the lengths, or None if one of them has not ended.
 
-    Of several subtasks, only the first begin and the last end are known, so a length is None.
+    For a lane of several subtasks, only the first begin and the last end are known, so the result is None.
     """
     if stretches and lane.subtask is None:
         return None

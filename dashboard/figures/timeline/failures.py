@@ -13,7 +13,7 @@ from dashboard.figures.base import note
 from dashboard.figures.timeline.marks import shown_duration_ms
 from dashboard.palette import UNALIGNED, Theme
 
-# So many failures in a row become a band.
+# At least this many failures in a row become a band.
 _IN_A_ROW_MIN = 6
 
 

@@ -113,6 +113,6 @@ def open_checkpoint(*, click: Any, route: dict[str, str]) -> Changes:
     except (TypeError, KeyError, IndexError, ValueError):
         raise PreventUpdate from None
     if run is None:
-        # A step is no single checkpoint.
+        # A step has no page, because it stands for several checkpoints.
         raise PreventUpdate
     return {"href": routes.checkpoint(route["job"], str(run), int(number))}

@@ -133,7 +133,8 @@ def _loop(count, *, ran_s, apart_s, current_s=20):
         # sum of several runs.
         (_loop(11, ran_s=30, apart_s=5), None, ReadingKind.CLEAR),
         (_loop(12, ran_s=30, apart_s=5), None, ReadingKind.ACTIVE),
-        # Runs before the last completed checkpoint do not count. Nor do runs before a pause of more than 360 s.
+        # Runs before the last completed checkpoint do not count, and runs before a pause of more than 360 s do not
+        # count either.
         (_loop(12, ran_s=30, apart_s=5), 300, ReadingKind.CLEAR),
         (_loop(12, ran_s=30, apart_s=360), None, ReadingKind.ACTIVE),
         (_loop(12, ran_s=30, apart_s=361), None, ReadingKind.CLEAR),

@@ -55,7 +55,10 @@ def _healthy(number=38):
 
 
 def _held(number=42):
-    """Subtask 2 of the middle vertex aligns for 12.9 s. Everything downstream gets the barrier late."""
+    """Return a checkpoint in which subtask 2 of the middle vertex aligns for 12.9 s.
+
+    All vertices downstream get the barrier late.
+    """
     return _side(
         completed(
             number,
@@ -263,5 +266,5 @@ def test_the_time_of_a_comparison_grows_about_as_the_number_of_subtasks():
             took.append(time.process_time() - began)
         return min(took)
 
-    # In the square of the number, the ratio would be 100.
+    # If the time grew with the square of the number, the ratio would be 100.
     assert quickest_s(1000) < 40 * quickest_s(100)

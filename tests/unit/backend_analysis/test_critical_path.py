@@ -177,9 +177,11 @@ def _pace(checkpoint, vertex_id, subtasks, topology=DUO):
 
 
 def test_the_delay_of_a_subtask_is_taken_from_all_that_waited_for_it():
-    # Without the 12.2 s by which subtask 1 was later than its sibling, both subtasks downstream had been earlier too.
+    # Without the 12.2 s by which subtask 1 was later than its sibling, both subtasks downstream would have been
+    # earlier too.
     assert _pace(_straggling(), MIDDLE, [1]) == 13_380 - (13_100 - 900)
-    # The last vertex is not the cause: keeping pace gains only what its own subtasks differ by.
+    # The last vertex is not the cause. If its subtasks had kept pace, only the difference between them would have been
+    # gained.
     assert _pace(_straggling(), LAST, [1]) == 13_320
 
 

@@ -41,7 +41,7 @@ def test_the_interval_of_a_median_is_between_the_order_statistics_of_the_binomia
 def test_few_values_give_no_interval():
     assert distribution([1.0] * (MEDIAN_MIN_COUNT - 1)).median.low is None
     assert distribution([1.0] * MEDIAN_MIN_COUNT).median.low == 1.0
-    # The 95th percentile needs 86 values until one of them is above it with enough certainty.
+    # With fewer than 86 values, it is not certain enough that one of them is above the 95th percentile.
     assert distribution([1.0] * 85).p95.high is None
     assert distribution([1.0] * 86).p95.high == 1.0
     assert distribution([]) is None
@@ -145,5 +145,5 @@ def test_the_time_of_a_distribution_grows_about_as_the_number_of_checkpoints():
             took.append(time.process_time() - began)
         return min(took)
 
-    # In the square of the number, the ratio would be 100.
+    # If the time grew with the square of the number, the ratio would be 100.
     assert quickest_s(20_000) < 40 * quickest_s(2_000)

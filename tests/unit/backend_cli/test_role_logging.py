@@ -39,7 +39,8 @@ def test_an_event_with_control_characters_is_one_printable_line(capsys):
     log_to_stderr(LogLevel.INFO)
 
     structlog.get_logger("api").warning(_HOSTILE, path=_HOSTILE, nested=[_HOSTILE])
-    # Not the logger of a server: another test may have started a server in this process, which sets its level.
+    # A logger of another library is used. A test in this process may have started a server, which sets the level of
+    # its own logger.
     logging.getLogger("a.library").warning("refused %s", _HOSTILE)
 
     lines = _logged(capsys)

@@ -58,7 +58,7 @@ class _Browser:
         return shown | {"digest": f"{fleet.totals_of(board, shown)}.x"}
 
     async def show(self, view: object) -> list[object]:
-        """Tell the server what the browser shows. Return the messages until the server waits."""
+        """Send the server what the browser shows. Return the messages until the server waits."""
         await self._inbox.put({"type": "websocket.receive", "text": json.dumps(view)})
         return await self._until_it_waits()
 

@@ -9,10 +9,6 @@ import pytest
 from tests.simulators import fidelity_recordings
 from tests.simulators.fidelity import RECORDED, recorded
 
-"""Durations and persisted bytes, runtime to Flink, either way, of runs shorter than those that were recorded."""
-"""Flink 2 has no such settings any more: it runs with 2 and 8 buffers."""
-"""With a straggler, throughput goes up and down with each alignment, at Flink too."""
-"""What messages, threads and files of a small machine add to a checkpoint, which the runtime's costs do not."""
 _RECORDINGS = Path(__file__).parents[2] / "contract" / "recordings"
 
 

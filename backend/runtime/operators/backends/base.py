@@ -25,12 +25,12 @@ class Piece:
     size_bytes: int
     change_count: int
     handle: FileHandle | None = None
-    """The copy in the store; None if it is neither written nor being written."""
+    """The copy in the store; None if the file is neither written nor being written."""
     is_durable: bool = False
     is_confirmed: bool = False
     """Whether a checkpoint with this file is complete, as far as the subtask was notified (IN-2)."""
     first_id: int = 0
-    """The checkpoint for which the file was written: the first one with it; 0 before that."""
+    """The first checkpoint with this file, for which it was written; 0 before that."""
     acknowledged_id: int = 0
     """The newest checkpoint that was acknowledged with this file, or 0."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Snapshot(Enum):
     """The kind of a backend's next snapshot."""
 
     ALONE = "alone"
-    """The whole state, without files that checkpoints share. The backend is as before: for savepoints."""
+    """The whole state, without files that checkpoints share. The backend does not change. Savepoints use this."""
     RESET = "reset"
     """As ``ALONE``, but the next incremental snapshot begins with the whole state."""
     BASE = "base"

@@ -66,7 +66,8 @@ def test_operators_that_had_finished_are_not_combined_with_others() -> None:
 
 
 _ALLOWED = {
-    # end of the target: ends of the source that are allowed, over a pointwise edge and over an all-to-all edge
+    # For each end of the target: the ends of the source that are allowed, over a pointwise edge and over an all-to-all
+    # edge.
     VertexEnd.NONE: ({*VertexEnd}, {*VertexEnd}),
     VertexEnd.PART: ({VertexEnd.PART, VertexEnd.ALL}, {VertexEnd.ALL}),
     VertexEnd.ALL: ({VertexEnd.ALL}, {VertexEnd.ALL}),

@@ -1,4 +1,4 @@
-"""Tests of the queues in front of barriers: passed subtasks do not count, and nothing in front is not unknown."""
+"""Tests of the queues in front of barriers: the result is 0 if the queues are empty, and None if they were not read."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_the_estimate_of_the_records_is_close_to_what_a_run_processes(shape):
     vertices = simulate(spec, duration_us=10_000_000, is_size_only=True).to_json()["vertices"]
     processed = sum(sum(v["records_in"]) or sum(v["records_out"]) for v in vertices)
 
-    # The estimate does not know skew and stragglers, which make a run smaller.
+    # The estimate ignores skew and stragglers, which reduce the number of records in a run.
     assert 0.8 * processed < 10 * record_steps_per_s(spec.graph) < 1.5 * processed
 
 

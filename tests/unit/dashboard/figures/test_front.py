@@ -290,7 +290,8 @@ def test_a_large_graph_is_shown_in_part_with_a_map_of_all_of_it():
     assert layout["xaxis"]["range"][0] < x < layout["xaxis"]["range"][1]
     assert layout["yaxis"]["range"][0] < y < layout["yaxis"]["range"][1]
     assert len(small["marks"]) == 60
-    # Few traces, no notes but that of the verdict, and no table: these are what takes a browser time.
+    # The chart has few traces, no note but that of the verdict, and no table, because a browser needs time for each of
+    # these.
     assert len(chart.figure["data"]) < 16
     assert len(layout["annotations"]) == 1
     assert front.is_large(model)

@@ -22,7 +22,7 @@ _ROUTE = {"incident": "i1"}
 
 
 class _Client:
-    """Notes the calls, and refuses a claim that is no takeover."""
+    """Records the calls, and refuses a claim that is not a takeover."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -1,8 +1,8 @@
 """Finds the subtask that every failed checkpoint waited for: the only one that was pending in all of them.
 
-Only failures caused by a task are considered: declined, failed in the sync or async part, or suspended by a restart.
-An expired checkpoint is not considered. It shows that a subtask was late, and *late is not guilty*. A checkpoint that
-the user aborted is no failure.
+Only failures caused by a task are considered: declined, failed in the sync or async part, or suspended by a restart. An
+expired checkpoint is not considered. It shows that a subtask was late, and *late is not guilty*. A checkpoint that the
+user aborted does not count as a failure.
 """
 
 from __future__ import annotations

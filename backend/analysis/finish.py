@@ -55,7 +55,7 @@ class PastCheckpoint:
     def remaining_ms(self, share: float) -> float | None:
         """Return the time from the moment when this share of the subtasks had acknowledged to the checkpoint's end.
 
-        Return None if so many subtasks never acknowledged.
+        Return None if this share never acknowledged.
         """
         # Without the small term, a share such as 3/7 of 7 subtasks would be rounded up to 4.
         count = ceil(share * self.subtask_count - 1e-9)

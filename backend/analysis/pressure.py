@@ -3,8 +3,8 @@
 A subtask is full if it is busy nearly all the time and not back-pressured itself. A vertex with full subtasks is a
 culprit if the vertex upstream of it is back-pressured (flink-baseline.md, "What real runs teach", 11). If all its
 subtasks are full, the vertex lacks capacity. If only some are full, these get more records than their siblings (skew)
-or need longer for each record (straggler). A late barrier is no sign, because everything downstream of the culprit is
-late and idle.
+or need longer for each record (straggler). A late barrier is not a sign, because everything downstream of the culprit
+is late and idle.
 
 Invariant: the result does not depend on the order of subtasks. A subtask without readings is neither full nor idle.
 """

@@ -230,7 +230,8 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
-        # This process was started with SIGCHLD ignored, so the kernel has removed the ended process.
+        # This process was started with SIGCHLD ignored. The kernel then removes an ended process, and the call above
+        # fails.
         return process.poll() is not None
 
 

@@ -32,8 +32,8 @@ def run_id(*, target: TargetId, engine_run_id: EngineRunId, started_at_ms: int |
     """Return the id of one run. It includes the start time, because Flink repeats job ids in some HA setups.
 
     ``started_at_ms`` is in milliseconds since the epoch. It is None if the engine's id alone identifies one run. This
-    is so for Spark, where that id consists of the query id and the run id. The start of such a run may become known
-    only later.
+    is so for Spark, whose run id at the engine consists of the query id and the run id. The start of such a run may
+    become known only later.
     """
     return RunId("r" + _digest(target, engine_run_id, "" if started_at_ms is None else str(started_at_ms)))
 

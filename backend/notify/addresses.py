@@ -41,7 +41,7 @@ def holds_secret(url: str) -> bool:
 
 
 def host_of_secret(url: str | None) -> str | None:
-    """Return the host of an address whose path and query may be secret, or None if it is no valid http(s) address."""
+    """Return the host of an address whose path and query may be secret. Return None for an invalid http(s) address."""
     try:
         parts = urlsplit(url or "")
         has_user = parts.username is not None or parts.password is not None

@@ -115,8 +115,8 @@ class FlinkCollector:
     def forget(self) -> None:
         """Read everything again at the next poll."""
         self._engine = None
-        # The newest id is kept. With it, checkpoints that leave the history before they are read can still be
-        # counted.
+        # The newest id of each run is kept, so that checkpoints that leave the history before they are read can still
+        # be counted.
         self._runs = {
             key: RunMemory(
                 name=m.name,

@@ -166,8 +166,8 @@ class JobReader:
             # The ids of a run need not begin with 1, and failures that got no id are counted too.
             unlisted_count = max(answer.counts.total - len(answer.headers), 0)
             if oldest - 1 > unlisted_count:
-                # The run continues the ids of an earlier one. Failures without an id cannot be told from lost ones
-                # here, so no failure is counted as lost.
+                # The run continues the ids of an earlier one. Failures without an id cannot be distinguished from lost
+                # ones here, so no failure is counted as lost.
                 listed_failed_count = sum(h.status is CheckpointStatus.FAILED for h in answer.headers)
                 unlisted_count = max(unlisted_count - max(answer.counts.failed - listed_failed_count, 0), 0)
             newest = max(oldest - 1 - unlisted_count, 0)

@@ -40,7 +40,7 @@ def tabs(current: str) -> html.Nav:
 
 
 def chosen_mark() -> html.Span:
-    """Build the mark, for screen readers, of the link that leads to what is shown already."""
+    """Build the mark, for screen readers, of the link to the page that is shown now."""
     return html.Span(" (shown)", className="visually-hidden")
 
 

@@ -18,9 +18,9 @@ def clipped_top(values: Sequence[float]) -> float:
 
 
 def usual_largest(values: Sequence[float]) -> float:
-    """Return the largest value that is no outlier, or 0 without values.
+    """Return the largest value that is not an outlier, or 0 without values.
 
-    Values are outliers if they exceed the 95th percentile several times. Among few values none is an outlier.
+    A value is an outlier if it is several times as large as the 95th percentile. A few values have no outliers.
     """
     ordered = sorted(values)
     if not ordered:

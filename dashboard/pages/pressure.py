@@ -220,7 +220,10 @@ def follow(*, click: Any, route: dict[str, Any], vertex: str | None) -> Changes:
 
 
 def _ends(length: str | None, route: dict[str, Any], job: JobDetailOut) -> tuple[datetime | None, datetime | None]:
-    """Return the chosen range. None stands for the API's default: the newest reading, and one hour before it."""
+    """Return the chosen range.
+
+    None means the API's default: the range ends at the newest reading and begins an hour before it.
+    """
     if length == _AS_LINKED:
         span = span_of(route)
         return span.since, span.until

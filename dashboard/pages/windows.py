@@ -192,7 +192,7 @@ async def refresh(
     if chosen["before"] and chosen["after"]:
         windows = _window(chosen["before"]), _window(chosen["after"])
     else:
-        # The newest change of the duration or else the newest event is what most viewers want to know about.
+        # By default, the newest change of the duration is compared or, if there is none, the newest event.
         at = max((p.at for p in points.items), default=max((e.at for e in events.items), default=points.as_of))
         windows = (at - timedelta(seconds=_WIDTH_S), at), (at, at + timedelta(seconds=_WIDTH_S))
     try:

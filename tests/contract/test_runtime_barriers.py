@@ -1,4 +1,4 @@
-"""The trace of a checkpoint: its rows on the wire, their size, and what a trace that cannot be read costs."""
+"""Tests of the trace of a checkpoint: its rows on the wire, their size, and a trace that cannot be read."""
 
 from __future__ import annotations
 

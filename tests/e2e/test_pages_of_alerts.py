@@ -179,7 +179,7 @@ def test_a_link_that_is_replaced_while_it_is_pressed_is_followed(browser, site, 
         link.hover()
         link.evaluate("node => { window.pressed = node; }")
         page.mouse.down()
-        # If the text of the link changes, a refresh replaces the element of the link.
+        # The text changes, so the refresh replaces the element of the link while the mouse button is down.
         alerting.summary = "payments-settlement: checkpoint 15 expired after 3.0 s"
         until(lambda: page.evaluate("() => !window.pressed.isConnected"), "the list is drawn again")
         page.mouse.up()

@@ -1,4 +1,4 @@
-"""The comparison of two windows over a real store: its counts and quantiles are those of what was ingested."""
+"""Tests of the comparison of two windows over a real store: counts and quantiles are those of the ingested values."""
 
 from __future__ import annotations
 

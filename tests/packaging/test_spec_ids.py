@@ -54,7 +54,7 @@ def test_every_cited_rule_is_defined():
     rules = set(_defined())
     families = {rule.rpartition("-")[0] for rule in rules}
     cited = {(rule, path) for path, text in _texts().items() for rule in _CITED.findall(text)}
-    # Names such as UTF-8 and FLIP-76 are no citations: no rule has their prefix.
+    # Names such as UTF-8 and FLIP-76 are not citations, because no rule has their prefix.
     of_families = {(rule, path) for rule, path in cited if rule.rpartition("-")[0] in families}
 
     assert len({rule for rule, _ in of_families}) > 300

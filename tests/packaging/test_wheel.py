@@ -1,4 +1,4 @@
-"""The wheel contains what it should, and works in a folder outside the checkout."""
+"""Tests that the wheel contains the right files, and works in a folder outside the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chandy-Lamport checkpoints: what they log, when they end, who triggers them, and what that costs (CL-1 to CL-10).
+"""Chandy-Lamport checkpoints: what they log, when they end, which messages trigger them, their cost (CL-1 to CL-10).
 
 The protocol also runs in all tests of ``PROTOCOLS``: crashes, lost messages, rescales, savepoints, measurements.
 """

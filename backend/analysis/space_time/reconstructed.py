@@ -1,9 +1,9 @@
 """Reconstructs the trace of a checkpoint from the phases of its subtasks, for an engine that reports no channels.
 
-Such an engine reports when the first and the last barrier reached a subtask, but not who sent them. The first barrier
-most likely came from the upstream subtask that forwarded it first, and the last from the one that forwarded it last.
-The trace has at most these two arrows for each subtask. It leaves out an arrow that would end before it begins, which
-the clocks of two machines can cause.
+Such an engine reports when the first and the last barrier reached a subtask, but not which subtask sent them. The first
+barrier most likely came from the upstream subtask that forwarded it first, and the last from the one that forwarded it
+last. The trace has at most these two arrows for each subtask. It leaves out an arrow that would end before it begins,
+which the clocks of two machines can cause.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> 
     runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
     # The run at the end of the window: the newest one that had begun.
     run = next((r for r in runs if r.started_at < window.until), runs[-1] if runs else job.run)
-    # The end is excluded: settings that changed at that instant belong to what comes after the window.
+    # The end is excluded: settings that changed at that instant belong to the time after the window.
     shape = await shape_at(connection, run.id, window.until - timedelta(milliseconds=1) - job.reading_offset)
     return ReadWindow(window, counts, found, shape.topology, shape.config)
 

@@ -94,7 +94,8 @@ class JobCase(JobHead):
 class RecalledJob(JobHead):
     """A job with the newest finding that is stored, or None.
 
-    ``is_current`` is whether the finding still holds. If not, what it depends on has changed since.
+    ``is_current`` is whether the finding is still valid. It is not valid if the data on which it depends has changed
+    since.
     """
 
     finding: Finding | None

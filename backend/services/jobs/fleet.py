@@ -357,7 +357,7 @@ def _matches(row: api.JobOut, text: str) -> bool:
 
 
 def _is_same(before: api.JobOut, row: api.JobOut) -> bool:
-    """Return whether two rows of a job differ in nothing but the values that ``_aged`` sets."""
+    """Return whether two rows of a job are equal, apart from the values that ``_aged`` sets."""
     return all(getattr(before, name) == getattr(row, name) for name in _LASTING)
 
 

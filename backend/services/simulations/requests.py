@@ -63,7 +63,7 @@ class SimulationService:
         simulation_id, now = simulation_id_of(request), self._clock.now()
         async with writing(self._engine) as connection:
             await lock_queue(connection)
-            # Results are bounded even while no worker runs.
+            # Expired results are removed here too, so that their number is bounded even while no worker runs.
             await remove_expired(connection, at=now, kept_max=self._limits.kept_max)
             known = await find(connection, simulation_id, at=now)
             if known is None or known.state in (SimulationState.FAILED, SimulationState.CANCELLED):

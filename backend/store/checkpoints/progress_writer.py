@@ -72,7 +72,7 @@ def _stored_readings() -> bytes:
     of_key = select(_READING.run_id, _READING.vertex_id, _READING.observed_at).where(
         *(_READING[c.name] == c for c in key.c)
     )
-    # OFFSET makes PostgreSQL look up each key in the index, whatever it knows about the size of the table.
+    # OFFSET makes PostgreSQL look up each key in the index, even if it misjudges the size of the table.
     found = of_key.offset(literal_column("0")).lateral("found")
     return sql_of(select(found).select_from(key.join(found, true())))
 

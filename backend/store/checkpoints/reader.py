@@ -267,7 +267,7 @@ async def last_completed_before(
 ) -> CheckpointRecord | None:
     """Return the job's newest completed checkpoint that was triggered before this one, or None.
 
-    With ``faster_than_ms``, return the newest one that took less than this time and is no savepoint.
+    With ``faster_than_ms``, return the newest one that took less than this time and is not a savepoint.
     """
     values = {
         "job": record.job_id,

@@ -76,7 +76,7 @@ def _of_keys(table: Table, *columns: Column[Any]) -> bytes:
     )
     key = keys.table_valued("run_id", "checkpoint_id", "triggered_on").render_derived("k")
     found = select(*columns).where(*(table.c[c.name] == c for c in key.c)).offset(literal_column("0")).lateral("found")
-    # OFFSET makes PostgreSQL look up each key by the primary key, whatever it knows about the size of the table.
+    # OFFSET makes PostgreSQL look up each key by the primary key, even if it misjudges the size of the table.
     return sql_of(select(found).select_from(key.join(found, true())))
 
 
@@ -230,7 +230,10 @@ async def copy_checkpoints(
 
 
 async def write_headers(cursor: Cursor, plan: CheckpointPlan) -> None:
-    """Write the headers that ``copy_checkpoints`` has left. Its results are not needed, so a pipeline may send it."""
+    """Write the headers that ``copy_checkpoints`` has left.
+
+    The statement's result is not needed, so a pipeline may send it.
+    """
     if plan.insert:
         await cursor.executemany(_INSERT, [_typed(row) for row in plan.insert])
     if plan.update:

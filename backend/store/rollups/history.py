@@ -42,7 +42,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of a range, newest first. See ``HistoryOut`` for the two instants."""
+    """The steps of a range, newest first. ``HistoryOut`` explains the two instants."""
 
     records: Sequence[StepRecord]
     rolled_up_until: datetime | None
@@ -82,7 +82,7 @@ async def steps_of(
 ) -> Steps:
     """Return the steps of a range. Steps begin at multiples of ``step`` since 1970, in UTC.
 
-    ``step`` is a whole number of hours. Of hours without a rollup, at most ``rows_max`` checkpoints are read.
+    ``step`` is a whole number of hours. For hours without a rollup, at most ``rows_max`` checkpoints are read.
     """
     begin, end = step_of(since, step), hour_of(until - timedelta(microseconds=1)) + HOUR
     covered = await cover(connection, begin, end)

@@ -163,7 +163,7 @@ class TargetRepository:
         try:
             return await self.add(new, at=at)
         except ConflictError:
-            # Another process added the target first.
+            # Another process added the target first, so that target is returned.
             return await self.get(new.id)
 
     async def change(

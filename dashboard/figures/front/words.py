@@ -38,7 +38,7 @@ def vertex_labels(
     has_name: bool = True,
     name_max: int = NAME_MAX,
 ) -> list[dict[str, object]]:
-    """Return the name of a vertex above it, shortened to ``name_max`` characters, and what is known about it below."""
+    """Return the labels of a vertex: its name above, with at most ``name_max`` characters, and its counts below."""
     shown = len(shown_subtasks(vertex))
     half = DOT * (block_of(vertex)[1] - 1) / 2 + 16 if is_open else RADIUS + 4
     name = text.plain(text.short(vertex.name, name_max))

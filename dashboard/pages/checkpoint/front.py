@@ -32,7 +32,8 @@ from dashboard.routes import heat_of
 _SEARCHED_MIN = 8
 """A graph with fewer vertices is small enough to be read without a search."""
 _KEPT_MAX = 4
-# Components whose change moves nothing but the instant or the colours. The rest of the page need not be sent again.
+# If only these components change, only the instant or the colours change, so the rest of the page need not be sent
+# again.
 _LIGHT = ("front-at", "front-heat", "front-find", "front-fold")
 
 

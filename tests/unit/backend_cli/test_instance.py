@@ -33,7 +33,7 @@ from tests.support.waiting import PATIENCE_S
 @pytest.fixture
 def sleeper():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    # Reap the process as soon as it ends, so that it leaves no zombie. Real leftover processes are no children of the
+    # Reap the process as soon as it ends, so that it leaves no zombie. Real leftover processes are not children of the
     # new instance.
     reaper = threading.Thread(target=process.wait)
     reaper.start()

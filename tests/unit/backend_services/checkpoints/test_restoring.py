@@ -1,4 +1,4 @@
-"""Tests of GR-4 as users see it: into what a checkpoint of Flink or of the reference runtime can be restored."""
+"""Tests of GR-4 as users see it: which changes of a job a checkpoint of Flink or of the reference runtime allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of what the diagram says of the cut and of its origin."""
+"""Tests of the diagram's sentences about the cut, and about the source of its times."""
 
 from __future__ import annotations
 

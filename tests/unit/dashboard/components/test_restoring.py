@@ -1,4 +1,4 @@
-"""Tests of the card that shows into what a checkpoint can be restored."""
+"""Tests of the card that shows which changes of the job a checkpoint allows."""
 
 from backend.contracts.restoring import InFlightOut, RestoreUseOut, RestoringOut
 from dashboard.components import restoring

@@ -28,6 +28,7 @@ from dashboard.pages import (
     in_progress,
     incident,
     job,
+    lab,
     pressure,
     runbook,
     space_time,
@@ -87,7 +88,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     app.layout = shell.shell(has_login=has_login)
     _register_shell(app, client)
     alerting = (alerts, alert_rules, alert_receivers, alert_silences, incident, alert, runbook)
-    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time)
+    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time, lab)
     for page in (fleet, job, checkpoint, targets, *alerting, advice, *views):
         page.register(app, client)
     return app
@@ -122,10 +123,22 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
     zones.register(app, client)
     tour.register(app, client)
     browser = partial(_in_browser, app)
-    browser("navigation", [Output(f"nav-{n}", "className") for n in ("fleet", "targets", "alerts")], _PATH)
+    browser("navigation", [Output(f"nav-{n}", "className") for n in ("fleet", "targets", "lab", "alerts")], _PATH)
     # One callback per page, because the store of a page's title exists only while that page is shown.
     alerting = ("alerts", "rules", "receivers", "silences", "incident", "alert", "runbook")
-    for name in ("fleet", "job", "cp", "targets", *alerting, "advice", "pressure", "comparison", "windows", "st"):
+    for name in (
+        "fleet",
+        "job",
+        "cp",
+        "targets",
+        *alerting,
+        "advice",
+        "pressure",
+        "comparison",
+        "windows",
+        "st",
+        "lab",
+    ):
         browser("title", [], Input(f"{name}-title", "data"))
     connect(
         app,
@@ -243,6 +256,7 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
     PageKind.COMPARISON: comparison.layout,
     PageKind.WINDOWS: windows.layout,
     PageKind.TARGETS: lambda _: targets.layout(),
+    PageKind.LAB: lab.layout,
     PageKind.ALERTS: alerts.layout,
     PageKind.ALERT_RULES: lambda _: alert_rules.layout(),
     PageKind.ALERT_RECEIVERS: lambda _: alert_receivers.layout(),

@@ -36,6 +36,7 @@ from backend.contracts.history import HistoryOut, UsualOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
+from backend.contracts.simulations import SimulatedCheckpointOut, SimulationCatalogOut, SimulationIn, SimulationOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
@@ -428,6 +429,33 @@ class ApiClient:
         body = wanted.model_dump_json().encode()
         answer = await self._request("POST", f"{_path(job, run, checkpoint)}/actions", body, _TEST_TIMEOUT_S)
         return _read(answer, ActionTakenOut)
+
+    # --- simulations ----------------------------------------------------------------------------------------------
+
+    async def simulation_catalog(self) -> SimulationCatalogOut:
+        """Return what can be simulated. It is cached for a minute, because only another version changes it."""
+        return await self._kept_get("simulation-catalog", SimulationCatalogOut, _KEPT_HOURLY_S)
+
+    async def simulation(self, simulation: str) -> SimulationOut:
+        """Return a simulation with its state and, if it is completed, its result."""
+        return await self._get(f"simulations/{_quote(simulation)}", SimulationOut)
+
+    async def simulated(self, simulation: str) -> SimulationOut:
+        """Return a simulation that has ended. The response may be a few seconds old."""
+        return await self._kept_get(f"simulations/{_quote(simulation)}", SimulationOut)
+
+    async def simulated_checkpoint(self, simulation: str, run: int, checkpoint: int) -> SimulatedCheckpointOut:
+        """Return one checkpoint of a completed simulation. It is cached, because it does not change."""
+        path = f"simulations/{_quote(simulation)}/runs/{run}/checkpoints/{checkpoint}"
+        return await self._kept_get(path, SimulatedCheckpointOut, _KEPT_HOURLY_S)
+
+    async def run_simulation(self, wanted: SimulationIn) -> SimulationOut:
+        """Queue a simulation. If its result is kept, return that."""
+        return await self._send("POST", "simulations", wanted, SimulationOut)
+
+    async def cancel_simulation(self, simulation: str) -> None:
+        """Cancel a simulation."""
+        await self._request("DELETE", f"simulations/{_quote(simulation)}", None, _TIMEOUT_S)
 
     # --- requests and cache ---------------------------------------------------------------------------------------
 

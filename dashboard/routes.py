@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.pressure import PressureMeasure
 from backend.domain.rollup import Measure
+from dashboard import lab_address
 from dashboard.span import WINDOWS, epoch_ms
 
 BASE = "/ui/"
@@ -32,6 +33,7 @@ class PageKind(StrEnum):
     COMPARISON = "comparison"
     WINDOWS = "windows"
     TARGETS = "targets"
+    LAB = "lab"
     ALERTS = "alerts"
     ALERT = "alert"
     ALERT_RULES = "alert-rules"
@@ -181,6 +183,7 @@ class Route:
     compared: Compared = field(default_factory=Compared)
     windows: Windows = field(default_factory=Windows)
     space_time: SpaceTime = field(default_factory=SpaceTime)
+    lab: lab_address.Lab = field(default_factory=lab_address.Lab)
 
 
 def parse(pathname: str | None, search: str | None = None) -> Route:
@@ -194,6 +197,8 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
             return Route(PageKind.FLEET, selection=_order_of_fleet(search))
         case ["targets"]:
             return Route(PageKind.TARGETS)
+        case ["lab"]:
+            return Route(PageKind.LAB, lab=lab_address.parse(search))
         case ["alerts"]:
             return Route(PageKind.ALERTS, incidents=incident_list(search))
         case ["alerts", "rules"]:
@@ -390,6 +395,11 @@ def fleet() -> str:
 def targets() -> str:
     """Return the address of the page of targets."""
     return BASE + "targets"
+
+
+def lab() -> str:
+    """Return the address of the Lab page, without a request."""
+    return BASE + "lab"
 
 
 def alerts(view: IncidentList | None = None) -> str:

@@ -15,6 +15,7 @@ from pydantic import Field
 from backend.contracts.api import CheckpointDetailOut, CheckpointOut, EdgeOut, VertexOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.model import Model, StrictInt, StrictNumber
+from backend.contracts.space_time import SpaceTimeOut
 
 _WORD = r"^[a-z0-9-]+$"
 SEED_MAX: Final = 2**53 - 1
@@ -79,6 +80,8 @@ class SimulationRunOut(Model):
     restart_count: int
     committed_records: int
     """Number of records that the sinks committed."""
+    processed_records: int | None = None
+    """Number of records that the sinks processed, committed or not; null if the job restarted, which resets it."""
     duration_p50_ms: float | None
     """The median end-to-end duration of completed checkpoints; null if none completed."""
     duration_max_ms: int | None
@@ -115,10 +118,12 @@ class SimulationOut(Model):
 
 
 class SimulatedCheckpointOut(Model):
-    """One checkpoint of a run, with its subtasks, its verdict and its barrier events."""
+    """One checkpoint of a run, with its subtasks, its verdict, its barrier events and its space-time diagram."""
 
     checkpoint: CheckpointDetailOut
     barriers: BarriersOut
+    space_time: SpaceTimeOut | None = None
+    """Null in results of an older version."""
 
 
 class ShapeOut(Model):
@@ -127,10 +132,22 @@ class ShapeOut(Model):
     name: str
     title: str
     sentence: str
+    vertex_count: int
     parallelism: int
     """The largest parallelism of its vertices."""
     settings: dict[str, str]
     """The values of the settings that a request can change."""
+
+
+class ProtocolGroup(StrEnum):
+    """What a choice of protocols varies."""
+
+    BARRIERS = "barriers"
+    """How barriers or markers pass through the job."""
+    STATE = "state"
+    """How keyed state is written. Barriers are aligned."""
+    END = "end"
+    """What subtasks do whose input has ended. Barriers are aligned."""
 
 
 class ProtocolOut(Model):
@@ -139,6 +156,7 @@ class ProtocolOut(Model):
     name: str
     title: str
     sentence: str
+    group: ProtocolGroup
     settings: dict[str, str]
     """The settings that select the protocol."""
 

@@ -562,8 +562,9 @@
                 // Links between pages have no zone. Add it, so that the address of each page can be shared.
                 if (linkedZone) { setQuery({ tz: linkedZone }); }
                 const path = pathname || "";
-                const here = path.startsWith("/ui/targets") ? 1 : /^\/ui\/(alerts|incidents|runbooks)/.test(path) ? 2 : 0;
-                return [0, 1, 2].map(function (i) { return i === here ? "nav-link is-here" : "nav-link"; });
+                const here = path.startsWith("/ui/targets") ? 1 : path.startsWith("/ui/lab") ? 2
+                    : /^\/ui\/(alerts|incidents|runbooks)/.test(path) ? 3 : 0;
+                return [0, 1, 2, 3].map(function (i) { return i === here ? "nav-link is-here" : "nav-link"; });
             },
             title: function (title) {
                 document.title = title ? title + " · Barrierscope" : "Barrierscope";

@@ -46,6 +46,7 @@ def _header(*, has_login: bool) -> html.Header:
         [
             dcc.Link("Fleet", href=routes.fleet(), id="nav-fleet", className="nav-link"),
             dcc.Link("Targets", href=routes.targets(), id="nav-targets", className="nav-link"),
+            dcc.Link("Lab", href=routes.lab(), id="nav-lab", className="nav-link"),
             # This link is the last one, because the number after it appears later and would move any further link.
             dcc.Link(
                 [html.Span("Alerts"), html.Span(id="nav-alerts-count")],

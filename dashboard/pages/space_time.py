@@ -19,7 +19,7 @@ from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import cards, status
+from dashboard.components import cards, legends, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import space_time
 from dashboard.figures.space_time import words
@@ -67,28 +67,14 @@ def layout(route: routes.Route) -> Component:
                         title="show the whole checkpoint, without a mark",
                     )
                 ],
-                before=html.Div([_legend(), html.Div(id="st-vertices", className="vertices")]),
+                before=html.Div(
+                    [legends.space_time(html.Span(id="st-basis")), html.Div(id="st-vertices", className="vertices")]
+                ),
                 after=html.Div(id="st-notes", className="hint"),
                 height_px=space_time.HEIGHT_PX,
             ),
             html.Div(id="st-source"),
         ]
-    )
-
-
-def _legend() -> Component:
-    swatches = (
-        ("phase-alignment", "channels blocked"), ("st-recorded", "input recorded"), ("phase-sync", "sync"),
-        ("phase-async", "async"), ("state-transit", "barrier not received"),
-    )  # fmt: skip
-    signs = ("→ barrier", "⇢ overtakes data", "▲ switched to unaligned", "◆━◆ cut", "■ acknowledged", "✕ given up")
-    return html.Div(
-        [
-            *(html.Span([html.Span(className=f"swatch {c}"), word]) for c, word in swatches),
-            *(html.Span(sign) for sign in signs),
-            html.Span(id="st-basis"),
-        ],
-        className="legend",
     )
 
 

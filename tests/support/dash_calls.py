@@ -46,7 +46,7 @@ class DashCalls:
         found = next(d for d in self._dependencies if self._is_it(d, output, by))
         is_many = found["output"].startswith("..")
         names = found["output"].strip(".").split("...") if is_many else [found["output"]]
-        outputs = [{"id": n.rpartition(".")[0], "property": n.rpartition(".")[2]} for n in names]
+        outputs = [self._output(name, values) for name in names]
         body = {
             "output": found["output"],
             "outputs": outputs if is_many else outputs[0],
@@ -66,6 +66,15 @@ class DashCalls:
         is_server = dependency.get("clientside_function") is None
         listens = any(_name(i) == by or _pattern(i, by) for i in dependency["inputs"])
         return is_server and listens and output in dependency["output"]
+
+    @staticmethod
+    def _output(name: str, values: Mapping[str, object]) -> object:
+        """Return an output. An output whose id is a pattern stands for the ids of its type among ``values``."""
+        id_, _, prop = name.rpartition(".")
+        if not id_.startswith("{"):
+            return {"id": id_, "property": prop}
+        own = [json.loads(k.rpartition(".")[0]) for k in values if k.startswith("{") and k.endswith(f".{prop}")]
+        return [{"id": i, "property": prop} for i in own if i["type"] == json.loads(id_)["type"]]
 
     @staticmethod
     def _value(one: dict[str, Any], values: Mapping[str, object]) -> object:

@@ -29,7 +29,7 @@ from backend.contracts.rollups import RollupHourOut
 from backend.contracts.status import PipelineOut, StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
-from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.errors import FieldProblem, InvalidInputError, TooLargeError
 from backend.domain.observation import JobState
 from backend.domain.pressure import PressureMeasure
 from backend.services.checkpoints.comparing_windows import Window
@@ -39,6 +39,7 @@ from tests.support.made_up_comparisons import comparison_of, windows_of
 from tests.support.made_up_history import MadeUpAnnotations, history_of, usual_of
 from tests.support.made_up_jobs import MadeUpJobs
 from tests.support.made_up_pressure import pressure_history_of
+from tests.support.made_up_simulations import MadeUpSimulations
 from tests.support.made_up_space_time import space_time_of
 
 __all__ = ["HOSTILE", "FakeApi"]
@@ -59,6 +60,7 @@ class FakeApi(MadeUpJobs):
         self.targets: dict[str, api.TargetOut] = {t.id: t for t in self._first_targets()}
         self.alerting = MadeUpAlerts(now=now)
         self.annotations = MadeUpAnnotations()
+        self.simulations = MadeUpSimulations(now=now)
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
@@ -96,6 +98,8 @@ class FakeApi(MadeUpJobs):
             return problem(404, f"no such {missing.args[0]}")
         except InvalidInputError as error:
             return invalid(error)
+        except TooLargeError as error:
+            return problem(422, str(error))
         if answer is True:
             return httpx.Response(204)
         if isinstance(answer, httpx.Response):
@@ -147,7 +151,9 @@ class FakeApi(MadeUpJobs):
             case "GET", ["jobs", job, "runs", _, "checkpoints", number, "barriers"]:
                 return barriers(self._checkpoint(job, int(number)), has_channels=job == "jruntime")
             case _:
-                found = self.alerting.answer(method, path.split("/"), body, states)
+                found = self.simulations.answer(method, path.split("/"), body)
+                if found is None:
+                    found = self.alerting.answer(method, path.split("/"), body, states)
                 return problem(404, f"no such path {path}") if found is None else found
 
     # --- the board ------------------------------------------------------------------------------------------------

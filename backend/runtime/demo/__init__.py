@@ -1,7 +1,8 @@
 """The demo jobs: job files in this folder.
 
-Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. ``large_kv`` is a
-workload for ``simulate`` and for a live runtime that is started with it: large keyed state of which little changes.
+Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. Two are
+workloads for ``simulate`` and the Lab page: ``large_kv`` has large keyed state of which little changes, and the sources
+of ``bounded`` end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ORDER = (
     "slow-store",
 )
 
-_WORKLOADS = ("large_kv",)
+_WORKLOADS = ("large_kv", "bounded")
 
 
 def job_names() -> tuple[str, ...]:

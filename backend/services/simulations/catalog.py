@@ -12,6 +12,7 @@ from functools import cache
 from typing import Final
 
 from backend.contracts.simulations import (
+    ProtocolGroup,
     ProtocolOut,
     ShapeOut,
     SimulationCatalogOut,
@@ -37,8 +38,13 @@ _PLAIN: Final[Mapping[str, str]] = {
     _CAP: "unlimited",
     "runtime.unaligned.starts-with": "first-barrier",
     "runtime.chandy-lamport.enabled": "false",
+    "runtime.chandy-lamport.initiation": "sources",
+    "execution.checkpointing.incremental": "false",
+    "runtime.state-backend": "full",
 }
 _UNALIGNED: Final = {f"{_CP}unaligned.enabled": "true"}
+_CHANDY_LAMPORT: Final = {"runtime.chandy-lamport.enabled": "true"}
+_INCREMENTAL: Final = {"execution.checkpointing.incremental": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +64,113 @@ class Limits:
 
 LIMITS: Final = Limits()
 
-# The title of each shape, and a sentence that describes it.
-_SHAPES: Final[Mapping[str, tuple[str, str]]] = {
-    "backpressured": (
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    title: str
+    sentence: str
+    job: str
+    """The name of the demo job that has this shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocol:
+    title: str
+    sentence: str
+    settings: Mapping[str, str]
+    """The settings that replace those of the plain aligned protocol."""
+    group: ProtocolGroup = ProtocolGroup.BARRIERS
+
+
+_SHAPES: Final[Mapping[str, _Shape]] = {
+    "backpressured": _Shape(
         "Slow keyed stage",
         "Two shuffles lead to a stage that is slower than the source. Barriers wait behind queued data.",
+        "backpressured",
     ),
-    "healthy": ("Healthy", "The same stages with spare capacity."),
-    "hot-key": ("Hot key", "One key has a large share of the records, so one subtask has most of the work."),
-    "middle-straggler": ("Straggler", "One subtask in the middle of the job is slower than its siblings."),
-    "slow-store": ("Slow store", "State is large and the checkpoint storage is slow."),
+    "healthy": _Shape("Healthy", "The same stages with spare capacity.", "healthy"),
+    "hot-key": _Shape(
+        "Hot key", "One key has a large share of the records, so one subtask has most of the work.", "hot-key"
+    ),
+    "middle-straggler": _Shape(
+        "Straggler", "One subtask in the middle of the job is slower than its siblings.", "middle-straggler"
+    ),
+    "slow-store": _Shape("Slow store", "State is large and the checkpoint storage is slow.", "slow-store"),
+    "large-kv": _Shape(
+        "Large keyed state",
+        "A view with hundreds of megabytes of keyed state, of which a small part changes between checkpoints.",
+        "large_kv",
+    ),
+    "bounded": _Shape(
+        "Bounded sources", "Two sources of different length end one after the other, and the job ends too.", "bounded"
+    ),
 }
-_PROTOCOLS: Final[Mapping[str, tuple[str, str, Mapping[str, str]]]] = {
-    "aligned": ("Aligned", "A subtask waits for the barrier of every channel before it takes its snapshot.", {}),
-    "unaligned": ("Unaligned", "The first barrier overtakes queued data, which the checkpoint persists.", _UNALIGNED),
-    "aligned-timeout": (
+_PROTOCOLS: Final[Mapping[str, _Protocol]] = {
+    "aligned": _Protocol(
+        "Aligned", "A subtask waits for the barrier of every channel before it takes its snapshot.", {}
+    ),
+    "unaligned": _Protocol(
+        "Unaligned", "The first barrier overtakes queued data, which the checkpoint persists.", _UNALIGNED
+    ),
+    "aligned-timeout": _Protocol(
         "Aligned with timeout",
         "The checkpoint begins aligned and becomes unaligned after the timeout.",
         _UNALIGNED | {_ALIGNED_TIMEOUT: "1 s"},
     ),
-    "capped": (
+    "capped": _Protocol(
         "Unaligned with a cap",
         "A subtask persists at most this much in-flight data and processes the rest first.",
         _UNALIGNED | {_CAP: "64 kb"},
     ),
-    "last-barrier": (
+    "last-barrier": _Protocol(
         "Unaligned on the last barrier",
         "A subtask overtakes queued data when its last barrier has arrived, not at the first one.",
         _UNALIGNED | {"runtime.unaligned.starts-with": "last-barrier"},
     ),
-    "chandy-lamport": (
+    "chandy-lamport": _Protocol(
         "Chandy-Lamport",
         "A subtask takes its snapshot at the first marker and logs the other channels until their markers arrive.",
-        {"runtime.chandy-lamport.enabled": "true"},
+        _CHANDY_LAMPORT,
     ),
-    "at-least-once": (
+    "at-least-once": _Protocol(
         "At least once",
         "Subtasks process all channels while barriers arrive. After a failure, records may count twice.",
         {f"{_CP}mode": "AT_LEAST_ONCE"},
+    ),
+    "chandy-lamport-all": _Protocol(
+        "Chandy-Lamport, all tasks triggered",
+        "The coordinator triggers every subtask, not only the sources, so no snapshot waits for a marker.",
+        _CHANDY_LAMPORT | {"runtime.chandy-lamport.initiation": "all-tasks"},
+    ),
+    "incremental-changelog": _Protocol(
+        "Incremental: changelog",
+        "The states record their changes, and a checkpoint writes those since the last one (option I).",
+        _INCREMENTAL | {"runtime.state-backend": "changelog"},
+        ProtocolGroup.STATE,
+    ),
+    "incremental-diff": _Protocol(
+        "Incremental: difference",
+        "A checkpoint compares the state with that of the last confirmed one and writes the difference (option II).",
+        _INCREMENTAL | {"runtime.state-backend": "diff"},
+        ProtocolGroup.STATE,
+    ),
+    "incremental-sst": _Protocol(
+        "Incremental: sorted files",
+        "Changed rows go to sorted immutable files, which checkpoints share and the backend merges, as RocksDB does.",
+        _INCREMENTAL | {"runtime.state-backend": "sst"},
+        ProtocolGroup.STATE,
+    ),
+    "finish-revised": _Protocol(
+        "Finish after a final checkpoint",
+        "A subtask whose input has ended waits for one more checkpoint, which commits its last records (FLIP-147).",
+        {"runtime.finish-protocol": "revised"},
+        ProtocolGroup.END,
+    ),
+    "finish-legacy": _Protocol(
+        "Finish at once",
+        "A subtask whose input has ended finishes at once, as in Flink before 1.14. Its last records stay uncommitted.",
+        {"runtime.finish-protocol": "legacy"},
+        ProtocolGroup.END,
     ),
 }
 _SETTINGS: Final = (
@@ -132,8 +207,8 @@ def catalog(limits: Limits = LIMITS) -> SimulationCatalogOut:
     return SimulationCatalogOut(
         shapes=[_shape_out(name) for name in _SHAPES],
         protocols=[
-            ProtocolOut(name=name, title=title, sentence=sentence, settings=dict(settings))
-            for name, (title, sentence, settings) in _PROTOCOLS.items()
+            ProtocolOut(name=name, title=p.title, sentence=p.sentence, group=p.group, settings=dict(p.settings))
+            for name, p in _PROTOCOLS.items()
         ],
         settings=list(_SETTINGS),
         limits=SimulationLimitsOut.of(limits),
@@ -141,12 +216,12 @@ def catalog(limits: Limits = LIMITS) -> SimulationCatalogOut:
 
 
 def _shape_out(name: str) -> ShapeOut:
-    title, sentence = _SHAPES[name]
-    spec = _spec_of(name)
+    shape, spec = _SHAPES[name], _spec_of(name)
     return ShapeOut(
         name=name,
-        title=title,
-        sentence=sentence,
+        title=shape.title,
+        sentence=shape.sentence,
+        vertex_count=len(spec.graph.vertices),
         parallelism=max(v.parallelism for v in spec.graph.vertices),
         settings=dict(config.show(spec.config, tuple(s.key for s in _SETTINGS if s.protocols is None))),
     )
@@ -154,7 +229,7 @@ def _shape_out(name: str) -> ShapeOut:
 
 @cache
 def _spec_of(shape: str) -> JobSpec:
-    return load_job(demo_path(shape))
+    return load_job(demo_path(_SHAPES[shape].job))
 
 
 def plan(request: SimulationIn, limits: Limits = LIMITS) -> list[PlannedRun]:
@@ -216,7 +291,7 @@ def _configured(spec: JobSpec, protocol: str, settings: Mapping[str, str]) -> Jo
         if (protocols := _SETTINGS_BY_KEY[key].protocols) is None or protocol in protocols
     }
     try:
-        return spec.with_config({**_PLAIN, **_PROTOCOLS[protocol][2], **own})
+        return spec.with_config({**_PLAIN, **_PROTOCOLS[protocol].settings, **own})
     except InvalidInputError as error:
         problems = [replace(p, field=f"settings.{p.field}") for p in error.problems]
         raise InvalidInputError(problems, what="simulation") from None

@@ -63,7 +63,6 @@ def config_of(config: RuntimeConfig) -> CheckpointConfig:
 def checkpoint_of(record: MeasuredCheckpoint) -> Checkpoint:
     """Return one checkpoint with its subtasks."""
     has_acks = bool(record.acks)
-    size = record.state_bytes + record.persisted_bytes if has_acks else None
     status = _STATUS[record.state]
     header = CheckpointHeader(
         checkpoint_id=record.id,
@@ -73,8 +72,8 @@ def checkpoint_of(record: MeasuredCheckpoint) -> Checkpoint:
         is_unaligned=record.persisted_bytes > 0,
         latest_ack_at=None if record.latest_ack_us is None else at(record.latest_ack_us),
         end_to_end_duration_ms=_end_to_end_ms(record) if status.is_terminal else None,
-        checkpointed_size_bytes=size,
-        full_state_size_bytes=size,
+        checkpointed_size_bytes=record.written_bytes + record.persisted_bytes if has_acks else None,
+        full_state_size_bytes=record.state_bytes + record.persisted_bytes if has_acks else None,
         processed_bytes=record.processed_bytes if has_acks else None,
         persisted_bytes=record.persisted_bytes if has_acks else None,
         subtask_count=record.total,
@@ -116,7 +115,6 @@ def _end_to_end_ms(record: MeasuredCheckpoint) -> int | None:
 
 def _detail(record: MeasuredCheckpoint, vertex_id: VertexId, acks: Sequence[Ack | None]) -> VertexDetail:
     measured = [None if a is None else a.measured for a in acks]
-    sizes = tuple(None if m is None else m.state_bytes + m.persisted_bytes for m in measured)
     trigger_ms = record.triggered_at_us // 1000
     return VertexDetail(
         vertex_id=vertex_id,
@@ -125,8 +123,8 @@ def _detail(record: MeasuredCheckpoint, vertex_id: VertexId, acks: Sequence[Ack 
         sync_duration_ms=_ms([None if m is None else m.sync_us for m in measured]),
         async_duration_ms=_ms([None if m is None else m.async_us for m in measured]),
         ack_delay_ms=tuple(None if a is None else a.at_us // 1000 - trigger_ms for a in acks),
-        checkpointed_size_bytes=sizes,
-        full_state_size_bytes=sizes,
+        checkpointed_size_bytes=tuple(None if m is None else m.written_bytes + m.persisted_bytes for m in measured),
+        full_state_size_bytes=tuple(None if m is None else m.state_bytes + m.persisted_bytes for m in measured),
         processed_bytes=tuple(None if m is None else m.processed_bytes for m in measured),
         persisted_bytes=tuple(None if m is None else m.persisted_bytes for m in measured),
         unaligned=tuple(None if m is None else int(m.persisted_bytes > 0) for m in measured),

@@ -12,14 +12,19 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NoReturn
 
-from backend.analysis.critical_path import critical_path
+from backend.analysis.critical_path import CriticalPath, critical_path
+from backend.analysis.cut import check_cut
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.phases import checkpoint_phases
+from backend.analysis.space_time import measured as measured_trace
+from backend.analysis.space_time import reconstructed as reconstructed_trace
+from backend.analysis.space_time.folding import LaneVertex, fold
 from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationIn, SimulationRunOut, simulation_id_of
+from backend.contracts.space_time import SpaceTimeOut
 from backend.domain.advice import Mode
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
@@ -30,6 +35,7 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 from backend.services.checkpoints.reconstruction import reconstructed_events
+from backend.services.checkpoints.space_time import space_time_out
 from backend.services.presenting import API_ROOT, graph_out, phases_out
 from backend.services.simulations.catalog import LIMITS, Limits, PlannedRun, plan
 from backend.services.simulations.measured import at, checkpoint_of, config_of, in_time_order, topology_of
@@ -48,6 +54,7 @@ _EVENTS_LEFT_OUT: Final = (
     f"reconstructed from the phases of the subtasks: a simulation keeps at most {_EVENTS_MAX:,} barrier events;"
     " run a shorter time or with less parallelism to see each channel"
 )
+_CHANNELS_LEFT_OUT: Final = f"a simulation keeps at most {_EVENTS_MAX:,} barrier events"
 
 
 class SimulationStoppedError(BarrierscopeError):
@@ -176,7 +183,32 @@ def _document(planned: PlannedRun, recorded: _Recorded, index: int, root: str) -
         previous_id=ids[index - 1] if index > 0 else None,
         next_id=ids[index + 1] if index + 1 < len(ids) else None,
     )
-    return SimulatedCheckpointOut(checkpoint=detail, barriers=_barriers(checkpoint, evidence, events))
+    return SimulatedCheckpointOut(
+        checkpoint=detail,
+        barriers=_barriers(checkpoint, evidence, events),
+        space_time=_space_time(checkpoint, evidence, path, events),
+    )
+
+
+def _space_time(
+    checkpoint: Checkpoint, evidence: JobEvidence, path: CriticalPath | None, events: Sequence[BarrierEvent] | None
+) -> SpaceTimeOut:
+    topology = evidence.topology
+    if events is None:
+        trace = reconstructed_trace.trace_of(checkpoint_phases(checkpoint, evidence.config), topology)
+    else:
+        trace = measured_trace.trace_of(in_time_order(events))
+    pinned = [] if path is None else [(s.vertex_id, s.subtask) for s in path.steps]
+    vertices = [LaneVertex(v.id, v.name, v.parallelism) for v in topology.vertices]
+    is_completed = checkpoint.header.status is CheckpointStatus.COMPLETED
+    return space_time_out(
+        fold(trace, vertices, opened=set(), pinned=pinned),
+        trace.basis,
+        None if events is None else check_cut(events, is_completed=is_completed),
+        max(trace.end_ms, float(checkpoint.header.end_to_end_duration_ms or 0)),
+        topology,
+        why=_CHANNELS_LEFT_OUT,
+    )
 
 
 def _barriers(checkpoint: Checkpoint, evidence: JobEvidence, events: Sequence[BarrierEvent] | None) -> BarriersOut:
@@ -203,6 +235,10 @@ def _row(checkpoint: Checkpoint, planned: PlannedRun, link: str) -> dict[str, An
     }
 
 
+def _records_in_sinks(engine: JobEngine) -> int:
+    return sum(task.records_in for task in engine.tasks if task.spec.kind.has_sink)
+
+
 def _run_out(planned: PlannedRun, engine: JobEngine, found: Sequence[api.CheckpointDetailOut]) -> SimulationRunOut:
     vertices, edges = graph_out(topology_of(planned.spec.graph), ())
     coordinator, config = engine.coordinator, config_of(planned.spec.config)
@@ -219,6 +255,7 @@ def _run_out(planned: PlannedRun, engine: JobEngine, found: Sequence[api.Checkpo
         in_progress_count=coordinator.in_progress_count,
         restart_count=engine.restart_count,
         committed_records=engine.ledger.committed_count,
+        processed_records=None if engine.restart_count else _records_in_sinks(engine),
         duration_p50_ms=median(durations) if durations else None,
         duration_max_ms=max(durations, default=None),
         persisted_max_bytes=largest([c.persisted_bytes for c in completed]),

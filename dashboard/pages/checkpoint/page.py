@@ -10,14 +10,12 @@ import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
-from backend.domain.verdict import Phase
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch, progress, scrubber
+from dashboard.components import cards, legends, micro_batch, progress, scrubber
 from dashboard.components.attributes import attrs
 from dashboard.figures.front.heat import WORDS as HEAT_WORDS
 from dashboard.pages.checkpoint import front, refresh, selection
-from dashboard.palette import PHASE_WORDS
 from dashboard.routes import SubtaskOrder
 
 _SORT_WORDS = {
@@ -64,7 +62,7 @@ def _barrier_views(chosen: routes.Selection) -> list[Component]:
             "Phases",
             hint="times since the trigger; a closed vertex shows its slowest subtask",
             tools=_gantt_tools(chosen.sort),
-            before=html.Div([_gantt_legend(), html.Div(id="cp-vertices", className="vertices")]),
+            before=html.Div([legends.gantt(), html.Div(id="cp-vertices", className="vertices")]),
             after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
         ),
         cards.chart(
@@ -72,7 +70,7 @@ def _barrier_views(chosen: routes.Selection) -> list[Component]:
             "Barrier front",
             hint="position of the barrier at the time of the slider",
             tools=_front_tools(chosen),
-            before=_front_legend(),
+            before=legends.front(html.Span(id="front-heat-scale"), html.Span(id="front-basis")),
             after=html.Div([_front_below(), scrubber.scrubber(chosen.at_ms)]),
         ),
     ]
@@ -144,35 +142,6 @@ def _front_below() -> Component:
                 className="figure when-still",
             ),
         ]
-    )
-
-
-def _gantt_legend() -> Component:
-    phases = [html.Span([html.Span(className=f"swatch phase-{p.value}"), PHASE_WORDS[p]]) for p in Phase]
-    return html.Div(
-        [
-            *phases,
-            html.Span([html.Span(className="swatch state-pending"), "not acknowledged"]),
-            html.Span("◀ first barrier, from a gauge"),
-            html.Span("━◆ critical path"),
-        ],
-        className="legend",
-    )
-
-
-def _front_legend() -> Component:
-    states = (
-        ("state-not-reached", "not reached"), ("state-aligning", "aligning"), ("state-snapshotting", "snapshotting"),
-        ("state-acked", "acknowledged"), ("state-transit", "barrier in transit"),
-    )  # fmt: skip
-    return html.Div(
-        [
-            *(html.Span([html.Span(className=f"swatch {c}"), word]) for c, word in states),
-            html.Span("line width: queued bytes; thinnest: not reported"),
-            html.Span(id="front-heat-scale"),
-            html.Span(id="front-basis"),
-        ],
-        className="legend",
     )
 
 

@@ -12,6 +12,7 @@ from backend.runtime.core.elements import SnapshotType
 from backend.runtime.demo import demo_names, demo_path
 from backend.runtime.engine.jobfile import load_job
 from backend.runtime.engine.simulate import simulate
+from backend.runtime.job.config import FinishProtocol, Initiation, StateBackend
 from backend.runtime.protocols.registry import MODES, mode_of
 from backend.services.simulations.catalog import LIMITS, catalog, plan, record_steps_per_s
 
@@ -22,15 +23,31 @@ def _request(**changed):
     return SimulationIn(**{"shape": "backpressured", "protocol": "aligned", "duration_s": 20.0} | changed)
 
 
-def test_each_protocol_of_the_runtime_can_be_chosen_and_selects_itself():
-    for protocol in catalog().protocols:
-        chosen = plan(_request(protocol=protocol.name))[0].spec.config
-        assert mode_of(chosen, SnapshotType.CHECKPOINT).name.lower() == protocol.title.lower()
-    assert len(catalog().protocols) == len(MODES)
+def test_each_protocol_of_the_runtime_can_be_chosen():
+    chosen = [plan(_request(protocol=p.name))[0].spec.config for p in catalog().protocols]
+
+    assert {mode_of(config, SnapshotType.CHECKPOINT).name for config in chosen} == {mode.name for mode in MODES}
+    assert {config.state_backend for config in chosen if config.is_incremental} == {*StateBackend} - {StateBackend.FULL}
+    assert {config.initiation for config in chosen if config.is_chandy_lamport} == {*Initiation}
+
+
+def test_each_way_to_finish_can_be_chosen_and_the_other_protocols_keep_that_of_the_job():
+    chosen = {p.name: plan(_request(protocol=p.name, shape="bounded"))[0].spec.config for p in catalog().protocols}
+
+    for finish in (FinishProtocol.REVISED, FinishProtocol.LEGACY):
+        assert chosen[f"finish-{finish}"].finish_protocol is finish
+    assert chosen["aligned"].finish_protocol is FinishProtocol.REVISED
+
+
+def test_names_and_titles_of_protocols_are_distinct():
+    protocols = catalog().protocols
+
+    assert len({p.name for p in protocols}) == len({p.title for p in protocols}) == len(protocols)
+    assert all(p.sentence.endswith(".") for p in protocols)
 
 
 def test_every_demo_job_has_the_graph_of_a_shape():
-    graphs = [load_job(demo_path(shape.name)).graph for shape in catalog().shapes]
+    graphs = [plan(_request(shape=shape.name))[0].spec.graph for shape in catalog().shapes]
 
     assert all(load_job(demo_path(name)).graph in graphs for name in demo_names())
 

@@ -8,11 +8,12 @@ import pytest
 
 from backend.contracts.simulations import SimulationIn
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.cut import CutState
 from backend.domain.errors import TooLargeError
 from backend.domain.verdict import Basis
 from backend.runtime.engine.simulate import simulate
 from backend.services.simulations import simulating
-from backend.services.simulations.catalog import LIMITS, plan
+from backend.services.simulations.catalog import LIMITS, catalog, plan
 from backend.services.simulations.simulating import Progress, SimulationStoppedError, run, unpacked
 
 _REQUEST = SimulationIn(
@@ -22,6 +23,8 @@ _REQUEST = SimulationIn(
     duration_s=12.0,
     settings={"execution.checkpointing.interval": "2 s", "execution.checkpointing.timeout": "20 s"},
 )
+
+_OFTEN = {"execution.checkpointing.interval": "2 s"}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,43 @@ def test_without_room_for_barrier_events_they_are_reconstructed_and_say_so(monke
     assert found.barriers.basis is Basis.RECONSTRUCTED
     assert found.barriers.note is not None
     assert not found.checkpoint.has_barriers
+    assert found.space_time is not None
+    assert found.space_time.basis is Basis.RECONSTRUCTED
+    assert "a simulation keeps at most" in found.space_time.note
+
+
+@pytest.mark.parametrize("name", [p.name for p in catalog().protocols])
+def test_each_protocol_has_a_space_time_diagram_whose_cut_is_checked(name):
+    request = SimulationIn(shape="healthy", protocol=name, parallelism=2, duration_s=6.0, settings=_OFTEN)
+    done = run(request, Progress())
+    stored = [unpacked(c.document) for c in done.checkpoints]
+    completed = [s for s in stored if s.checkpoint.status is CheckpointStatus.COMPLETED]
+
+    assert completed
+    assert done.runs[0].processed_records
+    for found in completed:
+        assert found.space_time is not None
+        assert found.space_time.basis is Basis.MEASURED
+        assert len(found.space_time.lanes) == 6
+        assert len(found.space_time.arrows) == 8
+        assert found.space_time.cut.state is CutState.CONSISTENT or name == "at-least-once"
+
+
+def test_an_incremental_checkpoint_writes_less_than_its_state():
+    request = SimulationIn(shape="large-kv", protocol="incremental-diff", duration_s=12.0)
+    sizes = [(c.checkpointed_size_bytes, c.full_state_size_bytes) for c in run(request, Progress()).runs[0].checkpoints]
+
+    assert sizes[0][0] == sizes[0][1]
+    assert sizes[1][0] < sizes[1][1]
+
+
+def test_a_bounded_job_ends_and_only_the_final_checkpoints_commit_its_last_records():
+    request = SimulationIn(shape="bounded", protocol="finish-revised", second_protocol="finish-legacy", duration_s=60.0)
+    revised, legacy = run(request, Progress()).runs
+
+    assert (revised.status, revised.committed_records) == ("FINISHED", 15_000)
+    assert (legacy.status, legacy.processed_records) == ("FINISHED", 15_000)
+    assert legacy.committed_records < 15_000
 
 
 def test_a_stopped_simulation_ends_early():

@@ -1,0 +1,55 @@
+/* The part of the Lab page that runs in the browser: its address, and which charts are in view. */
+(function () {
+    "use strict";
+
+    const NAMES = {
+        shape: "shape", protocol: "protocol", with: "second_protocol", parallelism: "parallelism",
+        duration: "duration_s", seed: "seed",
+    };
+    // A chart is drawn a little before it comes into view.
+    const MARGIN = "200px 0px";
+    let observer = null;
+
+    function words(ms) {
+        return ms < 1000 ? ms + " ms" : (ms / 1000).toFixed(2).replace(/\.?0+$/, "") + " s";
+    }
+
+    // Charts that are in view are drawn; the others only when they come into view.
+    function watch() {
+        if (observer) { observer.disconnect(); }
+        observer = new IntersectionObserver(function (entries) {
+            entries.forEach(function (entry) {
+                const name = entry.target.id.replace(/-figure$/, "");
+                window.dash_clientside.set_props(name + "-visible", { data: entry.isIntersecting });
+            });
+        }, { rootMargin: MARGIN });
+        document.querySelectorAll("#lab-results [id$='-figure']").forEach((figure) => observer.observe(figure));
+        return window.dash_clientside.no_update;
+    }
+
+    window.dash_clientside = Object.assign({}, window.dash_clientside, {
+        lab: {
+            place: function (wanted, checkpoint, at) {
+                if (!wanted || !window.location.pathname.startsWith("/ui/lab")) {
+                    return window.dash_clientside.no_update;
+                }
+                const query = new URLSearchParams();
+                const zone = new URLSearchParams(window.location.search).get("tz");
+                Object.entries(NAMES).forEach(function ([name, key]) {
+                    const value = wanted[key];
+                    if (value !== null && value !== undefined) { query.set(name, String(value)); }
+                });
+                Object.entries(wanted.settings).sort().forEach(([key, value]) => query.set(key, value));
+                if (checkpoint !== null && checkpoint !== undefined) { query.set("checkpoint", checkpoint); }
+                if (checkpoint !== null && checkpoint !== undefined && typeof at === "number") {
+                    query.set("t", String(Math.round(at)));
+                }
+                if (zone) { query.set("tz", zone); }
+                window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query.toString());
+                return window.dash_clientside.no_update;
+            },
+            watch: watch,
+            words: (at) => (typeof at === "number" ? words(at) : ""),
+        },
+    });
+})();

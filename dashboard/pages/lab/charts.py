@@ -1,0 +1,78 @@
+"""Draws the charts of the Lab page. The script ``lab.js`` says which of them are in view; only those are drawn."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, State
+from dash.exceptions import PreventUpdate
+
+from backend.domain.errors import ApiNotFoundError
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient
+from dashboard.components import cards
+from dashboard.live import digest, look_of
+from dashboard.pages.lab.details import KINDS, SIDES, chart_of, default_id, shown_of
+
+_MOVING = ("front", "space-time")
+"""The charts that show the instant of the slider."""
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register a callback for each chart."""
+    for kind in KINDS:
+        for index, side in enumerate(SIDES):
+            name = f"lab-{kind}-{side}"
+            moving = {"at_ms": Input("lab-at", "value")} if kind in _MOVING else {}
+            connect(
+                app,
+                partial(redraw, client, kind, index),
+                output={
+                    "message": Output("lab-message", "children", allow_duplicate=True),
+                    "chart": cards.chart_outputs(name),
+                    "digest": Output(f"{name}-digest", "data"),
+                },
+                inputs={
+                    "is_visible": Input(f"{name}-visible", "data"),
+                    "shown": Input("lab-shown", "data"),
+                    "checkpoint": Input("lab-checkpoint", "data"),
+                    "look": Input("look", "data"),
+                    **moving,
+                },
+                state={"before": State(f"{name}-digest", "data")},
+                prevent_initial_call=True,
+            )
+    app.clientside_callback(ClientsideFunction("lab", "watch"), Input("lab-results", "className"))
+
+
+async def redraw(
+    client: ApiClient,
+    kind: str,
+    index: int,
+    *,
+    is_visible: bool | None,
+    shown: dict[str, Any] | None,
+    checkpoint: int | None,
+    look: object,
+    before: str | None,
+    at_ms: float | None = None,
+) -> Changes:
+    """Draw one chart of one run, if it is in view and what it shows has changed."""
+    if not is_visible or not shown:
+        raise PreventUpdate
+    view = look_of(look)
+    try:
+        found = await client.simulated(shown["id"])
+    except ApiNotFoundError:
+        words = "The result of this simulation has expired, so charts that come into view stay empty. Run it again."
+        return {"message": cards.answer(False, words)}
+    if index >= len(found.runs):
+        raise PreventUpdate
+    number = checkpoint if checkpoint in shown["ids"] else default_id(found.runs)
+    now = digest(shown["id"], None if kind == "timeline" else number, view, at_ms if kind in _MOVING else None)
+    if now == before:
+        raise PreventUpdate
+    one = (await shown_of(client, found, number))[index]
+    chart = chart_of(kind, one, view, at_ms=at_ms)
+    return {"message": None, "chart": cards.chart_values(f"lab-{kind}-{'ab'[index]}", chart), "digest": now}

@@ -1,0 +1,86 @@
+"""The Lab page in a real Chromium over a fake API: a run from the keyboard, charts, permalink, and a dark phone."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.browsing import Weight, chromium, launched, opened, overflowing, small_targets
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+_SMALL = "shape=backpressured&protocol=aligned&with=unaligned&parallelism=2&duration=20&seed=7"
+_SHIFTS_MAX = 0.02
+_DRAWN = """() => [...document.querySelectorAll('#lab-results .js-plotly-plot')]
+    .filter(e => e.querySelector('.trace')).map(e => e.closest('[id$=-graph]').id)"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
+
+
+@pytest.fixture
+def site():
+    with site_over(FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))) as url:
+        yield url
+
+
+def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site):
+    with opened(browser, site) as (page, watch):
+        weight = Weight(page)
+        page.goto(f"/ui/lab?{_SMALL}")
+        expect(page.locator("#lab-status")).to_contain_text("not run yet")
+        # A slider moves with the keyboard, and the address follows.
+        page.locator(".lab-slider [role=slider]").nth(1).focus()
+        page.keyboard.press("ArrowRight")
+        expect(page).to_have_url(re.compile(r"duration=30"))
+        page.locator("#lab-run").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#lab-status")).to_contain_text("completed")
+        expect(page.locator("#lab-differences")).to_contain_text("times shorter")
+        # Charts below the window are not drawn before they come into view.
+        assert page.evaluate(_DRAWN) == []
+        for chart in ("timeline", "gantt", "front", "space-time"):
+            page.locator(f"#lab-{chart}-b-figure").scroll_into_view_if_needed()
+            expect(page.locator(f"#lab-{chart}-b-graph .trace").first).to_be_attached()
+        page.locator("#lab-back").click()
+        expect(page).to_have_url(re.compile(r"checkpoint=\d+"))
+        assert overflowing(page) == []
+        assert small_targets(page) == []
+        assert weight.shifts() < _SHIFTS_MAX
+        chosen, head = page.locator("#lab-pick").input_value(), page.locator("#lab-head-a").inner_text()
+
+        address = page.url
+        page.goto("about:blank")
+        page.goto(address)
+        expect(page.locator("#lab-pick")).to_have_value(chosen)
+        expect(page.locator("#lab-head-a")).to_have_text(re.compile(re.escape(head.split("\n")[-1])))
+        page.evaluate("0")
+        assert watch.found == []
+
+
+@pytest.mark.slow
+def test_the_page_fits_a_phone_in_the_dark(browser, site):
+    with opened(browser, site, theme="dark") as (page, watch):
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(f"/ui/lab?{_SMALL}")
+        page.locator(".lab-slider").first.wait_for()
+        page.click("#lab-run")
+        expect(page.locator("#lab-status")).to_contain_text("completed")
+        for side in ("a", "b"):
+            page.locator(f"#lab-space-time-{side}-figure").scroll_into_view_if_needed()
+            expect(page.locator(f"#lab-space-time-{side}-graph .trace").first).to_be_attached()
+        assert overflowing(page) == []
+        assert small_targets(page) == []
+        page.evaluate("0")
+        assert watch.found == []

@@ -1,0 +1,100 @@
+"""A fake of the API's simulations: a queue that one worker works off, a state further at each reading.
+
+The results are real: the runtime runs each request once for all tests of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+import httpx
+
+from backend.contracts.simulations import SimulationIn, SimulationOut, SimulationState, simulation_id_of
+from backend.services.simulations.catalog import catalog, plan
+from backend.services.simulations.simulating import Progress, Result, run, unpacked
+
+_KEPT = timedelta(days=1)
+
+
+@cache
+def result_of(request_json: str) -> Result:
+    """Return the result of a request, given as JSON. It is computed once."""
+    return run(SimulationIn.model_validate_json(request_json), Progress())
+
+
+class MadeUpSimulations:
+    """Fake simulations. Each reading of an unfinished one brings it one step further, unless ``is_held``."""
+
+    def __init__(self, *, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self.known: dict[str, SimulationOut] = {}
+        self.is_held = False
+
+    def answer(self, method: str, parts: list[str], body: bytes) -> Any:
+        """Respond to a request, or return None if it is not about simulations."""
+        match method, parts:
+            case "GET", ["simulation-catalog"]:
+                return catalog()
+            case "POST", ["simulations"]:
+                return self._submit(SimulationIn.model_validate_json(body))
+            case "GET", ["simulations", name]:
+                return self._read(name)
+            case "DELETE", ["simulations", name]:
+                self.set(name, state=SimulationState.CANCELLED, queue_position=None)
+                return httpx.Response(204)
+            case "GET", ["simulations", name, "runs", number, "checkpoints", checkpoint]:
+                return self._checkpoint(self._of(name), int(number), int(checkpoint))
+            case _:
+                return None
+
+    def set(self, name: str, **changes: Any) -> None:
+        """Change a simulation."""
+        self.known[name] = self._of(name).model_copy(update=changes)
+
+    def add_completed(self, request: SimulationIn) -> str:
+        """Add a completed simulation, and return its id."""
+        name = self._submit(request).id
+        self._complete(name)
+        return name
+
+    def _of(self, name: str) -> SimulationOut:
+        if name not in self.known:
+            raise LookupError(f"simulation {name!r}")
+        return self.known[name]
+
+    def _submit(self, request: SimulationIn) -> SimulationOut:
+        plan(request)
+        name = simulation_id_of(request)
+        if name not in self.known or self.known[name].state in (SimulationState.FAILED, SimulationState.CANCELLED):
+            self.known[name] = SimulationOut(
+                id=name, request=request, state=SimulationState.QUEUED, progress_ratio=0.0, queue_position=1,
+                queued_at=self._now(), started_at=None, ended_at=None, expires_at=None, as_of=self._now(),
+            )  # fmt: skip
+        return self.known[name]
+
+    def _read(self, name: str) -> SimulationOut:
+        found = self._of(name)
+        if self.is_held or found.state.is_terminal:
+            return found
+        if found.state is SimulationState.QUEUED:
+            started = {"started_at": self._now(), "queue_position": None}
+            self.set(name, state=SimulationState.RUNNING, progress_ratio=0.4, **started)
+        else:
+            self._complete(name)
+        return found
+
+    def _complete(self, name: str) -> None:
+        now, found = self._now(), self._of(name)
+        runs = list(result_of(found.request.model_dump_json()).runs)
+        ended = {"ended_at": now, "expires_at": now + _KEPT, "queue_position": None}
+        self.set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, runs=runs, started_at=now, **ended)
+
+    def _checkpoint(self, found: SimulationOut, number: int, checkpoint: int) -> Any:
+        stored = result_of(found.request.model_dump_json()).checkpoints
+        one = next((s for s in stored if (s.run, s.checkpoint_id) == (number, checkpoint)), None)
+        if one is None:
+            raise LookupError(f"checkpoint '{number}/{checkpoint}'")
+        return unpacked(one.document)

@@ -1,0 +1,266 @@
+"""Tests of the Lab page. Its callbacks are called as a browser calls them, over simulations that really ran."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from backend.contracts.simulations import SimulationIn, SimulationState, simulation_id_of
+from dashboard import lab_address
+from dashboard.pages.lab import controls
+from tests.support.dash_calls import LOOK, texts
+
+pytestmark = pytest.mark.anyio
+
+_TIMEOUT = "execution.checkpointing.aligned-checkpoint-timeout"
+_SMALL = {"parallelism": 2, "duration_s": 8, "settings": {"execution.checkpointing.interval": "2 s"}}
+_STATE = "lab-status.children"
+
+
+def wanted(**changed):
+    return dict(lab_address.FIRST_WANTED) | _SMALL | changed
+
+
+def request(**changed):
+    return SimulationIn.model_validate(wanted(**changed))
+
+
+async def refreshed(ui, asked=None, **more):
+    values = LOOK | {"lab-wanted.data": asked or wanted(), "lab-pressed.data": 0} | more
+    return await ui.call(_STATE, values, by="lab-wanted.data")
+
+
+def shown_of(answer):
+    return {"lab-shown.data": answer["lab-shown"]["data"]}
+
+
+# --- the request ------------------------------------------------------------------------------------------------------
+
+
+async def changed(ui, by, before=None, **values):
+    before = before or wanted()
+    catalog = ui.fake.simulations.answer("GET", ["simulation-catalog"], b"")
+    sliders = controls.sliders_of(catalog, before["shape"])
+    moved = values.pop("moved", {})
+    given = (
+        {
+            "lab-wanted.data": before,
+            "lab-shape.value": before["shape"],
+            "lab-protocol.value": before["protocol"],
+            "lab-second.value": before["second_protocol"] or controls.NO_SECOND,
+            "lab-seed.value": before["seed"],
+        }
+        | {
+            json.dumps({"key": s.key, "type": "lab-slider"}, separators=(",", ":")) + ".value": moved.get(
+                s.key, controls.value_of(s, before)
+            )
+            for s in sliders
+        }
+        | {slider(s.key).replace("lab-slider", "lab-words").replace(".value", ".children"): "" for s in sliders}
+    )
+    answer = await ui.call("lab-wanted.data", given | values, by=by)
+    return None if answer is None else answer["lab-wanted"]["data"]
+
+
+def slider(key):
+    return json.dumps({"key": key, "type": "lab-slider"}, separators=(",", ":")) + ".value"
+
+
+async def test_each_control_changes_its_part_of_the_request(ui):
+    assert await changed(ui, "lab-shape.value", **{"lab-shape.value": "hot-key"}) == wanted(shape="hot-key")
+    one = await changed(ui, "lab-second.value", **{"lab-second.value": controls.NO_SECOND})
+    assert one == wanted(second_protocol=None)
+    assert await changed(ui, "lab-seed.value", **{"lab-seed.value": 8}) == wanted(seed=8)
+    longer = await changed(ui, slider("duration_s"), moved={"duration_s": 90})
+    assert longer == wanted(duration_s=90)
+    timeout = "execution.checkpointing.timeout"
+    found = await changed(ui, slider(timeout), moved={timeout: 9_000})
+    assert found["settings"] == _SMALL["settings"] | {timeout: "9000 ms"}
+
+
+async def test_a_slider_at_the_value_of_the_job_sets_nothing(ui):
+    interval = "execution.checkpointing.interval"
+
+    assert (await changed(ui, slider(interval), moved={interval: 5_000}))["settings"] == {}
+    assert (await changed(ui, slider("parallelism"), moved={"parallelism": 4}))["parallelism"] is None
+    # Dash reports a new slider as a change.
+    assert await changed(ui, slider(interval)) is None
+
+
+async def test_a_setting_leaves_with_the_last_protocol_that_uses_it(ui):
+    before = wanted(second_protocol="aligned-timeout", settings={_TIMEOUT: "3 s"})
+    after = await changed(ui, "lab-second.value", before, **{"lab-second.value": "unaligned"})
+
+    assert after["settings"] == {}
+
+
+async def test_the_lists_offer_every_protocol_and_unused_sliders_are_off(ui):
+    values = {"lab-wanted.data": wanted(), "lab-shape.value": "bounded", "lab-protocol.value": "gone"}
+    answer = await ui.call("lab-sliders.children", values | {"lab-second.value": "capped"}, by="lab-shape.value")
+
+    catalog = ui.fake.simulations.answer("GET", ["simulation-catalog"], b"")
+    offered = [i["value"] for group in answer["lab-protocol"]["data"] for i in group["items"]]
+    assert sorted(offered) == sorted(p.name for p in catalog.protocols)
+    said = texts(answer["lab-said"]["children"])
+    assert "Bounded sources" in said
+    assert "this version does not have 'gone'" in said
+    off = {s["props"]["children"][1]["props"]["id"]["key"]: s["props"]["children"][1]["props"]["disabled"]
+           for s in answer["lab-sliders"]["children"]}  # fmt: skip
+    assert [key for key, is_off in off.items() if is_off] == [_TIMEOUT]
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_without_a_kept_result_offers_to_run_it(ui):
+    answer = await refreshed(ui)
+
+    assert "not run yet" in texts(answer["lab-status"]["children"])
+    assert answer["lab-results"]["className"] == "lab-results is-empty"
+    assert answer["lab-tick"]["disabled"] is True
+
+
+async def test_a_run_is_queued_runs_and_shows_its_results(ui):
+    pressed = {"lab-run.n_clicks": 1, "lab-wanted.data": wanted(), "lab-pressed.data": 0}
+    assert (await ui.call("lab-pressed.data", pressed, by="lab-run.n_clicks"))["lab-pressed"]["data"] == 1
+
+    queued = await refreshed(ui)
+    assert "queued 1 simulation before it" in texts(queued["lab-status"]["children"])
+    assert (queued["lab-cancel"]["disabled"], queued["lab-tick"]["disabled"]) == (False, False)
+    assert "Aligned and Unaligned: 40 %" in texts((await refreshed(ui))["lab-status"]["children"])
+    done = await refreshed(ui)
+    assert "completed" in texts(done["lab-status"]["children"])
+    assert done["lab-results"]["className"] == "lab-results has-two"
+    said = texts(done["lab-differences"]["children"])
+    assert "End-to-end duration, median" in said
+    assert "simulated" in said
+    assert done["lab-tick"]["disabled"] is True
+    again = await refreshed(ui, **{"lab-digest.data": done["lab-digest"]["data"]})
+    assert "lab-differences" not in again
+
+
+async def test_a_queue_that_no_worker_takes_says_so(ui, clock):
+    ui.fake.simulations.is_held = True
+    ui.fake.simulations.answer("POST", ["simulations"], request().model_dump_json().encode())
+    later = clock() + timedelta(seconds=30)
+    ui.fake.simulations.set(simulation_id_of(request()), queue_position=0, as_of=later)
+
+    assert "Is the role lab running?" in texts((await refreshed(ui))["lab-status"]["children"])
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "words"),
+    [
+        (SimulationState.FAILED, "it needs more than 120 s of CPU time", "failed The simulation failed: it needs more"),
+        (SimulationState.CANCELLED, None, "cancelled The simulation was cancelled."),
+    ],
+)
+async def test_other_ends_have_their_words(ui, state, reason, words):
+    ui.fake.simulations.answer("POST", ["simulations"], request().model_dump_json().encode())
+    ui.fake.simulations.set(simulation_id_of(request()), state=state, reason=reason)
+    answer = await refreshed(ui)
+
+    assert words in texts(answer["lab-status"]["children"])
+    assert answer["lab-cancel"]["disabled"] is True
+
+
+async def test_a_running_simulation_can_be_cancelled(ui):
+    ui.fake.simulations.answer("POST", ["simulations"], request().model_dump_json().encode())
+    values = {"lab-cancel.n_clicks": 1, "lab-wanted.data": wanted(), "lab-pressed.data": 3}
+    answer = await ui.call("lab-pressed.data", values, by="lab-cancel.n_clicks")
+
+    assert answer["lab-pressed"]["data"] == 4
+    assert "cancelled" in texts((await refreshed(ui))["lab-status"]["children"])
+
+
+async def test_a_limit_and_a_wrong_address_are_named(ui):
+    async def said(asked):
+        values = {"lab-run.n_clicks": 1, "lab-wanted.data": asked, "lab-pressed.data": 0}
+        return texts((await ui.call("lab-pressed.data", values, by="lab-run.n_clicks"))["lab-message"]["children"])
+
+    assert "96" in await said(wanted(parallelism=200))
+    assert "'x' of seed cannot be used" in await said(wanted(seed="x"))
+    assert "'x' of seed cannot be used" in texts((await refreshed(ui, wanted(seed="x")))["lab-status"]["children"])
+
+
+async def test_results_of_other_settings_stay_but_are_dimmed(ui):
+    ui.fake.simulations.add_completed(request())
+    done = await refreshed(ui)
+    answer = await refreshed(ui, wanted(seed=99), **shown_of(done))
+
+    assert answer["lab-results"]["className"] == "lab-results is-stale"
+    assert "lab-differences" not in answer
+
+
+# --- the details ------------------------------------------------------------------------------------------------------
+
+
+async def test_each_chart_is_drawn_only_in_view_and_only_once_for_the_same_data(ui):
+    ui.fake.simulations.add_completed(request())
+    done = await refreshed(ui)
+    for name in ("timeline", "gantt", "front", "space-time"):
+        for side in ("a", "b"):
+            chart = f"lab-{name}-{side}"
+            values = LOOK | shown_of(done) | {"lab-at.value": 5, "lab-checkpoint.data": None}
+            by, figure = f"{chart}-visible.data", f"{chart}-graph.figure"
+            assert await ui.call(figure, values, by=by) is None
+            drawn = await ui.call(figure, values | {by: True}, by=by)
+            assert drawn[f"{chart}-data"]["data"]["rows"]
+            height = drawn[f"{chart}-graph"]["figure"]["layout"]["height"]
+            assert done[f"{chart}-box"]["style"] == {"height": f"{height}px"}
+            same = {by: True, f"{chart}-digest.data": drawn[f"{chart}-digest"]["data"]}
+            assert await ui.call(figure, values | same, by=by) is None
+
+
+async def test_the_timeline_has_virtual_times_and_no_date(ui):
+    ui.fake.simulations.add_completed(request())
+    values = LOOK | shown_of(await refreshed(ui)) | {"lab-timeline-a-visible.data": True}
+    answer = await ui.call("lab-timeline-a-graph.figure", values, by="lab-timeline-a-visible.data")
+    figure = answer["lab-timeline-a-graph"]["figure"]
+
+    hovers = [words for trace in figure["data"] for words in trace.get("hovertext", [])]
+    assert hovers
+    assert all("of virtual time" in words and "1970" not in words for words in hovers)
+    assert "virtual time" in figure["layout"]["xaxis"]["title"]["text"]
+
+
+async def test_one_protocol_alone_has_no_comparison(ui):
+    ui.fake.simulations.add_completed(request(second_protocol=None))
+    answer = await refreshed(ui, wanted(second_protocol=None))
+
+    assert answer["lab-results"]["className"] == "lab-results has-one"
+    assert "compared with" not in texts(answer["lab-differences"]["children"])
+
+
+async def test_a_checkpoint_is_chosen_by_list_button_or_click(ui):
+    ui.fake.simulations.add_completed(request())
+    shown = shown_of(await refreshed(ui))
+    ids, default = shown["lab-shown.data"]["ids"], shown["lab-shown.data"]["default"]
+
+    async def chosen(by, value, **more):
+        answer = await ui.call("lab-checkpoint.data", shown | {by: value} | more, by=by)
+        return None if answer is None else answer["lab-checkpoint"]["data"]
+
+    click = {"points": [{"customdata": ["aligned", ids[0], 0]}]}
+    assert await chosen("lab-pick.value", str(ids[0])) == ids[0]
+    assert await chosen("lab-pick.value", str(default)) is None
+    assert await chosen("lab-back.n_clicks", 1) == ids[ids.index(default) - 1]
+    assert await chosen("lab-back.n_clicks", 1, **{"lab-checkpoint.data": ids[0]}) is None
+    assert await chosen("lab-timeline-a-graph.clickData", click) == ids[0]
+    moved = await ui.call(
+        "lab-head-a.children", LOOK | shown | {"lab-checkpoint.data": ids[0]}, by="lab-checkpoint.data"
+    )
+    assert moved["lab-pick"]["value"] == str(ids[0])
+    assert "end to end" in texts(moved["lab-head-a"]["children"])
+
+
+async def test_an_expired_result_says_so_when_a_chart_comes_into_view(ui):
+    ui.fake.simulations.add_completed(request())
+    shown = shown_of(await refreshed(ui))
+    ui.fake.simulations.known.clear()
+    values = LOOK | shown | {"lab-front-a-visible.data": True}
+    answer = await ui.call("lab-front-a-graph.figure", values, by="lab-front-a-visible.data")
+
+    assert "has expired" in texts(answer["lab-message"]["children"])

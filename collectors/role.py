@@ -51,7 +51,7 @@ async def open_target(
     """
     kind = find_kind(row.kind, url=row.url)
     if kind.open is None:
-        reason = f"jobs of a target of kind {row.kind!r} push what they have to report: there is no address to poll"
+        reason = f"jobs of a target of kind {row.kind!r} push their data, so there is no address to poll"
         raise TargetUnavailableError(url=row.url, reason=reason)
     async with reading(engine) as connection:
         stored = await list_unended(connection, row.id)

@@ -105,7 +105,7 @@ def _too_few(open_: OpenCheckpoint, past_count: int, count: int) -> str:
     far = f"{open_.acknowledged_count} of {open_.subtask_count} acknowledgements"
     return (
         f"not predictable: at {far} after {say.duration(open_.elapsed_ms)}, only {count} of the last "
-        f"{say.checkpoints(past_count)} compare, {needed}"
+        f"{say.checkpoints(past_count)} can be compared, {needed}"
     )
 
 
@@ -135,5 +135,5 @@ def _why_late(ends: Sequence[float], limit_ms: float) -> str:
     slow = sum(limit_ms <= e < inf for e in ends)
     parts = [f"{expired} expired"] if expired else []
     if slow:
-        parts.append(f"{slow} needed longer for the rest than the time left")
+        parts.append(f"{slow} took longer from there than the time left")
     return f"of {len(ends)} earlier checkpoints that had come as far, {' and '.join(parts)}"

@@ -82,7 +82,7 @@ def _full(case: Case, suspect: Suspect) -> list[Evidence]:
     if suspect.queue_ms is not None:
         text = f"{vertex}: longest time of the barrier in the queue before {who}, mean"
         rows.append(_row(text, "start_delay", suspect.queue_ms, "ms", Basis.RECONSTRUCTED))
-    text = f"{feeder}, which feeds it: its most back-pressured subtask"
+    text = f"{feeder}, upstream of {vertex}: the most back-pressured subtask"
     return [*rows, _row(text, "backpressureRatio", suspect.feeder_backpressured, "ratio")]
 
 

@@ -243,7 +243,7 @@ class JobReader:
         """
         document = await self._requests.get(flink.job(self._job_id))
         if parse.job_started_at(document) != self._entry.started_at:
-            raise document.fail("is of another life of the job: it was restarted while it was read")
+            raise document.fail("is of another run of the job, which was restarted while it was read")
         return document
 
     async def _confirm(self, answer: CheckpointsAnswer) -> None:

@@ -89,7 +89,7 @@ def barriers(document: Document) -> tuple[BarrierEvent, ...]:
             continue
         # A position takes less than 10 bytes of the response, so its size does not limit the number of events.
         if len(found) + len(positions.array()) > _BARRIER_EVENTS_MAX:
-            raise positions.fail(f"make more than {_BARRIER_EVENTS_MAX} barrier events, at most that many are needed")
+            raise positions.fail(f"exceed {_BARRIER_EVENTS_MAX} barrier events, the largest number that is read")
         found += _positions(event, _between(row.get("between")), positions)
     return tuple(found)
 

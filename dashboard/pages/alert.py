@@ -155,7 +155,9 @@ def _words(alert: AlertDetailOut, where: tzinfo) -> Component:
     ]
     lines: list[Component | None] = [html.P(alert.description.rpartition(" http")[0] or alert.description)]
     if alert.is_unknown:
-        lines.append(html.P(f"Neither confirmed nor over now: {alert.reason}.", className="hint"))
+        lines.append(
+            html.P(f"The newest reading neither confirms nor ends the alert: {alert.reason}.", className="hint")
+        )
     if alert.ended_reason:
         lines.append(html.P(f"Ended: {alert.ended_reason}.", className="hint"))
     shown = facts if alert.job_id is not None else []

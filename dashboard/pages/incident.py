@@ -463,7 +463,7 @@ def changes(found: list[IncidentChangeOut], where: tzinfo) -> Component:
     parts: list[Component] = [
         html.Ul(before, className="alert-lines")
         if before
-        else html.P("Nothing that was read, in the 24 hours before.", className="hint")
+        else html.P("No change was read in the 24 hours before.", className="hint")
     ]
     if during:
         parts += [html.H3("During the incident"), html.Ul(during, className="alert-lines")]

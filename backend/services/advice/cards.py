@@ -134,7 +134,7 @@ class AdviceService:
             ConflictError: the card is already decided.
         """
         return await self._decide(
-            job_id, card_id, AdviceState.ACCEPTED, "accepted; waiting for the engine to report it"
+            job_id, card_id, AdviceState.ACCEPTED, "accepted; waiting for the engine to report the settings"
         )
 
     async def dismiss(self, job_id: str, card_id: str, reason: str) -> CardOut:

@@ -147,7 +147,8 @@ def _switch(engine: EngineCapabilities, config: CheckpointConfig | None) -> Acti
             now = f"{config.aligned_timeout_ms} ms"
             changes.append(ChangeOut(key=keys.aligned_timeout, current=now, proposed="0 ms"))
     effect = (
-        "Checkpoints are unaligned from the next one on. This checkpoint stays as it is; abort it to get there sooner."
+        "From the next one on, checkpoints are unaligned."
+        " This one does not change; if you abort it, the next may begin sooner."
     )
     return _out(CheckpointAction.SWITCH_TO_UNALIGNED, effect, reason, changes)
 

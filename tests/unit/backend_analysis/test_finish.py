@@ -55,7 +55,7 @@ def test_earlier_checkpoints_that_would_have_ended_by_now_are_left_out():
     late = predicted(opened(5_500, 3, 30), PAST)
     assert (late.outlook, late.likely_ms) == (Outlook.UNKNOWN, None)
     assert late.words == (
-        "not predictable: at 3 of 4 acknowledgements after 5.5 s, only 4 of the last 9 checkpoints compare,"
+        "not predictable: at 3 of 4 acknowledgements after 5.5 s, only 4 of the last 9 checkpoints can be compared,"
         " 5 are needed"
     )
 
@@ -88,9 +88,9 @@ def test_only_checkpoints_that_expired_are_said_to_have_expired():
     assert (late.outlook, mixed.outlook) == (Outlook.TIMES_OUT, Outlook.TIMES_OUT)
     assert late.words == (
         "will probably reach its timeout of 1 min: of 10 earlier checkpoints that had come as far,"
-        " 10 needed longer for the rest than the time left"
+        " 10 took longer from there than the time left"
     )
-    assert mixed.words.endswith("as far, 2 expired and 8 needed longer for the rest than the time left")
+    assert mixed.words.endswith("as far, 2 expired and 8 took longer from there than the time left")
 
 
 def test_a_checkpoint_without_enough_to_compare_with_is_not_predictable_yet():

@@ -90,4 +90,4 @@ def test_changes_before_the_incident_are_apart_from_those_during_it():
     both, only = (texts(incident.changes(found, UTC)) for found in ([during, before], [during]))
 
     assert both.index("deployed") < both.index("During the incident") < both.index("restarted")
-    assert only.index("Nothing that was read, in the 24 hours before") < only.index("restarted")
+    assert only.index("No change was read in the 24 hours before") < only.index("restarted")

@@ -20,6 +20,7 @@ from backend.cli import (
     alert_role,
     alerts,
     backup,
+    demo,
     export,
     lab_role,
     pipeline,
@@ -66,6 +67,7 @@ def version(
 
 
 app.command(name="up", epilog="Example: barrierscope up --port 8051 --data-dir ./data")(up.up)
+app.command(name="demo", epilog="Example: barrierscope demo --story backpressure --auto")(demo.demo)
 app.command(name="diagnose", epilog="Example: barrierscope diagnose http://my-flink:8081 --format markdown")(
     roles.diagnose
 )

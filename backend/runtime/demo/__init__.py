@@ -2,7 +2,7 @@
 
 Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. Two are
 workloads for ``simulate`` and the Lab page: ``large_kv`` has large keyed state of which little changes, and the sources
-of ``bounded`` end.
+of ``bounded`` end. ``rising-load`` is the job of the story that ``barrierscope demo`` plays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _ORDER = (
     "slow-store",
 )
 
-_WORKLOADS = ("large_kv", "bounded")
+STORY = "rising-load"
+_WORKLOADS = ("large_kv", "bounded", STORY)
 
 
 def job_names() -> tuple[str, ...]:

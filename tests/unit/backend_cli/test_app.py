@@ -36,7 +36,7 @@ _GROUPS = {(), ("targets",), ("receivers",)}
 
 def test_every_promised_subcommand_exists():
     assert {p[0] for p in _PATHS if p} == {
-        *("up", "diagnose", "advise", "simulate", "targets", "version", "export", "backup", "restore"),
+        *("up", "demo", "diagnose", "advise", "simulate", "targets", "version", "export", "backup", "restore"),
         *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "lab", "pipeline"),
         "executor",
     }

@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias
 from backend.domain.address_rules import AddressRules
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.inspection import Inspected, InspectionRequest
 from backend.domain.job_request import JobRequest
 from backend.domain.observation import KnownRun, Observation
 from backend.domain.target import TargetOrigin, TargetState
@@ -227,13 +228,31 @@ class ChangeTargetSettings(Protocol):
         ...
 
 
+class InspectTarget(Protocol):
+    """Reads the threads or the sampled stacks of a running subtask. The result is not stored.
+
+    Only addresses that ``rules`` allow are connected to.
+    """
+
+    async def __call__(
+        self, url: str, engine_run_id: str, request: InspectionRequest, timeout_s: float, *, rules: AddressRules
+    ) -> Inspected:
+        """Return a ``ThreadDump`` for ``ReadThreads``, and a ``FlameGraph`` for ``SampleStacks``.
+
+        Raises:
+            ConflictError: the engine at ``url`` does not offer this, or one of its settings switches it off.
+            InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``OpenTarget``.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CollectorKind:
     """Describes how targets of one kind are read.
 
     ``kind`` is the value of ``targets.kind`` and the name of the entry point. ``engines`` are the engines that may run
     at such a target, in their newest versions. ``open`` is None if such a target is not polled because its jobs push
-    their data. ``probe`` and ``change_settings`` are None if the kind does not support them.
+    their data. ``probe``, ``change_settings`` and ``inspect`` are None if the kind does not support them.
     """
 
     kind: str
@@ -241,6 +260,7 @@ class CollectorKind:
     open: OpenTarget | None = None
     probe: ProbeTarget | None = None
     change_settings: ChangeTargetSettings | None = None
+    inspect: InspectTarget | None = None
 
 
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]

@@ -56,6 +56,7 @@ AREAS = {
         "integration/test_annotations.py",
         "integration/test_simulations.py",
         "integration/test_checkpoint_actions.py",
+        "integration/test_links.py",
         "integration/test_history.py",
         "integration/test_api.py",
         "integration/test_comparing.py",

@@ -24,6 +24,7 @@ from backend.api.routes import (
     incidents,
     job_annotations,
     jobs,
+    links,
     rollups,
     simulations,
     spark,
@@ -48,6 +49,7 @@ _ROUTERS: Final = (
     spark.router,
     advice.router,
     simulations.router,
+    links.router,
 )
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (

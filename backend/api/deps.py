@@ -31,6 +31,8 @@ from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
 from backend.services.rollups.reader import RollupService
 from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
+from backend.services.targets.inspecting import InspectionService
+from backend.services.targets.links import LinkService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import TargetService
 
@@ -67,6 +69,8 @@ class Services:
     history: HistoryService
     window_comparison: WindowComparisonService
     simulations: SimulationService
+    links: LinkService
+    inspection: InspectionService
 
 
 def _services(request: Request) -> Services:

@@ -50,6 +50,8 @@ from backend.services.rollups.reader import RollupService
 from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
 from backend.services.targets.changing import ChangeSettings, JobChanger
+from backend.services.targets.inspecting import Inspect, InspectionService
+from backend.services.targets.links import LinkService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import Probe, TargetService
 from backend.store.ingest import IngestWriter
@@ -106,11 +108,12 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The objects that the entry points ``dashboard``, ``probe`` and ``change-settings`` provide."""
+    """The objects that the entry points ``dashboard``, ``probe``, ``change-settings`` and ``inspect`` provide."""
 
     create_dashboard: DashboardFactory
     probe: Probe
     change_settings: ChangeSettings
+    inspect: Inspect | None = None
 
 
 def build(
@@ -145,6 +148,7 @@ def build(
         alerting,
         retention=retention,
         change_settings=parts.change_settings,
+        inspect=parts.inspect,
         token=listening.token,
         judge=judge,
     )
@@ -173,6 +177,7 @@ def build_services(
     *,
     retention: Retention | None = None,
     change_settings: ChangeSettings | None = None,
+    inspect: Inspect | None = None,
     token: str | None = None,
     judge: Judge | None = None,
 ) -> Services:
@@ -217,6 +222,8 @@ def build_services(
         history=HistoryService(engine, clock),
         window_comparison=WindowComparisonService(engine, clock),
         simulations=SimulationService(engine, clock),
+        links=LinkService(engine, clock),
+        inspection=InspectionService(engine, clock, rules, inspect),
     )
 
 

@@ -61,7 +61,7 @@ def api(
     token = listening_token(host, settings)
     from backend.api import server
 
-    parts = server.Parts(load_role("dashboard"), load_role("probe"), load_role("change-settings"))
+    parts = server.Parts(load_role("dashboard"), load_role("probe"), load_role("change-settings"), _inspect)
     with bind(host, port, option="--port") as server_socket:
         app = server.build(
             url,
@@ -77,6 +77,11 @@ def api(
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
         asyncio.run(_beating(settings, serving))
+
+
+async def _inspect(*values: Any, **named: Any) -> Any:
+    """Call the part ``inspect``, which is loaded at the first request: most processes never get one."""
+    return await load_role("inspect")(*values, **named)
 
 
 def retention_of(settings: Settings) -> Retention:

@@ -1,4 +1,4 @@
-"""``barrierscope targets``: lists, adds, tests and removes targets through the running API."""
+"""``barrierscope targets``: lists, adds, tests, links and removes targets through the running API."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager, for example http://my-flink:8081")
 ]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="Id, name or URL of the target.")]
 Kind = Annotated[
     str,
     typer.Option(metavar="KIND", help="Collector that reads it: an entry point of the group barrierscope.collectors."),
 ]
 
 app = typer.Typer(
-    help="Add, list, test and remove targets, through the running API.",
+    help="Add, list, test, link and remove targets, through the running API.",
     epilog="Example: barrierscope targets add http://my-flink:8081",
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -105,23 +106,77 @@ def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: F
 
 @app.command(epilog="Example: barrierscope targets remove production")
 def remove(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Id, name or URL of the target.")],
+    target: Target,
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
     """Remove a target. Its history stays until the retention limits delete it."""
     with Client(api) as client:
-        found = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
-        if not found:
-            raise UnknownEntityError(kind="target", id=target)
-        if len(found) > 1:
-            ids = ", ".join(t.id for t in found)
-            raise ApiRefusedError(f"{target!r} matches {len(found)} targets; pass one of these ids: {ids}")
-        client.delete(f"/api/v1/targets/{found[0].id}")
+        found = _one(client, target)
+        client.delete(f"/api/v1/targets/{found.id}")
     if output_format is OutputFormat.JSON:
-        typer.echo(json.dumps({"removed": found[0].id}))
+        typer.echo(json.dumps({"removed": found.id}))
     else:
-        say(f"no longer watching {found[0].name} ({found[0].url})")
+        say(f"no longer watching {found.name} ({found.url})")
+
+
+@app.command(
+    epilog="Example: barrierscope targets links production --set 'Grafana=https://grafana.example/d/tm?var-tm={taskmanager}'"
+)
+def links(
+    target: Target,
+    wanted: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=TEMPLATE", help="Add or replace a link; may be repeated.")
+    ] = None,
+    removed: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove a link; may be repeated.")
+    ] = None,
+    ui_url: Annotated[
+        str | None,
+        typer.Option(
+            "--ui-url", metavar="URL", help='Address of the engine\'s web UI in browsers; "" for that of the target.'
+        ),
+    ] = None,
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    """List or change the links that the pages offer for the jobs of a target."""
+    from backend.contracts.api import TargetOut, TargetPatch
+    from backend.contracts.links import LinkTemplate
+
+    added = pairs(wanted or [], option="--set")
+    with Client(api) as client:
+        found = _one(client, target)
+        templates = {link.name: link.url for link in found.links}
+        for name in removed or []:
+            if templates.pop(name, None) is None:
+                raise UnknownEntityError(kind="link", id=name)
+        if added or removed or ui_url is not None:
+            # The API checks the templates, so that every client gets the same messages.
+            body = TargetPatch.model_construct(
+                links=[LinkTemplate.model_construct(name=n, url=u) for n, u in (templates | added).items()],
+                ui_url=ui_url,
+            )
+            found = client.patch(f"/api/v1/targets/{found.id}", body, TargetOut)
+    if output_format is OutputFormat.JSON:
+        shown = {"ui_url": found.ui_url, "links": [link.model_dump() for link in found.links]}
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    say(f"web UI: {found.ui_url or 'at the address of the target'}")
+    for link in found.links:
+        say(f"{link.name}: {link.url}")
+    if not found.links:
+        say("no links; add one with: --set NAME=TEMPLATE")
+
+
+def _one(client: Client, target: str) -> TargetOut:
+    found = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
+    if not found:
+        raise UnknownEntityError(kind="target", id=target)
+    if len(found) > 1:
+        ids = ", ".join(t.id for t in found)
+        raise ApiRefusedError(f"{target!r} matches {len(found)} targets; pass one of these ids: {ids}")
+    return found[0]
 
 
 def _line(target: TargetOut) -> str:
@@ -187,6 +242,10 @@ class Client:
     def post(self, path: str, body: Model | None, answer: type[M]) -> M:
         """Send ``body`` in a POST request and parse the response."""
         return self._parse(self._send("POST", path, content=None if body is None else body.model_dump_json()), answer)
+
+    def patch(self, path: str, body: Model, answer: type[M]) -> M:
+        """Send the set fields of ``body`` in a PATCH request and parse the response."""
+        return self._parse(self._send("PATCH", path, content=body.model_dump_json(exclude_none=True)), answer)
 
     def delete(self, path: str) -> None:
         """Send a DELETE request."""

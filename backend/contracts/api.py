@@ -14,6 +14,9 @@ Paths (GET unless another method is named):
 * ``/api/v1/board?offset=&limit=&sort=&since=&known=``        -> board.BoardOut
 * ``/api/v1/jobs/{job}``                                      -> JobDetailOut
 * ``/api/v1/jobs/{job}/verdict``                              -> DiagnosisOut
+* ``/api/v1/jobs/{job}/links?vertex=&subtask=&run=&checkpoint=`` -> links.LinksOut
+* ``/api/v1/jobs/{job}/vertices/{vertex}/subtasks/{subtask}/thread-dump?all=`` -> inspection.ThreadDumpOut
+* ``/api/v1/jobs/{job}/vertices/{vertex}/subtasks/{subtask}/flame-graph?type=`` -> inspection.FlameGraphOut
 * ``/api/v1/jobs/{job}/runs``                                 -> Page[RunOut], newest first
 * ``/api/v1/jobs/{job}/checkpoints``                          -> Page[CheckpointOut], newest first, over all runs
 * ``/api/v1/jobs/{job}/checkpoints/latest?status=``           -> CheckpointOut
@@ -59,6 +62,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import Field
 
 from backend.contracts.engines import CapabilitiesOut, Engine
+from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.contracts.model import Model, StrictBool
 from backend.contracts.restoring import RestoringOut
@@ -121,6 +125,10 @@ class TargetPatch(Model):
     name: Annotated[str | None, Field(max_length=200)] = None
     labels: Labels | None = None
     is_enabled: StrictBool | None = None
+    ui_url: Annotated[str | None, Field(max_length=2000)] = None
+    """The address of the engine's web UI as browsers reach it. An empty text: the address of the target."""
+    links: LinkTemplates | None = None
+    """All links of the target, in the order in which they are shown."""
 
 
 class TargetHealthOut(Model):
@@ -175,6 +183,9 @@ class TargetOut(Model):
     cost: PollCostOut | None = None
     shed: TargetShedOut | None = None
     """Null if everything was read in time."""
+    ui_url: str | None = None
+    """The address of the engine's web UI as browsers reach it. Null: the address of the target."""
+    links: list[LinkTemplate] = []
     added_at: datetime
 
 

@@ -42,3 +42,7 @@ class CapabilitiesOut(BaseModel):
     has_buffer_debloating: bool
     can_apply_settings_live: bool
     """Whether settings can be changed while a job runs."""
+    can_dump_threads: bool = False
+    """Whether the threads of the process that runs a subtask can be read."""
+    can_sample_stacks: bool = False
+    """Whether a flame graph of one subtask can be read."""

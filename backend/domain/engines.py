@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from backend.domain.web_ui import WebUi
+
 
 class RestoreRules(StrEnum):
     """The set of rules that decides what a checkpoint can be restored into."""
@@ -63,6 +65,12 @@ class EngineCapabilities:
     """Whether a request triggers a savepoint of a running job."""
     can_abort_checkpoints: bool = False
     """Whether a request aborts a checkpoint in progress."""
+    can_dump_threads: bool = False
+    """Whether a request returns the threads of the process that runs a subtask."""
+    can_sample_stacks: bool = False
+    """Whether a request returns sampled stacks of one subtask, for a flame graph."""
+    web_ui: WebUi | None = None
+    """The engine's own web UI; None if it has none, or if its paths are not known."""
     restore_rules: RestoreRules | None = None
     """The rules for restoring a checkpoint; None if a person cannot choose which checkpoint to restore."""
     settings: SettingKeys = field(default_factory=SettingKeys)
@@ -96,6 +104,8 @@ _CHECKPOINTING = "execution.checkpointing."
 _DEBLOAT = "taskmanager.network.memory.buffer-debloat."
 _TIMEOUT_SINCE = (1, 14)
 _FILE_SINCE = (1, 19)
+_STATE_IN_PATH_SINCE = (1, 15)
+_STACKS_OF_SUBTASKS_SINCE = (1, 17)
 
 
 def flink(version: str | None = None) -> EngineCapabilities:
@@ -103,7 +113,8 @@ def flink(version: str | None = None) -> EngineCapabilities:
 
     ``version`` is the engine's own text. None or an unknown text means the newest version. Before 1.19 the key
     ``unaligned.enabled`` was called ``unaligned``. Since 1.14 the aligned timeout counts from the trigger, and buffer
-    debloating exists.
+    debloating exists. Since 1.15 the web UI has other paths for running and for completed jobs, and since
+    1.17 flame graphs show single subtasks.
     """
     known = _version_of(version)
     is_named_anew = known is None or known >= _FILE_SINCE
@@ -115,6 +126,9 @@ def flink(version: str | None = None) -> EngineCapabilities:
         has_barriers=True,
         has_subtasks=True,
         can_trigger_savepoints=True,
+        can_dump_threads=True,
+        can_sample_stacks=known is None or known >= _STACKS_OF_SUBTASKS_SINCE,
+        web_ui=WebUi.FLINK if known is None or known >= _STATE_IN_PATH_SINCE else WebUi.FLINK_1_14,
         restore_rules=RestoreRules.FLINK,
         settings=SettingKeys(
             unaligned=f"{_CHECKPOINTING}unaligned{'.enabled' if is_named_anew else ''}",

@@ -11,6 +11,7 @@ from backend.domain.address_rules import AddressRules
 from collectors.base import Collector, CollectorKind, KnownRuns, TargetRow
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
+from collectors.flink.inspecting import inspect
 from collectors.flink.probe import probe
 from collectors.flink.settings import change_settings
 
@@ -34,4 +35,5 @@ FLINK: Final = CollectorKind(
     open=open_target,
     probe=probe,
     change_settings=change_settings,
+    inspect=inspect,
 )

@@ -167,6 +167,7 @@ def _known(served):
         "annotation": "nnone",
         "incident": "inone",
     }
+    subtask = {"vertex": SINK, "subtask": 1}
     wanted = {"shape": "healthy", "protocol": "aligned"}
     queued = httpx.post(f"{served}/api/v1/simulations", json=wanted, timeout=PATIENCE_S).json()
-    return known | absent | {"rule": "CheckpointExpired", "simulation": queued["id"], "number": 0}
+    return known | absent | {"rule": "CheckpointExpired", "simulation": queued["id"], "number": 0} | subtask

@@ -16,8 +16,10 @@ import pytest
 
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.errors import BarrierscopeError
+from backend.domain.inspection import ReadThreads
 from backend.notify.sender import Address, Sender
 from collectors.flink.kind import FLINK
+from collectors.inspecting import inspect
 from collectors.probe import probe
 from collectors.settings import change_settings
 from tests.support.address_forms import ALLOWED, FORMS, LISTED
@@ -80,6 +82,10 @@ async def _change_settings(url, rules):
     await change_settings(url, "a" * 32, {"x": "1"}, 5.0, "a-token", kind="flink", rules=rules)
 
 
+async def _read_threads(url, rules):
+    await inspect(url, "a" * 32, ReadThreads("tm-1", "map", 0, 1), 5.0, kind="flink", rules=rules)
+
+
 @cache
 def _sender(rules):
     # All tests share one sender, because making a TLS context takes long. The sender keeps no connections open.
@@ -98,7 +104,7 @@ async def _alert_by_reference(url, rules):
     assert not (await _sender(rules).post(Address("env:BARRIERSCOPE_SECRET_URL"), {})).is_ok
 
 
-_USES = [_test_a_target, _collect, _change_settings, _alert, _alert_by_reference]
+_USES = [_test_a_target, _collect, _change_settings, _read_threads, _alert, _alert_by_reference]
 
 
 async def _use(use, url, rules):

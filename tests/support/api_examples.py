@@ -14,6 +14,8 @@ from backend.contracts.changes import ChangePointOut
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.contracts.comparing_windows import WindowsComparisonOut
 from backend.contracts.history import HistoryOut, UsualOut
+from backend.contracts.inspection import FlameGraphOut, ThreadDumpOut
+from backend.contracts.links import LinksOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
@@ -40,6 +42,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "checkpoint_detail": api.CheckpointDetailOut,
     "diagnosis": api.DiagnosisOut,
     "dismiss": advice.DismissIn,
+    "flame_graph": FlameGraphOut,
     "history": HistoryOut,
     "comment_in": incidents.CommentIn,
     "incident": incidents.IncidentOut,
@@ -50,6 +53,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "job_advice": advice.JobAdviceOut,
     "job_detail": api.JobDetailOut,
     "job_event": api.JobEventOut,
+    "links": LinksOut,
     "pressure_history": PressureHistoryOut,
     "problem": api.Problem,
     "progress": ProgressOut,
@@ -77,6 +81,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "target": api.TargetOut,
     "target_in": api.TargetIn,
     "target_test": api.TargetTestOut,
+    "thread_dump": ThreadDumpOut,
     "usual_range": UsualOut,
     "verdict": api.VerdictOut,
     "windows_comparison": WindowsComparisonOut,

@@ -17,6 +17,7 @@ from backend.domain.clock import Clock
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import TargetUnavailableError
 from backend.services.targets.changing import ChangeSettings
+from backend.services.targets.inspecting import Inspect
 from backend.services.targets.targets import Probe, ProbeAnswer
 
 
@@ -57,12 +58,21 @@ def api_over(
     rules: AddressRules = EVERYWHERE,
     target_probe: Probe = probe,
     change_settings: ChangeSettings = change_nothing,
+    inspect: Inspect | None = None,
     token: str | None = None,
     alerting: AlertingOptions | None = None,
 ) -> FastAPI:
     """Build the API application over a store."""
     services = build_services(
-        engine, clock, rules, target_probe, "0.1.0", alerting, change_settings=change_settings, token=token
+        engine,
+        clock,
+        rules,
+        target_probe,
+        "0.1.0",
+        alerting,
+        change_settings=change_settings,
+        inspect=inspect,
+        token=token,
     )
     return create_app(AppDeps(services, "0.1.0"))
 

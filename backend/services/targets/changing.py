@@ -14,7 +14,7 @@ from backend.domain.job_request import JobRequest
 from backend.domain.target import TargetOrigin
 from backend.services.targets.targets import check_host
 from backend.store.jobs.reader import RunRecord
-from backend.store.targets.targets import TargetRepository
+from backend.store.targets.targets import TargetRecord, TargetRepository
 
 _TIMEOUT_S = 8.0
 
@@ -65,11 +65,7 @@ class JobChanger:
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.
         """
-        target = await TargetRepository(self._engine).get(run.target_id)
-        is_configured = target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN)
-        if not is_configured:
-            # The target's address was allowed when it was added, but the allow-list may have changed since.
-            check_host(self._rules, urlsplit(target.url).hostname or "")
+        target, rules = await reachable(self._engine, self._rules, run.target_id)
         if self._change is None:
             raise ConflictError("this process cannot change the settings of targets", kind="apply-unavailable")
         # Only the built-in target gets the token, because its address comes from the configuration. Any other target
@@ -82,5 +78,20 @@ class JobChanger:
             _TIMEOUT_S,
             token,
             kind=target.kind,
-            rules=EVERYWHERE if is_configured else self._rules,
+            rules=rules,
         )
+
+
+async def reachable(engine: AsyncEngine, rules: AddressRules, target_id: str) -> tuple[TargetRecord, AddressRules]:
+    """Return a target, and the rules for connections to it: addresses of the configuration are always allowed.
+
+    Raises:
+        UnknownEntityError: the target was removed.
+        InvalidInputError: the target's address is no longer allowed.
+    """
+    target = await TargetRepository(engine).get(target_id)
+    if target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN):
+        return target, EVERYWHERE
+    # The target's address was allowed when it was added, but the allow-list may have changed since.
+    check_host(rules, urlsplit(target.url).hostname or "")
+    return target, rules

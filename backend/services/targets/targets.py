@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import api
+from backend.contracts.links import LinkTemplate
 from backend.domain.address_rules import AddressRules, is_host
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
@@ -73,8 +74,8 @@ def check_host(rules: AddressRules, host: str, *, what: str = "target") -> None:
     raise InvalidInputError([FieldProblem("url", f"the host {host!r} is not allowed here", allowed)], what=what)
 
 
-def normalised_url(text: str, *, what: str = "target") -> tuple[str, str]:
-    """Return an address in the form in which it is stored and compared, and its host.
+def normalised_url(text: str, *, what: str = "target", field: str = "url") -> tuple[str, str]:
+    """Return an address in the form in which it is stored and compared, and its host. Errors name ``field``.
 
     Raises:
         InvalidInputError: ``text`` is not a valid address. The error does not repeat ``text``, which may contain
@@ -84,30 +85,30 @@ def normalised_url(text: str, *, what: str = "target") -> tuple[str, str]:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _refused("is not an address", what) from None
+        raise _refused("is not an address", what, field) from None
     scheme = parts.scheme.lower()
     if scheme not in _PORTS:
-        raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}", what)
+        raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}", what, field)
     if not host:
-        raise _refused("has no host", what)
+        raise _refused("has no host", what, field)
     if port == 0:
-        raise _refused("has the port 0, to which no connection is possible", what)
+        raise _refused("has the port 0, to which no connection is possible", what, field)
     if parts.username is not None or parts.password is not None:
-        raise _refused("holds credentials, which would be stored in plain text", what)
+        raise _refused("holds credentials, which would be stored in plain text", what, field)
     if parts.query or parts.fragment:
-        raise _refused("has a query or fragment", what)
+        raise _refused("has a query or fragment", what, field)
     if any(c.isspace() or not c.isprintable() for c in text.strip()):
-        raise _refused("holds a space or a control character", what)
+        raise _refused("holds a space or a control character", what, field)
     if not is_host(host):
-        raise _refused("has a host that is neither a name in ASCII nor an IP address in its usual form", what)
+        raise _refused("has a host that is neither a name in ASCII nor an IP address in its usual form", what, field)
     shown = f"[{host}]" if ":" in host else host
     where = shown if port is None or port == _PORTS[scheme] else f"{shown}:{port}"
     return urlunsplit((scheme, where, parts.path.rstrip("/"), "", "")), host
 
 
-def _refused(problem: str, what: str) -> InvalidInputError:
+def _refused(problem: str, what: str, field: str) -> InvalidInputError:
     allowed = "http:// or https:// with a host, without credentials, query and fragment"
-    return InvalidInputError([FieldProblem("url", problem, allowed)], what=what)
+    return InvalidInputError([FieldProblem(field, problem, allowed)], what=what)
 
 
 class TargetService:
@@ -164,10 +165,18 @@ class TargetService:
         """Change the fields that the patch contains.
 
         Raises:
+            InvalidInputError: the address of the web UI is invalid.
             UnknownEntityError: there is no target with this id.
         """
+        # The address is for browsers. This service never connects to it, so the allow-list does not apply.
+        ui_url = normalised_url(patch.ui_url, field="ui_url")[0] if patch.ui_url else patch.ui_url
         changed = await self._targets.change(
-            target_id, name=patch.name or None, labels=patch.labels, is_enabled=patch.is_enabled
+            target_id,
+            name=patch.name or None,
+            labels=patch.labels,
+            is_enabled=patch.is_enabled,
+            ui_url=ui_url,
+            link_templates=None if patch.links is None else [link.model_dump() for link in patch.links],
         )
         return target_out(changed)
 
@@ -228,4 +237,9 @@ def target_out(record: TargetRecord) -> api.TargetOut:
     """Convert a target, with the health and the cost of its polls, to the API's shape."""
     # The poll interval is known only from the second poll on, so the cost is shown only from then on.
     is_measured = record.cost is not None and record.cost.poll_interval_s is not None
-    return api.TargetOut.of(record, health=api.TargetHealthOut.of(record), cost=record.cost if is_measured else None)
+    return api.TargetOut.of(
+        record,
+        health=api.TargetHealthOut.of(record),
+        cost=record.cost if is_measured else None,
+        links=[LinkTemplate.model_construct(name=link["name"], url=link["url"]) for link in record.link_templates],
+    )

@@ -24,6 +24,7 @@ from backend.domain.checkpoint import (
 from backend.domain.engines import EngineCapabilities, RestoreRules, SettingKeys, described
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Placement, Topology, Vertex
+from backend.domain.web_ui import WebUi
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
@@ -82,7 +83,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
     """
     if document is None:
         return described(kind, version)
-    rules, settings = document.get("restore_rules"), document.get("settings")
+    rules, settings, ui = document.get("restore_rules"), document.get("settings"), document.get("web_ui")
     values = {
         # Empty texts are not stored. If a name is missing in the document, ``kind`` is its default.
         "kind": kind,
@@ -91,6 +92,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
         **document,
         "settings": _known(SettingKeys, settings if isinstance(settings, Mapping) else {}),
         "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,
+        "web_ui": WebUi(ui) if ui in set(WebUi) else None,
     }
     return _known(EngineCapabilities, values)
 

@@ -6,7 +6,7 @@ keeps its row while history refers to it. Adding its URL again restores it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -79,6 +79,10 @@ class TargetRecord:
     cost: TargetCost | None = None
     rejected_count: int = 0
     shed: TargetShed | None = None
+    ui_url: str | None = None
+    """The address of the engine's web UI as browsers reach it. None: the target's own address."""
+    link_templates: Sequence[Mapping[str, str]] = ()
+    """The links out of Barrierscope, each with ``name`` and ``url``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +177,10 @@ class TargetRepository:
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         is_enabled: bool | None = None,
+        ui_url: str | None = None,
+        link_templates: Sequence[Mapping[str, str]] | None = None,
     ) -> TargetRecord:
-        """Change the fields that are not None.
+        """Change the fields that are not None. An empty ``ui_url`` removes the address of the web UI.
 
         Raises:
             UnknownEntityError: there is no target with this id.
@@ -185,6 +191,10 @@ class TargetRepository:
             "is_enabled": is_enabled,
         }
         changed = {column: value for column, value in given.items() if value is not None}
+        if ui_url is not None:
+            changed["ui_url"] = clean(ui_url) or None
+        if link_templates is not None:
+            changed["link_templates"] = [_clean(link) for link in link_templates]
         async with writing(self._engine) as connection:
             if changed:
                 await connection.execute(_CHANGE, {"target": target_id} | changed)

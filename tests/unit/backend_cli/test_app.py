@@ -40,7 +40,8 @@ def test_every_promised_subcommand_exists():
         *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "lab", "pipeline"),
         "executor",
     }
-    assert {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2} == {"add", "list", "test", "remove"}
+    of_targets = {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2}
+    assert of_targets == {"add", "list", "test", "links", "remove"}
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=lambda p: " ".join(p) or "root")
@@ -64,7 +65,7 @@ _PRINTS_DATA = [
     ("version",),
     ("diagnose",),
     ("simulate",),
-    *[("targets", n) for n in ("add", "list", "test", "remove")],
+    *[("targets", n) for n in ("add", "list", "test", "links", "remove")],
     ("alerts",),
     ("alerts", "silence"),
     *[("receivers", n) for n in ("add", "list", "test")],

@@ -1,0 +1,151 @@
+"""Offers the links out of Barrierscope for a job: pages of the engine's web UI, and the templates of its target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit, urlunsplit
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.contracts.links import LinkOut, LinksOut
+from backend.domain.clock import Clock
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.links import LABEL, fill, fill_path
+from backend.domain.observation import JobState
+from backend.domain.web_ui import PAGES
+from backend.services.jobs.reader import TimeRange, bounded
+from backend.services.targets.places import Place, place_of
+from backend.store.checkpoints.reader import get_checkpoint
+from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
+from backend.store.postgres.connections import reading
+from backend.store.targets.links import TargetLinks, links_of_target
+
+_AROUND = timedelta(minutes=1)
+"""The time range of a checkpoint in links begins this long before its trigger, and ends this long after its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkQuery:
+    """What the links are about. Without a run it is the job's current one. A subtask needs a vertex."""
+
+    run_id: str | None = None
+    vertex_id: str | None = None
+    subtask: int | None = None
+    checkpoint_id: int | None = None
+
+
+class LinkService:
+    """Handles requests for the links of jobs."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def of_job(self, job_id: str, query: LinkQuery, wanted: TimeRange) -> LinksOut:
+        """Return the links of a job, a vertex, a subtask or a checkpoint.
+
+        ``wanted`` is the time range in the links, on the engine's clock. Its default is that of the checkpoint or, if
+        none is chosen, the last hour.
+
+        Raises:
+            UnknownEntityError: there is no such job, run, vertex, subtask or checkpoint.
+            InvalidInputError: a subtask without a vertex, or a range that ends before it begins.
+        """
+        if query.subtask is not None and query.vertex_id is None:
+            problem = FieldProblem("vertex", "is missing", "the vertex of the subtask")
+            raise InvalidInputError([problem], what="query")
+        now = self._clock.now()
+        async with reading(self._engine) as connection:
+            record = await get_job(connection, job_id)
+            run = record.run if query.run_id is None else await get_run(connection, job_id, query.run_id)
+            target = await links_of_target(connection, run.target_id)
+            place = None
+            if query.vertex_id is not None:
+                place = await place_of(connection, run, query.vertex_id, query.subtask)
+            engine_now = record.engine_now(now)
+            if query.checkpoint_id is not None:
+                header = (await get_checkpoint(connection, run.id, query.checkpoint_id)).header
+                ended_at = header.failed_at or header.latest_ack_at or engine_now
+                until = min(ended_at + _AROUND, max(engine_now, ended_at))
+                wanted = TimeRange(wanted.since or header.triggered_at - _AROUND, wanted.until or until)
+        since, until = bounded(wanted, engine_now)
+        values = _values(record, run, target, place, since, until)
+        values["checkpoint"] = _text(query.checkpoint_id)
+        return LinksOut(
+            job_id=record.id,
+            run_id=run.id,
+            vertex=None if place is None else place.vertex.name,
+            subtask=query.subtask,
+            since=since,
+            until=until,
+            items=[*_of_engine(run, target, values), *_of_target(target, values)],
+            as_of=now,
+        )
+
+
+def _values(
+    record: JobRecord, run: RunRecord, target: TargetLinks, place: Place | None, since: datetime, until: datetime
+) -> dict[str, str | None]:
+    """Return the value of each placeholder, or None if it is not known."""
+    found: dict[str, str | None] = {
+        "target": target.name,
+        "job": record.name,
+        "run": run.engine_run_id,
+        "from": str(round(since.timestamp() * 1000)),
+        "to": str(round(until.timestamp() * 1000)),
+        "from_iso": _iso(since),
+        "to_iso": _iso(until),
+        **{f"{LABEL}{key}": value for key, value in target.labels.items()},
+    }
+    if place is not None:
+        found |= {
+            "vertex": place.vertex.name,
+            "vertex_id": place.vertex.id,
+            "subtask": _text(place.subtask),
+            "attempt": _text(place.attempt),
+            "host": place.host,
+            "taskmanager": place.task_manager,
+        }
+    return found
+
+
+def _of_engine(run: RunRecord, target: TargetLinks, values: Mapping[str, str | None]) -> list[LinkOut]:
+    """Return the pages of the engine's web UI. Pages that need a vertex are left out if none is chosen."""
+    if run.engine.web_ui is None:
+        return []
+    root = target.ui_url or _without_credentials(target.url)
+    is_over = run.state is JobState.ENDED
+    known = {**values, "state": "completed" if is_over else "running"}
+    found = []
+    for page in PAGES[run.engine.web_ui]:
+        if is_over and page.is_of_process:
+            found.append(LinkOut(name=page.name, origin="engine", url=None, reason="the run has ended"))
+            continue
+        path = fill_path(page.path, known)
+        url = None if path.url is None else f"{root.rstrip('/')}/{path.url}"
+        found.append(LinkOut(name=page.name, origin="engine", url=url, reason=path.reason))
+    return found
+
+
+def _of_target(target: TargetLinks, values: Mapping[str, str | None]) -> list[LinkOut]:
+    found = []
+    for link in target.link_templates:
+        filled = fill(link["url"], values)
+        found.append(LinkOut(name=link["name"], origin="template", url=filled.url, reason=filled.reason))
+    return found
+
+
+def _without_credentials(url: str) -> str:
+    # The address of a target from the configuration may contain a password, which no page may show.
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)

@@ -1,9 +1,9 @@
 """Plans the tour of a first-time viewer: the addresses of the troubled demo job, of a checkpoint of it, and its advice.
 
-The browser runs the tour: ``assets/tour.js``, and ``assets/lazy/tour-steps.js``, which is loaded when a tour starts. It
-asks for the plan when the fleet is shown to a viewer who has not decided on the tour yet, when the viewer presses
-*Tour*, and while a step waits for a checkpoint. Without the demo jobs of ``barrierscope up`` there is no tour, and the
-plan says so.
+The browser runs the tour: ``assets/tour.js``, and ``assets/lazy/tour-steps.js``, which is loaded when a tour starts.
+The browser requests the plan when the fleet is shown to a viewer who has not decided on the tour yet, when the viewer
+presses *Tour*, and while a step waits for a checkpoint. Without the demo jobs of ``barrierscope up`` there is no tour,
+and the plan says so.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ABSENT = (
     " without --no-demo to take the tour."
 )
 _NOT_READ = "The demo jobs have not been read yet. Try again in some seconds."
-# Enough rows to find the troubled job among those whose name contains its name.
+# The number of rows that are read: enough to find the troubled job among those whose names contain its name.
 _FOUND_MAX = 20
-# If none of so many checkpoints failed, the tour does not wait for a failure.
+# If none of this many checkpoints failed, the tour does not wait for a failure.
 _ENOUGH = 12
 
 
@@ -85,7 +85,7 @@ async def _plan(client: ApiClient) -> dict[str, Any]:
 
 
 def _telling(found: list[CheckpointOut]) -> CheckpointOut | None:
-    """Return the newest failed checkpoint. If none of many failed, return the slowest, and if none of a few, None."""
+    """Return the newest failed checkpoint. If none failed, return the slowest one, or None if there are only a few."""
     failed = next((c for c in found if c.status is CheckpointStatus.FAILED), None)
     if failed is not None:
         return failed

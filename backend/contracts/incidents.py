@@ -143,7 +143,7 @@ class IncidentDetailOut(IncidentOut):
 
 
 class IncidentActIn(Model):
-    """Who acknowledges or releases an incident."""
+    """The person who acknowledges or releases an incident."""
 
     author: Author
     """The author's name as it was typed. It is not verified, because all users share one token."""

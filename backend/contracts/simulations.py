@@ -140,14 +140,14 @@ class ShapeOut(Model):
 
 
 class ProtocolGroup(StrEnum):
-    """What a choice of protocols varies."""
+    """The groups of the catalog's protocols. The protocols of a group differ in one aspect."""
 
     BARRIERS = "barriers"
     """How barriers or markers pass through the job."""
     STATE = "state"
     """How keyed state is written. Barriers are aligned."""
     END = "end"
-    """What subtasks do whose input has ended. Barriers are aligned."""
+    """What a subtask does after its input has ended. Barriers are aligned."""
 
 
 class ProtocolOut(Model):

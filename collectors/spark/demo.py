@@ -75,7 +75,7 @@ def run(
             _run(session, api_url, token, folder, stop, on_started)
     except (Py4JError, PySparkException) as error:
         if stop.is_set():
-            # Not an error: ``stop`` was set while Spark started.
+            # This is not an error: ``stop`` was set while Spark started.
             return
         raise RuntimeError(_line(error)) from None
 

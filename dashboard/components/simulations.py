@@ -32,7 +32,7 @@ def simulated() -> html.Span:
 
 
 def not_kept() -> list[Component]:
-    """Build the state of a request of which no result is kept."""
+    """Build the state if no result is stored for the request."""
     return _state(
         "not run yet",
         "play",
@@ -43,7 +43,7 @@ def not_kept() -> list[Component]:
 
 
 def unusable(problem: str) -> list[Component]:
-    """Build the state of a request that is no request."""
+    """Build the state if the address does not contain a valid request."""
     return _state("cannot run", "warning", Tone.WARN, f"{problem} Change it with the controls above.")
 
 
@@ -198,7 +198,7 @@ def compared(
 
 
 def sentence(runs: Sequence[SimulationRunOut], titles: Sequence[str]) -> str:
-    """Say in words what the runs did."""
+    """Describe the results of the runs in sentences."""
     if len(runs) == 1:
         return f"{_of_run(runs[0], titles[0])}."
     return f"{_of_run(runs[0], titles[0])}. {_of_run(runs[1], titles[1])}."

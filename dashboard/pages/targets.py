@@ -151,7 +151,7 @@ async def refresh(client: ApiClient, *, tick: int | None, look: object, changed:
 
 
 def _identity(target: TargetOut) -> tuple[object, ...]:
-    """Return what the parts of a row that stay depend on: its name, its address and its buttons."""
+    """Return the values that determine the name, address and buttons in a target's row, which no poll changes."""
     return target.id, target.name, target.url, target.origin, target.is_enabled
 
 

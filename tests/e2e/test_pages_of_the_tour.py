@@ -86,7 +86,7 @@ def test_the_tour_is_offered_once_leads_to_the_measured_effect_and_gives_the_foc
         expect(title).to_have_text("Apply it")
         _focus(page, "[id*=advice-apply]")
         page.keyboard.press("Enter")
-        # The dialog of the page has the keys. The tour waits for it.
+        # While the dialog of the page is open, it receives the keys, and the tour waits.
         expect(page.locator("#advice-confirm")).to_be_visible()
         expect(title).to_have_count(0)
         _focus(page, "#advice-confirm")
@@ -127,7 +127,7 @@ def test_a_viewer_who_leaves_the_path_can_go_on_and_without_demo_jobs_the_reason
         expect(title).to_have_count(0)
         page.click("#tour-note .primary")
         expect(title).to_have_text("A job in trouble")
-        # The viewer may follow the page instead of the button.
+        # The viewer may click the row of the page instead of the tour's button.
         page.locator(f"#fleet-grid [row-id={ADVISED}]").click()
         expect(title).to_have_text("What is wrong")
         page.click(".driver-popover-close-btn")

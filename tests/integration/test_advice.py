@@ -218,7 +218,7 @@ async def test_an_applied_change_is_rolled_back_to_the_values_that_the_engine_ha
     # The change is in force until the engine reports the earlier settings.
     assert sent.state is AdviceState.APPLIED
     assert (sent.history[-1].kind, sent.is_rolling_back, sent.can_roll_back) == (AdviceStep.ROLL_BACK, True, False)
-    # A second press sends nothing, and says why.
+    # A second press sends nothing, and the response states why.
     again = await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
     assert again.type.endswith("roll-back-sent")
     assert "already" in again.detail

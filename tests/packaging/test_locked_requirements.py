@@ -15,7 +15,7 @@ import sys
 from tests.packaging.wheel_environment import ROOT
 from tests.support.waiting import PATIENCE_S
 
-# Refuses to import a top-level module that no locked distribution contains.
+# This program refuses to import a top-level module that no locked distribution contains.
 _ONLY_WHAT_IS_LOCKED = """
 import importlib.abc, importlib.metadata, re, sys
 locked = set(sys.argv.pop(1).split(","))

@@ -126,7 +126,7 @@ def opened(
 ) -> Iterator[tuple[Page, Watch]]:
     """Open a page of a laptop's size in the colour scheme ``theme``. Yield the page and the watch on its errors.
 
-    Only on a first visit, the fleet offers the tour.
+    The fleet offers the tour only if ``is_first_visit``.
 
     Cookies and local storage are cleared at the end, so that each page begins with empty storage.
     """

@@ -1,4 +1,4 @@
-"""A fake of the API's simulations: a queue that one worker works off, a state further at each reading.
+"""A fake of the API's simulations: a queue with one worker, in which each reading advances the state.
 
 The results are real: the runtime runs each request once for all tests of a process.
 """

@@ -1,7 +1,7 @@
 """Evaluates the alert rules once: reads all signals, decides, and writes the result in one fenced transaction.
 
-The result is the states of alerts, their history and the messages to deliver. Missing data does not resolve an alert:
-while the store is unreachable, nothing is decided and nothing changes.
+The result consists of the states of alerts, their history and the messages to deliver. Missing data does not resolve an
+alert: while the store is unreachable, nothing is decided and nothing changes.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ async def _save(
     unknown = {a.id for a in opened if cause_of(a.reading).kind is None}
     for alert, _ in changed:
         cause = cause_of(alert.reading)
-        # The verdict may have come after the alert began, or been undecided then.
+        # The cause may have become known only after the alert began, when the verdict was missing or undecided.
         if alert.incident_id is not None and alert.id in unknown and cause.kind is not None:
             await fill_cause(connection, alert.incident_id, cause)
     moved = [o.alert for o in outcomes if o.events or known.get(o.alert.id) != o.alert.incident_id]

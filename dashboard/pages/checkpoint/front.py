@@ -105,7 +105,7 @@ class _Models:
         read = (found, job, barriers)
         key = (*(id(r) for r in read), elapsed_ms)
         if key not in self._kept:
-            # The responses are kept too, because another object could get the id of one that is gone.
+            # The responses are kept too. Otherwise, a new response could get the ``id()`` of one that was freed.
             self._kept[key] = read, times.build(found, job.vertices, job.edges, barriers, elapsed_ms=elapsed_ms)
             while len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)

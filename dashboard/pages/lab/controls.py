@@ -100,7 +100,7 @@ def _of_setting(setting: SimulationSettingOut, of_shape: Mapping[str, str], prot
 
 
 def number_of(value: object) -> float | None:
-    """Return a value of a setting in milliseconds, bytes or as a count, or None if it is no number with a unit."""
+    """Return a value of a setting in milliseconds, bytes or as a count, or None if it is not a number with a unit."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", str(value).strip().lower())
     if found is None or found[2] not in _SCALES:
         return None
@@ -108,7 +108,7 @@ def number_of(value: object) -> float | None:
 
 
 def value_of(slider: Slider, wanted: Mapping[str, Any]) -> float:
-    """Return the value at which a slider stands."""
+    """Return the position of a slider."""
     asked = wanted[slider.key] if slider.key in wanted else wanted["settings"].get(slider.key)
     number = None if asked is None else number_of(asked)
     return slider.own if number is None else number
@@ -206,7 +206,7 @@ def _slider(slider: Slider, wanted: Mapping[str, Any]) -> Component:
                 max=slider.most,
                 step=_step(slider),
                 value=value,
-                # Marks of the range replace a label that would stand over the title.
+                # The range is marked below the slider instead, because this label would cover the title.
                 label=None,
                 thumbLabel=named,
                 updatemode="mouseup",
@@ -310,7 +310,7 @@ def _sentence(what: str, found: tuple[str, str] | None, word: object) -> Compone
 
 
 def limits_words(catalog: SimulationCatalogOut) -> str:
-    """Return what a simulation may be at most."""
+    """Return the sentence with the limits of a simulation."""
     limits = catalog.limits
     return (
         f"Limits: {text.duration(1_000 * limits.virtual_max_s)} of virtual time, {limits.subtasks_max} subtasks,"
@@ -361,7 +361,7 @@ def _move(wanted: dict[str, Any], sliders: list[Slider], key: str, positions: li
     if index is None:
         raise PreventUpdate
     slider, value = sliders[index], positions[index]
-    # A new slider stands inside its range even if the address has a value outside.
+    # A new slider has a position inside its range, even if the value in the address is outside.
     shown = min(max(value_of(slider, wanted), slider.least), slider.most)
     if value == shown:
         raise PreventUpdate

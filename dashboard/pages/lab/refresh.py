@@ -147,7 +147,7 @@ async def run(client: ApiClient, *, clicks: int | None, wanted: dict[str, Any], 
     try:
         await client.run_simulation(request)
     except ApiRefusedError as problem:
-        # The words of the API name the limit, or the place in the queue.
+        # The message of the API names the limit, or the place in the queue.
         return {"message": cards.answer(False, str(problem))}
     return {"message": None, "pressed": pressed + 1}
 
@@ -287,7 +287,7 @@ async def detail(client: ApiClient, *, checkpoint: int | None, shown: dict[str, 
     try:
         found = await client.simulated(shown["id"])
     except ApiNotFoundError:
-        # The state of the page says so at its next refresh.
+        # The simulation has expired. The next refresh shows that.
         raise PreventUpdate from None
     titles = titles_of(await client.simulation_catalog(), found)
     return {"details": await _details(client, found, titles, view, checkpoint, None)}

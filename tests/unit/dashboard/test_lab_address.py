@@ -1,4 +1,4 @@
-"""The address of the Lab page holds the whole request, and a wrong value in it is named."""
+"""Tests of the address of the Lab page: it contains the whole request, and an error names the wrong value in it."""
 
 from __future__ import annotations
 

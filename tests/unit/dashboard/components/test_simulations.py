@@ -1,4 +1,4 @@
-"""The words that compare two simulated runs."""
+"""Tests of the sentences that compare two simulated runs."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def test_a_slider_at_the_value_of_the_job_sets_nothing(ui):
 
     assert (await changed(ui, slider(interval), moved={interval: 5_000}))["settings"] == {}
     assert (await changed(ui, slider("parallelism"), moved={"parallelism": 4}))["parallelism"] is None
-    # Dash reports a new slider as a change.
+    # Dash reports a new slider as a change, which must not change the request.
     assert await changed(ui, slider(interval)) is None
 
 

@@ -9,7 +9,7 @@
 #   make bench                                      benchmarks: ratios to a peer or a floor in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    run a job on the reference runtime, as fast as possible
 #   make sim SEEDS=10000 [ARGS="--protocol aligned"] many runs with induced faults; checks every invariant
-#   make experiments [SEEDS=20]                     the FLIP-76 test plan: times, throughput, progress under failures, cost
+#   make experiments [NAME=flip-76] [SEEDS=20]      an experiment on the runtime; `barrierscope experiment --list` names them
 #   make rescale-matrix [SEEDS=1]                   all changes of parallelism x partitioners x kinds of checkpoint
 #   make soak [RECORDS=1000000]                     a long run of the runtime with faults and bounded memory
 #   make model-check                                all interleavings of a small job, with the real input handlers
@@ -52,7 +52,8 @@ sim: install
 endif
 
 experiments: install-dev
-	@exec $(BIN)/python -m tests.simulators.experiments --seeds $(or $(SEEDS),20) $(ARGS)
+	@exec $(BIN)/barrierscope experiment $(or $(NAME),flip-76) --seeds $(or $(SEEDS),20) \
+		--out build/experiments/$(or $(NAME),flip-76) $(ARGS)
 
 rescale-matrix: install-dev
 	RESCALE_SEEDS=$(or $(SEEDS),1) $(BIN)/python -m pytest -ra -n 2 tests/simulation/test_rescaling.py \

@@ -22,6 +22,7 @@ _NOT_RUNTIME = (
 AREAS = {
     "runtime": (
         "unit/backend_runtime/**",
+        "unit/backend_experiments/**",
         "unit/simulators/**",
         "conformance/*",
         "property/test_runtime_elements.py",

@@ -21,6 +21,7 @@ from backend.cli import (
     alerts,
     backup,
     demo,
+    experiment,
     export,
     lab_role,
     pipeline,
@@ -74,6 +75,9 @@ app.command(name="diagnose", epilog="Example: barrierscope diagnose http://my-fl
 app.command(name="advise", epilog="Example: barrierscope advise orders --format markdown")(advise.advise)
 app.command(name="simulate", epilog="Example: barrierscope simulate backpressured --duration 120s --seed 7")(
     simulate.simulate
+)
+app.command(name="experiment", epilog="Example: barrierscope experiment chandy-lamport --seeds 20")(
+    experiment.experiment
 )
 app.add_typer(targets.app, name="targets")
 app.add_typer(alerts.app, name="alerts")

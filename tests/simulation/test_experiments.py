@@ -1,29 +1,30 @@
 """Goal: the test plan of FLIP-76 has the results that its authors expected (T-3 to T-6).
 
-Method: ``make experiments`` runs ``tests/simulators/experiments.py`` with twenty seeds and prints medians and
-intervals. This test runs each experiment with one seed, and checks which protocol is better and roughly by how much.
+Method: ``barrierscope experiment flip-76`` runs ``backend/experiments/flip76.py`` with twenty seeds and prints medians
+and intervals. This test runs each experiment with one seed, and checks which protocol is better and roughly by how
+much.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.simulators.experiments import (
+from backend.experiments.flip76 import (
     CHECKPOINTING,
     INTERVALS,
     MTBF,
     SLOW_US,
-    medians,
     overhead,
     progress,
     progress_of,
     times,
 )
+from backend.experiments.model import medians
 
 
 def test_unaligned_checkpoints_progress_under_failures_that_let_no_aligned_one_complete() -> None:
     aligned, unaligned = (
-        {row.experiment: row.value for row in progress_of(protocol, 3, "below", for_us=4_000_000)}
+        {row.measure: row.value for row in progress_of(protocol, 3, "below", for_us=4_000_000)}
         for protocol in ("aligned", "unaligned")
     )
     assert aligned["progress"] == 0

@@ -1,0 +1,152 @@
+"""Runs an experiment in several processes, and keeps the rows of each run that has ended.
+
+The rows are appended to a file, one line a run. A killed experiment loses only the runs that were under way: started
+again, it reads the file and does the others. The first line names the experiment and the code that made the
+rows, so that rows of different code are never mixed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from backend.domain.errors import HostError
+from backend.experiments.catalog import EXPERIMENTS
+from backend.experiments.model import Experiment, Row
+
+ROWS_FILE: Final = "rows.jsonl"
+_PACKAGES: Final = ("experiments", "runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One run: a task of an experiment with one seed."""
+
+    task: str
+    seed: int
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of the code on which the rows depend."""
+    root, seen = Path(__file__).parent.parent, hashlib.blake2b(digest_size=8)
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix in (".py", ".toml"):
+                seen.update(f"{path.relative_to(root)}:{path.stat().st_size}\n".encode() + path.read_bytes())
+    return seen.hexdigest()
+
+
+class KeptRows:
+    """The rows of the runs that have ended, in a file that is open for this process alone."""
+
+    def __init__(self, file: BinaryIO, experiment: str, ratio: float) -> None:
+        self._file = file
+        self._head = {"experiment": experiment, "code": code_digest(), "ratio": ratio}
+        self.by_unit: dict[Unit, list[Row]] = {}
+
+    def read(self, path: Path) -> None:
+        """Read what is kept, and remove a line that was not written to its end.
+
+        Raises:
+            HostError: another experiment or other code made the rows.
+        """
+        self._file.seek(0)
+        lines = self._file.read().split(b"\n")
+        whole = lines[:-1]
+        if not whole:
+            self._file.truncate(0)
+            self._append(self._head)
+            return
+        if _document(whole[0]) != self._head:
+            fix = "remove the folder, or choose another one with --out"
+            raise HostError(f"{path} holds rows that another experiment or another version made", fix=fix)
+        self._file.truncate(sum(len(line) + 1 for line in whole))
+        for line in whole[1:]:
+            found = _document(line)
+            rows = [Row(**row) for row in found["rows"]]
+            self.by_unit[Unit(found["task"], found["seed"])] = rows
+
+    def add(self, unit: Unit, rows: Sequence[Row]) -> None:
+        """Keep the rows of a run that has ended."""
+        self.by_unit[unit] = list(rows)
+        self._append({"task": unit.task, "seed": unit.seed, "rows": [asdict(row) for row in rows]})
+
+    def _append(self, document: dict[str, Any]) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(json.dumps(document).encode() + b"\n")
+        self._file.flush()
+
+
+def _document(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+@contextmanager
+def kept_rows(folder: Path, experiment: str, ratio: float = 1.0) -> Iterator[KeptRows]:
+    """Open the rows in a folder, which is made if there is none.
+
+    Raises:
+        HostError: the folder cannot be used, another process runs the experiment in it, or its rows do not fit.
+    """
+    path = folder / ROWS_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+b")
+    except OSError as error:
+        raise HostError(f"{path} cannot be written: {error.strerror}", fix="choose a folder with --out") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HostError(f"another process runs an experiment in {folder}", fix="wait for it") from None
+        rows = KeptRows(file, experiment, ratio)
+        rows.read(path)
+        yield rows
+
+
+def units_of(experiment: Experiment, seeds: int) -> list[Unit]:
+    """Return the runs of an experiment, seed by seed, so that the first rows are of all tasks."""
+    return [Unit(task, seed) for seed in range(seeds) for task in experiment.tasks]
+
+
+def run(
+    experiment: Experiment,
+    kept: KeptRows,
+    *,
+    seeds: int,
+    processes: int,
+    ratio: float = 1.0,
+    on_end: Callable[[], None] = lambda: None,
+) -> list[Row]:
+    """Run what is not kept yet, and return the rows of all runs. ``on_end`` is called after each run."""
+    units = units_of(experiment, seeds)
+    left = [(experiment.name, unit, ratio) for unit in units if unit not in kept.by_unit]
+    if processes == 1 or len(left) == 1:
+        for job in left:
+            kept.add(*_work(job))
+            on_end()
+    elif left:
+        # A process that is forked would inherit the locks of this one's threads.
+        with get_context("spawn").Pool(min(processes, len(left))) as pool:
+            for unit, rows in pool.imap_unordered(_work, left):
+                kept.add(unit, rows)
+                on_end()
+    return [row for unit in units for row in kept.by_unit[unit]]
+
+
+def _work(job: tuple[str, Unit, float]) -> tuple[Unit, list[Row]]:
+    name, unit, ratio = job
+    return unit, list(EXPERIMENTS[name].run(unit.task, unit.seed, ratio))

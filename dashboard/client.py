@@ -39,7 +39,7 @@ from backend.contracts.rollups import RollupHourOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationCatalogOut, SimulationIn, SimulationOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
-from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from backend.domain.pressure import PressureMeasure
@@ -223,7 +223,14 @@ class ApiClient:
         return await self._kept_get(f"jobs/{_quote(job)}/backpressure/history{query}", PressureHistoryOut)
 
     async def subtask_matrix(
-        self, job: str, measure: SubtaskMeasure, vertex: str | None, since: datetime | None, until: datetime | None
+        self,
+        job: str,
+        measure: SubtaskMeasure,
+        vertex: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        *,
+        group: MatrixGroup = MatrixGroup.VERTEX,
     ) -> SubtaskMatrixOut:
         """Return one measure of all subtasks, or of those of one vertex, in the newest ended checkpoints in a range.
 
@@ -231,7 +238,9 @@ class ApiClient:
         """
         # The API excludes the end of the range.
         end = None if until is None else until + timedelta(milliseconds=1)
-        query = _query(("measure", measure.value), ("vertex", vertex), ("from", since), ("to", end))
+        query = _query(
+            ("measure", measure.value), ("vertex", vertex), ("group", group.value), ("from", since), ("to", end)
+        )
         return await self._get(f"jobs/{_quote(job)}/subtask-matrix{query}", SubtaskMatrixOut)
 
     async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
+from backend.contracts.subtask_matrix import MatrixGroup
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.pressure import PressureMeasure
 from backend.domain.rollup import Measure
@@ -94,6 +95,8 @@ class Selection:
     """The measure that a job's heatmap shows."""
     heat_vertex: str | None = None
     """Id of the vertex whose subtasks a job's heatmap or its page of pressure shows. None means all vertices."""
+    heat_group: MatrixGroup = MatrixGroup.VERTEX
+    """What the rows of a job's heatmap are sorted by."""
     is_heat_log: bool = False
     """Whether the colour scale of a job's heatmap is logarithmic."""
     share: PressureMeasure = PressureMeasure.BACKPRESSURED
@@ -261,6 +264,7 @@ def _selection(search: str | None) -> Selection:
         window=window if (window := first("range")) in WINDOWS else None,
         measure=measure_of(first("measure")),
         heat_vertex=first("vertex") or None,
+        heat_group=MatrixGroup.HOST if first("rows") == MatrixGroup.HOST else MatrixGroup.VERTEX,
         is_heat_log=first("heat-scale") == "log",
         is_log=first("log") == "1",
     )

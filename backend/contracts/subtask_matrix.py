@@ -17,6 +17,13 @@ class MatrixUnit(StrEnum):
     BYTES = "bytes"
 
 
+class MatrixGroup(StrEnum):
+    """What the rows of a matrix are sorted by."""
+
+    VERTEX = "vertex"
+    HOST = "host"
+
+
 class MatrixCheckpointOut(Model):
     """A column of the matrix: one ended checkpoint."""
 
@@ -42,11 +49,14 @@ class MatrixVertexOut(Model):
 
 
 class MatrixRowOut(Model):
-    """A row of the matrix: one subtask, or a whole vertex if ``is_folded``."""
+    """A row of the matrix: one subtask or, if ``is_folded``, a whole vertex or a whole host."""
 
-    vertex_id: str
+    vertex_id: str | None
+    """Null if the row is a whole host."""
     subtask: int | None
-    """Index of the subtask. Null if the row is a whole vertex, whose value is the largest of its subtasks."""
+    """Index of the subtask. Null if the row is a whole vertex or host."""
+    host: str | None = None
+    """The host on which the subtask ran when it was last reported. Null if that is not known, and by vertex."""
 
 
 class SubtaskMatrixOut(Model):
@@ -55,14 +65,19 @@ class SubtaskMatrixOut(Model):
     measure: SubtaskMeasure
     unit: MatrixUnit
     basis: Basis = Basis.MEASURED
+    group: MatrixGroup = MatrixGroup.VERTEX
     is_folded: bool
-    """Whether each row is a whole vertex. This is so if there are too many subtasks, and no vertex was requested."""
+    """Whether each row is a whole vertex, or a whole host if ``group`` is ``host``.
+
+    This is so if there are too many subtasks, and no vertex was requested. The value of a vertex is the largest of its
+    subtasks. The value of a host is the largest duration, or the sum of the bytes, of its subtasks.
+    """
     checkpoints: list[MatrixCheckpointOut]
     """The columns, oldest first."""
     vertices: list[MatrixVertexOut]
     """All vertices that could be requested, in topological order."""
     rows: list[MatrixRowOut]
-    """The rows, in the order of ``vertices`` and then by index of the subtask."""
+    """The rows, in the order of ``vertices`` and then by index of the subtask. By host, hosts come first, by name."""
     values: list[list[int | None]]
     """For each row, one value for each checkpoint. Null if the subtask reported none, for example because it did not
     acknowledge."""

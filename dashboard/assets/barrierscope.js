@@ -722,10 +722,11 @@
             togglePressed: function (clicks, now) {
                 return clicks ? (now === "true" ? "false" : "true") : NO();
             },
-            placeHeatmap: function (measure, vertex, isLog) {
+            placeHeatmap: function (measure, vertex, group, isLog) {
                 setQuery({
                     measure: measure === "duration" ? null : measure,
                     vertex: vertex || null,
+                    rows: group === "host" ? group : null,
                     "heat-scale": isLog === "true" ? "log" : null,
                 });
                 return NO();

@@ -1,8 +1,9 @@
 """V6: draws one measure of the subtasks of a job over its checkpoints, as a heatmap.
 
 A bright column is a bad moment, for example of the storage. A bright row is a bad subtask, with more data or a slow
-host. A bright block of rows is a slow vertex. A value that was not reported has the colour of the background. The
-marks above the columns show which checkpoints failed and which were unaligned.
+host. A bright block of rows is a slow vertex or, if the rows are sorted by host, a slow host. A value that was not
+reported has the colour of the background. The marks above the columns show which checkpoints failed and which were
+unaligned.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from backend.contracts.subtask_matrix import MatrixCheckpointOut, MatrixRowOut, MatrixUnit, SubtaskMatrixOut
+from backend.contracts.subtask_matrix import (
+    MatrixCheckpointOut,
+    MatrixGroup,
+    MatrixRowOut,
+    MatrixUnit,
+    SubtaskMatrixOut,
+)
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from dashboard import text
 from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, note, ticks_ms
@@ -34,6 +41,7 @@ _TOP = 0.93
 _LABELS_MAX = 20
 _TICKS_MAX = 16
 _NAME_MAX = 16
+_NO_HOST = "host not reported"
 # With gaps between them, narrower cells would be mostly gap.
 _COLUMNS_WITH_GAPS_MAX = 120
 _ROWS_WITH_GAPS_MAX = 60
@@ -51,7 +59,7 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
         "layout": layout(
             theme,
             height_px=HEIGHT_PX,
-            revision=f"{revision} {matrix.measure} {len(rows)}",
+            revision=f"{revision} {matrix.measure} {matrix.group} {len(rows)}",
             margin={"l": 118, "r": 16, "t": 44, "b": 44},
             xaxis=axis(
                 theme,
@@ -84,7 +92,7 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
             ],
             shapes=[
                 _missing_colour(theme),
-                *(_line_above(row, theme) for row in _first_rows(matrix.rows)[1:]),
+                *(_line_above(row, theme) for row in _first_rows(matrix)[1:]),
             ],
             hovermode="closest",
         ),
@@ -102,11 +110,26 @@ def column_names(matrix: SubtaskMatrixOut) -> list[str]:
 
 
 def row_names(matrix: SubtaskMatrixOut) -> list[str]:
-    """Return a different name for each row, as it is displayed: the vertex, and the subtask if the row is one."""
+    """Return a different name for each row, as it is displayed: the vertex with its subtask, or the host."""
     shown = {v.vertex_id: text.plain(text.short(v.vertex, 60)) for v in matrix.vertices}
     uses = Counter(shown.values())
     names = {i: name if uses[name] == 1 else f"{name} ({text.plain(i)})" for i, name in shown.items()}
-    return [names[r.vertex_id] + ("" if r.subtask is None else f" subtask {r.subtask}") for r in matrix.rows]
+    found = []
+    for row in matrix.rows:
+        host = text.plain(text.short(row.host or _NO_HOST, 60))
+        if row.vertex_id is None:
+            found.append(host)
+            continue
+        name = names[row.vertex_id] + ("" if row.subtask is None else f" subtask {row.subtask}")
+        found.append(f"{name} on {host}" if matrix.group is MatrixGroup.HOST and row.host else name)
+    return found
+
+
+def _folded_words(matrix: SubtaskMatrixOut) -> str:
+    if not matrix.is_folded:
+        return ""
+    is_sum = matrix.group is MatrixGroup.HOST and matrix.unit is MatrixUnit.BYTES
+    return f"{'sum' if is_sum else 'largest'} of its subtasks, "
 
 
 def _reason(matrix: SubtaskMatrixOut) -> str:
@@ -124,7 +147,6 @@ def _cells(
     if is_log:
         values = [[None if v is None else _log(v) for v in row] for row in values]
     at, labels = _scale(highest, matrix.unit, is_log=is_log)
-    of_largest = "largest of its subtasks, " if matrix.is_folded else ""
     number = "customdata" if is_log else "z"
     return {
         "type": "heatmap",
@@ -140,7 +162,7 @@ def _cells(
         **({"customdata": matrix.values} if is_log else {}),
         "hovertemplate": (
             f"<b>%{{y}}</b><br>checkpoint %{{x}}<br>{MEASURE_WORDS[matrix.measure]} "
-            f"%{{{number}:,}} {matrix.unit.value} ({of_largest}measured)<extra></extra>"
+            f"%{{{number}:,}} {matrix.unit.value} ({_folded_words(matrix)}measured)<extra></extra>"
         ),
         "colorbar": {
             # The colour bar is above the cells, because on a phone there is no room at their side.
@@ -199,23 +221,32 @@ def _marks(matrix: SubtaskMatrixOut, columns: Sequence[str]) -> list[Trace]:
     ]
 
 
-def _first_rows(rows: Sequence[MatrixRowOut]) -> list[int]:
-    """Return the index of the first row of each vertex."""
-    return [i for i, row in enumerate(rows) if i == 0 or rows[i - 1].vertex_id != row.vertex_id]
+def _block(matrix: SubtaskMatrixOut, row: MatrixRowOut) -> str | None:
+    """Return what a row shares with those of its block: the vertex or the host."""
+    return row.host if matrix.group is MatrixGroup.HOST else row.vertex_id
+
+
+def _first_rows(matrix: SubtaskMatrixOut) -> list[int]:
+    """Return the index of the first row of each vertex or host."""
+    blocks = [_block(matrix, row) for row in matrix.rows]
+    return [i for i, block in enumerate(blocks) if i == 0 or blocks[i - 1] != block]
 
 
 def _labels(matrix: SubtaskMatrixOut) -> list[tuple[float, str]]:
-    """Return the positions and texts of the labels of rows: of each vertex, or of the subtasks of the only vertex."""
-    rows, begins = matrix.rows, _first_rows(matrix.rows)
-    if len(begins) == 1 and len(rows) > 1:
+    """Return the positions and texts of the labels of rows: of each block, or of the subtasks of the only vertex."""
+    rows, begins = matrix.rows, _first_rows(matrix)
+    is_by_host = matrix.group is MatrixGroup.HOST
+    if len(begins) == 1 and len(rows) > 1 and not is_by_host:
         return [(i, f"subtask {rows[i].subtask}") for i in range(0, len(rows), math.ceil(len(rows) / _LABELS_MAX))]
     names = {v.vertex_id: v.vertex for v in matrix.vertices}
     ends = [*begins[1:], len(rows)]
     step = math.ceil(len(begins) / _LABELS_MAX)
-    return [
-        ((begin + end - 1) / 2, text.plain(text.short(names[rows[begin].vertex_id], _NAME_MAX)))
-        for begin, end in list(zip(begins, ends, strict=True))[::step]
-    ]
+    found = []
+    for begin, end in list(zip(begins, ends, strict=True))[::step]:
+        block = _block(matrix, rows[begin])
+        name = block or _NO_HOST if is_by_host else names.get(block or "", "")
+        found.append(((begin + end - 1) / 2, text.plain(text.short(name, _NAME_MAX))))
+    return found
 
 
 def _missing_colour(theme: Theme) -> dict[str, object]:
@@ -237,11 +268,12 @@ def _summary(matrix: SubtaskMatrixOut, columns: Sequence[str], rows: Sequence[st
     by_row = [_median(row) for row in matrix.values]
     by_column = [_median([row[c] for row in matrix.values]) for c in range(len(columns))]
     worst_row, worst_column = by_row.index(max(by_row)), by_column.index(max(by_column))
+    by = matrix.group.value if matrix.is_folded else "subtask"
     return (
-        f"{MEASURE_WORDS[matrix.measure].capitalize()} in {len(columns)} checkpoints, by"
-        f" {'vertex' if matrix.is_folded else 'subtask'}. The largest value is {words(highest)}, of {rows[row]} in"
-        f" checkpoint {columns[column]}. {rows[worst_row]} has the largest median, {words(by_row[worst_row])};"
-        f" checkpoint {columns[worst_column]} has the largest median over all rows, {words(by_column[worst_column])}."
+        f"{MEASURE_WORDS[matrix.measure].capitalize()} in {len(columns)} checkpoints, by {by}."
+        f" The largest value is {words(highest)}, of {rows[row]} in checkpoint {columns[column]}."
+        f" {rows[worst_row]} has the largest median, {words(by_row[worst_row])}; checkpoint {columns[worst_column]} has"
+        f" the largest median over all rows, {words(by_column[worst_column])}."
     )
 
 
@@ -251,9 +283,11 @@ def _median(values: Sequence[int | None]) -> float:
 
 
 def _table(matrix: SubtaskMatrixOut, columns: Sequence[str]) -> Table:
-    names = {v.vertex_id: v.vertex for v in matrix.vertices}
-    heads = ("vertex", "subtask", *(f"checkpoint {c} ({matrix.unit.value})" for c in columns))
-    rows: list[tuple[Cell, ...]] = [
-        (names[row.vertex_id], row.subtask, *values) for row, values in zip(matrix.rows, matrix.values, strict=True)
-    ]
+    names: dict[str | None, str] = {v.vertex_id: v.vertex for v in matrix.vertices}
+    is_by_host = matrix.group is MatrixGroup.HOST
+    own = ("host", "vertex", "subtask") if is_by_host else ("vertex", "subtask")
+    heads = (*own, *(f"checkpoint {c} ({matrix.unit.value})" for c in columns))
+    rows: list[tuple[Cell, ...]] = []
+    for row, values in zip(matrix.rows, matrix.values, strict=True):
+        rows.append((*((row.host,) if is_by_host else ()), names.get(row.vertex_id), row.subtask, *values))
     return Table(heads, tuple(rows))

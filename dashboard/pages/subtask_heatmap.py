@@ -10,7 +10,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import SubtaskMeasure
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
@@ -44,6 +44,13 @@ def panel(selection: routes.Selection) -> Component:
             {_ALL: _ALL_WORDS} | ({} if vertex == _ALL else {vertex: vertex}),
             vertex,
             width_px=190,
+        ),
+        cards.choice(
+            "Rows by",
+            "heatmap-group",
+            {MatrixGroup.VERTEX.value: "vertex", MatrixGroup.HOST.value: "host"},
+            selection.heat_group.value,
+            width_px=96,
         ),
         html.Button(
             "Log scale",
@@ -87,6 +94,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "look": Input("look", "data"),
             "measure": Input("heatmap-measure", "value"),
             "vertex": Input("heatmap-vertex", "value"),
+            "group": Input("heatmap-group", "value"),
             "log": Input("heatmap-log", "aria-pressed"),
             "chosen_range": Input("job-range", "data"),
         },
@@ -126,6 +134,7 @@ def register(app: Dash, client: ApiClient) -> None:
         ClientsideFunction("bs", "placeHeatmap"),
         Input("heatmap-measure", "value"),
         Input("heatmap-vertex", "value"),
+        Input("heatmap-group", "value"),
         Input("heatmap-log", "aria-pressed"),
         prevent_initial_call=True,
     )
@@ -138,6 +147,7 @@ async def refresh(
     look: object,
     measure: str | None,
     vertex: str | None,
+    group: str | None,
     log: str | None,
     chosen_range: object,
     route: dict[str, str],
@@ -148,8 +158,9 @@ async def refresh(
     job = await client.graph(route["job"])
     if not job.capabilities.has_barriers:
         return {"style": {"display": "none"}}
+    by = MatrixGroup.HOST if group == MatrixGroup.HOST else MatrixGroup.VERTEX
     matrix = await client.subtask_matrix(
-        route["job"], routes.measure_of(measure), vertex or None, since=span.since, until=span.until
+        route["job"], routes.measure_of(measure), vertex or None, since=span.since, until=span.until, group=by
     )
     now = digest(matrix, view.theme.name, log)
     if before and before.get("digest") == now:
@@ -200,7 +211,7 @@ def choose(*, zoom: Any, keys: dict[str, Any] | None, vertex: str | None, chosen
         changes["chosen_range"] = None
     dragged = _dragged(zoom, "yaxis", len(rows))
     found = {rows[i][0] for i in dragged or ()}
-    if dragged is not None and len(dragged) < len(rows) and len(found) == 1 and not vertex:
+    if dragged is not None and len(dragged) < len(rows) and len(found) == 1 and None not in found and not vertex:
         changes["vertex"] = found.pop()
     if not changes:
         raise PreventUpdate

@@ -103,6 +103,55 @@ async def test_a_job_with_many_subtasks_is_folded_to_the_largest_value_of_each_v
     assert opened.values == [[c.detail(SINK).start_delay_ms[i] for c in seen] for i in range(ROWS_MAX)]
 
 
+async def test_by_host_the_subtasks_of_a_host_are_next_to_each_other(client, writer, target):
+    placed = job([completed(1), failed(2)])
+    hosts = {SOURCE: ("b", "a", None), SINK: ("a", "b", "a")}
+    placements = tuple(replace(p, hosts=hosts[p.vertex_id]) for p in placed.placements)
+    await writer.write(observation(target, replace(placed, placements=placements)))
+
+    by_vertex = await _matrix(client)
+    found = await _matrix(client, "?group=host")
+    of_sink = await _matrix(client, f"?group=host&vertex={SINK}")
+
+    expected = [
+        ("a", SOURCE, 1), ("a", SINK, 0), ("a", SINK, 2), ("b", SOURCE, 0), ("b", SINK, 1), (None, SOURCE, 2),
+    ]  # fmt: skip
+    assert [(r.host, r.vertex_id, r.subtask) for r in found.rows] == expected
+    values = {(r.vertex_id, r.subtask): v for r, v in zip(by_vertex.rows, by_vertex.values, strict=True)}
+    assert found.values == [values[vertex, subtask] for _, vertex, subtask in expected]
+    assert [(r.host, r.subtask) for r in of_sink.rows] == [("a", 0), ("a", 2), ("b", 1)]
+
+
+@pytest.mark.parametrize(("measure", "combine"), [("start-delay", max), ("checkpointed", sum)])
+async def test_by_host_a_job_with_many_subtasks_is_folded_to_its_hosts(
+    client, writer, target, monkeypatch, measure, combine
+):
+    seen = [wide(completed(n), ROWS_MAX) for n in range(1, 13)]
+    placed = job(seen)
+    placements = tuple(
+        replace(p, hosts=tuple("ab"[i % 2] for i in range(n)))
+        for p, n in zip(placed.placements, (PARALLELISM, ROWS_MAX), strict=True)
+    )
+    await writer.write(observation(target, replace(placed, placements=placements)))
+
+    found = await _matrix(client, f"?group=host&measure={measure}")
+
+    assert found.is_folded
+    assert [(r.host, r.vertex_id, r.subtask) for r in found.rows] == [("a", None, None), ("b", None, None)]
+    field = _FIELDS[SubtaskMeasure(measure)]
+    for at, host in enumerate("ab"):
+        values = [
+            v
+            for detail in seen[0].details
+            for i, v in enumerate(getattr(detail, field))
+            if "ab"[i % 2] == host and v is not None
+        ]
+        assert found.values[at][0] == combine(values)
+    monkeypatch.setattr(subtask_matrix, "VALUES_MAX", 1)
+    fewer = await _matrix(client, f"?group=host&measure={measure}")
+    assert [c.checkpoint_id for c in fewer.checkpoints] == list(range(3, 13)), "the newest ones"
+
+
 async def test_a_vertex_that_was_rescaled_has_missing_values_in_the_checkpoints_before(client, writer, target):
     await writer.write(observation(target, job([completed(1), wide(completed(2), 5)])))
 

@@ -27,7 +27,7 @@ from backend.contracts.history import HistoryOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.rollups import RollupHourOut
 from backend.contracts.status import PipelineOut, StatusOut
-from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from backend.domain.errors import FieldProblem, InvalidInputError, TooLargeError
 from backend.domain.observation import JobState
@@ -200,7 +200,8 @@ class FakeApi(MadeUpJobs):
         found, vertex = self._job(job).checkpoints, asked.get("vertex")
         if vertex is not None and vertex not in {v.vertex_id for c in found for v in c.vertices}:
             raise LookupError(f"vertex '{vertex}'")
-        return matrix_of(found, SubtaskMeasure(asked.get("measure", "duration")), vertex)
+        group = MatrixGroup(asked.get("group", "vertex"))
+        return matrix_of(found, SubtaskMeasure(asked.get("measure", "duration")), vertex, group)
 
     def _pressure_history(self, job: str, asked: httpx.QueryParams) -> PressureHistoryOut:
         until = datetime.fromisoformat(asked["to"]) if "to" in asked else self._now()

@@ -20,6 +20,7 @@ from backend.contracts.progress import AckPointOut, PendingOut
 from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
 from backend.contracts.subtask_matrix import (
     MatrixCheckpointOut,
+    MatrixGroup,
     MatrixRowOut,
     MatrixUnit,
     MatrixVertexOut,
@@ -471,7 +472,10 @@ _FIELDS: dict[SubtaskMeasure, str] = {
 
 
 def matrix_of(
-    checkpoints: list[api.CheckpointDetailOut], measure: SubtaskMeasure, vertex_id: str | None = None
+    checkpoints: list[api.CheckpointDetailOut],
+    measure: SubtaskMeasure,
+    vertex_id: str | None = None,
+    group: MatrixGroup = MatrixGroup.VERTEX,
 ) -> SubtaskMatrixOut:
     """Return the matrix of the subtasks in the ended checkpoints, which are oldest first."""
     ended = [c for c in checkpoints if c.status.is_terminal]
@@ -484,7 +488,11 @@ def matrix_of(
         for s in v.subtasks
     }
     rows = [MatrixRowOut(vertex_id=v.vertex_id, subtask=i) for v in shown for i in range(v.subtask_count)]
+    if group is MatrixGroup.HOST:
+        rows = [r.model_copy(update={"host": f"worker-{(r.subtask or 0) % 3 + 1}"}) for r in rows]
+        rows.sort(key=lambda r: r.host or "")
     return SubtaskMatrixOut(
+        group=group,
         measure=measure,
         unit=MatrixUnit.BYTES if measure.is_bytes else MatrixUnit.MS,
         is_folded=False,

@@ -14,7 +14,7 @@ from backend.contracts.barriers import BarriersOut
 from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.space_time import SpaceTimeOut
-from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from backend.store.checkpoints.reader import CheckpointFilter
 
@@ -69,16 +69,19 @@ async def read_subtask_matrix(
     wanted: Range,
     measure: SubtaskMeasure = SubtaskMeasure.DURATION,
     vertex: VertexFilter = None,
+    group: MatrixGroup = MatrixGroup.VERTEX,
     run: RunFilter = None,
     limit: Columns = 100,
 ) -> SubtaskMatrixOut:
     """Return one measure of all subtasks in the newest ended checkpoints: a row for each subtask, oldest first.
 
     If a job has more than 200 subtasks, each row is a vertex with the largest value of its subtasks. Request one
-    vertex to get its subtasks. ``from`` and ``to`` bound the trigger time.
+    vertex to get its subtasks. With ``group=host``, the subtasks are sorted by the hosts on which they ran when the job
+    was last read, and each row of a job with more than 200 subtasks is a host. ``from`` and ``to``
+    bound the trigger time.
     """
     chosen = CheckpointFilter(None, wanted.since, wanted.until, run)
-    return await services.subtask_matrix.of_job(job, measure, chosen, vertex_id=vertex, limit=limit)
+    return await services.subtask_matrix.of_job(job, measure, chosen, vertex_id=vertex, group=group, limit=limit)
 
 
 @router.get(_ONE, responses=examples.of("checkpoint_detail"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Final
 
 import anyio.to_thread
@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts.subtask_matrix import (
     MatrixCheckpointOut,
+    MatrixGroup,
     MatrixRowOut,
     MatrixUnit,
     MatrixVertexOut,
@@ -20,7 +21,7 @@ from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import VertexId
-from backend.domain.topology import Topology
+from backend.domain.topology import Placement, Topology
 from backend.store.checkpoints.reader import CheckpointFilter, CheckpointPlace, CheckpointRecord, list_checkpoints
 from backend.store.checkpoints.subtask_values import VertexValues, places_with_details, subtask_counts, subtask_values
 from backend.store.jobs.reader import get_job, newest_shapes
@@ -28,6 +29,9 @@ from backend.store.postgres.connections import reading
 
 ROWS_MAX: Final = 200
 """If a job has more subtasks than this, each row is a whole vertex, unless one vertex is requested."""
+VALUES_MAX: Final = 500_000
+"""About so many values of subtasks are read to fold a job to its hosts, which limits the time of a request."""
+_COLUMNS_MIN: Final = 10
 
 
 class SubtaskMatrixService:
@@ -44,9 +48,12 @@ class SubtaskMatrixService:
         wanted: CheckpointFilter,
         *,
         vertex_id: str | None,
+        group: MatrixGroup,
         limit: int,
     ) -> SubtaskMatrixOut:
         """Return the matrix of the newest ``limit`` ended checkpoints that match ``wanted``.
+
+        Folded to hosts, it has fewer checkpoints if the job has so many subtasks that reading them would take long.
 
         Raises:
             UnknownEntityError: there is no such job, or ``vertex_id`` is not one of its vertices.
@@ -64,20 +71,30 @@ class SubtaskMatrixService:
             known = {v.vertex_id for v in vertices} | {v.id for v in topology.vertices}
             if vertex_id is not None and vertex_id not in known:
                 raise UnknownEntityError(kind="vertex", id=vertex_id)
-            is_folded = vertex_id is None and sum(counts.values()) > ROWS_MAX
-            values = await subtask_values(connection, places, measure, vertex_id=vertex_id, is_largest_only=is_folded)
+            count = sum(counts.values())
+            is_folded = vertex_id is None and count > ROWS_MAX
+            is_of_vertices = is_folded and group is MatrixGroup.VERTEX
+            if is_folded and not is_of_vertices:
+                kept = max(_COLUMNS_MIN, VALUES_MAX // count)
+                records, places = records[-kept:], places[-kept:]
+            values = await subtask_values(
+                connection, places, measure, vertex_id=vertex_id, is_largest_only=is_of_vertices
+            )
             # A vertex that was requested may be missing in a checkpoint whose details are stored.
             stored = {v.place for v in values} if vertex_id is None else await places_with_details(connection, places)
         shown = [v for v in vertices if vertex_id in (None, v.vertex_id)]
-        rows = _rows(shown, is_folded=is_folded)
+        table = _by_vertex(shown, is_folded=is_folded)
+        if group is MatrixGroup.HOST:
+            table = _by_host(shown, job.run.placements, is_folded=is_folded)
         return SubtaskMatrixOut(
             measure=measure,
             unit=MatrixUnit.BYTES if measure.is_bytes else MatrixUnit.MS,
+            group=group,
             is_folded=is_folded,
             checkpoints=_columns(records, stored),
             vertices=vertices,
-            rows=rows,
-            values=await anyio.to_thread.run_sync(_matrix, rows, places, values),
+            rows=table.rows,
+            values=await anyio.to_thread.run_sync(_matrix, table, places, values, measure.is_bytes),
             as_of=self._clock.now(),
         )
 
@@ -93,10 +110,43 @@ def _vertices(topology: Topology, counts: Mapping[VertexId, int]) -> list[Matrix
     return [MatrixVertexOut(vertex_id=v, vertex=names.get(v, v), parallelism=counts[v]) for v in order]
 
 
-def _rows(vertices: Sequence[MatrixVertexOut], *, is_folded: bool) -> list[MatrixRowOut]:
-    if is_folded:
-        return [MatrixRowOut(vertex_id=v.vertex_id, subtask=None) for v in vertices]
-    return [MatrixRowOut(vertex_id=v.vertex_id, subtask=i) for v in vertices for i in range(v.parallelism)]
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of a matrix. ``index`` has, for each vertex, the row of each of its values."""
+
+    rows: list[MatrixRowOut]
+    index: Mapping[str, Sequence[int]]
+
+
+def _by_vertex(vertices: Sequence[MatrixVertexOut], *, is_folded: bool) -> _Table:
+    rows: list[MatrixRowOut] = []
+    index: dict[str, Sequence[int]] = {}
+    for vertex in vertices:
+        subtasks: Sequence[int | None] = [None] if is_folded else range(vertex.parallelism)
+        index[vertex.vertex_id] = range(len(rows), len(rows) + len(subtasks))
+        rows += [MatrixRowOut(vertex_id=vertex.vertex_id, subtask=i) for i in subtasks]
+    return _Table(rows, index)
+
+
+def _by_host(vertices: Sequence[MatrixVertexOut], placements: Sequence[Placement], *, is_folded: bool) -> _Table:
+    """Return the subtasks sorted by host, or the hosts. Subtasks whose host is not known are last."""
+    hosts: dict[str, Sequence[str | None]] = {p.vertex_id: p.hosts for p in placements}
+    placed = [(_host(hosts, v.vertex_id, i), v.vertex_id, i) for v in vertices for i in range(v.parallelism)]
+    index = {v.vertex_id: [0] * v.parallelism for v in vertices}
+    rows: list[MatrixRowOut] = []
+    # The sort is stable, so the subtasks of a host stay in the order of the vertices.
+    for host, vertex_id, subtask in sorted(placed, key=lambda p: (p[0] is None, p[0] or "")):
+        if not is_folded:
+            rows.append(MatrixRowOut(vertex_id=vertex_id, subtask=subtask, host=host))
+        elif not rows or rows[-1].host != host:
+            rows.append(MatrixRowOut(vertex_id=None, subtask=None, host=host))
+        index[vertex_id][subtask] = len(rows) - 1
+    return _Table(rows, index)
+
+
+def _host(hosts: Mapping[str, Sequence[str | None]], vertex_id: str, subtask: int) -> str | None:
+    row = hosts.get(vertex_id, ())
+    return row[subtask] if subtask < len(row) else None
 
 
 def _columns(records: Sequence[CheckpointRecord], stored: Set[CheckpointPlace]) -> list[MatrixCheckpointOut]:
@@ -107,19 +157,21 @@ def _columns(records: Sequence[CheckpointRecord], stored: Set[CheckpointPlace]) 
 
 
 def _matrix(
-    rows: Sequence[MatrixRowOut], places: Sequence[CheckpointPlace], values: Sequence[VertexValues]
+    table: _Table,
+    places: Sequence[CheckpointPlace],
+    values: Sequence[VertexValues],
+    is_summed: bool,
 ) -> list[list[int | None]]:
-    first: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        first.setdefault(row.vertex_id, index)
-    sizes = Counter(row.vertex_id for row in rows)
+    """Return the values by row and checkpoint. Several values of one row are summed, or else the largest counts."""
     column = {place: i for i, place in enumerate(places)}
-    found: list[list[int | None]] = [[None] * len(places) for _ in rows]
+    found: list[list[int | None]] = [[None] * len(places) for _ in table.rows]
     for one in values:
         # The rows were read before the values. Meanwhile, another vertex or subtask may have reported its first value.
-        if one.vertex_id not in first:
-            continue
-        begin, at = first[one.vertex_id], column[one.place]
-        for index, value in enumerate(one.values[: sizes[one.vertex_id]], begin):
-            found[index][at] = value
+        at = column[one.place]
+        for row, value in zip(table.index.get(one.vertex_id, ()), one.values, strict=False):
+            before = found[row][at]
+            if before is None or value is None:
+                found[row][at] = before if value is None else value
+            else:
+                found[row][at] = before + value if is_summed else max(before, value)
     return found

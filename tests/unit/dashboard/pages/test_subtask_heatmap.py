@@ -31,6 +31,18 @@ async def test_the_heatmap_shows_the_chosen_measure_of_every_subtask(ui):
     assert len(answer["heatmap-vertex"]["data"]) == 1 + len(expected.vertices)
 
 
+async def test_the_rows_can_be_sorted_by_host(ui):
+    by_host = values() | {"heatmap-group.value": "host"}
+    answer = await ui.call(_MESSAGE, by_host, by="heatmap-group.value")
+
+    figure = answer["heatmap-graph"]["figure"]
+    labels = [a["text"] for a in figure["layout"]["annotations"]]
+    assert labels == ["worker-1", "worker-2", "worker-3"]
+    assert figure["data"][0]["y"][0].endswith(" on worker-1")
+    assert answer["heatmap-data"]["data"]["columns"][:3] == ["host", "vertex", "subtask"]
+    assert routes.parse("/ui/jobs/jE", "?rows=host").selection.heat_group == "host"
+
+
 async def test_unchanged_data_is_not_drawn_again_and_another_scale_is(ui):
     first = await ui.call(_MESSAGE, values(), by="look.data")
     kept = {"heatmap-keys.data": first["heatmap-keys"]["data"]}

@@ -81,7 +81,7 @@ def play(
     """Play the acts of a story whose pages are at ``url``. ``between`` is called after each act but the last.
 
     Raises:
-        HostError: an act did not come to its end.
+        HostError: an act did not finish in time.
     """
     acts = list(story.acts())
     for number, act in enumerate(acts, 1):
@@ -108,14 +108,14 @@ def _found(act: Act, watch: Callable[[], None], wait: Callable[[float], None], n
             problem = f" ({error})"
         wait(_LOOK_INTERVAL_S)
     raise HostError(
-        f"the act {act.title!r} did not come to its end: {act.awaited} not seen in {_ACT_MAX_S:.0f} s{problem}",
+        f"the act {act.title!r} did not finish: {act.awaited} not seen in {_ACT_MAX_S:.0f} s{problem}",
         fix="start the story again when the machine has less to do",
     )
 
 
 @contextmanager
 def _waiting(awaited: str) -> Iterator[None]:
-    """Show on standard error that an act waits, and since when. If that is no terminal, print one line instead."""
+    """Show on standard error that an act waits, and since when. If it is not a terminal, print one line instead."""
     if not sys.stderr.isatty():
         say(f"  waiting for {awaited}")
         yield

@@ -80,7 +80,7 @@ def api(
 
 
 async def _inspect(*values: Any, **named: Any) -> Any:
-    """Call the part ``inspect``, which is loaded at the first request: most processes never get one."""
+    """Call the part ``inspect``. It is loaded at the first request, because most processes never get one."""
     return await load_role("inspect")(*values, **named)
 
 

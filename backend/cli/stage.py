@@ -71,7 +71,7 @@ class LiveStage:
         self.close()
 
     def close(self) -> None:
-        """Remove the target from a service that goes on, stop every process, and delete the folder."""
+        """Remove the target from a service that keeps running, stop every process, and delete the folder."""
         try:
             if self._target_id is not None and not self._is_own:
                 with contextlib.suppress(BarrierscopeError):
@@ -80,7 +80,8 @@ class LiveStage:
             self._client.__exit__()
             self._supervisor.stop()
         except KeyboardInterrupt:
-            # On a second Ctrl-C, nothing waits. `up` ends with this process, and its sweeper ends its roles.
+            # On a second Ctrl-C, the processes are not awaited. `up` ends with this process, and its sweeper ends its
+            # roles.
             self._supervisor.kill()
             raise
         finally:
@@ -119,7 +120,7 @@ class LiveStage:
     def _add_target(self) -> None:
         from backend.contracts.api import TargetIn, TargetOut
 
-        # A job is identified by deployment and name. A new label makes each story one of a new job.
+        # A job is identified by deployment and name. With a new label, each story has a new job.
         labels = {"deployment": f"story-{secrets.token_hex(4)}"}
         body = TargetIn.model_construct(url=self._runtime, name="story", labels=labels, kind="flink")
         self._target_id = self._client.post("/api/v1/targets", body, TargetOut).id

@@ -1,7 +1,7 @@
 """The story *backpressure*, act by act: a healthy job, more load, the culprit, the alert, the cure, and its effect.
 
-An act begins with a step, such as a change of the load, and is over when the service shows what the act tells. This
-module decides what each act waits for and what it says. It starts no process and prints nothing: it sees the service
+An act begins with a step, such as a change of the load, and ends when the service shows what the act describes. This
+module decides what each act waits for, and its sentences. It starts no process and prints nothing: it sees the service
 and the job through a ``Stage``.
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 SOURCE_SUBTASKS = 4
 """The number of subtasks that the source has after the load has risen."""
-# So many completed checkpoints make a job that is known to be healthy.
+# After this many completed checkpoints, the job is known to be healthy.
 _HEALTHY_MIN = 3
-# A checkpoint this many times longer than before shows the load, even if it still completes.
+# If a checkpoint takes this many times longer than before, the load made it slow, even if it still completes.
 _SLOWER_FACTOR = 5.0
 
 
@@ -71,7 +71,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act. ``find`` returns None until the service shows what the act tells."""
+    """One act. ``find`` returns None until the service shows what the act describes."""
 
     title: str
     awaited: str
@@ -236,7 +236,7 @@ class BackpressureStory:
     def _is_of_load(self, card: CardOut) -> bool:
         """Return whether the card can be applied and most checkpoints that it considers were under load.
 
-        The first recommendation considers mostly checkpoints from before, so its numbers say little.
+        The first recommendation considers mostly checkpoints from before the load, so its numbers say little.
         """
         before_ms = next((e.before for e in card.recommendation.expected if e.metric is Metric.DURATION), None)
         return card.can_apply and before_ms is not None and before_ms > _SLOWER_FACTOR * self._healthy_ms

@@ -152,7 +152,7 @@ def links(
             if templates.pop(name, None) is None:
                 raise UnknownEntityError(kind="link", id=name)
         if added or removed or ui_url is not None:
-            # The API checks the templates, so that every client gets the same messages.
+            # The templates are not checked here. The API checks them, so that every client gets the same messages.
             body = TargetPatch.model_construct(
                 links=[LinkTemplate.model_construct(name=n, url=u) for n, u in (templates | added).items()],
                 ui_url=ui_url,

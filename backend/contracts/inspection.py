@@ -31,7 +31,7 @@ class ThreadDumpOut(Model):
 
 
 class FrameOut(Model):
-    """One method in the tree of sampled stacks. The callers are found by ``parent``, the index of the caller."""
+    """One method in the tree of sampled stacks. ``parent`` is the index of its caller."""
 
     name: str
     sample_count: int

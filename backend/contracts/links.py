@@ -1,4 +1,4 @@
-"""The JSON of links out of Barrierscope: templates of a target, and the links of a job that they make."""
+"""The JSON of links out of Barrierscope: the templates of a target, and the links of a job that are made from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINKS_MAX = 20
 
 def _checked(template: str) -> str:
     if (problem := problem_of(template)) is not None:
-        # The text goes into the message as a value, because its braces are no fields.
+        # The text is passed as a value, because its braces must not be read as fields of the message.
         raise PydanticCustomError("link_template", "the template {problem}", {"problem": problem})
     return template
 

@@ -1,4 +1,4 @@
-"""Looks into the process of one subtask while it runs: the stacks of its threads, now and over some seconds."""
+"""What can be read from the process of a running subtask: its threads now, and their stacks over some seconds."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Filled:
 def problem_of(template: str) -> str | None:
     """Return what is wrong with a template, or None if a page may offer the addresses that it makes.
 
-    The text does not repeat the template, which may contain credentials. It does name an unknown placeholder.
+    The text does not repeat the template, which may contain credentials. It names unknown placeholders.
     """
     if len(template) > TEMPLATE_MAX:
         return f"has more than {TEMPLATE_MAX} characters"
@@ -106,7 +106,7 @@ def _wrong_host(authority: str) -> str | None:
 
 
 def fill(template: str, values: Mapping[str, str | None]) -> Filled:
-    """Replace the placeholders of a valid template by their values. A value that is None or absent is not known."""
+    """Replace the placeholders of a valid template by their values. Values that are not known are None or absent."""
     root = _ROOT.match(template)
     if root is None:
         return Filled(None, "the template is not a web address")

@@ -35,7 +35,7 @@ _SWITCHED_OFF = (
     "flame graphs are switched off in this Flink: set rest.flamegraph.enabled: true in conf/config.yaml"
     " (conf/flink-conf.yaml before 1.19), and restart the JobManager"
 )
-# What stands before the name of a subtask in the names of the threads that serve it.
+# The texts in front of the name of a subtask in the names of the threads that serve it.
 _SERVING = (" for ", " - ", " writer ")
 
 

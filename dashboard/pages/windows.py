@@ -261,7 +261,7 @@ def choose(
             raise PreventUpdate
         now["before"], now["after"] = _around(int(instant), width_ms)
     elif trigger == "windows-width":
-        # Both windows keep the end that is next to the other one.
+        # The windows grow or shrink at their outer ends.
         now["before"], now["after"] = [last - width_ms, last], [second, second + width_ms]
     else:
         where = look_of(look).where

@@ -20,7 +20,7 @@ _STORY_MAX_S = 4 * PATIENCE_S
 
 @pytest.fixture
 def scratch():
-    """The folder in which the story makes its own."""
+    """Return the folder in which the story creates its temporary folder."""
     with tempfile.TemporaryDirectory(prefix="barrierscope-story-") as folder:
         yield Path(folder)
 

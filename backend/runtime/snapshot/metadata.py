@@ -68,7 +68,7 @@ class VertexState:
     number: int = 0
     """The number from which a source derives its random data. It stays the same if the vertex moves in the graph."""
     ends: Mapping[str, VertexEnd] = field(default_factory=dict)
-    """How much of each operator had finished (FN-9 to FN-11). An operator without an entry had not."""
+    """How much of each operator had finished (FN-9 to FN-11). Operators without an entry had not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class ReadCheckpoint:
 
     @property
     def ends(self) -> dict[str, VertexEnd]:
-        """How much of each operator had finished (FN-9 to FN-11). An operator without an entry had not."""
+        """How much of each operator had finished (FN-9 to FN-11). Operators without an entry had not finished."""
         return {operator: end for state in self.vertices.values() for operator, end in state.ends.items()}
 
     @property

@@ -184,8 +184,9 @@ class AdviceService:
             card = await store.get_card(connection, job_id, card_id)
             events = (await store.events_of(connection, [card_id])).get(card_id, ())
             if card.state in _IN_FORCE:
-                # Otherwise the engine reported the values in the meantime, and the card is already rolled back. Of two
-                # requests at the same time, the second one ends here. It sent the same values again.
+                # If the change is not in force any more, the engine reported the values in the meantime, and the card
+                # is already rolled back. Of two requests at the same time, the second one is refused here. It has
+                # sent the same values again.
                 _must_be_in_force(card, events)
                 reason = "roll back sent to the target; waiting for it to report the earlier settings"
                 card = await store.note_roll_back(connection, card, reason, self._clock.now())

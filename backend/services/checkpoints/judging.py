@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 # A verdict is final only after the run was read again.
 _MARGIN = timedelta(seconds=30)
-# The lateness of the event loop counts this many times in a rest.
+# A rest after work is longer by the lateness of the event loop times this factor.
 _LATE_FACTOR = 10.0
 _REST_MAX_S = 30.0
 _IDLE_S = 5.0

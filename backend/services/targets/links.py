@@ -28,7 +28,10 @@ _AROUND = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class LinkQuery:
-    """What the links are about. Without a run it is the job's current one. A subtask needs a vertex."""
+    """What the links are about. If ``run_id`` is None, the job's current run is meant.
+
+    ``subtask`` requires ``vertex_id``.
+    """
 
     run_id: str | None = None
     vertex_id: str | None = None

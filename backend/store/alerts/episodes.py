@@ -36,8 +36,8 @@ _OPEN_ALERTS = select(alert_tables.alerts).where(_ALERT.state.in_(_OPEN)).order_
 _NEW = pg_insert(alert_tables.alerts)
 _SAVE = _NEW.on_conflict_do_update(
     index_elements=[_ALERT.id],
-    # The identity and the beginning of an episode never change, so they are not updated. Its incident changes only if
-    # an older version stored the episode without one.
+    # The identity and the beginning of an episode never change, so they are not updated. The incident changes only if
+    # an older version stored the episode without an incident.
     set_=replaced(
         _NEW,
         [

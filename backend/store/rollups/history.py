@@ -1,7 +1,7 @@
 """Reads the durations of a job's checkpoints over a long range, in steps of whole hours.
 
-Hours with a valid rollup are read from it. Of the other hours, at most a given number of checkpoints is read, newest
-first, so that the cost does not depend on how many checkpoints the range has.
+If an hour has a valid rollup, the rollup is read. For the other hours, at most a given number of checkpoints is read,
+newest first, so that the cost does not depend on how many checkpoints the range has.
 """
 
 from __future__ import annotations

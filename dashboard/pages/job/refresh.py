@@ -205,7 +205,8 @@ async def _newest(client: ApiClient, job: str, shown: _Shown, *, is_range: bool)
 
 
 def _whole_minute(at: datetime | None) -> datetime | None:
-    # The start of the newest checkpoints moves on with each of them. A rounded start leaves the response cached.
+    # The first of the newest checkpoints changes with each new one. With a rounded start, the response stays in the
+    # cache.
     return None if at is None else at.replace(second=0, microsecond=0)
 
 

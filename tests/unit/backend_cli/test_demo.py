@@ -1,4 +1,4 @@
-"""Tests of the story that ``barrierscope demo`` plays, on a stage whose service the test moves on."""
+"""Tests of the story that ``barrierscope demo`` plays, on a stage whose service the test advances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _URL = "http://127.0.0.1:8050"
 
 
 class Service:
-    """A stage whose service shows one more thing each time that the story waits."""
+    """A stage whose service advances by one step each time that the story waits."""
 
     def __init__(self) -> None:
         self.steps = [
@@ -158,7 +158,7 @@ def test_an_act_that_does_not_end_is_one_clear_error():
     service = Service()
     del service.steps[3:]
 
-    with pytest.raises(HostError, match=r"the act 'The alert' did not come to its end: the first alert not seen"):
+    with pytest.raises(HostError, match=r"the act 'The alert' did not finish: the first alert not seen"):
         play(service)
 
 

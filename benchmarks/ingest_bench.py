@@ -43,6 +43,7 @@ from tests.support.observations import NOW, SteppingClock, header, job, observat
 _VERTICES = 5
 _SUBTASKS = 40
 _TABLES = ("checkpoints", "checkpoint_details")
+_WARM_ID = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,13 @@ def _polled(case: Case, number: int) -> JobObservation:
 
 
 def _checkpoints(case: Case, number: int) -> list[Checkpoint]:
-    first = number * case.checkpoint_count
-    return [_checkpoint(first + i) for i in range(case.checkpoint_count)]
+    return [_checkpoint(i) for i in _ids(case, number)]
+
+
+def _ids(case: Case, number: int) -> range:
+    """Return the ids of the checkpoints of one observation. They rise, as those of a real job do."""
+    first = _WARM_ID + 1 + number * case.checkpoint_count
+    return range(first, first + case.checkpoint_count)
 
 
 async def _ingest(url: str, case: Case) -> tuple[Cost, Cost]:
@@ -164,7 +170,7 @@ async def _ingest(url: str, case: Case) -> tuple[Cost, Cost]:
     ]
     writer = IngestWriter(engine, clock=SteppingClock())
     # The partitions, the connection, the query plans and the runs must exist before the measurement.
-    warm = job([_checkpoint(10**6)])
+    warm = job([_checkpoint(_WARM_ID)])
     for second in range(-7, 0):
         polls = [observation(target, warm, at=NOW + timedelta(seconds=second)) for target in targets]
         await asyncio.gather(*map(writer.write, polls))
@@ -186,12 +192,12 @@ def _stored_bytes(url: str, case: Case) -> list[dict[str, bytes]]:
     stored = []
     with psycopg.connect(url) as connection:
         for number in range(case.write_count):
-            first = number * case.checkpoint_count
+            ids = _ids(case, number)
             rows: dict[str, bytes] = {}
             for table in _TABLES:
                 query = (
-                    f"COPY (SELECT * FROM {table} WHERE checkpoint_id >= {first}"
-                    f" AND checkpoint_id < {first + case.checkpoint_count}) TO STDOUT (FORMAT binary)"
+                    f"COPY (SELECT * FROM {table} WHERE checkpoint_id >= {ids.start}"
+                    f" AND checkpoint_id < {ids.stop}) TO STDOUT (FORMAT binary)"
                 )
                 with connection.cursor().copy(query) as copy:
                     rows[table] = b"".join(bytes(part) for part in copy)

@@ -9,7 +9,8 @@ that does not know whether a write succeeded can repeat it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from operator import itemgetter
@@ -17,7 +18,7 @@ from typing import Any
 
 import psycopg
 import structlog
-from sqlalchemy import ColumnElement, Double, Text, bindparam, case, cast, func, literal_column, null, select
+from sqlalchemy import ColumnElement, Double, Text, bindparam, case, cast, func, literal_column, null, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -33,18 +34,23 @@ from backend.store.checkpoints.writer import (
     CheckpointPlan,
     CheckpointTally,
     StoredHeaders,
+    StoredRun,
     copy_checkpoints,
     days_of_checkpoints,
+    plan_checkpoints,
     request_headers,
     stored_headers,
     write_barriers,
     write_headers,
 )
+from backend.store.jobs.recent_runs import RecentRuns
 from backend.store.jobs.writer import (
-    LockedRun,
     Report,
     RunRows,
+    RunToWrite,
+    StateWrite,
     TargetKey,
+    last_writes,
     lock_runs,
     locked_rows,
     request_locks,
@@ -110,52 +116,65 @@ def _report_failure() -> bytes:
     )
 
 
-def _report_success() -> bytes:
-    at, ok = bindparam("at", type_=tables.Instant), literal_column(f"'{TargetState.OK}'", Text)
-    measured = [_HEALTH.requests_per_poll, _HEALTH.bytes_per_poll, _HEALTH.poll_duration_ms]
-    counted = [_HEALTH.rejected_count, _HEALTH.shed_checkpoint_count, _HEALTH.shed_detail_count]
-    reported = [_HEALTH.engine, _HEALTH.engine_version, *measured, *counted, _HEALTH.clock_offset_ms]
-    insert = pg_insert(tables.target_health).values(
-        bound([_HEALTH.target_id, *reported])
-        | {"state": ok, "since": at, "last_success_at": at, "last_attempt_at": at, "poll_count": literal_column("1")}
-        | {"last_shed_at": bindparam("shed_at", type_=tables.Instant)}
-    )
-    new = insert.excluded
-    seconds = cast(func.extract("EPOCH", new.last_attempt_at - _HEALTH.last_attempt_at), Double)
+_IS_OK = literal_column(f"'{TargetState.OK}'", Text)
+_MEASURED = [_HEALTH.requests_per_poll, _HEALTH.bytes_per_poll, _HEALTH.poll_duration_ms]
+_SHED = [_HEALTH.rejected_count, _HEALTH.shed_checkpoint_count, _HEALTH.shed_detail_count]
+_REPORTED = [_HEALTH.engine, _HEALTH.engine_version, *_MEASURED, *_SHED, _HEALTH.clock_offset_ms]
+_AT = bindparam("at", type_=tables.Instant)
+
+
+def _success(new: Mapping[str, ColumnElement[Any]], at: ColumnElement[datetime]) -> dict[str, ColumnElement[Any]]:
+    """Return the new values of the health of a target whose poll at ``at`` had the values ``new``."""
+    seconds = cast(func.extract("EPOCH", at - _HEALTH.last_attempt_at), Double)
     # A gap in which no collector ran is not a poll interval, so the value is capped. The cap grows with the mean, so
     # that the mean can still reach a longer interval if one is configured.
     interval_s = func.least(seconds, func.greatest(literal_column("60"), literal_column("5") * _HEALTH.poll_interval_s))
     changes: dict[str, ColumnElement[Any]] = {
-        "state": ok,
+        "state": _IS_OK,
         "reason": null(),
-        "since": case((_HEALTH.state == ok, _HEALTH.since), else_=new.since),
-        "last_success_at": new.last_success_at,
-        "last_attempt_at": new.last_attempt_at,
-        "engine": new.engine,
-        "engine_version": func.coalesce(new.engine_version, _HEALTH.engine_version),
+        "since": case((_HEALTH.state == _IS_OK, _HEALTH.since), else_=at),
+        "last_success_at": at,
+        "last_attempt_at": at,
+        "engine": new["engine"],
+        "engine_version": func.coalesce(new["engine_version"], _HEALTH.engine_version),
         "poll_count": _HEALTH.poll_count + literal_column("1"),
         "poll_interval_s": func.coalesce(
             _HEALTH.poll_interval_s + (interval_s - _HEALTH.poll_interval_s) / _COST_POLLS, seconds
         ),
-        "last_shed_at": func.coalesce(new.last_shed_at, _HEALTH.last_shed_at),
-        "clock_offset_ms": func.coalesce(new.clock_offset_ms, _HEALTH.clock_offset_ms),
+        "last_shed_at": func.coalesce(new["last_shed_at"], _HEALTH.last_shed_at),
+        "clock_offset_ms": func.coalesce(new["clock_offset_ms"], _HEALTH.clock_offset_ms),
     }
-    for column in counted:
+    for column in _SHED:
         changes[column.name] = column + new[column.name]
     # This is the plain mean over the first polls, and then an exponentially weighted mean.
     weight = func.least(_HEALTH.poll_count + literal_column("1"), _COST_POLLS, type_=Double)
-    for column in measured:
+    for column in _MEASURED:
         value = new[column.name]
         changes[column.name] = func.coalesce(column + (value - column) / weight, value)
+    return changes
+
+
+def _report_success() -> bytes:
+    insert = pg_insert(tables.target_health).values(
+        bound([_HEALTH.target_id, *_REPORTED, _HEALTH.last_shed_at])
+        | {"state": _IS_OK, "since": _AT, "last_success_at": _AT, "last_attempt_at": _AT}
+        | {"poll_count": literal_column("1")}
+    )
+    new = insert.excluded
     return sql_of(
         insert.on_conflict_do_update(
             index_elements=tables.target_health.primary_key,
-            set_=changes,
+            set_=_success({c.name: c for c in new}, new.last_attempt_at),
             where=new.last_attempt_at > _HEALTH.last_attempt_at,
         )
     )
 
 
+_REPORT_NEXT_SUCCESS = sql_of(
+    update(tables.target_health)
+    .where(_HEALTH.target_id == bindparam("target_id"), _HEALTH.last_attempt_at < _AT)
+    .values(_success(bound([*_REPORTED, _HEALTH.last_shed_at]), _AT))
+)
 _REPORT_FAILURE = _report_failure()
 _REPORT_SUCCESS = _report_success()
 
@@ -212,6 +231,7 @@ class IngestWriter:
         self._retention = retention or Retention()
         self._clock = clock or WallClock()
         self._partitions = Partitions(engine)
+        self._recent = RecentRuns()
         self._writes: GroupedWrites[_Sifted, IngestResult] = GroupedWrites(
             self._write_all,
             key=lambda sifted: sifted.observation.target_id,
@@ -286,6 +306,48 @@ class IngestWriter:
         return replace(job, checkpoints=tuple(kept), pressure=pressure)
 
     async def _write_once(self, group: Sequence[_Sifted]) -> Sequence[IngestResult | UnknownEntityError]:
+        recent = self._recent.known([sifted.observation for sifted in group])
+        if recent is not None:
+            plan = plan_checkpoints(_checkpoints(recent.runs), recent.headers)
+            if plan.is_small:
+                # What is remembered is outdated if another process has written meanwhile. It is forgotten here, and
+                # remembered again after the commit.
+                self._recent.forget(recent.runs)
+                with suppress(_OutdatedError, psycopg.errors.UniqueViolation):
+                    return await self._write_next(group, recent.runs, plan)
+        return await self._write_looked_up(group)
+
+    async def _write_next(
+        self, group: Sequence[_Sifted], runs: Sequence[RunToWrite], plan: CheckpointPlan
+    ) -> Sequence[IngestResult | UnknownEntityError]:
+        """Write observations that directly follow what this process wrote last to the same runs.
+
+        Nothing is looked up. The transaction begins with the rows of the runs and ends with the health of the targets.
+        It is rolled back if one of them is not as expected. A target that is removed loses its health, so this also
+        notices that.
+
+        Raises:
+            _OutdatedError: another process has written one of these runs or targets meanwhile.
+        """
+        totals = {sifted.observation.target_id: _Total() for sifted in group}
+        async with writing(self._engine) as connection:
+            cursor = await _cursor(connection)
+            of_health = cursor.connection.cursor()
+            async with cursor.connection.pipeline():
+                states = await write_states(cursor, runs, plan.tallies)
+                await copy_checkpoints(cursor, plan)
+                changes = await _write_rest(cursor, _Copied(runs, plan, [0] * len(runs)), totals)
+                await of_health.executemany(_REPORT_NEXT_SUCCESS, _health_rows(group))
+            last = await last_writes(states)
+            if len(last) < len(runs) or of_health.rowcount < len(group):
+                raise _OutdatedError
+        self._recent.note(runs, last, plan)
+        if self._on_commit is not None:
+            self._on_commit(changes)
+        return [_outcome(sifted, totals[sifted.observation.target_id]) for sifted in group]
+
+    async def _write_looked_up(self, group: Sequence[_Sifted]) -> Sequence[IngestResult | UnknownEntityError]:
+        written: list[tuple[_Copied, Sequence[StateWrite]]] = []
         async with writing(self._engine) as connection:
             cursor = await _cursor(connection)
             known = await _look_up(cursor, [sifted.observation for sifted in group])
@@ -296,18 +358,26 @@ class IngestWriter:
             copied = await _copy_runs(cursor, first, known)
             for reports in others:
                 async with cursor.connection.pipeline():
-                    changes += await _write_runs(cursor, copied, totals)
+                    written.append((copied, await write_states(cursor, copied.runs, copied.checkpoints.tallies)))
+                    changes += await _write_rest(cursor, copied, totals)
                 copied = await _copy_runs(cursor, reports)
             # These statements and the commit are sent together, because waiting for the response of each of them costs
             # PostgreSQL more CPU time than some of the statements do.
             async with cursor.connection.pipeline():
-                changes += await _write_runs(cursor, copied, totals)
-                await _write_health(cursor, stored)
+                written.append((copied, await write_states(cursor, copied.runs, copied.checkpoints.tallies)))
+                changes += await _write_rest(cursor, copied, totals)
+                await cursor.executemany(_REPORT_SUCCESS, _health_rows(stored))
                 # The driver's own commit would wait for one more response.
                 await cursor.execute("COMMIT")
+        for copied, states in written:
+            self._recent.note(copied.runs, await last_writes(states), copied.checkpoints)
         if self._on_commit is not None:
             self._on_commit(changes)
         return [_outcome(sifted, totals.get(sifted.observation.target_id)) for sifted in group]
+
+
+class _OutdatedError(Exception):
+    """What this process remembered of a run or a target is no longer true."""
 
 
 def _rounds(targets: Mapping[TargetId, TargetKey], group: Sequence[_Sifted]) -> Sequence[Sequence[Report]]:
@@ -367,7 +437,7 @@ async def _look_up(cursor: Cursor, observations: Sequence[Observation]) -> _Know
 class _Copied:
     """Runs that are locked and whose arrays are copied. The rest of their rows is still to be written."""
 
-    runs: Sequence[LockedRun]
+    runs: Sequence[RunToWrite]
     checkpoints: CheckpointPlan
     readings: Sequence[int]
 
@@ -376,22 +446,25 @@ async def _copy_runs(cursor: Cursor, reports: Sequence[Report], known: _Known | 
     """Lock the reported runs, which are different ones, and copy their arrays. A pipeline cannot send a COPY."""
     runs = await lock_runs(cursor, reports, None if known is None else known.runs)
     # Another writer may have created a run, with checkpoints, between the look-up and the lock.
-    is_known = known is not None and all(run.key.run_id in known.runs for run in runs)
-    checkpoints = await copy_checkpoints(
-        cursor,
-        [(r.key, r.report.job.checkpoints, r.report.observed_at) for r in runs],
-        known.headers if known is not None and is_known else None,
-    )
+    headers = known.headers if known is not None and all(run.key.run_id in known.runs for run in runs) else None
+    if headers is None:
+        is_any = await request_headers(cursor, [(run.key.run_id, run.report.job.checkpoints) for run in runs])
+        headers = await stored_headers(cursor) if is_any else {}
+    checkpoints = plan_checkpoints(_checkpoints(runs), headers)
+    await copy_checkpoints(cursor, checkpoints)
     readings = await write_pressure(cursor, [(r.key.run_id, r.report.job.pressure) for r in runs])
     return _Copied(runs, checkpoints, readings)
 
 
-async def _write_runs(cursor: Cursor, copied: _Copied, totals: Mapping[TargetId, _Total]) -> Sequence[RunChange]:
-    """Write the rest of the runs: everything that was not copied. Return what changed in each run."""
+def _checkpoints(runs: Iterable[RunToWrite]) -> Sequence[tuple[StoredRun, Sequence[Checkpoint], datetime]]:
+    return [(run.key, run.report.job.checkpoints, run.report.observed_at) for run in runs]
+
+
+async def _write_rest(cursor: Cursor, copied: _Copied, totals: Mapping[TargetId, _Total]) -> Sequence[RunChange]:
+    """Write what is not copied of the runs, apart from their states. Return what changed in each run."""
     runs, tallies = copied.runs, copied.checkpoints.tallies
     await write_headers(cursor, copied.checkpoints)
     await write_batches(cursor, [(r.key.run_id, r.report.job.checkpoints) for r in runs])
-    await write_states(cursor, runs, tallies)
     await write_progress(
         cursor, [(r.key.run_id, r.report.job.progress, r.report.job.checkpoints, r.report.observed_at) for r in runs]
     )
@@ -409,7 +482,7 @@ async def _write_runs(cursor: Cursor, copied: _Copied, totals: Mapping[TargetId,
     return [_change(run, tally) for run, tally in zip(runs, tallies, strict=True)]
 
 
-def _change(run: LockedRun, tally: CheckpointTally) -> RunChange:
+def _change(run: RunToWrite, tally: CheckpointTally) -> RunChange:
     job = run.report.job
     headers = [c.header for c in job.checkpoints]
     return RunChange(
@@ -437,11 +510,10 @@ def _outcome(sifted: _Sifted, total: _Total | None) -> IngestResult | UnknownEnt
     return IngestResult(total.new, total.updated, total.details, total.readings, sifted.rejected)
 
 
-async def _write_health(cursor: Cursor, group: Sequence[_Sifted]) -> None:
+def _health_rows(group: Sequence[_Sifted]) -> Sequence[dict[str, Any]]:
     rows = [_health_row(sifted.observation, len(sifted.rejected)) for sifted in group]
     # All writers lock the rows in the same order, so that they cannot deadlock.
-    rows.sort(key=itemgetter("target_id"))
-    await cursor.executemany(_REPORT_SUCCESS, rows)
+    return sorted(rows, key=itemgetter("target_id"))
 
 
 def _health_row(observation: Observation, rejected_count: int) -> dict[str, Any]:
@@ -458,7 +530,7 @@ def _health_row(observation: Observation, rejected_count: int) -> dict[str, Any]
         "rejected_count": rejected_count,
         "shed_checkpoint_count": shed.checkpoint_count,
         "shed_detail_count": shed.detail_count,
-        "shed_at": at if shed != NOTHING_SHED else None,
+        "last_shed_at": at if shed != NOTHING_SHED else None,
         "clock_offset_ms": observation.clock_offset_ms,
     }
 

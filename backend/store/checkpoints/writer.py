@@ -40,7 +40,7 @@ from backend.domain.checkpoint import (
     VertexDetail,
     largest,
 )
-from backend.store.postgres.copying import Cursor, copy_rows
+from backend.store.postgres.copying import Cursor, copy_rows, insert_rows
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import beside_key, bound, each, replaced, sql_of
 from backend.store.schema import tables
@@ -60,6 +60,9 @@ _LIMITS: Final[Mapping[str, int]] = {name: limit_of(tables.checkpoint_details.c[
 # A prepared INSERT of one row costs PostgreSQL less than a COPY of one row, but more than each further row
 # of a COPY.
 _INSERTED_MAX = 4
+# One prepared INSERT of a few rows of details costs PostgreSQL as much as a COPY, but a pipeline can send it with the
+# other statements.
+_INSERTED_DETAILS_MAX = 10
 # A third of the time after which a checkpoint that is no longer reported counts as lost.
 _REREAD_STEP_S = 20
 
@@ -167,12 +170,13 @@ class CheckpointTally:
         return bool(self.new or self.updated > self.reread or self.details)
 
 
-_HeaderKey = tuple[str, int, date]
+HeaderKey = tuple[str, int, date]
 """The primary key of a header: the run, the checkpoint's id and the day of its trigger."""
 
 
-StoredHeaders = Mapping[_HeaderKey, tuple[str, datetime, bool | None]]
-"""The stored headers: status, time of the observation, and whether the checkpoint was discarded."""
+StoredHeader = tuple[str, datetime, bool | None]
+"""A stored header: status, time of the observation, and whether the checkpoint was discarded."""
+StoredHeaders = Mapping[HeaderKey, StoredHeader]
 
 
 @dataclass(slots=True)
@@ -183,11 +187,21 @@ class CheckpointPlan:
     insert: list[dict[str, Any]] = field(default_factory=list)
     update: list[dict[str, Any]] = field(default_factory=list)
     discard: list[dict[str, Any]] = field(default_factory=list)
-    terminal: list[tuple[_HeaderKey, Sequence[VertexDetail], CheckpointTally]] = field(default_factory=list)
-    fresh: set[_HeaderKey] = field(default_factory=set)
+    terminal: list[tuple[HeaderKey, Sequence[VertexDetail], CheckpointTally]] = field(default_factory=list)
+    fresh: set[HeaderKey] = field(default_factory=set)
     """Keys of the headers that this write adds or updates. These rows already contain the maxima of their details."""
+    details: list[dict[str, Any]] = field(default_factory=list)
     raised: list[dict[str, Any]] = field(default_factory=list)
     """New maxima of headers that were stored without some of their details."""
+    after: dict[HeaderKey, StoredHeader] = field(default_factory=dict)
+    """What is stored of these headers once the plan is written."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether ``copy_checkpoints`` has nothing to look up and nothing to copy."""
+        detail_count = sum(len(details) for _, details, _ in self.terminal)
+        is_little = len(self.insert) <= _INSERTED_MAX and detail_count <= _INSERTED_DETAILS_MAX
+        return is_little and all(key in self.fresh for key, _, _ in self.terminal)
 
 
 async def request_headers(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Checkpoint]]]) -> bool:
@@ -195,7 +209,7 @@ async def request_headers(cursor: Cursor, runs: Iterable[tuple[str, Sequence[Che
 
     ``stored_headers`` returns the result.
     """
-    keys = {_header_key(run_id, c.header) for run_id, checkpoints in runs for c in checkpoints}
+    keys = {header_key(run_id, c.header) for run_id, checkpoints in runs for c in checkpoints}
     if keys:
         await cursor.execute(_STORED, _columns(keys))
     return bool(keys)
@@ -206,36 +220,32 @@ async def stored_headers(cursor: Cursor) -> StoredHeaders:
     return {(r, c, day): (status, seen, gone) for r, c, day, status, seen, gone in await cursor.fetchall()}
 
 
-async def copy_checkpoints(
-    cursor: Cursor,
-    runs: Sequence[tuple[StoredRun, Sequence[Checkpoint], datetime]],
-    stored: StoredHeaders | None = None,
+def plan_checkpoints(
+    runs: Sequence[tuple[StoredRun, Sequence[Checkpoint], datetime]], stored: StoredHeaders
 ) -> CheckpointPlan:
-    """Copy the arrays of the checkpoints that are terminal, and many headers. ``write_headers`` must write the others.
+    """Return what is to be written of these checkpoints, in addition to their ``stored`` headers.
 
-    ``runs`` contains different runs, each with its checkpoints and the time of their observation. ``stored`` contains
-    the stored headers of these checkpoints, if the caller has read them since the runs were locked.
+    ``runs`` contains different runs, each with its checkpoints and the time of their observation.
     """
     plan = CheckpointPlan([CheckpointTally() for _ in runs])
-    if stored is None:
-        is_any = await request_headers(cursor, [(key.run_id, checkpoints) for key, checkpoints, _ in runs])
-        stored = await stored_headers(cursor) if is_any else {}
     for (key, checkpoints, observed_at), tally in zip(runs, plan.tallies, strict=True):
         _add_to(plan, key, checkpoints, stored, observed_at, tally)
+    return plan
+
+
+async def copy_checkpoints(cursor: Cursor, plan: CheckpointPlan) -> None:
+    """Copy the headers and the arrays if they are many. ``write_headers`` must write the rest."""
     if len(plan.insert) > _INSERTED_MAX:
         await copy_rows(cursor, tables.checkpoints, plan.insert)
         plan.insert = []
     await _copy_details(cursor, plan)
-    return plan
 
 
 async def write_headers(cursor: Cursor, plan: CheckpointPlan) -> None:
-    """Write the headers that ``copy_checkpoints`` has left.
-
-    The statement's result is not needed, so a pipeline may send it.
-    """
+    """Write what ``copy_checkpoints`` has left. The results are not needed, so a pipeline may send the statements."""
     if plan.insert:
         await cursor.executemany(_INSERT, [_typed(row) for row in plan.insert])
+    await insert_rows(cursor, tables.checkpoint_details, plan.details)
     if plan.update:
         await cursor.executemany(_UPDATE, [row | _own_row(row) for row in plan.update])
     if plan.discard:
@@ -283,7 +293,8 @@ async def days_of_checkpoints(cursor: Cursor, run_id: str, checkpoint_ids: Seque
     return dict(await own.fetchall())
 
 
-def _header_key(run_id: str, header: CheckpointHeader) -> _HeaderKey:
+def header_key(run_id: str, header: CheckpointHeader) -> HeaderKey:
+    """Return the primary key of a checkpoint of this run."""
     return run_id, header.checkpoint_id, day_of(header.triggered_at)
 
 
@@ -292,7 +303,7 @@ def _typed(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: Int8(value) if type(value) is int else value for name, value in row.items()}
 
 
-def _columns(keys: Iterable[_HeaderKey]) -> dict[str, Any]:
+def _columns(keys: Iterable[HeaderKey]) -> dict[str, Any]:
     runs, ids, days = zip(*keys, strict=True)
     return {"runs": list(runs), "ids": list(ids), "days": list(days)}
 
@@ -307,9 +318,10 @@ def _add_to(
 ) -> None:
     for checkpoint in _distinct(checkpoints):
         header = checkpoint.header
-        own = _header_key(key.run_id, header)
+        own = header_key(key.run_id, header)
         known = stored.get(own)
         is_open = known is None or known[0] == CheckpointStatus.IN_PROGRESS
+        plan.after[own] = (header.status.value, observed_at, header.is_discarded)
         if known is None:
             plan.insert.append(_header_row(key, checkpoint, observed_at))
             plan.fresh.add(own)
@@ -322,6 +334,9 @@ def _add_to(
             tally.reread += not header.status.is_terminal and not is_step
         elif header.is_discarded and not known[2]:
             plan.discard.append(_identity(own))
+            plan.after[own] = (*known[:2], True)
+        else:
+            plan.after[own] = known
         if is_open and header.status is CheckpointStatus.FAILED:
             tally.newly_failed += 1
         if header.status.is_terminal and checkpoint.details:
@@ -374,7 +389,7 @@ def _int8(value: int | None) -> int | None:
     return value if value is not None and abs(value) <= INT8_MAX else None
 
 
-def _identity(key: _HeaderKey) -> dict[str, Any]:
+def _identity(key: HeaderKey) -> dict[str, Any]:
     return {"run_id": key[0], "checkpoint_id": key[1], "triggered_on": key[2]}
 
 
@@ -393,9 +408,12 @@ async def _copy_details(cursor: Cursor, plan: CheckpointPlan) -> None:
         tally.details += len(new)
         if new and key not in plan.fresh:
             plan.raised.append(_own_row(_identity(key)) | _maxima(list(new.values())))
-    await copy_rows(cursor, tables.checkpoint_details, rows)
+    if len(rows) <= _INSERTED_DETAILS_MAX:
+        plan.details = rows
+    else:
+        await copy_rows(cursor, tables.checkpoint_details, rows)
 
 
-def _detail_row(key: _HeaderKey, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
+def _detail_row(key: HeaderKey, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
     arrays = {name: compact(getattr(detail, name), limit) for name, limit in _LIMITS.items()}
     return _identity(key) | {"vertex_id": vertex_id, "subtask_count": detail.subtask_count} | arrays

@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Boolean, ColumnElement, and_, bindparam, case, func, literal_column, or_, select, update
+from psycopg.types.numeric import Int8
+from sqlalchemy import Boolean, ColumnElement, Text, and_, bindparam, case, func, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
@@ -37,11 +38,14 @@ _EVENT_TEXT_MAX = 4000
 _Version = tuple[dict[str, Any] | None, str | None]
 
 _RUN = tables.runs.c
+# The transaction that wrote the row. Every write to a run or to its checkpoints writes the row.
+_ROW_VERSION: ColumnElement[str] = literal_column("runs.xmin::text", Text)
+_ROW = [
+    *(_RUN.id, _RUN.job_id, _RUN.started_at, _RUN.observed_at, _RUN.counts, _RUN.restart_count),
+    *(_RUN.failed_listed_count, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
+]
 _LOCK = sql_of(
-    select(
-        *(_RUN.id, _RUN.job_id, _RUN.started_at, _RUN.observed_at, _RUN.counts, _RUN.restart_count),
-        *(_RUN.failed_listed_count, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
-    )
+    select(*_ROW)
     .where(one_of(_RUN.id, "runs"))
     # All writers lock the rows in the same order, so that they cannot deadlock.
     .order_by(_RUN.id)
@@ -91,11 +95,30 @@ _SHOWN = [
     _RUN.capabilities,
 ]
 _IS_SHOWN_CHANGED = or_(*(c.is_distinct_from(_NEW_VALUES[c.name]) for c in _SHOWN))
-_APPLY = sql_of(
+_APPLIED = (
     update(tables.runs)
     .where(_RUN.id == bindparam("run"))
     .values(_COUNTED | _NEW_VALUES | _revised(_HAS_CHANGES, _IS_SHOWN_CHANGED))
+    .returning(*_ROW, _ROW_VERSION.label("version"))
 )
+_APPLY = sql_of(_APPLIED)
+_IS_VERSION = bindparam("version", type_=Text) == _ROW_VERSION
+_APPLY_TO_VERSION = sql_of(_APPLIED.where(_IS_VERSION))
+# What most polls change. PostgreSQL spends half the CPU time of the whole update on it.
+_ADVANCE = sql_of(
+    update(tables.runs)
+    .where(_RUN.id == bindparam("run"), _IS_VERSION)
+    .values(
+        checkpoint_count=_COUNTED["checkpoint_count"],
+        failed_listed_count=_COUNTED["failed_listed_count"],
+        counts=_NEW_VALUES["counts"],
+        clock_offset_ms=_NEW_VALUES["clock_offset_ms"],
+        observed_at=_NEW_VALUES["observed_at"],
+        revision=_RUN.revision + bindparam("revision_step", type_=_RUN.revision.type),
+    )
+    .returning(_RUN.id, _ROW_VERSION.label("version"))
+)
+_ADVANCED = ("counts", "clock_offset_ms", "observed_at")
 
 _VERSION = tables.run_versions.c
 _NEW_VERSION = pg_insert(tables.run_versions).values(bound(_VERSION))
@@ -177,17 +200,40 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class LockedRun:
-    """A run whose row is locked until the commit.
+class LastWrite:
+    """What this process last wrote to a run.
 
-    ``row`` is its state before this report. ``is_newest`` is whether no newer observation of the run was applied
-    before.
+    ``version`` is that of ``row``. ``state`` contains the values that the last whole update of the row had.
+    """
+
+    row: Mapping[str, Any]
+    version: str
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """A statement that was sent. ``row`` is the new row of the run, or None if the statement returns the row."""
+
+    cursor: Cursor
+    state: Mapping[str, Any]
+    row: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunToWrite:
+    """A run with its row as it is before this report.
+
+    ``is_newest`` is whether no newer observation of the run was applied before. Without ``last`` the row is locked
+    until the commit. With ``last`` it is the row that this process wrote last: ``write_states`` locks it, and writes
+    nothing if another transaction has written it since.
     """
 
     report: Report
     key: StoredRun
     row: Mapping[str, Any]
     is_newest: bool
+    last: LastWrite | None = None
 
 
 RunRows = Mapping[str, Mapping[str, Any]]
@@ -206,7 +252,7 @@ async def locked_rows(cursor: Cursor) -> RunRows:
     return {row["id"]: row for row in rows}
 
 
-async def lock_runs(cursor: Cursor, reports: Sequence[Report], rows: RunRows | None = None) -> list[LockedRun]:
+async def lock_runs(cursor: Cursor, reports: Sequence[Report], rows: RunRows | None = None) -> list[RunToWrite]:
     """Lock the rows of the reported runs, which must be different runs. Create those that are new, with their jobs.
 
     ``rows`` contains the stored rows, if the caller has locked them already.
@@ -227,7 +273,7 @@ async def lock_runs(cursor: Cursor, reports: Sequence[Report], rows: RunRows | N
         if is_new or job.started_at < row["started_at"]:
             text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
             events.append(_event(key, JobEventKind.RUN_STARTED, key="", at=job.started_at, text=text))
-        runs.append(LockedRun(report, key, row, is_new or report.observed_at > row["observed_at"]))
+        runs.append(RunToWrite(report, key, row, is_new or report.observed_at > row["observed_at"]))
     if events:
         await cursor.executemany(_WRITE_EVENT, events)
     return runs
@@ -270,32 +316,66 @@ def _capabilities(engine: EngineCapabilities) -> str:
     return dump(capabilities_document(engine))
 
 
-async def write_states(cursor: Cursor, runs: Sequence[LockedRun], tallies: Sequence[CheckpointTally]) -> None:
-    """Count the checkpoints that were just written, and write the events of the runs.
+async def write_states(
+    cursor: Cursor, runs: Sequence[RunToWrite], tallies: Sequence[CheckpointTally]
+) -> Sequence[StateWrite]:
+    """Count the checkpoints of this write, and write the events of the runs.
 
     ``tallies`` contains the counts of each run. If no newer observation of a run was applied before, also write the
-    run's state, graph and settings.
+    run's state, graph and settings. ``last_writes`` returns what was written of these runs.
     """
-    applied: list[dict[str, Any]] = []
+    applied: list[StateWrite] = []
     counted: list[dict[str, Any]] = []
     for run, tally in zip(runs, tallies, strict=True):
         counts = _counts(run, tally)
         if run.is_newest:
             if await _write_documents(cursor, run):
                 counts["has_changes"] = True
-            applied.append(_state(run, tally) | counts)
+            applied.append(await _write_state(cursor, run, tally, counts))
         else:
             counted.append(counts)
-    if applied:
-        await cursor.executemany(_APPLY, applied)
     if counted:
         await cursor.executemany(_COUNT, counted)
     events = [event for run in runs for event in _events(run)]
     if events:
         await cursor.executemany(_WRITE_EVENT, events)
+    return applied
 
 
-def _counts(run: LockedRun, tally: CheckpointTally) -> dict[str, Any]:
+async def _write_state(cursor: Cursor, run: RunToWrite, tally: CheckpointTally, counts: dict[str, Any]) -> StateWrite:
+    state, last = _state(run, tally), run.last
+    # A pipeline keeps the results of several statements only if each has a cursor of its own.
+    own = cursor.connection.cursor()
+    if last is None:
+        await own.execute(_APPLY, state | counts, prepare=True)
+        return StateWrite(own, state)
+    values = state | counts | {"version": last.version}
+    # If an observation does not report one of these values, the stored value stays.
+    state |= {c.name: last.state[c.name] for c in _KEPT if state[c.name] is None}
+    if any(value != last.state[name] for name, value in state.items() if name not in _ADVANCED):
+        await own.execute(_APPLY_TO_VERSION, values, prepare=True)
+        return StateWrite(own, state)
+    row = {
+        **last.row,
+        "observed_at": state["observed_at"],
+        "counts": orjson.loads(state["counts"]) if state["counts"] is not None else None,
+        "failed_listed_count": last.row["failed_listed_count"] + tally.newly_failed,
+    }
+    is_changed = tally.is_changed or row["counts"] != last.row["counts"]
+    await own.execute(_ADVANCE, values | {"revision_step": Int8(is_changed)}, prepare=True)
+    return StateWrite(own, state, row)
+
+
+async def last_writes(written: Iterable[StateWrite]) -> Mapping[str, LastWrite]:
+    """Return what ``write_states`` wrote, by run. A run is absent if another transaction had written it."""
+    found: dict[str, LastWrite] = {}
+    for write in written:
+        for run, row in (await locked_rows(write.cursor)).items():
+            found[run] = LastWrite(write.row or row, row["version"], write.state)
+    return found
+
+
+def _counts(run: RunToWrite, tally: CheckpointTally) -> dict[str, Any]:
     return {
         "run": run.key.run_id,
         "new_count": tally.new,
@@ -306,7 +386,7 @@ def _counts(run: LockedRun, tally: CheckpointTally) -> dict[str, Any]:
     }
 
 
-def _state(run: LockedRun, tally: CheckpointTally) -> dict[str, Any]:
+def _state(run: RunToWrite, tally: CheckpointTally) -> dict[str, Any]:
     job = run.report.job
     base, past = _unlisted(run, job, tally)
     return row_of(
@@ -322,7 +402,7 @@ def _state(run: LockedRun, tally: CheckpointTally) -> dict[str, Any]:
     )
 
 
-async def _write_documents(cursor: Cursor, run: LockedRun) -> bool:
+async def _write_documents(cursor: Cursor, run: RunToWrite) -> bool:
     """Write the graph and the settings if they changed. Return whether one of them did."""
     job = run.report.job
     documents: dict[DocumentKind, Mapping[str, Any]] = {}
@@ -338,7 +418,7 @@ async def _write_documents(cursor: Cursor, run: LockedRun) -> bool:
     return any(written)
 
 
-def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tuple[int, int]:
+def _unlisted(run: RunToWrite, job: JobObservation, tally: CheckpointTally) -> tuple[int, int]:
     """Return the two numbers from which unlisted failures are computed.
 
     An unlisted failure is a failed checkpoint that the coordinator counted but never listed. The coordinator's counters
@@ -354,7 +434,7 @@ def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tu
 
 
 async def _write_version(
-    cursor: Cursor, run: LockedRun, kind: DocumentKind, document: Mapping[str, Any], known: _Version
+    cursor: Cursor, run: RunToWrite, kind: DocumentKind, document: Mapping[str, Any], known: _Version
 ) -> bool:
     job, observed_at = run.report.job, run.report.observed_at
     after = orjson.loads(dump(document))
@@ -377,7 +457,7 @@ async def _write_version(
 
 
 async def _versions_before(
-    cursor: Cursor, run: LockedRun, kinds: Sequence[DocumentKind], started_at: datetime
+    cursor: Cursor, run: RunToWrite, kinds: Sequence[DocumentKind], started_at: datetime
 ) -> Mapping[DocumentKind, _Version]:
     """Return the newest document of each kind, and the id of the run to which it belongs.
 
@@ -416,7 +496,7 @@ def _word(value: object) -> str:
     return "not reported" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _events(run: LockedRun) -> Iterator[dict[str, Any]]:
+def _events(run: RunToWrite) -> Iterator[dict[str, Any]]:
     job, at_engine = run.report.job, run.report.at_engine
     if job.state is JobState.ENDED:
         text = f"ended {clean(job.engine_state)}"

@@ -36,7 +36,7 @@ AREAS = {
         "unit/backend_store/**",
         "unit/backend_domain/**",
         "integration/test_embedded_postgres.py",
-        "integration/test_ingest.py",
+        "integration/test_ingest*.py",
         "integration/test_migrations.py",
         "integration/test_backup.py",
         "integration/test_downsampling.py",

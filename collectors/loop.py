@@ -44,6 +44,12 @@ _ABSENT_MAX = 5
 # more than the second number, it reads none.
 _LATE_SOME = 0.5
 _LATE_MAX = 2.0
+# A target drops checkpoints that are not read in time. If more than this share of that time passes between two polls of
+# a target, fewer of its polls read details: first half as many, and with each poll in time a tenth more.
+_GAP_MAX = 0.75
+_DETAIL_SHARE_FALL = 0.5
+_DETAIL_SHARE_RISE = 1.1
+_DETAIL_SHARE_MIN = 0.01
 # Checkpoints in dropped observations count as lost until they are read again. To bound the memory that a long outage
 # takes, only the newest ones of each run are remembered, and only for this many runs. Targets list far fewer
 # checkpoints of a run (Flink lists 10), so older ones could not be read again anyway.
@@ -99,6 +105,8 @@ class TargetLoop:
         self._ended: dict[RunKey, JobObservation] = {}
         self._absent: Counter[RunKey] = Counter()
         self._must_forget = False
+        self._polled_s: float | None = None
+        self._detail_share = 1.0
         self.state = LoopState()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -122,8 +130,24 @@ class TargetLoop:
             # Doubtful targets wait for one another, even if the process has time.
             late_s = (asked_s if is_doubtful else began_s) - due_s
             if not stop.is_set():
+                self._note_gap(began_s)
                 await self.poll(self._effort(late_s))
             return self._clock.monotonic_s() - began_s
+
+    def _note_gap(self, began_s: float) -> None:
+        """Adapt the share of polls with details to the time since the last poll.
+
+        A process without spare time can begin its polls in time only if most of them read no details. Lateness alone
+        does not show this: a poll that begins in time, and then reads details, makes the others late.
+        """
+        within_s, last_s = self._collector.poll_within_s, self._polled_s
+        self._polled_s = began_s
+        if within_s is None or last_s is None:
+            return
+        # The target drops unread checkpoints after twice ``poll_within_s``.
+        is_late = began_s - last_s > _GAP_MAX * 2 * within_s
+        share = self._detail_share * (_DETAIL_SHARE_FALL if is_late else _DETAIL_SHARE_RISE)
+        self._detail_share = max(_DETAIL_SHARE_MIN, min(1.0, share))
 
     def _effort(self, late_s: float) -> Effort:
         """Return how much to read in a poll that begins ``late_s`` seconds after it was due.
@@ -133,7 +157,7 @@ class TargetLoop:
         within_s = self._collector.poll_within_s
         # The target drops unread checkpoints after twice ``poll_within_s``.
         spare_s = math.inf if within_s is None else within_s / 2
-        if late_s > min(_LATE_MAX * self._interval_s, spare_s):
+        if late_s > min(_LATE_MAX * self._interval_s, spare_s) or self._random() >= self._detail_share:
             return Effort.HEADERS
         return Effort.NEWEST if late_s > min(_LATE_SOME * self._interval_s, spare_s / 2) else Effort.FULL
 

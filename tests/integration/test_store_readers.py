@@ -111,19 +111,22 @@ async def test_details_that_come_later_are_added_and_raise_the_maxima(writer, ta
     assert len((await checkpoints.details_of(connection, [record.place]))[record.place]) == 2
 
 
-async def test_pages_by_cursor_have_no_gaps_or_repeats_even_with_equal_trigger_times(writer, target, connection):
+@pytest.mark.parametrize("now", [None, NOW, NOW + timedelta(days=9)], ids=["any-day", "recent", "old"])
+async def test_pages_by_cursor_have_no_gaps_or_repeats_even_with_equal_trigger_times(writer, target, connection, now):
     # The job has two runs. In each run, two checkpoints share each trigger time.
-    first = job([completed(i, triggered_at=_at(-600 + i // 2)) for i in range(14)])
+    # They are of four days.
+    made_at = [_at(-600 + i // 2) - timedelta(days=3 - i // 4) for i in range(14)]
+    first = job([completed(i, triggered_at=at) for i, at in enumerate(made_at)])
     second = replace(
         restarted(first, started_at=_at(-300)),
-        checkpoints=tuple(completed(i, triggered_at=_at(-600 + i // 2)) for i in range(14)),
+        checkpoints=tuple(completed(i, triggered_at=at) for i, at in enumerate(made_at)),
     )
     await writer.write(observation(target, first, second))
     job_id = (await _only_job(connection)).id
 
     seen = []
     before = None
-    while page := await checkpoints.list_checkpoints(connection, job_id, _EVERYTHING, before=before, limit=5):
+    while page := await checkpoints.list_checkpoints(connection, job_id, _EVERYTHING, before=before, limit=5, now=now):
         seen += page
         before = page[-1].cursor
 

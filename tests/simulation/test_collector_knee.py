@@ -59,7 +59,11 @@ class Counted:
 
 
 def goodput(
-    target_count: int, *, work_s: float = WORK_S, slow: Callable[[float], float] = lambda _: 1.0
+    target_count: int,
+    *,
+    work_s: float = WORK_S,
+    history_max: int = 10,
+    slow: Callable[[float], float] = lambda _: 1.0,
 ) -> tuple[float, Counted]:
     """Return the checkpoints stored per second, and the store.
 
@@ -69,7 +73,7 @@ def goodput(
     flinks = {
         TargetId(f"t{n}"): ScriptedFlink(
             loop,
-            [ScriptedJob(0, interval_s=INTERVAL_S)],
+            [ScriptedJob(0, interval_s=INTERVAL_S, history_max=history_max)],
             work=lambda s: loop.work(s * slow(loop.time())),
             work_s=work_s,
         )
@@ -109,6 +113,14 @@ def test_details_are_shed_before_checkpoints() -> None:
     assert rate >= 0.98 * (KNEE // 2) / INTERVAL_S
     assert store.shed.checkpoint_count == 0
     assert store.shed.detail_count > 0
+
+
+def test_targets_with_a_short_history_lose_details_before_checkpoints() -> None:
+    count = 30
+    # The history is replaced in 6 s. Reading all details would take the process 9 s.
+    rate, store = goodput(count, history_max=2)
+    assert rate >= 0.95 * count / INTERVAL_S
+    assert store.shed.detail_count > 10 * store.shed_late.checkpoint_count
 
 
 def test_a_process_that_is_starved_loses_no_checkpoint_and_recovers_by_itself() -> None:

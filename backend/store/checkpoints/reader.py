@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -41,6 +41,7 @@ from backend.domain.checkpoint import (
 )
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import JobId, RunId
+from backend.store.postgres.binary import binary_rows
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import each, one_of
 from backend.store.schema import tables
@@ -136,26 +137,49 @@ async def list_checkpoints(
     *,
     before: tuple[datetime, int, str] | None,
     limit: int,
+    now: datetime | None = None,
 ) -> list[CheckpointRecord]:
     """Return up to ``limit`` checkpoints of a job that match ``wanted``, over all its runs, newest first.
 
-    Only checkpoints that are older than the cursor ``before`` are returned.
+    Only checkpoints that are older than the cursor ``before`` are returned. With ``now``, the last two days before the
+    page are read first, and the others only if these have too few checkpoints. PostgreSQL opens each partition that a
+    statement may read, which costs more than a page that is in one of them.
     """
+    ends = [at for at in (now, wanted.until, before[0] if before is not None else None) if at is not None]
+    if now is not None and wanted.since is None:
+        recent_day = day_of(min(ends)) - timedelta(days=1)
+        statement, values = checkpoint_page(job_id, wanted, before=before, limit=limit, recent_day=recent_day)
+        rows = await binary_rows(connection, statement, values)
+        if len(rows) == limit:
+            return _listed(job_id, rows)
     statement, values = checkpoint_page(job_id, wanted, before=before, limit=limit)
-    rows = (await connection.execute(statement, values)).mappings()
+    return _listed(job_id, await binary_rows(connection, statement, values))
+
+
+def _listed(job_id: str, rows: Iterable[Mapping[str, Any]]) -> list[CheckpointRecord]:
     job = JobId(job_id)
     return [value_of(CheckpointRecord, r, job_id=job, triggered_on=day_of(r["triggered_at"])) for r in rows]
 
 
 def checkpoint_page(
-    job_id: str, wanted: CheckpointFilter, *, before: tuple[datetime, int, str] | None, limit: int
+    job_id: str,
+    wanted: CheckpointFilter,
+    *,
+    before: tuple[datetime, int, str] | None,
+    limit: int,
+    recent_day: date | None = None,
 ) -> tuple[Select[Any], dict[str, object]]:
-    """Return the statement of ``list_checkpoints``, and the values to bind to it."""
+    """Return the statement of ``list_checkpoints``, and the values to bind to it.
+
+    With ``recent_day``, it reads no earlier day.
+    """
     restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name)) is not None}
     restricted.pop("status", None)
     days = {f"{name}_day": day_of(restricted[name]) for name in ("since", "until") if name in restricted}
     if before is not None:
         days["before_day"] = day_of(before[0])
+    if recent_day is not None:
+        restricted["recent_day"] = recent_day
     query = _matching(frozenset({*restricted, *(["before"] if before is not None else [])}), wanted.status)
     key = (_C.triggered_on, _C.triggered_at, _C.checkpoint_id, _C.run_id)
     after = None if before is None else (days["before_day"], *before)
@@ -168,7 +192,7 @@ def _matching(restricted: frozenset[str], status: CheckpointStatus | None) -> Se
     """Return the query for the checkpoints of a job that match a filter.
 
     ``restricted`` names the fields of the filter that are set, apart from the status. It contains ``before`` if the
-    page has a cursor.
+    page has a cursor, and ``recent_day`` if earlier days are left out.
     """
     query = select(*_LISTED).where(_C.job_id == bindparam("job"))
     if status is not None:
@@ -179,6 +203,7 @@ def _matching(restricted: frozenset[str], status: CheckpointStatus | None) -> Se
         "since": (_C.triggered_at >= bindparam("since"), _C.triggered_on >= bindparam("since_day")),
         "until": (_C.triggered_at < bindparam("until"), _C.triggered_on <= bindparam("until_day")),
         "before": (_C.triggered_on <= bindparam("before_day"),),
+        "recent_day": (_C.triggered_on >= bindparam("recent_day"),),
     }
     return query.where(*(condition for name in sorted(restricted) for condition in conditions[name]))
 

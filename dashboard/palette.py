@@ -62,6 +62,8 @@ class Theme:
     """Colour of the critical path."""
     idle: str
     busy: str
+    bad: str
+    """Colour of text about a failure or a limit. The colour of its line would be too pale for text."""
 
 
 LIGHT = Theme(
@@ -76,6 +78,7 @@ LIGHT = Theme(
     path="#1b2330",
     idle="#dfe4ec",
     busy="#46536a",
+    bad="#9c3f00",
 )
 DARK = Theme(
     name="dark",
@@ -89,6 +92,7 @@ DARK = Theme(
     path="#ffffff",
     idle="#2f3a4b",
     busy="#a9b7cf",
+    bad="#ffab78",
 )
 
 

@@ -861,7 +861,12 @@
             const x = pad + (width - 2 * pad) * (points.length === 1 ? 1 : i / (points.length - 1));
             return [x, height - pad - (height - 2 * pad) * (p[0] || 0) / highest, p[1]];
         });
-        const line = at.map(function (p, i) { return (i ? "L" : "M") + p[0].toFixed(1) + " " + p[1].toFixed(1); }).join("");
+        // A checkpoint without a duration interrupts the line. Its mark, if it failed, is at the lower edge.
+        const line = at.map(function (p, i) {
+            if (points[i][0] === null) { return ""; }
+            const isFirst = i === 0 || points[i - 1][0] === null;
+            return (isFirst ? "M" : "L") + p[0].toFixed(1) + " " + p[1].toFixed(1);
+        }).join("");
         const marks = at.filter(function (p) { return p[2] === "failed"; }).map(function (p, i) {
             const x = p[0].toFixed(1), y = p[1].toFixed(1);
             return h("path", { key: i, d: "M" + x + " " + y + "m-2.6 -2.6l5.2 5.2m0 -5.2l-5.2 5.2", stroke: "#d55e00", strokeWidth: 1.7, fill: "none" });

@@ -135,7 +135,7 @@ def changes_diff(changes: Sequence[ChangeOut], *, is_undone: bool = False) -> Co
             lines.append(html.Div(f"- {change.key}: {old}", className="diff-old"))
         if new is not None:
             lines.append(html.Div(f"+ {change.key}: {new}", className="diff-new"))
-    return html.Pre(lines, className="diff", **attrs({"aria-label": "configuration diff"}))
+    return html.Pre(lines, className="diff", role="group", **attrs({"aria-label": "configuration diff"}))
 
 
 def when(advice: RecommendationOut) -> str:

@@ -221,8 +221,13 @@ def chart(
     before: Component | None = None,
     after: Component | None = None,
     height_px: int = 300,
+    is_scrolled: bool = False,
 ) -> html.Section:
-    """Build a card with a figure, its summary for screen readers, its table and its CSV download."""
+    """Build a card with a figure, its summary for screen readers, its table and its CSV download.
+
+    ``is_scrolled`` makes a figure that may be higher than its box a stop of the Tab key, so that arrow keys scroll it.
+    """
+    scrolled: dict[str, Any] = {"tabIndex": 0, **attrs({"aria-label": title})} if is_scrolled else {}
     figure = html.Figure(
         [
             # Even before Plotly draws the figure, its box has the final height, so that the content after it does not
@@ -237,6 +242,7 @@ def chart(
         ],
         id=f"{name}-figure",
         className="figure",
+        **scrolled,
     )
     # The script creates the table when the viewer opens it. Even a hidden table takes time to draw.
     grid = html.Div(id=f"{name}-wrap", style={"display": "none"})

@@ -39,12 +39,19 @@ def card() -> Component:
                 "cp-batch",
                 "Phases of the micro-batch",
                 hint="in the order in which Spark runs them",
-                before=html.P(NO_BARRIERS, className="hint"),
+                before=html.Div([html.P(NO_BARRIERS, className="hint"), _legend()]),
                 height_px=120,
             ),
             html.Div(id="cp-batch-facts"),
         ]
     )
+
+
+def _legend() -> Component:
+    phases = [(micro_batch.COLORS[phase], word) for phase, word in micro_batch.WORDS.items()]
+    swatches = [html.Span([html.Span(className="swatch", style={"background": c}), word]) for c, word in phases]
+    rest = html.Span([html.Span(className="swatch phase-ack-wait"), "other"])
+    return html.Div([*swatches, rest], className="legend")
 
 
 def outputs() -> dict[str, Any]:
@@ -106,7 +113,7 @@ def job_card() -> Component:
     """Build the card of the newest micro-batches for a job's page."""
     return html.Div(
         [
-            cards.chart("job-batches", "Phases of the newest micro-batches"),
+            cards.chart("job-batches", "Phases of the newest micro-batches", before=_legend()),
         ]
     )
 
@@ -159,9 +166,7 @@ def signs(found: list[PressureSignOut]) -> Component | None:
         )
         for s in found
     ]
-    title = html.H3("Signs of backpressure")
-    hint = html.P("Spark does not measure backpressure. These signs indicate it.", className="hint")
-    return html.Div([title, hint, html.Table(html.Tbody(rows), className="plain-table")])
+    return html.Table(html.Tbody(rows), className="plain-table")
 
 
 def _sources(batch: MicroBatchOut) -> Component | None:

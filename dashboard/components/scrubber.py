@@ -52,7 +52,6 @@ def scrubber(at_ms: int | None) -> Component:
                 size="sm",
                 color="blue",
                 thumbSize=24,
-                **attrs({"aria-label": "time since the trigger in milliseconds"}),
             ),
             html.Div(id="front-position", className="at", **attrs({"aria-live": "polite"})),
         ],

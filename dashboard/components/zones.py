@@ -18,7 +18,7 @@ def picker() -> dmc.Popover:
         id="zone-open",
         className="button quiet zone-open",
         title="find a time zone",
-        **attrs({"aria-label": "Find a time zone"}),
+        **attrs({"aria-label": "Find a time zone", "aria-haspopup": "dialog"}),
     )
     search = dmc.Select(
         id="zone-find",
@@ -36,6 +36,8 @@ def picker() -> dmc.Popover:
     return dmc.Popover(
         [dmc.PopoverTarget(opener, boxWrapperProps={"className": "zone-target"}), dmc.PopoverDropdown(search)],
         position="bottom-end",
+        # The roles would be on the box around the button, where screen readers do not expect them.
+        withRoles=False,
         trapFocus=True,
         returnFocus=True,
         withArrow=True,

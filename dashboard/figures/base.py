@@ -6,6 +6,7 @@ takes a hundred times as long as all other steps of drawing. The unit tests vali
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ Cell = str | int | float | None
 
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
+_NOTE_CHARACTERS = 52
 
 LEGEND: Figure = {
     "orientation": "h",
@@ -122,19 +124,25 @@ def labels_above(theme: Theme, labels: Sequence[str], *, font_px: int, thickness
 
 def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
     """Return a figure without data that shows ``text``, the reason why there is none."""
+    # A phone shows about this many characters in a line, and Plotly breaks no lines.
+    lines = [line for part in text.split("<br>") for line in textwrap.wrap(part, _NOTE_CHARACTERS)]
     figure: Figure = {
         "data": [],
         "layout": layout(
             theme,
             height_px=height_px,
             revision="empty",
+            margin={"l": 8, "r": 8, "t": 4, "b": 4},
             xaxis={"visible": False},
             yaxis={"visible": False},
             annotations=[
-                note(theme, text, 0.5, 0.5, xref="paper", yref="paper", font={"size": 13, "color": theme.muted})
+                note(
+                    theme, "<br>".join(lines), 0.5, 0.5, xref="paper", yref="paper",
+                    font={"size": 13, "color": theme.muted},
+                )
             ],
         ),
-    }
+    }  # fmt: skip
     return Chart(figure, Table((), ()), text, height_px)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.domain.micro_batch import BatchPhase
 from dashboard import text
-from dashboard.figures.base import LEGEND, Chart, Table, Trace, axis, empty, layout, ticks_ms
+from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout, ticks_ms
 from dashboard.palette import Theme
 
 # The colours are from Okabe and Ito's palette, like those of the phases of subtasks. The phases that write to the
@@ -49,7 +49,7 @@ def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
     rows = list(range(len(known)))
     longest = max(b.duration_ms or sum(p.duration_ms for p in b.phases) for b in known)
     ticks, labels = ticks_ms(longest)
-    height_px = 84 + _ROW_PX * len(known)
+    height_px = 60 + _ROW_PX * len(known)
     figure = {
         "data": [*(_trace(p, known, rows, theme) for p in BatchPhase), _other(known, rows, theme)],
         "layout": layout(
@@ -58,9 +58,6 @@ def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
             revision="micro-batches",
             barmode="stack",
             bargap=0.25,
-            showlegend=True,
-            # ``traceorder`` is set, because Plotly otherwise reverses the legend of stacked bars.
-            legend={**LEGEND, "font": {"size": 11, "color": theme.muted}, "traceorder": "normal"},
             xaxis=axis(theme, "since the trigger", tickvals=ticks, ticktext=labels, rangemode="tozero"),
             yaxis=axis(
                 theme,

@@ -56,7 +56,7 @@ def backpressure(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = Fa
     row_px = _NARROW_ROW_PX if is_narrow else _ROW_PX
     gap = 0.55 if is_narrow else 0.35
     above = labels_above(theme, names, font_px=12, thickness_px=row_px * (1 - gap)) if is_narrow else []
-    height_px = max(170, 84 + row_px * len(vertices))
+    height_px = max(120, 48 + row_px * len(vertices))
     figure = {
         "data": [_part(word, color, values, rows, vertices, theme, pattern) for word, color, values, pattern in parts],
         "layout": layout(
@@ -65,12 +65,7 @@ def backpressure(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = Fa
             revision="backpressure",
             barmode="stack",
             bargap=gap,
-            showlegend=True,
-            legend={
-                "orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "traceorder": "normal",
-                "font": {"size": 11, "color": theme.muted}, "itemclick": False, "itemdoubleclick": False,
-            },
-            margin={"l": 20, "r": 16, "t": 30, "b": 30},
+            margin={"l": 20, "r": 16, "t": 18 if is_narrow else 4, "b": 30},
             xaxis=axis(theme, range=[0, 1.0], tickformat=".0%"),
             yaxis=axis(
                 theme, tickvals=rows, ticktext=names, autorange="reversed",

@@ -60,6 +60,7 @@ def layout(route: routes.Route) -> Component:
                     "comparison",
                     "Phases",
                     hint="upper row A, lower row B; right: the difference of each phase, at the slowest subtask",
+                    is_scrolled=True,
                     tools=[
                         cards.choice(
                             "Vertices by",

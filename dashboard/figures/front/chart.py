@@ -161,5 +161,6 @@ def _name_max(view: FrontView, places: Places) -> int:
         across = places.extent[0][1] - places.extent[0][0]
         # The names of the first and the last layer may also use the room beside these layers.
         side = min(x for x, _ in places.by_vertex.values()) - places.extent[0][0]
-        room_px = NARROW_PX * min(places.gap, 2 * side) / across
+        # Bold capitals are wider than other letters, and two names need a gap between them.
+        room_px = NARROW_PX * min(places.gap, 2 * side) / across - 2 * _CHARACTER_PX
     return max(5, min(NAME_MAX, int(room_px / _CHARACTER_PX)))

@@ -142,6 +142,7 @@ def centres(
 
 
 _SMALLEST_PX = 9
+_NUMBERED_SCALE = 0.6
 _LETTER = 0.64
 
 
@@ -223,7 +224,8 @@ def blocks(
         traces.append(
             {
                 "type": "scatter",
-                "mode": "markers+text",
+                # In a small drawing, the numbers of the subtasks would overlap. The hover text and the table have them.
+                "mode": "markers+text" if scale >= _NUMBERED_SCALE else "markers",
                 "x": [dots[s.subtask][0] for s in shown],
                 "y": [dots[s.subtask][1] for s in shown],
                 "text": [str(s.subtask) for s in shown],
@@ -250,7 +252,7 @@ def _paint(s: SubtaskTimes, at_ms: float, theme: Theme, heat: HeatMap | None) ->
     state = s.state(at_ms)
     if state == SubtaskState.NOT_REACHED:
         return colors(theme)[state], theme.text
-    return colors(theme)[state], "#ffffff" if state == SubtaskState.ACKNOWLEDGED else "#10151d"
+    return colors(theme)[state], "#10151d"
 
 
 def _subtask_hover(vertex: FrontVertex, s: SubtaskTimes, at_ms: float, held: str | None) -> str:

@@ -37,7 +37,7 @@ def limits(
         notes.append(
             note(
                 theme, f"{word} {text.duration(at_ms)}", at_ms, 1, yref="paper", yanchor="bottom", xanchor=anchor,
-                font={"size": 11, "color": color}, yshift=shift_px,
+                font={"size": 11, "color": theme.bad if color == UNALIGNED else color}, yshift=shift_px,
             )
         )  # fmt: skip
     return shapes, notes

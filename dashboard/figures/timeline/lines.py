@@ -50,6 +50,8 @@ def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str
         xref="paper",
         xanchor="right",
         yanchor="bottom",
+        # Marks may lie behind the words.
+        bgcolor=theme.surface,
         hovertext=f"p10 to p90 of {text.count(usual.checkpoint_count)} completed checkpoints in 7 days"
         f"<br>median {text.duration(round(usual.p50_ms))}; from hourly rollups (reconstructed)",
     )
@@ -118,7 +120,16 @@ def limit_lines(
         # The labels are at opposite ends, because the interval may be close to the timeout.
         x, anchor = (1, "right") if word == "timeout" else (0, "left")
         labels.append(
-            note(theme, f"{word} {text.duration(value)}", x, value, xref="paper", xanchor=anchor, yanchor="bottom")
+            note(
+                theme,
+                f"{word} {text.duration(value)}",
+                x,
+                value,
+                xref="paper",
+                xanchor=anchor,
+                yanchor="bottom",
+                bgcolor=theme.surface,
+            )
         )
     return shapes, labels
 

@@ -64,6 +64,7 @@ def _barrier_views(chosen: routes.Selection) -> list[Component]:
             tools=_gantt_tools(chosen.sort),
             before=html.Div([legends.gantt(), html.Div(id="cp-vertices", className="vertices")]),
             after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
+            is_scrolled=True,
         ),
         cards.chart(
             "front",

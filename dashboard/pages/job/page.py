@@ -21,13 +21,6 @@ from dashboard.pages.job.parts import PRESSURE_NOW, timeline_legend
 
 def layout(route: routes.Route) -> Component:
     """Build the page without data, which the first refresh adds."""
-    log_switch = html.Button(
-        "Log scale",
-        id="job-log",
-        className="button",
-        title="logarithmic duration axis",
-        **attrs({"aria-pressed": "true" if route.selection.is_log else "false"}),
-    )
     return html.Div(
         [
             dcc.Store(id="job-route", data={"job": route.job}),
@@ -40,45 +33,49 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="job-verdict", className="awaited"),
             html.Div(
                 [
-                    cards.chart(
-                        "timeline",
-                        "Checkpoints over time",
-                        hint="click a mark to open its checkpoint; drag to zoom in",
-                        tools=[log_switch],
-                        before=html.Div(timeline_legend(None), id="timeline-legend", className="legend"),
-                        after=html.Div(
-                            [
-                                range_picker.panel(route.selection),
-                                html.Div(id="job-changes", className="job-changes hint"),
-                            ]
-                        ),
-                        height_px=timeline.HEIGHT_PX,
-                    ),
+                    html.Div([_timeline(route), html.Div(id="job-facts")], className="stack"),
                     progress.panel("job"),
                 ],
                 className="columns",
                 id="job-over-time",
             ),
-            html.Div(
-                [
-                    html.Div(
-                        cards.chart(
-                            "pressure",
-                            "Backpressure",
-                            hint=html.Span(PRESSURE_NOW, id="job-pressure-hint"),
-                        ),
-                        id="job-pressure",
-                    ),
-                    html.Div(micro_batch.job_card(), id="job-micro-batches", style=micro_batch.HIDDEN),
-                    cards.card("Settings and counts", html.Div(id="job-facts"), hint="as reported by the engine"),
-                ],
-                className="columns",
-            ),
+            html.Div(_pressure(), id="job-pressure"),
+            html.Div(micro_batch.job_card(), id="job-micro-batches", style=micro_batch.HIDDEN),
             subtask_heatmap.panel(route.selection),
             html.Div(trend.panel(), id="job-trend"),
             html.Div(id="job-recent"),
             html.Div(id="job-source"),
         ]
+    )
+
+
+def _timeline(route: routes.Route) -> Component:
+    log_switch = html.Button(
+        "Log scale",
+        id="job-log",
+        className="button",
+        title="logarithmic duration axis",
+        **attrs({"aria-pressed": "true" if route.selection.is_log else "false"}),
+    )
+    changes = html.Div(id="job-changes", className="job-changes hint")
+    return cards.chart(
+        "timeline",
+        "Checkpoints over time",
+        hint="click a mark to open its checkpoint; drag to zoom in",
+        tools=[log_switch],
+        before=html.Div(timeline_legend(None), id="timeline-legend", className="legend"),
+        after=html.Div([range_picker.panel(route.selection), changes]),
+        height_px=timeline.HEIGHT_PX,
+    )
+
+
+def _pressure() -> Component:
+    legend = [html.Span([html.Span(className=f"swatch share-{s}"), s]) for s in ("busy", "backpressured", "idle")]
+    return cards.chart(
+        "pressure",
+        "Backpressure",
+        hint=html.Span(PRESSURE_NOW, id="job-pressure-hint"),
+        before=html.Div(legend, className="legend"),
     )
 
 

@@ -28,17 +28,21 @@ _AROUND_MS = 60_000
 def timeline_legend(engine: CapabilitiesOut | None) -> list[Component]:
     if engine is not None and engine.is_micro_batched:
         return [
-            html.Span("● completed   ✕ failed"),
+            *_signs("● completed", "✕ failed"),
             html.Span("one mark for each micro-batch, reported when it has ended"),
         ]
     if engine is not None and not engine.has_barriers:
-        return [html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress")]
+        return _signs("● completed", "■ savepoint", "✕ failed", "○ in progress")
     return [
-        html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress"),
+        *_signs("● completed", "■ savepoint", "✕ failed", "○ in progress"),
         html.Span([html.Span(className="swatch mode-aligned"), "aligned"]),
         html.Span([html.Span(className="swatch mode-unaligned"), "unaligned"]),
         html.Span("size: persisted in-flight bytes"),
     ]
+
+
+def _signs(*words: str) -> list[Component]:
+    return [html.Span(word) for word in words]
 
 
 def steps_legend() -> list[Component]:
@@ -103,6 +107,7 @@ def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:
 
 
 def facts(job: JobDetailOut) -> Component:
+    """Build the card of settings and counts or, for an engine with micro-batches, that of its signs."""
     config, counts = job.config, job.counts
     rows: list[tuple[str, str]] = []
     if config is not None:
@@ -130,7 +135,7 @@ def facts(job: JobDetailOut) -> Component:
     parts: list[Component] = [html.Dl(pairs, className="settings")]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
-    return html.Div(parts)
+    return cards.card("Settings and counts", parts, hint="as reported by the engine")
 
 
 def _batch_facts(job: JobDetailOut) -> Component:
@@ -141,7 +146,8 @@ def _batch_facts(job: JobDetailOut) -> Component:
     parts: list[Component | None] = [micro_batch.signs(job.signs), *(html.P(p, className="hint") for p in job.problems)]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
-    return html.Div([p for p in parts if p is not None])
+    hint = "Spark does not measure backpressure; these signs indicate it"
+    return cards.card("Signs of backpressure", [p for p in parts if p is not None], hint=hint)
 
 
 def _exceptions(exceptions: list[str]) -> list[Component]:

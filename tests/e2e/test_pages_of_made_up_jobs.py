@@ -18,7 +18,6 @@ from tests.support.browsing import (
     LAPTOP,
     Weight,
     chromium,
-    cut_off,
     go,
     launched,
     opened,
@@ -95,26 +94,6 @@ def alerting(fake):
     return fake.alerting
 
 
-def test_every_page_opens_without_an_error_and_fits_a_laptop_in_both_themes(browser, site):
-    themes = ["light", "dark"]
-    with opened(browser, site, theme=themes[0]) as (page, watch):
-        page.goto("/ui/")
-        for name, path in PAGES.items():
-            # ``go`` changes the page without loading the scripts again. The later tests load their pages in full.
-            go(page, path)
-            page.wait_for_selector(SHOWN[name])
-            for theme in themes:
-                if theme == themes[1]:
-                    page.click("#theme-toggle")
-                expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", theme)
-                assert overflowing(page) == [], (name, theme)
-                assert watch.found == [], (name, theme)
-            assert small_targets(page) == [], name
-            assert cut_off(page) == [], name
-            # The next page starts in the theme in which this page ended.
-            themes.reverse()
-
-
 def test_every_page_fits_a_phone(browser, site):
     with opened(browser, site) as (page, watch):
         page.set_viewport_size({"width": 390, "height": 844})
@@ -133,20 +112,6 @@ def test_every_page_fits_a_phone(browser, site):
         until(lambda: (plot.bounding_box() or {"width": 0})["width"] >= 250, "the phases have most of the width")
         assert watch.found == []
         page.set_viewport_size({"width": LAPTOP[0], "height": LAPTOP[1]})
-
-
-def test_no_chart_collapses_when_the_window_is_resized(browser, site):
-    with opened(browser, site) as (page, watch):
-        page.goto("/ui/")
-        for name, path in PAGES.items():
-            page.set_viewport_size({"width": LAPTOP[0], "height": LAPTOP[1]})
-            go(page, path)
-            page.wait_for_selector(SHOWN[name])
-            until_charts_fit(page, name)
-            for width, height in ((1000, 900), (1440, 500), (390, 844), LAPTOP):
-                page.set_viewport_size({"width": width, "height": height})
-                until_charts_fit(page, f"{name} at {width} px")
-        assert watch.found == []
 
 
 def test_a_chart_that_was_hidden_while_the_window_was_resized_fits_when_it_is_shown_again(browser, site):

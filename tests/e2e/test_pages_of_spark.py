@@ -35,7 +35,7 @@ def test_the_pages_of_a_spark_job_show_its_batches_and_its_week_without_overlaps
         expect(page.locator("#timeline-legend")).to_contain_text("one mark for each micro-batch")
         for hidden in ("#job-progress-panel", "#job-pressure"):
             expect(page.locator(hidden)).to_be_hidden()
-        legend = page.locator("#job-batches-graph .legendtext").all_text_contents()
+        legend = page.locator("#job-micro-batches .legend > span").all_text_contents()
         assert (legend[0], legend[-1]) == ("ask sources", "other")
         # The card of the week reports that the API computed its hours without rollups, because the last run of the
         # pipeline failed.

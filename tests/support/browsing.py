@@ -253,6 +253,39 @@ def until_charts_fit(page: Page, what: str) -> None:
         raise
 
 
+def count_requests(page: Page) -> None:
+    """Make the page count its outstanding requests, for ``settle``. Call this before the page is loaded."""
+    page.add_init_script(
+        """window.outstanding = 0;
+        const asked = window.fetch;
+        window.fetch = function () {
+            window.outstanding += 1;
+            return asked.apply(this, arguments).finally(() => { window.outstanding -= 1; });
+        };"""
+    )
+
+
+def settle(page: Page) -> None:
+    """Wait until the page has no outstanding request and its charts are drawn, and stays so for several frames.
+
+    ``count_requests`` must have been called.
+    """
+    page.evaluate(
+        """() => new Promise(resolve => {
+            // After a change, a page waits up to a tenth of a second before it requests anything.
+            let calm = 0;
+            const look = () => {
+                const isBusy = window.outstanding > 0 || document.fonts.status !== 'loaded'
+                    || document.querySelector('[data-dash-is-loading=true]') !== null;
+                calm = isBusy ? 0 : calm + 1;
+                if (calm > 20) { resolve(); } else { requestAnimationFrame(look); }
+            };
+            look();
+        })"""
+    )
+    until_charts_fit(page, page.url)
+
+
 class Weight:
     """The bytes that a page received and the sum of its layout shifts (CLS), from the start of this object on."""
 

@@ -16,10 +16,13 @@ from tests.support.waiting import PATIENCE_S, until
 
 
 @contextmanager
-def site_over(fake: FakeApi) -> Iterator[str]:
-    """Serve the pages during the ``with`` block, and yield their address."""
+def site_over(fake: FakeApi, *, has_date: bool = True) -> Iterator[str]:
+    """Serve the pages during the ``with`` block, and yield their address.
+
+    With ``has_date``, responses have the header ``Date``, from which a page learns the clock of the service.
+    """
     app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
-    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error")
+    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", date_header=has_date)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="dashboard")
     thread.start()

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import httpx
 
 from backend.contracts import api
+from backend.contracts.alerts import AlertOut
 from backend.contracts.annotations import AnnotationIn
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.board import BoardOut
@@ -33,7 +34,7 @@ from backend.domain.errors import FieldProblem, InvalidInputError, TooLargeError
 from backend.domain.observation import JobState
 from backend.domain.pressure import PressureMeasure
 from backend.services.checkpoints.comparing_windows import Window
-from tests.support.made_up_alerts import MadeUpAlerts
+from tests.support.made_up_alerts import JOB, MadeUpAlerts
 from tests.support.made_up_checkpoints import HOSTILE, barriers, header_of, hours_of, matrix_of, row_of_job
 from tests.support.made_up_comparisons import comparison_of, windows_of
 from tests.support.made_up_history import MadeUpAnnotations, history_of, usual_of
@@ -74,6 +75,8 @@ class FakeApi(MadeUpJobs):
             states = request.url.params.get_list("state")
             if path == "/api/v1/board":
                 answer: Any = self._board(request.url.params)
+            elif path == "/api/v1/alerts" and request.url.params.get("job", JOB) != JOB:
+                answer = api.Page[AlertOut](items=[], as_of=self._now())
             elif path.endswith("/backpressure/history"):
                 answer = self._pressure_history(path.split("/")[-3], request.url.params)
             elif path.endswith("/checkpoints") and "from" in request.url.params:

@@ -1,0 +1,58 @@
+"""What is wrong with a page that is open in a browser: its layout, the text of its charts, and its accessibility."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Page
+
+from tests.support.browsing import collapsed, cut_off, overflowing, small_targets
+
+_LAYOUT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+
+# The rules that axe cannot decide for some elements, and what decides them instead.
+_DECIDED_ELSEWHERE = {"color-contrast": "layout_faults computes the contrast of all text, also over other elements"}
+
+
+def layout_faults(page: Page) -> list[str]:
+    """Return the faults that a viewer would see, one sentence each.
+
+    These are: a page that scrolls sideways, text that is cut off or overlaps other text, charts without height or
+    outside of their card, pale text in charts, and targets of less than 24 px.
+    """
+    found: list[str] = page.evaluate(_LAYOUT)
+    found += [f"overflows: {o}" for o in overflowing(page)]
+    found += [f"chart does not fit: {c}" for c in collapsed(page)]
+    found += [f"cut off in its cell: {c}" for c in cut_off(page)]
+    found += [f"small target: {t}" for t in small_targets(page)]
+    return found
+
+
+def accessibility_faults(page: Page) -> list[str]:
+    """Return what axe finds, one line for each rule and element. What axe cannot decide counts too."""
+    page.evaluate(f"() => {{ if (!window.axe) {{ {AXE_SCRIPT} }} }}")
+    # axe loses track if a refresh replaces elements while it runs. Such a finding is not there at the second time.
+    found = _found_by_axe(page)
+    again = _found_by_axe(page) if found else []
+    return [fault for fault in found if fault in again]
+
+
+def _found_by_axe(page: Page) -> list[str]:
+    # The drawings of charts are hidden from screen readers, and ``layout_faults`` computes the contrast of their text.
+    found: dict[str, list[dict[str, Any]]] = page.evaluate(
+        "() => axe.run({exclude: [['.js-plotly-plot']]}, {resultTypes: ['violations', 'incomplete']})"
+    )
+    return [
+        f"{kind} {rule['id']}: {node['target']} {_why(node)}"
+        for kind in ("violations", "incomplete")
+        for rule in found[kind]
+        if not (kind == "incomplete" and rule["id"] in _DECIDED_ELSEWHERE)
+        for node in rule["nodes"]
+    ]
+
+
+def _why(node: dict[str, Any]) -> str:
+    checks = [*node["any"], *node["all"], *node["none"]]
+    return "; ".join(dict.fromkeys(check["message"] for check in checks))

@@ -1,0 +1,147 @@
+"""The register of pages: one list with every page of the product and the address of a good example of it.
+
+Tests that are about every page, such as those of widths, accessibility and pictures, go through this list.
+``every_page_api`` serves what the addresses name. A kind of page without an example fails a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import httpx
+
+from backend.domain.verdict import Health
+from dashboard.routes import PageKind
+from tests.support.fake_api import FakeApi
+from tests.support.fake_spark import BEHIND, FAILED_BATCH, add_spark
+from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+"""The time at which the clocks of these tests stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One page with content."""
+
+    name: str
+    """Unique. It is also the name of its pictures."""
+    kind: PageKind
+    path: str
+    shows: str
+    """Playwright selector of an element that exists only when the page has its content."""
+    is_heavy: bool = False
+    """Whether the page takes seconds to draw, so that only the long tests open it."""
+
+
+class StandingClock:
+    """A clock that stands at ``NOON`` until a test moves it."""
+
+    def __init__(self) -> None:
+        self._at = NOON
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return self._at
+
+    def advance(self, *, seconds: float) -> None:
+        """Move the clock forward."""
+        self._at += timedelta(seconds=seconds)
+
+    def reset(self) -> None:
+        """Set the clock to ``NOON`` again."""
+        self._at = NOON
+
+
+_LARGE_CHECKPOINT = f"/ui/jobs/{LARGE}/runs/r{LARGE[1:]}/checkpoints/{CHECKPOINTS}"
+_HEATMAP = "#heatmap-graph .heatmaplayer image"
+_FRONT = "#front-graph .scatterlayer path"
+
+PAGES = (
+    Example("fleet", PageKind.FLEET, "/ui/", "#fleet-grid .ag-row a.row-link"),
+    Example("job", PageKind.JOB, "/ui/jobs/jE", _HEATMAP),
+    Example("job-in-progress", PageKind.JOB, "/ui/jobs/jruntime", _HEATMAP),
+    Example("job-new", PageKind.JOB, "/ui/jobs/jnew", "#job-verdict .verdict-sentence"),
+    Example("job-wide", PageKind.JOB, "/ui/jobs/jwide", _HEATMAP),
+    Example("job-large", PageKind.JOB, f"/ui/jobs/{LARGE}?vertex={CULPRIT}", _HEATMAP, is_heavy=True),
+    Example("job-spark", PageKind.JOB, f"/ui/jobs/{BEHIND}", "#job-batches-graph .barlayer path"),
+    Example("job-unknown", PageKind.JOB, "/ui/jobs/jnone", "#page .not-found h1"),
+    Example("advice", PageKind.ADVICE, "/ui/jobs/jruntime/advice", "#candidates-graph .scatterlayer .point"),
+    Example("advice-none", PageKind.ADVICE, "/ui/jobs/jE/advice", "#advice-head h1"),
+    Example("pressure", PageKind.PRESSURE, "/ui/jobs/jE/pressure", "#pressure-history-graph .scatterlayer .js-line"),
+    Example(
+        "pressure-of-a-vertex",
+        PageKind.PRESSURE,
+        "/ui/jobs/jruntime/pressure?vertex=enrich&measure=busy",
+        "#pressure-history-graph .heatmaplayer image",
+    ),
+    Example("checkpoint-expired", PageKind.CHECKPOINT, "/ui/jobs/jE/runs/rE/checkpoints/14", _FRONT),
+    Example(
+        "checkpoint-picked",
+        PageKind.CHECKPOINT,
+        "/ui/jobs/jruntime/runs/rruntime/checkpoints/20?open=enrich&pick=enrich:2&t=3000",
+        "#cp-picked-panel b",
+    ),
+    Example(
+        "checkpoint-in-progress",
+        PageKind.CHECKPOINT,
+        "/ui/jobs/jruntime/runs/rruntime/checkpoints/24",
+        "#cp-acks-graph .scatterlayer path",
+    ),
+    Example("checkpoint-wide", PageKind.CHECKPOINT, "/ui/jobs/jwide/runs/rwide/checkpoints/22?open=w1", _FRONT),
+    Example(
+        "checkpoint-large", PageKind.CHECKPOINT, f"{_LARGE_CHECKPOINT}?open=&t=6000", "#front-map circle", is_heavy=True
+    ),
+    Example(
+        "checkpoint-spark",
+        PageKind.CHECKPOINT,
+        f"/ui/jobs/{BEHIND}/runs/r{BEHIND[1:]}/checkpoints/{FAILED_BATCH - 1}",
+        "#cp-batch-graph .barlayer path",
+    ),
+    Example(
+        "space-time",
+        PageKind.SPACE_TIME,
+        "/ui/jobs/jruntime/runs/rruntime/checkpoints/20/space-time",
+        "#space-time-graph .scatterlayer path",
+    ),
+    Example(
+        "space-time-flink",
+        PageKind.SPACE_TIME,
+        "/ui/jobs/jE/runs/rE/checkpoints/14/space-time",
+        "#space-time-graph .scatterlayer path",
+    ),
+    Example(
+        "comparison",
+        PageKind.COMPARISON,
+        "/ui/jobs/jruntime/compare?a=rruntime:23&b=rruntime:3&vertex=enrich",
+        "#comparison-graph .barlayer path",
+    ),
+    Example("windows", PageKind.WINDOWS, "/ui/jobs/jE/compare-windows", "#windows-graph .scatterlayer path"),
+    Example("targets", PageKind.TARGETS, "/ui/targets", "#targets-list table"),
+    Example("alerts", PageKind.ALERTS, "/ui/alerts", ".incident"),
+    Example("incident", PageKind.INCIDENT, "/ui/incidents/i1", "#incident-strip-graph .barlayer path"),
+    Example("alert", PageKind.ALERT, "/ui/alerts/a1", "#alert-strip-graph .barlayer path"),
+    Example("alert-rules", PageKind.ALERT_RULES, "/ui/alerts/rules", "#rules-list .rule-row"),
+    Example("alert-receivers", PageKind.ALERT_RECEIVERS, "/ui/alerts/receivers", "#alerts-receivers tbody tr"),
+    Example(
+        "alert-silences",
+        PageKind.ALERT_SILENCES,
+        "/ui/alerts/silences?match=job%3Dpayments-settlement",
+        "#silence-preview b",
+    ),
+    Example("runbook", PageKind.RUNBOOK, "/ui/runbooks/CheckpointExpired", ".runbook p"),
+    Example("unknown", PageKind.UNKNOWN, "/ui/nothing", ".empty-state h1"),
+)
+
+
+def every_page_api(now: Callable[[], datetime]) -> FakeApi:
+    """Create a fake API with the content of all examples."""
+    fake = add_spark(LargeJobApi(now=now))
+    for name, url in (("on-call", "https://pager.example/hook"), ("pager", "http://down.example/hook")):
+        body = {"name": name, "kind": "webhook", "url": url}
+        fake.handle(httpx.Request("POST", "http://api.test/api/v1/receivers", json=body))
+    urgent = (Health.FAILING, Health.SLOW, Health.TOO_FEW, Health.HEALTHY)
+    fake.jobs = dict(sorted(fake.jobs.items(), key=lambda item: urgent.index(item[1].detail.health)))
+    return fake

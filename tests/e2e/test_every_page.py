@@ -1,7 +1,6 @@
 """Every page of the register in a real Chromium: layout, contrast, targets, accessibility and the console.
 
-``make test`` runs each page at a laptop's width in the light theme. ``make test-long`` runs both themes and four
-widths, and measures how far parts of the pages move. The clocks stand still, so that the content is always the same.
+The clocks stand still, so that the content of a page is always the same.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from playwright.sync_api import expect
 
 from dashboard import routes
 from dashboard.routes import PageKind
-from tests.support.browsing import Browser, Weight, chromium, count_requests, go, launched, opened, settle
+from tests.support.browsing import Browser, chromium, count_requests, go, launched, opened, settle, show_whole
 from tests.support.dashboard_site import site_over
 from tests.support.page_faults import accessibility_faults, layout_faults
 from tests.support.page_register import NOON, PAGES, StandingClock, every_page_api
@@ -21,10 +20,7 @@ pytestmark = [
     pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
 ]
 
-WIDTHS = (1440, 1000, 2560, 390)
-_HEIGHT = 900
-_CLS_MAX = 0.05
-_LIVE_CLS_MAX = 0.01
+_LAPTOP_PX = (1440, 900)
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +52,19 @@ def test_every_kind_of_page_is_in_the_register():
 def _begin(page, theme="light"):
     """Open the fleet at a laptop's width. The other pages are then opened without loading the application again."""
     page.clock.set_fixed_time(NOON)
-    page.set_viewport_size({"width": WIDTHS[0], "height": _HEIGHT})
+    page.set_viewport_size({"width": _LAPTOP_PX[0], "height": _LAPTOP_PX[1]})
     count_requests(page)
     page.goto("/ui/")
     page.wait_for_selector(PAGES[0].shows)
     expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", theme)
+
+
+def _open(page, example):
+    go(page, example.path)
+    if example.kind is PageKind.LAB:
+        show_whole(page)
+    page.wait_for_selector(example.shows, state="attached")
+    settle(page)
 
 
 def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site):
@@ -70,55 +74,7 @@ def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site)
         for example in PAGES:
             if example.is_heavy:
                 continue
-            go(page, example.path)
-            page.wait_for_selector(example.shows, state="attached")
-            settle(page)
+            _open(page, example)
             found[example.name] = [*layout_faults(page), *accessibility_faults(page), *watch.found]
             watch.found.clear()
     assert {name: faults for name, faults in found.items() if faults} == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_is_without_fault_at_every_width_while_the_window_is_resized(browser: Browser, site, theme):
-    found: dict[str, list[str]] = {}
-    with opened(browser, site, theme=theme) as (page, watch):
-        _begin(page, theme)
-        for example in PAGES:
-            page.set_viewport_size({"width": WIDTHS[0], "height": _HEIGHT})
-            go(page, example.path)
-            page.wait_for_selector(example.shows, state="attached")
-            for width in WIDTHS:
-                page.set_viewport_size({"width": width, "height": _HEIGHT})
-                settle(page)
-                faults = layout_faults(page)
-                if width in (WIDTHS[0], WIDTHS[-1]):
-                    faults += accessibility_faults(page)
-                found[f"{example.name}, {theme}, {width} px"] = [*faults, *watch.found]
-                watch.found.clear()
-    assert {name: faults for name, faults in found.items() if faults} == {}
-
-
-@pytest.mark.slow
-def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser, site, clock):
-    moved: dict[str, float] = {}
-    with opened(browser, site) as (page, watch):
-        _begin(page)
-        weight = Weight(page)
-        for example in PAGES:
-            page.goto(example.path)
-            page.wait_for_selector(example.shows, state="attached")
-            settle(page)
-            loaded = weight.shifts()
-            for _ in range(3):
-                # The checkpoint in progress goes on, and later the next one begins.
-                clock.advance(seconds=4)
-                page.clock.set_fixed_time(clock())
-                page.evaluate("() => window.dash_clientside.set_props('tick', {n_intervals: 1000 * Math.random() | 0})")
-                settle(page)
-            live = weight.shifts() - loaded
-            if loaded > _CLS_MAX or live > _LIVE_CLS_MAX:
-                moved[example.name] = loaded, live
-        assert watch.found == []
-    clock.reset()
-    assert moved == {}

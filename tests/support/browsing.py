@@ -265,6 +265,22 @@ def count_requests(page: Page) -> None:
     )
 
 
+def show_whole(page: Page) -> None:
+    """Scroll through the page and back, because some charts are drawn only when they come into view."""
+    page.evaluate(
+        """async () => {
+            const frames = () => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)));
+            for (let y = 0; y < document.documentElement.scrollHeight; y += window.innerHeight / 2) {
+                window.scrollTo(0, y);
+                await frames();
+            }
+            window.scrollTo(0, 0);
+            await frames();
+        }"""
+    )
+    settle(page)
+
+
 def settle(page: Page) -> None:
     """Wait until the page has no outstanding request and its charts are drawn, and stays so for several frames.
 

@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 
+from backend.contracts.simulations import SimulationIn
 from backend.domain.verdict import Health
+from dashboard import lab_address
 from dashboard.routes import PageKind
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, FAILED_BATCH, add_spark
@@ -56,6 +58,7 @@ class StandingClock:
 
 
 _LARGE_CHECKPOINT = f"/ui/jobs/{LARGE}/runs/r{LARGE[1:]}/checkpoints/{CHECKPOINTS}"
+_SIMULATED = "?shape=backpressured&protocol=aligned&with=unaligned&parallelism=2&duration=20&seed=7"
 _HEATMAP = "#heatmap-graph .heatmaplayer image"
 _FRONT = "#front-graph .scatterlayer path"
 
@@ -120,6 +123,7 @@ PAGES = (
     ),
     Example("windows", PageKind.WINDOWS, "/ui/jobs/jE/compare-windows", "#windows-graph .scatterlayer path"),
     Example("targets", PageKind.TARGETS, "/ui/targets", "#targets-list table"),
+    Example("lab", PageKind.LAB, f"/ui/lab{_SIMULATED}", "#lab-timeline-a-graph .points path"),
     Example("alerts", PageKind.ALERTS, "/ui/alerts", ".incident"),
     Example("incident", PageKind.INCIDENT, "/ui/incidents/i1", "#incident-strip-graph .barlayer path"),
     Example("alert", PageKind.ALERT, "/ui/alerts/a1", "#alert-strip-graph .barlayer path"),
@@ -142,6 +146,9 @@ def every_page_api(now: Callable[[], datetime]) -> FakeApi:
     for name, url in (("on-call", "https://pager.example/hook"), ("pager", "http://down.example/hook")):
         body = {"name": name, "kind": "webhook", "url": url}
         fake.handle(httpx.Request("POST", "http://api.test/api/v1/receivers", json=body))
+    simulated = lab_address.request_of(lab_address.parse(_SIMULATED).wanted)
+    assert isinstance(simulated, SimulationIn)
+    fake.simulations.add_completed(simulated)
     urgent = (Health.FAILING, Health.SLOW, Health.TOO_FEW, Health.HEALTHY)
     fake.jobs = dict(sorted(fake.jobs.items(), key=lambda item: urgent.index(item[1].detail.health)))
     return fake

@@ -92,7 +92,14 @@ AREAS = {
         "integration/test_toy_collector.py",
         "integration/test_spark_listener_runs.py",
     ),
-    "dashboard": ("unit/dashboard/**", "contract/test_pages_*.py", "e2e/test_login.py", "e2e/test_pages*.py"),
+    "dashboard": (
+        "unit/dashboard/**",
+        "unit/support/**",
+        "contract/test_pages_*.py",
+        "e2e/test_login.py",
+        "e2e/test_pages*.py",
+        "e2e/test_every_page.py",
+    ),
     "advisor": (
         "unit/backend_advisor/**",
         "property/test_advice_properties.py",

@@ -89,8 +89,12 @@ class Step:
 
 def is_in_force(wanted: Setting, config: CheckpointConfig | None) -> bool | None:
     """Return whether the engine's settings equal those in ``wanted``, or None if the engine does not report them."""
-    if config is None or wanted.debloat_target_ms is not None:
+    if config is None:
         return None
+    if wanted.debloat_target_ms is not None:
+        # Without a value, debloating may be off, or the engine may not report it.
+        reported_ms = config.debloat_target_ms
+        return None if reported_ms is None else reported_ms == wanted.debloat_target_ms
     if wanted.inflight_cap_bytes is not None:
         return config.inflight_cap_bytes == wanted.inflight_cap_bytes
     if wanted.mode is None or config.is_unaligned_enabled is None:

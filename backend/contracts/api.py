@@ -344,6 +344,8 @@ class CheckpointConfigOut(Model):
     state_backend: str | None = None
     checkpoint_storage: str | None = None
     inflight_cap_bytes: int | None = None
+    debloat_target_ms: int | None = None
+    """The time for which buffer debloating sizes the buffers. Null if it is off or not reported."""
 
 
 class CountsOut(Model):

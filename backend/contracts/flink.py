@@ -55,6 +55,14 @@ RUNTIME_FIELD: Final = "barrierscope-runtime"
 RUNTIME_INFLIGHT_CAP: Final = "inflight-cap-bytes"
 """The field of ``/checkpoints/config`` with the in-flight cap of the live runtime, if a cap is set."""
 
+RUNTIME_DEBLOAT_TARGET: Final = "debloat-target-ms"
+"""The field of ``/checkpoints/config`` with the debloating target of the live runtime, if debloating is on."""
+
+DEBLOAT_ENABLED: Final = "taskmanager.network.memory.buffer-debloat.enabled"
+DEBLOAT_TARGET: Final = "taskmanager.network.memory.buffer-debloat.target"
+DEBLOAT_TARGET_DEFAULT_MS: Final = 1_000
+"""Flink's default of ``DEBLOAT_TARGET``. ``/jobmanager/config`` lists only settings that are set."""
+
 # --- limits -------------------------------------------------------------------------------------------------------
 
 REQUEST_LINE_MAX_BYTES: Final = 4096

@@ -223,6 +223,8 @@ class CheckpointConfig:
     state_backend: str | None = None
     checkpoint_storage: str | None = None
     inflight_cap_bytes: int | None = None
+    debloat_target_ms: int | None = None
+    """The time for which buffer debloating sizes the buffers; None if it is off or not reported."""
 
     @property
     def guarantee(self) -> Guarantee | None:

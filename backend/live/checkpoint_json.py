@@ -85,6 +85,8 @@ def checkpoint_config(view: JobView) -> Object:
     }
     if settings.inflight_cap_bytes is not None:
         answer["inflight-cap-bytes"] = settings.inflight_cap_bytes
+    if settings.debloat_target_ms is not None:
+        answer["debloat-target-ms"] = settings.debloat_target_ms
     return answer
 
 

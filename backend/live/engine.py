@@ -249,6 +249,7 @@ class RuntimeEngine:
             state_backend=config.state_backend.value,
             is_incremental=config.is_incremental,
             inflight_cap_bytes=None if config.cap_bytes == UNLIMITED else config.cap_bytes,
+            debloat_target_ms=config.debloat_target_us // 1000 if config.is_debloating else None,
         )
 
     def _checkpoint(self, record: MeasuredCheckpoint, job_id: str) -> CheckpointView:

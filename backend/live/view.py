@@ -245,6 +245,8 @@ class ConfigView:
     aligned_timeout_ms: int
     tolerable_failures: int
     inflight_cap_bytes: int | None
+    debloat_target_ms: int | None = None
+    """None if buffer debloating is off."""
     state_backend: str = "full"
     is_incremental: bool = False
 

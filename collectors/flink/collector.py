@@ -243,12 +243,16 @@ async def _discover(requests: Requests) -> EngineFacts:
     info = parse.engine_info(await requests.get(flink.CONFIG))
     if info.has_job_clocks:
         return EngineFacts(info.engine, info.version, fetch_interval=timedelta(0), has_job_clocks=True)
+    debloat_target_ms = None
     try:
-        interval_ms = parse_metrics.fetch_interval_ms(await requests.get(flink.CLUSTER_CONFIG))
+        settings = await requests.get(flink.CLUSTER_CONFIG)
+        interval_ms = parse_metrics.fetch_interval_ms(settings)
+        debloat_target_ms = parse_metrics.debloat_target_ms(settings)
     except TargetProtocolError:
         # A proxy in front of the REST API may refuse to return the configuration. Flink's default is then assumed.
         interval_ms = flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
-    return EngineFacts(info.engine, info.version, fetch_interval=timedelta(milliseconds=interval_ms))
+    interval = timedelta(milliseconds=interval_ms)
+    return EngineFacts(info.engine, info.version, fetch_interval=interval, debloat_target_ms=debloat_target_ms)
 
 
 class _Poll:

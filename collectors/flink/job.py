@@ -321,7 +321,11 @@ class JobReader:
         if memory.config_at is not None and now - memory.config_at < every:
             return
         document = await self._requests.get(flink.checkpoint_config(self._job_id))
-        memory.config, memory.config_at = parse.checkpoint_config(document), now
+        config = parse.checkpoint_config(document)
+        if config.debloat_target_ms is None:
+            # Flink has this setting for the whole cluster, and the live runtime for each job.
+            config = replace(config, debloat_target_ms=self._engine.debloat_target_ms)
+        memory.config, memory.config_at = config, now
         self._found.config = memory.config
 
     def _settle(self, *, is_settled: bool) -> None:

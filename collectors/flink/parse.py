@@ -446,7 +446,7 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
     timeout = document.find("aligned_checkpoint_timeout")
     interval_ms = document.get("interval").whole()
     tolerable = document.find("tolerable_failed_checkpoints")
-    cap = document.find(flink.RUNTIME_INFLIGHT_CAP)
+    cap, debloat = document.find(flink.RUNTIME_INFLIGHT_CAP), document.find(flink.RUNTIME_DEBLOAT_TARGET)
     return CheckpointConfig(
         mode=_optional_text(document.find("mode")),
         interval_ms=interval_ms if 0 < interval_ms <= _SETTING_MS_MAX else None,
@@ -459,6 +459,7 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
         state_backend=_optional_text(document.find("state_backend")),
         checkpoint_storage=_optional_text(document.find("checkpoint_storage")),
         inflight_cap_bytes=None if cap is None else _bytes(cap),
+        debloat_target_ms=None if debloat is None else _setting_ms(debloat),
     )
 
 

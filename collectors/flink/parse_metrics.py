@@ -57,13 +57,29 @@ _DURATION = re.compile(r"(\d{1,9})\s*([a-z]*)")
 
 def fetch_interval_ms(document: Document) -> int:
     """Return the cluster's interval for fetching metrics, from ``/jobmanager/config``, or else Flink's default."""
+    found = _duration_ms(_cluster_setting(document, flink.METRICS_FETCH_INTERVAL))
+    return flink.METRICS_FETCH_INTERVAL_DEFAULT_MS if found is None else min(found, _FETCH_INTERVAL_MAX_MS)
+
+
+def debloat_target_ms(document: Document) -> int | None:
+    """Return the cluster's target of buffer debloating, from ``/jobmanager/config``, or None if it is off."""
+    if (_cluster_setting(document, flink.DEBLOAT_ENABLED) or "").lower() != "true":
+        return None
+    target = _cluster_setting(document, flink.DEBLOAT_TARGET)
+    return flink.DEBLOAT_TARGET_DEFAULT_MS if target is None else _duration_ms(target)
+
+
+def _cluster_setting(document: Document, key: str) -> str | None:
     for row in document.items():
-        if row.get("key").value == flink.METRICS_FETCH_INTERVAL:
-            # Flink 1.x sends milliseconds, 2.x a duration such as "10 s".
-            found = _DURATION.fullmatch(row.get("value").text(length_max=NAME_MAX).strip().lower())
-            if found is not None and found[2] in _UNITS_MS:
-                return min(int(found[1]) * _UNITS_MS[found[2]], _FETCH_INTERVAL_MAX_MS)
-    return flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
+        if row.get("key").value == key:
+            return row.get("value").text(length_max=NAME_MAX).strip()
+    return None
+
+
+def _duration_ms(text: str | None) -> int | None:
+    # Flink 1.x sends milliseconds, 2.x a duration such as "10 s".
+    found = _DURATION.fullmatch((text or "").lower())
+    return int(found[1]) * _UNITS_MS[found[2]] if found is not None and found[2] in _UNITS_MS else None
 
 
 def ratio(value: float | None) -> float | None:

@@ -36,7 +36,8 @@ class EngineFacts:
     """The engine at the target.
 
     ``offset`` is the engine's clock minus ours. ``fetch_interval`` is the maximum age of the engine's metrics. If
-    ``has_job_clocks``, each job has its own clock, and the engine caches no response.
+    ``has_job_clocks``, each job has its own clock, and the engine caches no response. ``debloat_target_ms`` is the
+    cluster's target of buffer debloating; None if it is off or not known.
     """
 
     capabilities: EngineCapabilities
@@ -44,6 +45,7 @@ class EngineFacts:
     fetch_interval: timedelta
     has_job_clocks: bool = False
     offset: timedelta = timedelta(0)
+    debloat_target_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ _SETTINGS = {
     "state_backend": "State backend",
     "checkpoint_storage": "Storage",
     "inflight_cap_bytes": "In-flight cap",
+    "debloat_target_ms": "Debloating target",
 }
 _UNLIMITED = 2**31 - 1
 

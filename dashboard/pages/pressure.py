@@ -188,10 +188,13 @@ async def refresh(
     since, until = _ends(length, route, job)
     history = await client.pressure_history(job.id, since, until, vertex or None, routes.share_of(measure))
     checkpoints, is_cut = await client.checkpoints_between(job.id, history.since, history.until)
-    now = digest(history, *checkpoints, view, vertex, job.verdict)
+    now = digest(history, *checkpoints, view, vertex, job.verdict, job.config)
     if now == before:
         return {"message": None}
-    how = pressure_history.View(view.theme, view.where, is_narrow=view.is_narrow, opened=vertex or None)
+    target_ms = None if job.config is None else job.config.debloat_target_ms
+    how = pressure_history.View(
+        view.theme, view.where, is_narrow=view.is_narrow, opened=vertex or None, debloat_target_ms=target_ms
+    )
     shown = pressure_history.pressure_history(history, checkpoints, how, revision=job.id)
     return {
         "message": None,

@@ -32,7 +32,7 @@ _ORIGIN_MS = 1_760_000_000_000
 _SURPLUS: dict[str, frozenset[str]] = {
     "/config": frozenset({"$.barrierscope-runtime", "$.lag-ms"}),
     "/jobs/<id>": frozenset({"$.lag-ms"}),
-    "/jobs/<id>/checkpoints/config": frozenset({"$.inflight-cap-bytes"}),
+    "/jobs/<id>/checkpoints/config": frozenset({"$.inflight-cap-bytes", "$.debloat-target-ms"}),
 }
 # No recording has a failure of the whole job. These two shapes follow the declarations in Flink 1.20's
 # JobExceptionsInfoWithHistory and CheckpointingStatistics.RestoredCheckpointStatistics.
@@ -298,6 +298,8 @@ _SETTINGS = {
     "execution.checkpointing.interval": "3000 ms",
     "execution.checkpointing.unaligned.enabled": "true",
     "runtime.inflight-cap.bytes": "65536",
+    "taskmanager.network.memory.buffer-debloat.enabled": "true",
+    "taskmanager.network.memory.buffer-debloat.target": "500 ms",
 }
 
 
@@ -311,11 +313,14 @@ async def test_live_settings_change_by_patch_and_stay_in_force() -> None:
         "execution.checkpointing.interval": "3 s",
         "execution.checkpointing.unaligned.enabled": True,
         "runtime.inflight-cap.bytes": 65536,
+        "taskmanager.network.memory.buffer-debloat.enabled": True,
+        "taskmanager.network.memory.buffer-debloat.target": "500 ms",
     })  # fmt: skip
     assert answer.status_code == 200
     assert answer.json() == before | _SETTINGS == await runtime.get(f"{root}/settings")
     shown = await runtime.get(f"{root}/checkpoints/config")
     assert (shown["interval"], shown["unaligned_checkpoints"], shown["inflight-cap-bytes"]) == (3000, True, 65536)
+    assert shown["debloat-target-ms"] == 500
     runtime.advance_to(8.0)
     history = (await runtime.get(f"{root}/checkpoints"))["history"]
     triggers = [c["trigger_timestamp"] for c in history]

@@ -57,6 +57,7 @@ def config_of(config: RuntimeConfig) -> CheckpointConfig:
         is_unaligned_enabled=is_unaligned,
         aligned_timeout_ms=timeout_us // 1000 if is_unaligned else None,
         inflight_cap_bytes=None if config.cap_bytes == UNLIMITED else config.cap_bytes,
+        debloat_target_ms=config.debloat_target_us // 1000 if config.is_debloating else None,
     )
 
 

@@ -440,7 +440,8 @@ async def _write_version(
     after = orjson.loads(dump(document))
     before, owner = known
     is_first = owner != run.key.run_id
-    if before == after and not is_first:
+    # A setting that this version added and that is not reported is no change.
+    if before is not None and _reported(before) == _reported(after) and not is_first:
         return False
     at = min(job.started_at, observed_at) if is_first else observed_at
     row = {"run_id": run.key.run_id, "kind": kind.value, "since": at, "document": dump(after)}
@@ -473,6 +474,10 @@ async def _versions_before(
     own = cursor.connection.cursor()
     await own.execute(_VERSIONS_BEFORE, values)
     return {DocumentKind(kind): (document, owner) for kind, document, owner in await own.fetchall()}
+
+
+def _reported(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def _rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

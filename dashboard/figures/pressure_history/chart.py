@@ -37,6 +37,8 @@ class View:
     where: tzinfo
     is_narrow: bool = False
     opened: str | None = None
+    debloat_target_ms: int | None = None
+    """The target of buffer debloating now; None if debloating is off or not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ def _below(
         shown = below.queue_lines(history, opened, cells, theme, "y3")
         top = max((q for line in shown for q in line["y"] if q is not None), default=1)  # type: ignore[attr-defined]
         which = "all vertices" if opened is None else f"all vertices, and {text.plain(text.short(opened.vertex, 30))}"
+        if view.debloat_target_ms is not None:
+            which += f" (debloating target now {text.duration(view.debloat_target_ms)})"
         marks = [0.0, top]
         add(
             "queue", 3, f"buffered bytes, mean: {which}", top=max(1.0, top * 1.1), found=shown,

@@ -115,6 +115,7 @@ def facts(job: JobDetailOut) -> Component:
             ("Mode", (config.mode or text.MISSING).replace("_", " ")),
             ("Unaligned", _yes(config.is_unaligned_enabled)),
             ("Aligned timeout", text.duration(config.aligned_timeout_ms)),
+            ("Debloating target", text.duration(config.debloat_target_ms)),
             ("Min pause", text.duration(config.min_pause_ms)),
             ("Max concurrent", text.count(config.max_concurrent)),
             ("Tolerable failures", _tolerable(config.tolerable_failed_count)),

@@ -16,7 +16,7 @@ _UNALIGNED = CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=0)
 _AFTER_10_S = CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=10_000)
 
 # For each field of Setting: a proposal that contains the field, what the engine reports when the proposal is in
-# force, and what it reports when the proposal is not in force. No engine reports the debloating target.
+# force, and what it reports when the proposal is not in force.
 _CASES: dict[str, tuple[Setting, CheckpointConfig | None, CheckpointConfig | None]] = {
     "mode": (Setting(mode=Mode.UNALIGNED), _UNALIGNED, CheckpointConfig(is_unaligned_enabled=False)),
     "aligned_timeout_ms": (
@@ -29,7 +29,11 @@ _CASES: dict[str, tuple[Setting, CheckpointConfig | None, CheckpointConfig | Non
         CheckpointConfig(inflight_cap_bytes=1 << 20),
         CheckpointConfig(inflight_cap_bytes=1 << 21),
     ),
-    "debloat_target_ms": (Setting(debloat_target_ms=1_000), None, None),
+    "debloat_target_ms": (
+        Setting(debloat_target_ms=1_000),
+        CheckpointConfig(debloat_target_ms=1_000),
+        CheckpointConfig(debloat_target_ms=500),
+    ),
 }
 
 

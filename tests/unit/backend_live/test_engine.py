@@ -185,4 +185,5 @@ def test_unlimited_failures_and_no_cap_are_shown_as_by_flink() -> None:
     config = _view(build_live_engine(small_job("aligned"))).config
     assert config.tolerable_failures == 2**31 - 1
     assert config.inflight_cap_bytes is None
+    assert config.debloat_target_ms is None
     assert config.is_exactly_once

@@ -6,7 +6,7 @@ import pytest
 
 from backend.contracts import flink
 from collectors.flink.document import Document
-from collectors.flink.parse_metrics import fetch_interval_ms, ratio
+from collectors.flink.parse_metrics import debloat_target_ms, fetch_interval_ms, ratio
 
 
 def document(value: object) -> Document:
@@ -35,3 +35,19 @@ def test_the_fetch_interval_is_read_in_every_format(text: str, expected: int) ->
 
 def test_the_fetch_interval_is_the_default_if_it_is_not_configured() -> None:
     assert fetch_interval_ms(document([{"key": "other", "value": "1"}])) == flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, None),
+        ({flink.DEBLOAT_TARGET: "500 ms"}, None),
+        ({flink.DEBLOAT_ENABLED: "false", flink.DEBLOAT_TARGET: "500 ms"}, None),
+        ({flink.DEBLOAT_ENABLED: "true"}, 1_000),
+        ({flink.DEBLOAT_ENABLED: "true", flink.DEBLOAT_TARGET: "500 ms"}, 500),
+        ({flink.DEBLOAT_ENABLED: "true", flink.DEBLOAT_TARGET: "soon"}, None),
+    ],
+)
+def test_the_debloating_target_is_known_only_if_debloating_is_on(settings: dict[str, str], expected: int) -> None:
+    rows = [{"key": key, "value": value} for key, value in settings.items()]
+    assert debloat_target_ms(document(rows)) == expected

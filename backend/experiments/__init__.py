@@ -1,4 +1,5 @@
 """Experiments: repeated runs of the reference runtime that compare protocols, with every row kept.
 
-``catalog`` lists them. ``running`` runs them, and goes on where a killed run stopped. ``report`` writes the results.
+``catalog`` lists them. ``running`` runs them, and continues where a killed process stopped. ``report`` writes the
+results.
 """

@@ -155,7 +155,7 @@ def wide_job(initiation: str, parallelism: int, *, seed: int) -> JobSpec:
 
 
 def tasks_word(parallelism: int) -> str:
-    """Return the setting of a parallelism: the number of tasks."""
+    """Return the name of the setting: the number of tasks at this parallelism."""
     return f"{3 * parallelism} tasks"
 
 

@@ -48,7 +48,7 @@ Found = Mapping[Key, Median]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether an ordering came out, with the numbers. None: the runtime cannot show it, and ``why`` is the reason."""
+    """Whether an ordering came out, or None if that is undecided. ``why`` has the numbers or the reason."""
 
     came_out: bool | None
     why: str
@@ -103,7 +103,7 @@ def medians(rows: Sequence[Row]) -> dict[Key, Median]:
 
 
 def judged(ordering: Ordering, found: Found) -> Judgement:
-    """Compare an ordering with the medians. Without the medians it needs, it is not decided."""
+    """Compare an ordering with the medians. If a median is missing, the ordering is not decided."""
     try:
         result = ordering.judge(found)
     except KeyError as missing:
@@ -178,7 +178,7 @@ def cannot(why: str) -> Callable[[Found], Judgement]:
 
 
 def run_engine(spec: JobSpec, for_us: int) -> JobEngine:
-    """Run a job for a virtual time. Records have sizes but no bytes, which changes no time and no event."""
+    """Run a job for a virtual time. Records have sizes but no bytes. This changes no time and no event."""
     engine = JobEngine(spec, is_size_only=True)
     engine.run_until(for_us)
     return engine

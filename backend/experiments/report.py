@@ -73,7 +73,7 @@ def _figure(measure: str, unit: str, settings: list[str], variants: list[str], f
                 "type": "scatter",
                 "mode": "markers",
                 "name": variant,
-                # Marks of one setting stand next to each other, so that their intervals do not cover each other.
+                # The marks of one setting are drawn side by side, so that their intervals do not overlap.
                 "x": [settings.index(k[1]) + _aside(index, len(variants)) for k in keys] if by_setting else [index],
                 "y": [v.value for v in values],
                 "error_y": {

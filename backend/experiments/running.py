@@ -1,8 +1,8 @@
 """Runs an experiment in several processes, and keeps the rows of each run that has ended.
 
-The rows are appended to a file, one line a run. A killed experiment loses only the runs that were under way: started
-again, it reads the file and does the others. The first line names the experiment and the code that made the
-rows, so that rows of different code are never mixed.
+The rows are appended to a file, one line a run. A killed experiment loses only the runs that were under way. When it is
+started again, it reads the file and does the runs that are missing. The first line names the experiment and the code
+that made the rows, so that rows of different code are never mixed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def kept_rows(folder: Path, experiment: str, ratio: float = 1.0) -> Iterator[Kep
     """Open the rows in a folder, which is made if there is none.
 
     Raises:
-        HostError: the folder cannot be used, another process runs the experiment in it, or its rows do not fit.
+        HostError: the folder cannot be used, another process runs the experiment in it, or its rows are from
+            another experiment or other code.
     """
     path = folder / ROWS_FILE
     try:
@@ -139,7 +140,7 @@ def run(
             kept.add(*_work(job))
             on_end()
     elif left:
-        # A process that is forked would inherit the locks of this one's threads.
+        # A forked process would inherit the locks of the threads of this process.
         with get_context("spawn").Pool(min(processes, len(left))) as pool:
             for unit, rows in pool.imap_unordered(_work, left):
                 kept.add(unit, rows)

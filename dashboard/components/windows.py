@@ -174,7 +174,10 @@ def _value(at: datetime) -> str:
 
 
 def change_links(job: str, points: Sequence[ChangePointOut], where: tzinfo) -> list[Component]:
-    """Build the links from the changes of a job's durations to the comparison of the time before and after each."""
+    """Build a link for each change of a job's durations.
+
+    It opens the comparison of the times before and after the change.
+    """
     found: list[Component] = []
     for p in points[:4]:
         medians = f"{text.duration(p.before_median_ms)} → {text.duration(p.after_median_ms)}"

@@ -1,7 +1,7 @@
 """The parts of a job that had finished when a checkpoint was taken (FN-9 to FN-12, FN-15, FN-18, GR-3).
 
-A checkpoint stores this for each operator, not for each vertex, because a later version of the job may put its
-operators into other vertices.
+A checkpoint stores for each operator how much of it had finished. It does not store this for each vertex, because a
+later version of the job may put its operators into other vertices.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
 
 @lru_cache(maxsize=64)
 def _hourly(gap_count: int) -> Select[Any]:
-    """Return the query for the hours of a job, computed from its checkpoints in the gaps."""
+    """Return the query that computes the hours of a job without a rollup from its checkpoints."""
     return (
         select(
             _HOUR.label("hour"),

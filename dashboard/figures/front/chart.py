@@ -125,7 +125,7 @@ def _drawn(front: Front, at_ms: float, view: FrontView, places: Places) -> Drawn
 
 
 def _names(front: Front, view: FrontView, places: Places) -> Trace:
-    """Return the names of closed vertices as one trace. As notes, those of a large graph would be slow to draw."""
+    """Return the names of closed vertices as one trace, because many separate notes would be slow to draw."""
     closed = [v for v in front.vertices if v.vertex_id not in view.opened]
     return {
         "type": "scatter",

@@ -22,7 +22,7 @@ _LAYER_LARGE = 216.0
 # The room beside the first and the last layer. On a phone, a note of the last layer needs more of it.
 _SIDE = 120.0
 _SIDE_NARROW = 210.0
-# The width of a card on a laptop's screen, and on a phone. The graph is scaled to this width, in these limits.
+# The width of a card on a laptop's screen, and on a phone. The graph is scaled to this width, within the limits below.
 WIDTH_PX = 1250
 NARROW_PX = 330
 SCALE_MAX = 1.25

@@ -1,4 +1,4 @@
-"""Each experiment runs, and the orderings of the literature come out or do not, as the report then says."""
+"""Each experiment runs, and its report states correctly which orderings of the literature came out."""
 
 from __future__ import annotations
 

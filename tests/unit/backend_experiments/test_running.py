@@ -1,4 +1,4 @@
-"""Every row is kept, and an experiment that was killed goes on where it was."""
+"""Every row is kept, and an experiment that was killed continues where it stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the choice of lanes: small jobs have all, large ones are folded, opened vertices are bounded."""
+"""Tests of the choice of lanes: small jobs show every subtask, large ones are folded, opened vertices are bounded."""
 
 from __future__ import annotations
 

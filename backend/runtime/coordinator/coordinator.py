@@ -282,7 +282,8 @@ class Coordinator:
         """
         faults = self._env.faults
         record = pending.record
-        if partly_finished_union(record.graph, pending.snapshots) is not None:
+        may_be_partly_finished = self._env.config.checkpoints_after_end
+        if may_be_partly_finished and partly_finished_union(record.graph, pending.snapshots) is not None:
             self._fail(record.id, FailureReason.DECLINED_TASK_CLOSING)
             return
         faults.passed("coordinator.before-metadata")

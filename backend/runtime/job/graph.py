@@ -250,7 +250,8 @@ class Graph:
         if not spec.partitioner.is_pointwise:
             return [(i, j) for i in range(p) for j in range(q)]
         if p >= q:
-            return [(i, i * q // p) for i in range(p)]
+            # Flink rounds down where a receiver's senders begin, so the last receivers have one sender more.
+            return [(i, j) for j in range(q) for i in range(j * p // q, (j + 1) * p // q)]
         return sorted((j * p // q, j) for j in range(q))
 
 

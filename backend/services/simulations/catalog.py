@@ -132,15 +132,15 @@ _PROTOCOLS: Final[Mapping[str, _Protocol]] = {
         "A subtask takes its snapshot at the first marker and logs the other channels until their markers arrive.",
         _CHANDY_LAMPORT,
     ),
-    "at-least-once": _Protocol(
-        "At least once",
-        "Subtasks process all channels while barriers arrive. After a failure, records may count twice.",
-        {f"{_CP}mode": "AT_LEAST_ONCE"},
-    ),
     "chandy-lamport-all": _Protocol(
         "Chandy-Lamport, all tasks triggered",
         "The coordinator triggers every subtask, not only the sources, so no snapshot waits for a marker.",
         _CHANDY_LAMPORT | {"runtime.chandy-lamport.initiation": "all-tasks"},
+    ),
+    "at-least-once": _Protocol(
+        "At least once",
+        "Subtasks process all channels while barriers arrive. After a failure, records may count twice.",
+        {f"{_CP}mode": "AT_LEAST_ONCE"},
     ),
     "incremental-changelog": _Protocol(
         "Incremental: changelog",

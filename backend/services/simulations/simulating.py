@@ -30,6 +30,7 @@ from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError, TooLargeError
+from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
@@ -166,6 +167,7 @@ def _document(planned: PlannedRun, recorded: _Recorded, index: int, root: str) -
     ended = tuple(c for c in known if c.header.status.is_terminal)
     evidence = JobEvidence(topology=topology, now=at(recorded.engine.now_us), config=config, checkpoints=ended)
     path = critical_path(checkpoint, topology, config)
+    verdict = checkpoint_verdict(checkpoint, evidence)
     ids = [r.id for r, _ in recorded.found]
     header = checkpoint.header
     detail = api.CheckpointDetailOut.of(
@@ -176,7 +178,7 @@ def _document(planned: PlannedRun, recorded: _Recorded, index: int, root: str) -
         aligned_timeout_ms=config.aligned_timeout_ms,
         vertices=phases_out(topology, (), checkpoint_phases(checkpoint, config)),
         critical_path=None if path is None else api.CriticalPathOut.model_validate(path),
-        verdict=api.VerdictOut.model_validate(checkpoint_verdict(checkpoint, evidence)),
+        verdict=api.VerdictOut.model_validate(verdict),
         has_barriers=events is not None,
         engine=RUNTIME.kind,
         capabilities=CapabilitiesOut.model_validate(RUNTIME),
@@ -186,13 +188,19 @@ def _document(planned: PlannedRun, recorded: _Recorded, index: int, root: str) -
     return SimulatedCheckpointOut(
         checkpoint=detail,
         barriers=_barriers(checkpoint, evidence, events),
-        space_time=_space_time(checkpoint, evidence, path, events),
+        space_time=_space_time(checkpoint, evidence, path, events, opened=verdict.vertex_id),
     )
 
 
 def _space_time(
-    checkpoint: Checkpoint, evidence: JobEvidence, path: CriticalPath | None, events: Sequence[BarrierEvent] | None
+    checkpoint: Checkpoint,
+    evidence: JobEvidence,
+    path: CriticalPath | None,
+    events: Sequence[BarrierEvent] | None,
+    *,
+    opened: VertexId | None,
 ) -> SpaceTimeOut:
+    """Return the diagram. If it is folded, it shows the subtasks of ``opened``, or else of the last vertex."""
     topology = evidence.topology
     if events is None:
         trace = reconstructed_trace.trace_of(checkpoint_phases(checkpoint, evidence.config), topology)
@@ -202,7 +210,7 @@ def _space_time(
     vertices = [LaneVertex(v.id, v.name, v.parallelism) for v in topology.vertices]
     is_completed = checkpoint.header.status is CheckpointStatus.COMPLETED
     return space_time_out(
-        fold(trace, vertices, opened=set(), pinned=pinned),
+        fold(trace, vertices, opened={opened or topology.vertices[-1].id}, pinned=pinned),
         trace.basis,
         None if events is None else check_cut(events, is_completed=is_completed),
         max(trace.end_ms, float(checkpoint.header.end_to_end_duration_ms or 0)),

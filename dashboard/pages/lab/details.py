@@ -162,7 +162,11 @@ def head(shown: Shown, letter: str, title: str) -> list[Component]:
         ],
         className="lab-facts",
     )
-    return [name, facts, html.P(checkpoint.verdict.sentence), *([cut] if cut is not None else [])]
+    notes = [] if cut is None else [cut]
+    if diagram is not None and diagram.is_folded:
+        words = f"The space-time diagram shows {diagram.subtask_count} subtasks in {len(diagram.lanes)} lanes."
+        notes.append(html.P(words, className="hint"))
+    return [name, facts, html.P(checkpoint.verdict.sentence), *notes]
 
 
 def options(runs: Sequence[SimulationRunOut]) -> list[dict[str, str]]:

@@ -97,6 +97,15 @@ def test_each_protocol_has_a_space_time_diagram_whose_cut_is_checked(name):
         assert found.space_time.cut.state is CutState.CONSISTENT or name == "at-least-once"
 
 
+def test_a_diagram_of_many_subtasks_is_folded_but_for_one_vertex():
+    request = SimulationIn(shape="healthy", protocol="aligned", parallelism=21, duration_s=2.5, settings=_OFTEN)
+    diagram = unpacked(run(request, Progress()).checkpoints[0].document).space_time
+
+    assert diagram is not None
+    assert diagram.is_folded
+    assert sum(lane.subtask is not None for lane in diagram.lanes) >= 21
+
+
 def test_an_incremental_checkpoint_writes_less_than_its_state():
     request = SimulationIn(shape="large-kv", protocol="incremental-diff", duration_s=12.0)
     sizes = [(c.checkpointed_size_bytes, c.full_state_size_bytes) for c in run(request, Progress()).runs[0].checkpoints]

@@ -165,7 +165,9 @@ def _below(
         top = max((q for line in shown for q in line["y"] if q is not None), default=1)  # type: ignore[attr-defined]
         which = "all vertices" if opened is None else f"all vertices, and {text.plain(text.short(opened.vertex, 30))}"
         if view.debloat_target_ms is not None:
-            which += f" (debloating target now {text.duration(view.debloat_target_ms)})"
+            target = text.duration(view.debloat_target_ms)
+            # In a narrow window, the whole sentence would be cut off.
+            which = f"debloated to {target}" if view.is_narrow else f"{which} (debloating target now {target})"
         marks = [0.0, top]
         add(
             "queue", 3, f"buffered bytes, mean: {which}", top=max(1.0, top * 1.1), found=shown,

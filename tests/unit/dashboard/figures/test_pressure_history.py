@@ -163,10 +163,11 @@ def test_the_queue_is_left_out_if_no_vertex_reports_one(fake):
 def test_the_debloating_target_stands_at_the_buffered_bytes_if_it_is_known(fake):
     history = history_of(fake)
     titles = {}
-    for target_ms in (None, 500):
-        view = View(LIGHT, UTC_ZONE, debloat_target_ms=target_ms)
+    for target_ms, is_narrow in ((None, False), (500, False), (500, True)):
+        view = View(LIGHT, UTC_ZONE, debloat_target_ms=target_ms, is_narrow=is_narrow)
         notes = pressure_history(history, [], view).figure["layout"]["annotations"]
-        (titles[target_ms],) = [n["text"] for n in notes if "buffered bytes" in n["text"]]
+        (titles[target_ms, is_narrow],) = [n["text"] for n in notes if "buffered bytes" in n["text"]]
 
-    assert titles[None] == "buffered bytes, mean: all vertices"
-    assert titles[500].endswith("(debloating target now 500 ms)")
+    assert titles[None, False] == "buffered bytes, mean: all vertices"
+    assert titles[500, False].endswith("(debloating target now 500 ms)")
+    assert titles[500, True] == "buffered bytes, mean: debloated to 500 ms"

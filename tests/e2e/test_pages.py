@@ -22,6 +22,7 @@ from tests.support.browsing import Watch, Weight, chromium, drag, go, launched, 
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import Up
 from tests.support.waiting import PATIENCE_S, until
+from tests.support.walking import Hand
 
 pytestmark = [
     pytest.mark.browser,
@@ -273,31 +274,32 @@ def _has_focus(page: Page, address: str | None) -> bool:
     return bool(page.evaluate("address => document.activeElement.getAttribute('href') === address", address))
 
 
-def test_an_alert_leads_to_a_change_whose_measured_effect_is_shown_next_to_the_prediction(
+def test_the_keyboard_alone_leads_from_an_alert_to_a_change_whose_measured_effect_is_shown_next_to_the_prediction(
     browser, up, troubled, put_back
 ):
     with opened(browser, _url(up)) as (page, watch):
+        hand = Hand(page, is_keyboard=True)
         page.goto("/")
-        page.click(f"#fleet-grid .ag-row:has(a:text-is('{_TROUBLED}')) [col-id=alerts] a")
-        page.click(f".incident a.strong-link:has-text('{_TROUBLED}: ')")
+        hand.press_cell(_TROUBLED, "alerts")
+        hand.press(page.locator(f".incident a.strong-link:has-text('{_TROUBLED}: ')"))
         expect(page.locator("#incident-words")).to_contain_text(_HOLDER)
-        page.click("#incident-words a:has-text('expired after')")
+        hand.press(page.locator("#incident-words a:has-text('expired after')"))
         expect(page.locator("#alert-words")).to_contain_text(_HOLDER)
         expect(page).to_have_url(re.compile(r"/ui/alerts/"))
         alert = page.url
-        page.click("#alert-head a:has-text('To the incident')")
-        page.click("#incident-head a:has-text('To the job')")
+        hand.press(page.locator("#alert-head a:has-text('To the incident')"))
+        hand.press(page.locator("#incident-head a:has-text('To the job')"))
         expect(page.locator("#job-verdict .verdict-sentence")).to_contain_text(_HOLDER)
-        page.click("#job-recent tr:has-text('expired') a >> nth=0")
+        hand.press(page.locator("#job-recent tr:has-text('expired') a"))
         expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text(_HOLDER)
-        page.click("#cp-head a:has-text('Advice')")
+        hand.press(page.locator("#cp-head a:has-text('Advice')"))
         card = page.locator("#advice-cards section").first
         expect(card).to_contain_text("unaligned")
         predicted = card.locator("tr:has-text('End-to-end duration') b").inner_text()
 
-        page.click("#advice-cards button:has-text('Apply now')")
+        hand.press(page.locator("#advice-cards button:has-text('Apply now')"))
         expect(page.locator("[role=dialog]")).to_contain_text(f"Change these settings of {_TROUBLED} now?")
-        page.click("#advice-confirm")
+        hand.press(page.locator("#advice-confirm"))
 
         expect(page.locator("#advice-message")).to_contain_text("Sent")
         expect(card.locator(".card-tools")).to_contain_text("applied")

@@ -1,7 +1,7 @@
 """Measures the walk of a person on call, from the fleet to an incident that is over: presses, keys, and seconds.
 
-A temporary ``barrierscope up`` serves its demo jobs. The walk begins when checkpoints of ``orders-aligned`` have expired
-and its alert fires. It is taken once with the mouse and once with the keyboard alone; between the two, the settings of the
+A temporary ``barrierscope up`` serves its demo jobs. The walk begins when the alert of ``orders-aligned`` fires.
+It is taken once with the mouse and once with the keyboard alone; between the two, the settings of the
 job are set back. The seconds contain the time in which the engine changes and the alert waits for healthy checkpoints.
 
     python benchmarks/walk_bench.py [--json]

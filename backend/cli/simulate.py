@@ -90,10 +90,18 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             checkpoint["barrier"],
             *(_seconds(checkpoint[k]) for k in ("triggered_at_us", "end_to_end_us", "start_delay_max_us")),
             *(_seconds(checkpoint[k]) for k in ("alignment_max_us", "async_max_us")),
-            *(_size(checkpoint[k] + checkpoint["persisted_bytes"]) for k in ("written_bytes", "state_bytes")),
+            _size(checkpoint["written_bytes"] + checkpoint["channel_state"]["written_bytes"]),
+            _size(checkpoint["state_bytes"] + checkpoint["persisted_bytes"]),
             checkpoint["last_subtask"] or "-",
         )
     yield from _starts_and_stops(document)
+    files = document["channel_files"]
+    if files["created"]:
+        yield ""
+        yield (
+            f"files of channel state: {files['created']} created, {files['deleted']} deleted, "
+            f"{_size(files['written_bytes'])} written, {_size(files['stored_bytes'])} stored at the end"
+        )
     yield ""
     yield f"{'vertex':<24} {'busy':>6} {'held back':>10} {'idle':>6} {'records in':>12}"
     for vertex in document["vertices"]:

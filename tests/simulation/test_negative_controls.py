@@ -14,14 +14,20 @@ import pytest
 
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
-from tests.simulators import broken_increments, broken_markers, broken_protocols, broken_restarts
+from tests.simulators import broken_files, broken_increments, broken_markers, broken_protocols, broken_restarts
 from tests.simulators.broken_protocols import Variant
 from tests.simulators.fault_plans import OF_AT_LEAST_ONCE
 from tests.support.invariants import InvariantError, Watch
 from tests.support.rescaled_jobs import rescaled_job
 from tests.support.runtime_jobs import late_triggers, small_job
 
-VARIANTS = broken_protocols.VARIANTS | broken_markers.VARIANTS | broken_restarts.VARIANTS | broken_increments.VARIANTS
+VARIANTS = (
+    broken_protocols.VARIANTS
+    | broken_markers.VARIANTS
+    | broken_restarts.VARIANTS
+    | broken_increments.VARIANTS
+    | broken_files.VARIANTS
+)
 _SEEDS = 4
 _RECORDS = 300
 

@@ -39,11 +39,18 @@ CONCURRENT, PARTIAL, ORDER, LOCAL = "concurrent unaligned", "partial cap", "stat
 EVERY_TASK, UNTIL_READ, OVERTAKING = "markers from every task", "log until read", "overtaking markers"
 DRAINED = "input drained before the snapshot"
 INCREMENTS = "incremental backend"
-OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED, INCREMENTS)
+FILES = "files of channel state"
+OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED, INCREMENTS, FILES)
 """Options that are off by default. The result of a run counts each option that the run used."""
 SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
-SHARED_FILES = "shared files"
-EFFECTS = {CONCURRENT: SIDE_BY_SIDE, PARTIAL: OVERTOOK_PARTLY, LOCAL: FROM_COPY, INCREMENTS: SHARED_FILES}
+SHARED_FILES, SEGMENTS = "shared files", "restored from segments"
+EFFECTS = {
+    CONCURRENT: SIDE_BY_SIDE,
+    PARTIAL: OVERTOOK_PARTLY,
+    LOCAL: FROM_COPY,
+    INCREMENTS: SHARED_FILES,
+    FILES: SEGMENTS,
+}
 """The effect that an option can have. The result of a run counts each effect that occurred."""
 _LATER_US = 250_000
 _RESCALED_US = 80_000
@@ -87,13 +94,32 @@ def _drawn_backend(draws: Stream) -> dict[str, object]:
     }
 
 
+def _drawn_files(draws: Stream) -> dict[str, object]:
+    """Return the settings of continuous spilling, or of merged files and incremental channel state."""
+    merging = "execution.checkpointing.file-merging."
+    size: dict[str, object] = {f"{merging}max-file-size": ("1 kb", "4 kb", "32 mb")[draws.below(3)]}
+    if draws.below(3) == 0:
+        return size | {"runtime.spilling": "continuous"}
+    merges, across = draws.below(4) > 0, draws.below(2) == 1
+    return size | {
+        "runtime.incremental-channel-state": not merges or draws.below(2) == 1,
+        f"{merging}enabled": merges,
+        f"{merging}across-checkpoint-boundary": merges and across,
+        f"{merging}max-space-amplification": ("1", "1.5", "2")[draws.below(3)],
+        "runtime.file-merging.max-subtasks-per-file": 1 + draws.below(4),
+    }
+
+
 def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
     """Return the settings of each option that the seed chooses for a run.
 
     The options have a random stream of their own, so that they do not change the other choices of the seed.
     """
     draws = Stream(case.seed, f"options of {case.kind} of {case.protocol}")
-    takes = {name: draws.below(5) < 2 for name in OPTIONS}
+    takes = {name: draws.below(5) < 2 for name in OPTIONS if name != FILES}
+    of_files = Stream(case.seed, f"files of {case.kind} of {case.protocol}")
+    # A damaged byte may lie in a part of a merged file that the checkpoint does not use, and is then harmless.
+    takes[FILES] = of_files.below(5) < 2 and case.kind != "corrupt"
     first = "A-S-F" if case.protocol in ("aligned", AT_LEAST_ONCE) else "S-F-L"
     settings: dict[str, dict[str, object]] = {
         CONCURRENT: {
@@ -112,6 +138,7 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
         OVERTAKING: {"runtime.chandy-lamport.markers-overtake": True},
         DRAINED: {"runtime.unaligned.front-input": "drain"},
         INCREMENTS: _drawn_backend(draws),
+        FILES: _drawn_files(of_files),
     }
     of = {CONCURRENT: "unaligned", PARTIAL: "capped", DRAINED: "last-barrier"} | dict.fromkeys(
         (EVERY_TASK, UNTIL_READ, OVERTAKING), "chandy-lamport"
@@ -345,6 +372,8 @@ class Case:
         found[OVERTOOK_PARTLY] = any(cap is not None and cap.action is CapAction.PARTIAL for cap in acks)
         found[FROM_COPY] = any(one.local_bytes for restart in engine.restarts for one in restart.subtasks.values())
         found[SHARED_FILES] = any(record.is_incremental for record in engine.coordinator.all_completed)
+        restored = engine.restarts and any(each.restored_id for each in engine.restarts)
+        found[SEGMENTS] = bool(restored and engine.env.channel_files.store.created_count)
         found[SIDE_BY_SIDE] = _are_side_by_side(engine.coordinator.all_completed)
         return +found
 

@@ -234,7 +234,8 @@ class ChannelOracle:
                     yield "INV-3", f"checkpoint {k}, {key}: {done - sent} bytes received before they were sent"
                 ahead += _records(reader.part(sent, done))
                 continue
-            persisted = b"".join(inputs.get(key, [])) + b"".join(outputs.get(key, []))
+            parts = (*inputs.get(key, []), *outputs.get(key, []))
+            persisted = b"".join(map(bytes, parts))
             if persisted != reader.part(done, sent):
                 yield "INV-2", f"checkpoint {k}, {key}: {len(persisted)} bytes persisted, {sent - done} lie between"
             reader.trim(done)
@@ -260,7 +261,7 @@ def records_in_flight(snapshots: Iterable[SubtaskSnapshot]) -> list[Record]:
     for side in ("inputs", "outputs"):
         for snapshot in snapshots:
             for key, chunks in getattr(snapshot.channels, side).items():
-                by_channel[key] += b"".join(chunks)
+                by_channel[key] += b"".join(map(bytes, chunks))
     return [record for data in by_channel.values() for record in _records(data)]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
-from backend.domain.errors import ProtocolViolationError
+from backend.domain.errors import CorruptCheckpointError, ProtocolViolationError
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine, JobStatus
 from backend.runtime.job.graph import Graph, VertexKind
@@ -23,6 +23,7 @@ from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.snapshot.completed import Completed
 from backend.runtime.task.task import Task, TaskStatus
 from tests.support.buffer_books import check_books
+from tests.support.channel_files_oracle import ChannelFilesOracle
 from tests.support.channel_oracle import ChannelOracle
 from tests.support.counting_oracle import CountingOracle, SourceRecords
 from tests.support.intended_losses import IntendedLosses
@@ -74,6 +75,7 @@ class Watch:
         self._counts = CountingOracle(self._source_records) if _is_counting(engine.spec.graph) else None
         self._measures = MeasurementOracle(engine)
         self.shared_files = SharedFilesOracle(engine)
+        self._channel_files = ChannelFilesOracle(engine)
         self._newest_completed = 0
         self._newest_triggered = 0
         self._checked: set[int] = set()
@@ -138,6 +140,8 @@ class Watch:
                 engine.run_until(min(at_us, engine.now_us + slice_us))
             except ProtocolViolationError as error:
                 raise InvariantError(f"INV-8 ({error.rule})", f"{self._where}: {error}") from error
+            except CorruptCheckpointError as error:
+                raise InvariantError("INV-7", f"{self._where}: {error}") from error
             self.look()
 
     def look(self) -> None:
@@ -170,7 +174,7 @@ class Watch:
         is_newest = ids == sorted(ids) and max(ids, default=0) >= self._newest_completed
         is_few = len(ids) <= self.engine.config.num_retained and not any(record.is_discarded for record in kept)
         self._demand("INV-7", is_few and is_newest, f"checkpoints {ids} are kept")
-        for rule, problem in self.shared_files.of_retained():
+        for rule, problem in (*self.shared_files.of_retained(), *self._channel_files.of_retained()):
             self._broken(rule, problem)
         newest = coordinator.history[0].id if coordinator.history else 0
         self._demand("INV-10", newest >= self._newest_triggered, f"checkpoint {newest} after a newer one")
@@ -302,7 +306,7 @@ class Watch:
             self._demand("INV-11", spent == lived, f"{task.name} accounts for {spent} of {lived} us")
         self._check_store()
         self._check_output(is_whole=True)
-        for rule, problem in self.shared_files.at_the_end():
+        for rule, problem in (*self.shared_files.at_the_end(), *self._channel_files.at_the_end()):
             self._broken(rule, problem)
 
     def _check_ended(self) -> None:
@@ -321,7 +325,7 @@ class Watch:
                 self._demand("FN-28", task.status is TaskStatus.FINISHED, f"{task.name} is {task.status.value}")
             self._demand("FN-23", engine.queued_bytes == 0, f"{engine.queued_bytes} bytes are queued in a finished job")
             self._check_store()
-            for rule, problem in self.shared_files.at_the_end():
+            for rule, problem in (*self.shared_files.at_the_end(), *self._channel_files.at_the_end()):
                 self._broken(rule, problem)
         is_whole = is_finished and config.checkpoints_after_end and not any(s.completed_at_us for s in stops)
         self._check_output(is_whole=is_whole)
@@ -400,6 +404,7 @@ def _left(task: Task) -> list[str]:
 def _files(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         own = [value["file"]] if isinstance(value.get("file"), str) else []
+        own += [path for path, *_ in value.get("segments", ())]
         return own + [name for each in value.values() for name in _files(each)]
     return [name for each in value for name in _files(each)] if isinstance(value, list) else []
 

@@ -35,6 +35,7 @@ from backend.runtime.snapshot.completed import Completed, cap_share_bytes
 from backend.runtime.snapshot.finished import nothing_left, partly_finished_union
 from backend.runtime.snapshot.metadata import operator_ids
 from backend.runtime.snapshot.shared_files import register_late, registered
+from backend.runtime.snapshot.spill_logs import resolved
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.messages import (
     AckMessage,
@@ -291,7 +292,8 @@ class Coordinator:
             self._fail(record.id, FailureReason.FINALIZE_FAILURE)
             return
         faults.passed("coordinator.mid-metadata")
-        completed = Completed(record, dict(pending.snapshots), self._env.files)
+        completed = Completed(record, resolved(pending.snapshots), self._env.files)
+        self._env.channel_files.completed(record.id)
         faults.passed("coordinator.after-metadata")
         record.state = CheckpointState.COMPLETED
         del self._pending[record.id]
@@ -354,7 +356,9 @@ class Coordinator:
             # A savepoint's files belong to the user, so they are not discarded (SV-2).
             dropped.is_discarded = not dropped.is_savepoint
         if self.completed:
-            self._env.files.registry.unregister_unused(self.completed[0].record.id)
+            lowest_id = self.completed[0].record.id
+            self._env.files.registry.unregister_unused(lowest_id)
+            self._env.channel_files.retain(lowest_id, [each.snapshots for each in self.completed])
 
     def on_end_of_data(self, message: EndOfDataMessage) -> None:
         """Record that a subtask's data has ended.
@@ -429,6 +433,7 @@ class Coordinator:
         If ``is_notified`` is false, only record the failure. ``is_at_task`` is true if a task declined the checkpoint.
         """
         pending = self._pending.pop(checkpoint_id)
+        self._env.channel_files.aborted(checkpoint_id)
         record = pending.record
         record.state = CheckpointState.FAILED
         record.failed_at_us = self._env.now

@@ -341,6 +341,8 @@ class JobEngine:
     def _on_finished(self) -> None:
         for each in self.tasks:
             each.increments.close()
+            each.checkpointing.channel_state.close()
+        self.env.channel_files.close()
         self.status = JobStatus.FINISHED
         self.ended_at_us = self.now_us
 

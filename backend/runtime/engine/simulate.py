@@ -85,6 +85,7 @@ def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str
             "in_progress": coordinator.in_progress_count,
             "restored": coordinator.restored_count,
         },
+        "channel_files": _channel_files(engine),
         "status": engine.status,
         "ended_at_us": engine.ended_at_us,
         "rescales": [_rescale(rescale) for rescale in engine.rescales],
@@ -95,6 +96,20 @@ def _document(engine: JobEngine, terminal: list[MeasuredCheckpoint]) -> dict[str
         "vertices": [_vertex(engine, name) for name, _ in engine.tasks_of()],
         "failures": [{"at_us": f.at_us, "name": f.name, "message": f.message} for f in engine.exceptions],
         "note": _MESSAGE,
+    }
+
+
+def _channel_files(engine: JobEngine) -> dict[str, Any]:
+    """Return the files of channel state that checkpoints or subtasks share (FM-4), and the spill logs (SP-2, SP-5).
+
+    All values are 0 with ad-hoc spilling and unmerged files, where channel state is a part of each checkpoint.
+    """
+    store = engine.env.channel_files.store
+    return {
+        "created": store.created_count,
+        "deleted": store.deleted_count,
+        "written_bytes": store.written_bytes,
+        "stored_bytes": store.stored_bytes,
     }
 
 
@@ -176,6 +191,7 @@ def _checkpoint(engine: JobEngine, record: MeasuredCheckpoint) -> dict[str, Any]
         "is_incremental": record.is_incremental,
         "processed_bytes": record.processed_bytes,
         "persisted_bytes": record.persisted_bytes,
+        "channel_state": record.channel_write._asdict(),
         "last_subtask": None if last is None else _name(engine, last[0]),
     }
 

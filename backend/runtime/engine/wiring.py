@@ -56,7 +56,9 @@ def connect(env: Environment, edge: int, tasks: Mapping[tuple[str, int], Task]) 
             parallelism=target.parallelism,
             seed=env.seed,
         )
-        sender.outputs.append(Output(edge, pool, spread, targets, can_overtake))
+        output = Output(edge, pool, spread, targets, can_overtake)
+        sender.outputs.append(output)
+        sender.checkpointing.channel_state.attach(output)
         for position, j in enumerate(targets):
             receiver = tasks[target.id, j]
             channel = _channel(env, edge, sender, receiver, pool, position)

@@ -6,18 +6,32 @@ the value and the allowed values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from itertools import permutations
 from typing import Any
 
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
-from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
+from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, size_bytes
+from backend.runtime.job.setting_values import (
+    DAY_US,
+    Key,
+    cap,
+    count_key,
+    duration,
+    failures,
+    flag_key,
+    limit_key,
+    one_of,
+    percent,
+    show_flag,
+    show_us,
+    time_key,
+    whole,
+)
+from backend.runtime.job.setting_values import UNLIMITED as UNLIMITED
 from backend.runtime.job.settings_refused import not_taken
-
-UNLIMITED = -1
-"""Means no in-flight cap, or no limit on tolerable failures."""
 
 
 class OnCap(StrEnum):
@@ -74,6 +88,15 @@ class StateBackend(StrEnum):
     """The difference to the state of the last confirmed checkpoint (IN-11)."""
     SST = "sst"
     """Sorted immutable files of changed rows, which are merged from time to time (IN-13)."""
+
+
+class Spilling(StrEnum):
+    """When in-flight data is written (SP-1, SP-2)."""
+
+    AD_HOC = "ad-hoc"
+    """When a checkpoint overtakes it."""
+    CONTINUOUS = "continuous"
+    """When it is sent, into a log of the sender."""
 
 
 class FinishProtocol(StrEnum):
@@ -158,6 +181,16 @@ class RuntimeConfig:
     changelog_flush_us: int = 100_000
     """How often the changelog is written between checkpoints (IN-7). 0 means only with a checkpoint."""
     materialize_us: int = 600_000_000
+    spilling: Spilling = Spilling.AD_HOC
+    are_buffers_incremental: bool = False
+    """Whether a checkpoint refers to in-flight data that the last one wrote, and does not write it again (FM-5)."""
+    merges_files: bool = False
+    merges_across: bool = False
+    """Whether a file is reused for later checkpoints (FM-2)."""
+    merged_bytes_max: int = 32 << 20
+    merged_subtasks_max: int = 4
+    amplification_percent_max: int = 200
+    """The largest size of a reused file, relative to what is still needed of it (FM-3)."""
     diff_ns_per_byte: int = 1
     replay_ns_per_change: int = 1_000
     rpc_latency_us: int = 1_000
@@ -225,188 +258,129 @@ class RuntimeConfig:
         return self.initiation is Initiation.ALL_TASKS
 
     @property
+    def spills_continuously(self) -> bool:
+        """Whether senders write all their output to logs (SP-2)."""
+        return self.spilling is Spilling.CONTINUOUS
+
+    @property
     def has_cap(self) -> bool:
         """Whether the in-flight data of unaligned checkpoints is capped."""
         return self.cap_bytes != UNLIMITED or self.cap_job_bytes != UNLIMITED
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    field: str
-    parse: Callable[[str], Any]
-    show: Callable[[Any], str]
-    allowed: str
-    is_live: bool = False
-
-
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    return parse
-
-
-def _flag(text: str) -> bool:
-    return {"true": True, "false": False}[text.strip().lower()]
-
-
-def _failures(text: str) -> int:
-    return UNLIMITED if text.strip().lower() in ("unlimited", "inf", "infinite") else _whole(0, 2**31 - 1)(text)
-
-
-def _cap(text: str) -> int:
-    return UNLIMITED if text.strip().lower() in ("unlimited", "inf", "infinite") else size_bytes(text)
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(text)
-        return text
-
-    return parse
-
-
 _ORDERS = tuple("-".join(order) for n in (2, 3, 4) for order in permutations("AFSL", n))
 """All orders of phases that the setting can name. ``validate`` decides which of them are supported."""
 
-
-def _duration(low_us: int, high_us: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = duration_us(text)
-        if not low_us <= value <= high_us:
-            raise ValueError(text)
-        return value
-
-    return parse
-
-
-def _show_us(value: int) -> str:
-    return f"{value // 1000} ms" if value % 1000 == 0 else f"{value} us"
-
-
-def _show_limit(value: int) -> str:
-    return "unlimited" if value == UNLIMITED else str(value)
-
-
-def _show_flag(value: bool) -> str:
-    return str(value).lower()
-
-
-_DAY_US = 86_400_000_000
 _CP = "execution.checkpointing."
 _NET = "taskmanager.network.memory."
 
 
-def _time(field: str, low_us: int, *, is_live: bool = False, high_us: int = 7 * _DAY_US) -> _Key:
-    bounds = f"{DURATION_WORDS}, {_show_us(low_us)} to {_show_us(high_us)}"
-    return _Key(field, _duration(low_us, high_us), _show_us, bounds, is_live)
-
-
-def _count(field: str, low: int, high: int, *, is_live: bool = False) -> _Key:
-    return _Key(field, _whole(low, high), str, f"a whole number from {low} to {high}", is_live)
-
-
-def _bool(field: str, *, is_live: bool = False) -> _Key:
-    return _Key(field, _flag, _show_flag, "true or false", is_live)
-
-
-def _limit(field: str, parse: Callable[[str], int], words: str, *, is_live: bool = False) -> _Key:
-    return _Key(field, parse, _show_limit, f'{words}, or "unlimited"', is_live)
-
-
-KEYS: Mapping[str, _Key] = {
-    f"{_CP}interval": _time("interval_us", 10_000, is_live=True),
-    f"{_CP}timeout": _time("timeout_us", 10_000, is_live=True),
-    f"{_CP}interval-during-backlog": _Key(
+KEYS: Mapping[str, Key] = {
+    f"{_CP}interval": time_key("interval_us", 10_000, is_live=True),
+    f"{_CP}timeout": time_key("timeout_us", 10_000, is_live=True),
+    f"{_CP}interval-during-backlog": Key(
         "backlog_interval_us",
-        lambda text: -1 if text.strip().lower() == "same" else _duration(0, 7 * _DAY_US)(text),
-        lambda value: "same" if value < 0 else _show_us(value),
+        lambda text: -1 if text.strip().lower() == "same" else duration(0, 7 * DAY_US)(text),
+        lambda value: "same" if value < 0 else show_us(value),
         f'{DURATION_WORDS}, 0 for none, or "same"',
     ),
-    f"{_CP}min-pause": _time("min_pause_us", 0, is_live=True),
-    f"{_CP}max-concurrent-checkpoints": _count("max_concurrent", 1, 100),
-    f"{_CP}tolerable-failed-checkpoints": _limit("tolerable_failures", _failures, "a whole number", is_live=True),
-    f"{_CP}num-retained": _count("num_retained", 1, 100),
-    f"{_CP}mode": _Key(
+    f"{_CP}min-pause": time_key("min_pause_us", 0, is_live=True),
+    f"{_CP}max-concurrent-checkpoints": count_key("max_concurrent", 1, 100),
+    f"{_CP}tolerable-failed-checkpoints": limit_key("tolerable_failures", failures, "a whole number", is_live=True),
+    f"{_CP}num-retained": count_key("num_retained", 1, 100),
+    f"{_CP}mode": Key(
         "is_exactly_once",
         {"EXACTLY_ONCE": True, "AT_LEAST_ONCE": False}.__getitem__,
         lambda value: "EXACTLY_ONCE" if value else "AT_LEAST_ONCE",
         "EXACTLY_ONCE or AT_LEAST_ONCE",
     ),
-    f"{_CP}unaligned.enabled": _bool("is_unaligned", is_live=True),
-    f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
-    "runtime.concurrent-unaligned": _bool("is_unaligned_concurrent"),
-    "runtime.unaligned.starts-with": _Key("starts_with", StartsWith, str, "first-barrier or last-barrier", True),
-    "runtime.unaligned.front-input": _Key("front_input", FrontInput, str, "overtake or drain", True),
-    "runtime.chandy-lamport.enabled": _bool("is_chandy_lamport", is_live=True),
-    "runtime.chandy-lamport.log-until": _Key("log_until", LogUntil, str, "arrival or consumption", True),
-    "runtime.chandy-lamport.initiation": _Key("initiation", Initiation, str, "sources or all-tasks", True),
-    "runtime.chandy-lamport.markers-overtake": _bool("markers_overtake", is_live=True),
-    f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
-    f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
-    f"{_CP}checkpoints-after-tasks-finish": _bool("counts_ended_channels"),
-    "runtime.finish-protocol": _Key("finish_protocol", FinishProtocol, str, "none, revised or legacy"),
-    "execution.state-recovery.from-local": _bool("recovers_locally"),
-    f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
-    "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),
-    "runtime.on-stop-failure": _Key("on_stop_failure", OnStopFailure, str, "recover or fail", True),
-    "runtime.overtake-unflushed": _time("overtake_unflushed_us", 0, is_live=True),
-    "runtime.align-after-first-barrier": _bool("aligns_after_first", is_live=True),
-    "runtime.phase-order": _Key(
-        "phase_order", _one_of(DEFAULT_ORDER, *_ORDERS), str, f"{DEFAULT_ORDER}, or an order of phases such as A-S-F"
+    f"{_CP}unaligned.enabled": flag_key("is_unaligned", is_live=True),
+    f"{_CP}unaligned.forced": flag_key("is_unaligned_forced"),
+    "runtime.concurrent-unaligned": flag_key("is_unaligned_concurrent"),
+    "runtime.unaligned.starts-with": Key("starts_with", StartsWith, str, "first-barrier or last-barrier", True),
+    "runtime.unaligned.front-input": Key("front_input", FrontInput, str, "overtake or drain", True),
+    "runtime.chandy-lamport.enabled": flag_key("is_chandy_lamport", is_live=True),
+    "runtime.chandy-lamport.log-until": Key("log_until", LogUntil, str, "arrival or consumption", True),
+    "runtime.chandy-lamport.initiation": Key("initiation", Initiation, str, "sources or all-tasks", True),
+    "runtime.chandy-lamport.markers-overtake": flag_key("markers_overtake", is_live=True),
+    f"{_CP}unaligned.interruptible-timers.enabled": flag_key("are_timers_interruptible"),
+    f"{_CP}aligned-checkpoint-timeout": time_key("aligned_timeout_us", 0, is_live=True),
+    f"{_CP}checkpoints-after-tasks-finish": flag_key("counts_ended_channels"),
+    "runtime.finish-protocol": Key("finish_protocol", FinishProtocol, str, "none, revised or legacy"),
+    "execution.state-recovery.from-local": flag_key("recovers_locally"),
+    f"{_CP}recover-without-channel-state.checkpoint-id": count_key("drops_channel_state_of", -1, 2**62, is_live=True),
+    "runtime.prioritize-missing": flag_key("prioritizes_missing", is_live=True),
+    "runtime.on-stop-failure": Key("on_stop_failure", OnStopFailure, str, "recover or fail", True),
+    "runtime.overtake-unflushed": time_key("overtake_unflushed_us", 0, is_live=True),
+    "runtime.align-after-first-barrier": flag_key("aligns_after_first", is_live=True),
+    "runtime.phase-order": Key(
+        "phase_order", one_of(DEFAULT_ORDER, *_ORDERS), str, f"{DEFAULT_ORDER}, or an order of phases such as A-S-F"
     ),
-    "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),
-    "runtime.inflight-cap.job-bytes": _limit("cap_job_bytes", _cap, SIZE_WORDS, is_live=True),
-    "runtime.inflight-cap.on-cap": _Key("on_cap", OnCap, str, "wait, decline or partial", True),
-    "taskmanager.memory.segment-size": _Key(
+    "runtime.inflight-cap.bytes": limit_key("cap_bytes", cap, SIZE_WORDS, is_live=True),
+    "runtime.inflight-cap.job-bytes": limit_key("cap_job_bytes", cap, SIZE_WORDS, is_live=True),
+    "runtime.inflight-cap.on-cap": Key("on_cap", OnCap, str, "wait, decline or partial", True),
+    "taskmanager.memory.segment-size": Key(
         "segment_bytes",
-        lambda text: _whole(256, 1 << 20)(str(size_bytes(text))),
+        lambda text: whole(256, 1 << 20)(str(size_bytes(text))),
         str,
         f"{SIZE_WORDS}, 256 bytes to 1 mb",
     ),
-    "taskmanager.memory.min-segment-size": _Key(
+    "taskmanager.memory.min-segment-size": Key(
         "segment_bytes_min",
-        lambda text: _whole(64, 1 << 20)(str(size_bytes(text))),
+        lambda text: whole(64, 1 << 20)(str(size_bytes(text))),
         str,
         f"{SIZE_WORDS}, 64 bytes to 1 mb",
     ),
-    f"{_NET}buffer-debloat.enabled": _bool("is_debloating", is_live=True),
-    f"{_NET}buffer-debloat.target": _time("debloat_target_us", 1_000, is_live=True),
-    f"{_NET}buffer-debloat.period": _time("debloat_period_us", 1_000, is_live=True),
-    f"{_NET}buffer-debloat.samples": _count("debloat_samples", 1, 10_000, is_live=True),
-    f"{_NET}buffer-debloat.threshold-percentages": _count("debloat_threshold_percent", 0, 100, is_live=True),
-    f"{_NET}buffers-per-channel": _count("exclusive_buffers", 0, 1000),
-    f"{_NET}floating-buffers-per-gate": _count("floating_buffers", 1, 10_000),
-    f"{_NET}max-buffers-per-channel": _count("max_buffers_per_channel", 1, 10_000),
-    f"{_NET}max-overdraft-buffers-per-gate": _count("max_overdraft", 0, 1000),
-    "execution.buffer-timeout.interval": _time("flush_timeout_us", 1_000),
-    "runtime.state-backend": _Key("state_backend", StateBackend, str, "full, changelog, diff or sst"),
-    f"{_CP}incremental": _bool("is_incremental", is_live=True),
-    "runtime.full-checkpoint-every": _count("full_every", 0, 10**6, is_live=True),
-    "runtime.diff.chain-max": _count("diff_chain_max", 1, 1000),
-    "runtime.sst.runs-max": _count("sst_runs_max", 1, 1000),
-    "runtime.changelog.flush-interval": _time("changelog_flush_us", 0),
-    "runtime.changelog.materialize-interval": _time("materialize_us", 10_000),
-    "runtime.cost.diff-ns-per-byte": _count("diff_ns_per_byte", 0, 10**6),
-    "runtime.cost.replay-ns-per-change": _count("replay_ns_per_change", 0, 10**9),
-    "web.checkpoints.history": _count("history_size", 1, 10_000),
-    "restart-strategy.fixed-delay.delay": _time("restart_delay_us", 0),
-    "runtime.task-managers": _count("task_managers", 1, 1024),
-    "runtime.cost.rpc-latency": _time("rpc_latency_us", 1),
-    "runtime.cost.trigger": _time("trigger_cost_us", 0),
-    "runtime.cost.link-latency": _time("link_latency_us", 1),
-    "runtime.cost.link-bytes-per-s": _count("link_bytes_per_s", 1_000, 10**12),
-    "runtime.cost.barrier": _time("barrier_cost_us", 0),
-    "runtime.cost.sync": _time("sync_fixed_us", 0),
-    "runtime.cost.sync-ns-per-byte": _count("sync_ns_per_byte", 0, 10**6),
-    "runtime.cost.recovery-bytes-per-s": _count("recovery_bytes_per_s", 1_000, 10**12),
-    "runtime.inflight-cap.stall": _time("cap_stall_us", 10_000),
-    "runtime.transaction-timeout": _time("transaction_timeout_us", 100_000),
-    "runtime.fuzz-schedule": _count("fuzz_schedule", 0, 2**63 - 1),
+    f"{_NET}buffer-debloat.enabled": flag_key("is_debloating", is_live=True),
+    f"{_NET}buffer-debloat.target": time_key("debloat_target_us", 1_000, is_live=True),
+    f"{_NET}buffer-debloat.period": time_key("debloat_period_us", 1_000, is_live=True),
+    f"{_NET}buffer-debloat.samples": count_key("debloat_samples", 1, 10_000, is_live=True),
+    f"{_NET}buffer-debloat.threshold-percentages": count_key("debloat_threshold_percent", 0, 100, is_live=True),
+    f"{_NET}buffers-per-channel": count_key("exclusive_buffers", 0, 1000),
+    f"{_NET}floating-buffers-per-gate": count_key("floating_buffers", 1, 10_000),
+    f"{_NET}max-buffers-per-channel": count_key("max_buffers_per_channel", 1, 10_000),
+    f"{_NET}max-overdraft-buffers-per-gate": count_key("max_overdraft", 0, 1000),
+    "execution.buffer-timeout.interval": time_key("flush_timeout_us", 1_000),
+    "runtime.state-backend": Key("state_backend", StateBackend, str, "full, changelog, diff or sst"),
+    f"{_CP}incremental": flag_key("is_incremental", is_live=True),
+    "runtime.full-checkpoint-every": count_key("full_every", 0, 10**6, is_live=True),
+    "runtime.diff.chain-max": count_key("diff_chain_max", 1, 1000),
+    "runtime.sst.runs-max": count_key("sst_runs_max", 1, 1000),
+    "runtime.changelog.flush-interval": time_key("changelog_flush_us", 0),
+    "runtime.changelog.materialize-interval": time_key("materialize_us", 10_000),
+    "runtime.spilling": Key("spilling", Spilling, str, "ad-hoc or continuous"),
+    "runtime.incremental-channel-state": flag_key("are_buffers_incremental"),
+    f"{_CP}file-merging.enabled": flag_key("merges_files"),
+    f"{_CP}file-merging.across-checkpoint-boundary": flag_key("merges_across"),
+    f"{_CP}file-merging.max-file-size": Key(
+        "merged_bytes_max",
+        lambda text: whole(1, 1 << 40)(str(size_bytes(text))),
+        str,
+        f"{SIZE_WORDS}, 1 byte to 1 tb",
+    ),
+    f"{_CP}file-merging.max-space-amplification": Key(
+        "amplification_percent_max",
+        percent,
+        lambda value: f"{value / 100:g}",
+        "a number from 1 to 1000",
+    ),
+    "runtime.file-merging.max-subtasks-per-file": count_key("merged_subtasks_max", 1, 32768),
+    "runtime.cost.diff-ns-per-byte": count_key("diff_ns_per_byte", 0, 10**6),
+    "runtime.cost.replay-ns-per-change": count_key("replay_ns_per_change", 0, 10**9),
+    "web.checkpoints.history": count_key("history_size", 1, 10_000),
+    "restart-strategy.fixed-delay.delay": time_key("restart_delay_us", 0),
+    "runtime.task-managers": count_key("task_managers", 1, 1024),
+    "runtime.cost.rpc-latency": time_key("rpc_latency_us", 1),
+    "runtime.cost.trigger": time_key("trigger_cost_us", 0),
+    "runtime.cost.link-latency": time_key("link_latency_us", 1),
+    "runtime.cost.link-bytes-per-s": count_key("link_bytes_per_s", 1_000, 10**12),
+    "runtime.cost.barrier": time_key("barrier_cost_us", 0),
+    "runtime.cost.sync": time_key("sync_fixed_us", 0),
+    "runtime.cost.sync-ns-per-byte": count_key("sync_ns_per_byte", 0, 10**6),
+    "runtime.cost.recovery-bytes-per-s": count_key("recovery_bytes_per_s", 1_000, 10**12),
+    "runtime.inflight-cap.stall": time_key("cap_stall_us", 10_000),
+    "runtime.transaction-timeout": time_key("transaction_timeout_us", 100_000),
+    "runtime.fuzz-schedule": count_key("fuzz_schedule", 0, 2**63 - 1),
 }
 
 LIVE_CONFIG_KEYS: tuple[str, ...] = tuple(name for name, key in KEYS.items() if key.is_live)
@@ -433,7 +407,7 @@ def change(
             problems.append(not_taken(name, field, LIVE_CONFIG_KEYS if live else tuple(KEYS), is_known=key is not None))
             continue
         try:
-            values[key.field] = key.parse(_show_flag(raw) if isinstance(raw, bool) else str(raw))
+            values[key.field] = key.parse(show_flag(raw) if isinstance(raw, bool) else str(raw))
         except (ValueError, KeyError, OverflowError):
             problems.append(FieldProblem(field, f"{shown(raw)!r} is not a valid value", key.allowed))
     if problems:
@@ -492,6 +466,7 @@ def validate(config: RuntimeConfig) -> None:
             fix=f"set {_CP}unaligned.enabled = false or {_CP}mode = EXACTLY_ONCE",
         )
     _validate_chandy_lamport(config)
+    _validate_files(config)
     if config.is_incremental and config.state_backend is StateBackend.FULL:
         raise PlanError(
             "the state backend full has no incremental checkpoints",
@@ -501,8 +476,8 @@ def validate(config: RuntimeConfig) -> None:
         )
     if 0 < config.backlog_interval_us < config.interval_us:
         raise PlanError(
-            f"the interval during a backlog, {_show_us(config.backlog_interval_us)}, is shorter than the interval, "
-            f"{_show_us(config.interval_us)}",
+            f"the interval during a backlog, {show_us(config.backlog_interval_us)}, is shorter than the interval, "
+            f"{show_us(config.interval_us)}",
             rule="SRC-5",
             vertex=None,
             fix=f"set {_CP}interval-during-backlog = 0, or at least to {_CP}interval",
@@ -554,6 +529,28 @@ def _validate_chandy_lamport(config: RuntimeConfig) -> None:
             rule="CL-1",
             vertex=None,
             fix=f"set {enabled} or {_CP}max-concurrent-checkpoints = 1",
+        )
+
+
+def _validate_files(config: RuntimeConfig) -> None:
+    """Refuse settings of the files of channel state that have no effect together.
+
+    Raises:
+        PlanError: a setting has no effect with the others.
+    """
+    if config.are_buffers_incremental and config.spills_continuously:
+        raise PlanError(
+            "with continuous spilling, no in-flight data is written twice",
+            rule="FM-5",
+            vertex=None,
+            fix="set runtime.incremental-channel-state = false or runtime.spilling = ad-hoc",
+        )
+    if config.merges_across and not config.merges_files:
+        raise PlanError(
+            "files are reused for later checkpoints only if files are merged",
+            rule="FM-2",
+            vertex=None,
+            fix=f"set {_CP}file-merging.enabled = true or {_CP}file-merging.across-checkpoint-boundary = false",
         )
 
 

@@ -8,10 +8,8 @@ from difflib import get_close_matches
 from backend.domain.errors import FieldProblem
 
 _NOT_BUILT = (
-    "execution.checkpointing.file-merging.",
     "runtime.initiation",
     "runtime.protocol",
-    "runtime.spilling",
 )
 
 

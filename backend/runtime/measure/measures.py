@@ -18,6 +18,7 @@ from backend.runtime.measure.cap_decisions import CapDecision
 from backend.runtime.measure.requested import Savepoint
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
+from backend.runtime.network.segments import Segment
 from backend.runtime.operators.state import OperatorSnapshot
 
 TaskKey = tuple[int, int]
@@ -74,6 +75,22 @@ class IncrementFigures(NamedTuple):
     """The memory that the backend needed in addition to the state."""
 
 
+class ChannelWrite(NamedTuple):
+    """How the channel state of one checkpoint of one subtask was written (FM-4, ME-18)."""
+
+    written_bytes: int = 0
+    """Bytes that were written for this checkpoint. A spill log is written for all checkpoints, so it does not count."""
+    reused_bytes: int = 0
+    """Bytes that an earlier checkpoint had written (FM-5)."""
+    streams: int = 0
+    """Number of pieces of channel state: the input and the output of the subtask, if they are not empty."""
+    new_files: int = 0
+    """Number of files that were created. The rest went into existing files, or into the metadata (CK-2)."""
+
+
+_NOTHING_WRITTEN = ChannelWrite()
+
+
 @dataclass(slots=True)
 class SubtaskCheckpoint:
     """Measurements of one checkpoint at one subtask (ME-1 to ME-8, ME-18), filled in while the checkpoint runs.
@@ -111,6 +128,7 @@ class SubtaskCheckpoint:
     They were processed after the barrier of their channel and before the snapshot.
     """
     files: FileCounts | None = None
+    channel_write: ChannelWrite = _NOTHING_WRITTEN
 
     @property
     def start_delay_us(self) -> int:
@@ -124,6 +142,23 @@ class ChannelState:
 
     inputs: dict[ChannelKey, list[Data]] = field(default_factory=dict)
     outputs: dict[ChannelKey, list[Data]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """The place of a subtask's snapshot in the spill logs (SP-2, SP-3).
+
+    Offsets count the bytes since the attempt began. The in-flight data of a channel is the part of the sender's log
+    from the consumed offset to the sent offset.
+    """
+
+    attempt: int
+    sent: Mapping[ChannelKey, int]
+    """How much was sent on each output channel."""
+    consumed: Mapping[ChannelKey, int]
+    """How much of each input channel was processed. It counts as its sender does."""
+    log: Mapping[ChannelKey, tuple[tuple[int, Segment], ...]]
+    """The segments of each output channel with the offsets at which they begin, in order."""
 
 
 class Finished(StrEnum):
@@ -150,6 +185,8 @@ class SubtaskSnapshot:
     replayed_changes: int = 0
     """Number of changes that a restore applies to the whole state that precedes them (IN-9)."""
     finished: Finished = Finished.NO
+    spilled: Spilled | None = None
+    """Where the in-flight data is in the spill logs, until the checkpoint is complete (SP-3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +327,11 @@ class MeasuredCheckpoint:
     def written_bytes(self) -> int:
         """Bytes of state that were written for this checkpoint (ME-8), summed over the subtasks that acknowledged."""
         return sum(a.measured.written_bytes for a in self.acks.values())
+
+    @property
+    def channel_write(self) -> ChannelWrite:
+        """How the channel state was written (FM-4), summed over the subtasks that acknowledged."""
+        return ChannelWrite(*map(sum, zip(*(a.measured.channel_write for a in self.acks.values()), strict=True)))
 
     @property
     def is_incremental(self) -> bool:

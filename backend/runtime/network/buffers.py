@@ -87,6 +87,11 @@ class OutputPool:
         self._flush_phase_us = flush_phase_us
         self._is_flush_due = False
         self._on_change = on_change
+        self.spill: Callable[[int, Data], None] | None = None
+        """Called with the position of the subpartition and the data of each buffer that is finished (SP-2).
+
+        None without continuous spilling. Recovered output is not passed: its checkpoint has it.
+        """
         self.ahead: Ahead | None = None
         """The steps that the writer has planned ahead. None if the writer may not plan ahead."""
         self.requested = 0
@@ -412,11 +417,15 @@ class Subpartition:
         if ahead is not None:
             ahead.interrupt()
         if self._filled:
-            self.queue.append(DataBuffer(self._taken(), self))
+            pool = self._pool
+            buffer = DataBuffer(self._taken(), self)
+            self.queue.append(buffer)
             self.data_count += 1
-            self._pool.finished_count += 1
+            pool.finished_count += 1
             self._filled = 0
             self._is_flushed = False
+            if pool.spill is not None:
+                pool.spill(pool.subpartitions.index(self), buffer.data)
 
     def _taken(self) -> Data:
         """End the current segment, and return its contents."""

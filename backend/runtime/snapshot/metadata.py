@@ -35,6 +35,7 @@ from backend.runtime.measure.measures import (
 )
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
+from backend.runtime.network.segments import Segment, segment_in
 from backend.runtime.operators.changes import consolidated
 from backend.runtime.operators.sources import SPLIT_ID
 from backend.runtime.operators.state import FileHandle, Increment, OperatorSnapshot, OperatorState, StateMode
@@ -149,6 +150,16 @@ class _Writer:
         file = f"{self._prefix}/{name}"
         self.files[file] = data
         return {"file": file, "size": len(data), "crc": zlib.crc32(data), "spans": spans}
+
+    def segments(self, segments: Iterable[Segment]) -> list[list[Any]]:
+        """Name segments of files that other subtasks or other checkpoints use too (FM-1, FM-2)."""
+        rows = []
+        for segment in segments:
+            content = None if segment.path in self.files else segment.store.content(segment.path)
+            if content is not None:
+                self.files[segment.path] = content
+            rows.append([segment.path, segment.at, segment.size_bytes, segment.crc])
+        return rows
 
     def keyed(self, name: str, state: OperatorSnapshot) -> dict[str, Any]:
         """Store the keyed state of one operator, and return its handles, marked as full or incremental (IN-1)."""
@@ -284,6 +295,9 @@ def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: Subtas
 
 def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[Data]]) -> dict[str, Any]:
     keys = [[key.edge, key.source_subtask, key.target_subtask, len(chunks)] for key, chunks in channels.items()]
+    segments = [chunk for chunks in channels.values() for chunk in chunks if isinstance(chunk, Segment)]
+    if segments:
+        return {"channels": keys, "segments": writer.segments(segments)}
     return {"channels": keys, **writer.handle(name, (bytes(c) for chunks in channels.values() for c in chunks))}
 
 
@@ -354,7 +368,7 @@ def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any], place: str) 
             for state in each["states"]
         )
         operators.append(OperatorSnapshot(keyed, states, increment))
-    channels = ChannelState(_read_channels(stored, row["inputs"]), _read_channels(stored, row["outputs"]))
+    channels = ChannelState(_read_channels(stored, row["inputs"], place), _read_channels(stored, row["outputs"], place))
     sizes = row["state_bytes"], row["persisted_bytes"], row["replayed_changes"]
     return SubtaskSnapshot(
         tuple(operators), channels, row["watermark_us"], *sizes, Finished(row.get("finished", Finished.NO))
@@ -386,8 +400,11 @@ def _own(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
     return replace(snapshot, operators=tuple(replace(each, increment=None) for each in snapshot.operators))
 
 
-def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> dict[ChannelKey, list[Data]]:
-    chunks = iter(_chunks(stored, handle))
+def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any], place: str) -> dict[ChannelKey, list[Data]]:
+    if "segments" in handle:
+        chunks = iter([segment_in(stored.files, *segment, place=place) for segment in handle["segments"]])
+    else:
+        chunks = iter(_chunks(stored, handle))
     return {
         ChannelKey(edge, source, target): [next(chunks) for _ in range(count)]
         for edge, source, target, count in handle["channels"]

@@ -47,6 +47,7 @@ from backend.runtime.task.capping import Capping, may_poll
 from backend.runtime.task.messages import DeclineMessage, Trigger
 from backend.runtime.task.ports import FinishPort
 from backend.runtime.task.snapshots import Run, Snapshots, SnapshottingTask
+from backend.runtime.task.spilling import writer_of
 
 
 class CheckpointedTask(SnapshottingTask, Protocol):
@@ -75,7 +76,8 @@ class TaskCheckpointing:
         self.start_delay_gauge_us = 0
         self._gauged_id = 0
         self.is_waiting_for_room = False
-        self._snapshots = Snapshots(task, self._give_up)
+        self.channel_state = writer_of(task)
+        self._snapshots = Snapshots(task, self._give_up, self.channel_state)
         self._arriving = -1
         self._aborted: set[int] = set()
         self._first_sign = (-1, 0)
@@ -206,6 +208,7 @@ class TaskCheckpointing:
                 faults.passed("sink.after-commit", self._task.name)
         self._env.local.confirm(self._task.key, checkpoint_id)
         self._task.increments.confirm(checkpoint_id)
+        self.channel_state.confirm(checkpoint_id)
         self._task.finishing.completed(checkpoint_id)
 
     def recheck(self, _: object) -> None:
@@ -415,6 +418,7 @@ class TaskCheckpointing:
             declined_bytes = None if decision is None else decision.in_flight_bytes
             self._snapshots.log(k, Kind.ABORTED, size_bytes=declined_bytes, reason=reason)
         self._task.increments.abort(k)
+        self.channel_state.cancel(k)
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
                 subpartition.forget_timeoutable(k)

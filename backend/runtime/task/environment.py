@@ -14,6 +14,7 @@ from backend.runtime.job.faults import Faults, FinishStep
 from backend.runtime.job.graph import FaultAction, Graph
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger, Upload
+from backend.runtime.snapshot.channel_files import ChannelFiles
 from backend.runtime.snapshot.local_copies import LocalCopies
 from backend.runtime.snapshot.shared_files import SharedFiles
 from backend.runtime.task.messages import (
@@ -84,6 +85,7 @@ class Environment:
         self.seed = seed
         self.local = LocalCopies()
         self.files = SharedFiles()
+        self.channel_files = ChannelFiles()
         self.finish_steps: list[tuple[int, TaskKey, FinishStep, int | None]] = []
         """The steps by which the subtasks of this attempt have ended: the time, the subtask, the step, and the edge
         that ended at ``FinishStep.END_INPUT``.

@@ -41,6 +41,7 @@ from backend.runtime.operators.operators import factor_of
 from backend.runtime.operators.state import NO_STATE, OperatorSnapshot
 from backend.runtime.operators.storage import Upload
 from backend.runtime.snapshot.metadata import files_of
+from backend.runtime.task.channel_writing import ChannelStateWriter, Written
 from backend.runtime.task.increments import Increments
 from backend.runtime.task.messages import AckMessage
 from backend.runtime.task.ports import FinishPort, TaskPort
@@ -77,7 +78,9 @@ class Run:
     """How many bytes the checkpoint's barrier may still overtake (CAP-5), or None if there is no limit."""
     unwritten: int = 0
     uploads: list[Upload] = field(default_factory=list)
-    is_channel_state_written: bool = False
+    is_channel_state_begun: bool = False
+    written: Written | None = None
+    """The channel state, once it is durable."""
     is_over: bool = False
     is_counting: bool = False
     """At-least-once mode: whether records that follow a barrier of this checkpoint are being counted (ALO-5).
@@ -118,8 +121,14 @@ class Snapshots:
     ``give_up`` declines a checkpoint and sends cancel markers downstream.
     """
 
-    def __init__(self, task: SnapshottingTask, give_up: Callable[[int, FailureReason], None]) -> None:
+    def __init__(
+        self,
+        task: SnapshottingTask,
+        give_up: Callable[[int, FailureReason], None],
+        channel_state: ChannelStateWriter,
+    ) -> None:
         self._task = task
+        self._channel_state = channel_state
         self._env = task.env
         self._give_up = give_up
         self.runs: dict[int, Run] = {}
@@ -166,6 +175,7 @@ class Snapshots:
         faults.passed("task.before-sync", task.name)
         self.log(k, Kind.SNAPSHOT_SYNC_START)
         self._log_positions(k)
+        self._channel_state.snapshot(barrier)
         if task.spec.kind.has_sink:
             faults.passed("sink.before-pre-commit", task.name)
         if task.is_finished_on_restore:
@@ -354,23 +364,40 @@ class Snapshots:
             return
         if not run.is_forwarded or run.waiting_outputs:
             return
-        if not run.is_channel_state_written:
-            run.is_channel_state_written = True
-            if run.persisted_bytes:
-                k = run.measured.checkpoint_id
-                for key, data in run.channels.inputs.items():
-                    self.log(k, Kind.INPUT_PERSISTED, channel=key, size_bytes=sum(map(len, data)))
-                self.log(k, Kind.CHANNEL_STATE_PERSISTED, size_bytes=run.persisted_bytes)
-                self._write(run, run.persisted_bytes)
-                self._env.faults.passed("task.mid-channel-state", self._task.name)
+        if not run.is_channel_state_begun:
+            run.is_channel_state_begun = True
+            self._write_channel_state(run)
         if run.unwritten == 0:
             self._acknowledge(run)
+
+    def _write_channel_state(self, run: Run) -> None:
+        k = run.measured.checkpoint_id
+        if run.persisted_bytes:
+            for key, data in run.channels.inputs.items():
+                self.log(k, Kind.INPUT_PERSISTED, channel=key, size_bytes=sum(map(len, data)))
+            self.log(k, Kind.CHANNEL_STATE_PERSISTED, size_bytes=run.persisted_bytes)
+        done, failed = partial(self._channels_written, run), partial(self._channels_not_written, run)
+        run.written = self._channel_state.write(k, run.channels, done, failed)
+        run.unwritten += run.written is None
+        if run.persisted_bytes:
+            self._env.faults.passed("task.mid-channel-state", self._task.name)
+
+    def _channels_written(self, run: Run, written: Written) -> None:
+        if not run.is_over and not self._task.is_dead:
+            run.unwritten -= 1
+            run.written = written
+            self.advance(run)
+
+    def _channels_not_written(self, run: Run, reason: FailureReason) -> None:
+        if not run.is_over and not self._task.is_dead:
+            self._give_up(run.measured.checkpoint_id, reason)
 
     def _acknowledge(self, run: Run) -> None:
         """Complete the measurements, and send the acknowledgement (TE-7, ME-4, ME-6)."""
         task, faults = self._task, self._env.faults
         measured = run.measured
         assert run.sync_end_us is not None
+        assert run.written is not None
         run.is_over = True
         del self.runs[measured.checkpoint_id]
         measured.async_us = self._env.now - run.sync_end_us
@@ -381,8 +408,16 @@ class Snapshots:
         faults.passed("task.before-ack", task.name)
         operators = task.increments.acknowledged(measured.checkpoint_id, run.operators)
         replayed = sum(o.increment.replayed_changes for o in operators if o.increment is not None)
+        measured.channel_write = run.written.figures
         snapshot = SubtaskSnapshot(
-            operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes, replayed, run.finished
+            operators,
+            run.written.channels,
+            run.watermark_us,
+            measured.state_bytes,
+            run.persisted_bytes,
+            replayed,
+            run.finished,
+            run.written.spilled,
         )
         new_files = self._measure_increment(run, operators)
         measured.files = files_of(snapshot, new_files=new_files)

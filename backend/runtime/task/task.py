@@ -203,6 +203,7 @@ class Task:
         """Cancel this attempt, because the job failed or restarts."""
         self._end(TaskStatus.CANCELED)
         self.increments.close()
+        self.checkpointing.channel_state.close()
         for output in self.outputs:
             output.pool.is_closed = True
 

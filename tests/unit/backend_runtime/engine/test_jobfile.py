@@ -122,8 +122,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
         ("execution.checkpointing.tiemout", "is not a setting", "execution.checkpointing.timeout"),
         ("nothing.like.it", "is not a setting", ", ".join(KEYS)),
         ("runtime.protocol", "is not implemented in this runtime", "leave it out"),
-        ("runtime.spilling", "is not implemented in this runtime", "leave it out"),
-        ("execution.checkpointing.file-merging.enabled", "is not implemented in this runtime", "leave it out"),
+        ("runtime.initiation", "is not implemented in this runtime", "leave it out"),
     ],
 )
 def test_an_unknown_setting_is_reported_with_similar_ones(key: str, problem: str, allowed: str) -> None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from backend.experiments import finishing, flip76, increments, markers
+from backend.experiments import finishing, flip76, increments, markers, spilling
 from backend.experiments.model import Experiment
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
     one.name: one
-    for one in (flip76.EXPERIMENT, markers.MARKERS, markers.TRIGGERING, increments.EXPERIMENT, finishing.EXPERIMENT)
+    for one in (
+        flip76.EXPERIMENT,
+        markers.MARKERS,
+        markers.TRIGGERING,
+        increments.EXPERIMENT,
+        spilling.EXPERIMENT,
+        finishing.EXPERIMENT,
+    )
 }

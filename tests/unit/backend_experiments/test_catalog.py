@@ -12,6 +12,7 @@ _SMALL = {
     "chandy-lamport": ("unaligned", 1.0),
     "triggering": ("sources", 1.0),
     "incremental": ("difference (option II)", 0.3),
+    "spilling": ("continuous", 0.3),
     "finish": ("revised", 1.0),
 }
 _NOT_COME_OUT = {

@@ -142,7 +142,8 @@ class TargetLoop:
         """
         within_s, last_s = self._collector.poll_within_s, self._polled_s
         self._polled_s = began_s
-        if within_s is None or last_s is None:
+        # The pauses after failures say nothing about this process.
+        if within_s is None or last_s is None or self.state.failures_in_a_row:
             return
         # The target drops unread checkpoints after twice ``poll_within_s``.
         is_late = began_s - last_s > _GAP_MAX * 2 * within_s

@@ -19,6 +19,7 @@ from backend.domain.engines import FLINK
 from backend.domain.errors import StoreUnavailableError, TargetProtocolError, TargetUnavailableError, UnknownEntityError
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation, PollCost, Shed
+from collectors.base import Effort
 from collectors.loop import LoopOptions, TargetLoop
 from tests.support.observations import NOW, completed, job, observation
 from tests.support.seeds import over_seeds
@@ -38,11 +39,13 @@ class ScriptedCollector:
         self._time = time
         self._script = script
         self.polled_at_s: list[float] = []
+        self.efforts: list[Effort] = []
         self.forgotten_count = 0
         self.poll_within_s: float | None = None
 
-    async def collect(self, now: datetime, **_: object) -> Observation:
+    async def collect(self, now: datetime, *, effort: Effort = Effort.FULL) -> Observation:
         n = len(self.polled_at_s)
+        self.efforts.append(effort)
         self.polled_at_s.append(self._time.monotonic_s())
         answer = self._script(n)
         if isinstance(answer, Exception):
@@ -135,6 +138,22 @@ async def test_a_short_history_is_polled_before_its_entries_disappear() -> None:
     run.collector.poll_within_s = 2.5
     await run.go(120)
     assert set(run.gaps_s) == {2.5}
+
+
+async def test_polls_that_follow_too_late_leave_out_details_until_enough_polls_were_in_time() -> None:
+    run = Run(lambda n: 3.0 if n < 20 else 0.0, interval_s=2.0)
+    # The target drops unread checkpoints after 4 s, and 5 s pass between two polls.
+    run.collector.poll_within_s = 2.0
+    await run.go(240)
+    assert run.collector.efforts[5:20].count(Effort.HEADERS) >= 14
+    assert set(run.collector.efforts[80:]) == {Effort.FULL}
+
+
+async def test_the_pauses_after_failures_leave_out_no_details() -> None:
+    run = Run(lambda n: UNREACHABLE if n < 8 else 0.0, interval_s=2.0)
+    run.collector.poll_within_s = 2.0
+    await run.go(400)
+    assert set(run.collector.efforts[8:]) == {Effort.FULL}
 
 
 @pytest.mark.parametrize(("error", "kind"), [(UNREACHABLE, "unreachable"), (MALFORMED, "malformed")])

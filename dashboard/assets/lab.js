@@ -19,6 +19,8 @@
         if (observer) { observer.disconnect(); }
         observer = new IntersectionObserver(function (entries) {
             entries.forEach(function (entry) {
+                // A chart that leaves the view with its page has no component any more.
+                if (!entry.target.isConnected) { return; }
                 const name = entry.target.id.replace(/-figure$/, "");
                 window.dash_clientside.set_props(name + "-visible", { data: entry.isIntersecting });
             });

@@ -33,6 +33,8 @@ from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.contracts.comparing_windows import WindowsComparisonOut
 from backend.contracts.history import HistoryOut, UsualOut
+from backend.contracts.inspection import FlameGraphOut, ThreadDumpOut
+from backend.contracts.links import LinksOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
@@ -42,6 +44,7 @@ from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
+from backend.domain.inspection import StackType
 from backend.domain.pressure import PressureMeasure
 from dashboard.routes import IncidentList
 
@@ -147,6 +150,34 @@ class ApiClient:
         This is enough for callers that need only the graph, because a graph rarely changes.
         """
         return await self._kept_get(f"jobs/{_quote(job)}", api.JobDetailOut)
+
+    async def links(
+        self,
+        job: str,
+        *,
+        run: str | None = None,
+        vertex: str | None = None,
+        subtask: int | None = None,
+        checkpoint: int | None = None,
+    ) -> LinksOut:
+        """Return the links out of Barrierscope for a job, a vertex, a subtask or a checkpoint."""
+        query = _query(
+            ("run", run),
+            ("vertex", vertex),
+            ("subtask", None if subtask is None else str(subtask)),
+            ("checkpoint", None if checkpoint is None else str(checkpoint)),
+        )
+        return await self._kept_get(f"jobs/{_quote(job)}/links{query}", LinksOut)
+
+    async def threads(self, job: str, vertex: str, subtask: int, *, has_all: bool) -> ThreadDumpOut:
+        """Read the threads of a running subtask, or of the whole process that runs it, from the engine."""
+        path = f"{_subtask_path(job, vertex, subtask)}/thread-dump?all={str(has_all).lower()}"
+        return _read(await self._request("GET", path, None, _TEST_TIMEOUT_S), ThreadDumpOut)
+
+    async def flame_graph(self, job: str, vertex: str, subtask: int, kind: StackType) -> FlameGraphOut:
+        """Read the sampled stacks of a running subtask from the engine."""
+        path = f"{_subtask_path(job, vertex, subtask)}/flame-graph?type={kind.value}"
+        return _read(await self._request("GET", path, None, _TEST_TIMEOUT_S), FlameGraphOut)
 
     async def checkpoints(self, job: str) -> api.Page[api.CheckpointOut]:
         """Return the newest checkpoints of a job, from all its runs."""
@@ -358,6 +389,10 @@ class ApiClient:
         patch = api.TargetPatch(is_enabled=is_enabled)
         return await self._send("PATCH", f"targets/{_quote(target)}", patch, api.TargetOut)
 
+    async def change_target(self, target: str, patch: api.TargetPatch) -> api.TargetOut:
+        """Change the fields of a target that ``patch`` contains."""
+        return await self._send("PATCH", f"targets/{_quote(target)}", patch, api.TargetOut)
+
     async def remove_target(self, target: str) -> None:
         """Remove a target."""
         await self._request("DELETE", f"targets/{_quote(target)}", None, _TIMEOUT_S)
@@ -526,6 +561,10 @@ def _path(job: str, run: str, checkpoint: int) -> str:
 
 def _quote(part: str) -> str:
     return quote(part, safe="")
+
+
+def _subtask_path(job: str, vertex: str, subtask: int) -> str:
+    return f"jobs/{_quote(job)}/vertices/{_quote(vertex)}/subtasks/{subtask}"
 
 
 def _query(*pairs: tuple[str, str | datetime | None]) -> str:

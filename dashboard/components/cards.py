@@ -23,7 +23,7 @@ Children = Sequence[Component | str | None] | Component | str | None
 CHARTS = (
     "timeline", "heatmap", "trend", "job-acks", "pressure", "job-batches", "gantt", "front", "cp-acks", "cp-batch",
     "alert-strip", "incident-strip", "pressure-history", "batch-rates", "comparison", "windows", "outcome",
-    "candidates", "candidates-2", "candidates-3", "candidates-4", "space-time",
+    "candidates", "candidates-2", "candidates-3", "candidates-4", "space-time", "flame",
     *(f"lab-{kind}-{side}" for kind in ("timeline", "gantt", "front", "space-time") for side in ("a", "b")),
 )  # fmt: skip
 """The names of all charts. Each chart belongs to one page."""

@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 from backend.contracts.api import CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
 from backend.domain.verdict import Basis
 from dashboard import text
-from dashboard.components import cards, status
+from dashboard.components import cards, inspection, status
 
 
 def panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
@@ -25,12 +25,14 @@ def panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> 
     placed = next((v for v in job.vertices if v.id == vertex_id), None)
     manager = _at(placed.task_managers, subtask.subtask) if placed else None
     host = subtask.host or (_at(placed.hosts, subtask.subtask) if placed else None)
+    can_read = found.capabilities.can_dump_threads or found.capabilities.can_sample_stacks
     return [
         html.B(f"{text.short(vertex.vertex, 40)} subtask {subtask.subtask}"),
         *_numbers(subtask),
         _copy("vertex id", vertex.vertex_id),
         _copy("host", host),
         _copy("TaskManager", manager),
+        *([inspection.buttons(found.capabilities, vertex_id, subtask.subtask, place="picked")] if can_read else []),
     ]
 
 

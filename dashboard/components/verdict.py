@@ -21,9 +21,13 @@ def verdict_card(
     engine: CapabilitiesOut | None = None,
     tone_of: Health | None = None,
     beside: Sequence[Component] = (),
+    below: Sequence[Component] = (),
     has_evidence: bool = False,
 ) -> html.Section:
-    """Build the card of a verdict. ``beside`` contains what the page adds to the card, such as effects and links."""
+    """Build the card of a verdict. ``beside`` contains what the page adds to the card, such as effects and links.
+
+    ``below`` contains what leads to the subtask that the verdict names: links out, and buttons.
+    """
     tone = status.verdict_tone(verdict, tone_of)
     chips: list[Component] = [status.kind(verdict, tone, engine)]
     if verdict.vertex:
@@ -47,6 +51,8 @@ def verdict_card(
         )
     if beside:
         parts.append(html.Div(list(beside), className="effects"))
+    if below:
+        parts.append(html.Div(list(below), className="verdict-tools"))
     if has_evidence and verdict.evidence:
         summary = html.Summary(f"Evidence ({len(verdict.evidence)})")
         parts.append(html.Details([summary, evidence_table(verdict)], className="evidence-fold"))

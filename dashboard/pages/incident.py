@@ -6,6 +6,7 @@ changed before, who was notified with what result, what people did, and what the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
@@ -23,12 +24,13 @@ from backend.contracts.incidents import (
     IncidentDetailOut,
     IncidentNoteOut,
 )
+from backend.contracts.links import LinksOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
-from dashboard.components import cards, incidents, status
+from dashboard.components import cards, incidents, links, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import incident as figure
 from dashboard.figures.base import Chart
@@ -281,7 +283,7 @@ async def refresh(
         set_props("silence-matchers", {"value": _matchers(found)})
     return shown | {
         "head": _head(found),
-        "words": _words(found, view.where),
+        "words": _words(found, view.where, links.row(await _links(client, found))),
         "strip": cards.chart_values("incident-strip", chart),
         "deliveries": _deliveries(found, view.where),
         "before": changes(found.changes, view.where),
@@ -368,7 +370,21 @@ def _head(found: IncidentDetailOut) -> list[Component]:
     return [html.Div([crumbs, title]), html.Div(tools, className="head-tools")]
 
 
-def _words(found: IncidentDetailOut, where: tzinfo) -> Component:
+async def _links(client: ApiClient, found: IncidentDetailOut) -> LinksOut | None:
+    """Return the links out of Barrierscope for the vertex and the first subtask that the incident names."""
+    if found.job_id is None:
+        return None
+    try:
+        job = await client.graph(found.job_id)
+    except ApiRefusedError:
+        return None
+    vertex = next((v.id for v in job.vertices if v.name == found.vertex), None)
+    first = re.search(r"\d+", found.subtasks or "")
+    subtask = int(first[0]) if vertex is not None and first is not None else None
+    return await links.read(client, found.job_id, vertex=vertex, subtask=subtask)
+
+
+def _words(found: IncidentDetailOut, where: tzinfo, out: Component | None) -> Component:
     shown = (
         [
             cards.fact("Cause", incidents.cause_word(found.cause) if found.cause else text.MISSING, basis=None),
@@ -413,6 +429,7 @@ def _words(found: IncidentDetailOut, where: tzinfo) -> Component:
         [
             *lines,
             cards.facts([*shown, *times]),
+            out,
             html.Ul(alerts, className="alert-lines incident-alerts"),
             more,
         ],

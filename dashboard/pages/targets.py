@@ -21,6 +21,7 @@ from dashboard.client import ApiClient
 from dashboard.components import cards, confirming, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
+from dashboard.pages import target_links
 
 _ABOUT = "The systems that Barrierscope reads. It uses the monitoring REST API only; nothing is installed there."
 _ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in", "push": "its jobs push"}
@@ -49,6 +50,7 @@ def layout() -> Component:
             html.Div(id="targets-source"),
             dcc.Store(id="targets-digest"),
             dcc.Store(id="targets-changed"),
+            target_links.dialog(),
             confirming.dialog("target", "Remove a target", "Remove", icon="trash", is_dangerous=True),
         ]
     )
@@ -106,6 +108,7 @@ def register(app: Dash, client: ApiClient) -> None:
     _register_list(app, client)
     _register_form(app, client)
     _register_actions(app, client)
+    target_links.register(app, client)
 
 
 def _register_list(app: Dash, client: ApiClient) -> None:
@@ -152,7 +155,7 @@ async def refresh(client: ApiClient, *, tick: int | None, look: object, changed:
 
 def _identity(target: TargetOut) -> tuple[object, ...]:
     """Return the values that determine the name, address and buttons in a target's row, which no poll changes."""
-    return target.id, target.name, target.url, target.origin, target.is_enabled
+    return target.id, target.name, target.url, target.origin, target.is_enabled, len(target.links)
 
 
 def _part_id(target: TargetOut, part: str) -> dict[str, str]:
@@ -350,6 +353,7 @@ def _actions(target: TargetOut) -> Component:
     icon, word = ("pause", "Pause") if target.is_enabled else ("play", "Resume")
     return html.Div(
         [
+            target_links.button(target.id, target.name, len(target.links)),
             html.Button(
                 [status.icon(icon), html.Span(word)],
                 id={"type": "target-pause", "target": target.id, "to": to},

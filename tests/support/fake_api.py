@@ -34,6 +34,7 @@ from backend.domain.errors import FieldProblem, InvalidInputError, TooLargeError
 from backend.domain.observation import JobState
 from backend.domain.pressure import PressureMeasure
 from backend.services.checkpoints.comparing_windows import Window
+from tests.support.api_examples import example
 from tests.support.made_up_alerts import JOB, MadeUpAlerts
 from tests.support.made_up_checkpoints import HOSTILE, barriers, header_of, hours_of, matrix_of, row_of_job
 from tests.support.made_up_comparisons import comparison_of, windows_of
@@ -55,6 +56,7 @@ class FakeApi(MadeUpJobs):
         # The row of each job, with the detail from which it was made.
         self._rows: dict[str, tuple[api.JobDetailOut, api.JobOut]] = {}
         self._version = 1
+        self.flame_graph_count = 0
         self._known: dict[str, api.VerdictOut | None] = {}
         self._changed_at: dict[str, int] = {}
         self.requests: list[str] = []
@@ -139,6 +141,16 @@ class FakeApi(MadeUpJobs):
                 return api.Page[api.JobEventOut](items=self._job(job).events, as_of=now)
             case "GET", ["jobs", job, "change-points"]:
                 return api.Page[ChangePointOut](items=self._job(job).changes, as_of=now)
+            case "GET", ["jobs", job, "links"]:
+                return example("links").model_copy(update={"job_id": self._job(job).detail.id})
+            case "GET", ["jobs", _, "vertices", _, "subtasks", _, "thread-dump"]:
+                return example("thread_dump")
+            case "GET", ["jobs", _, "vertices", _, "subtasks", _, "flame-graph"]:
+                self.flame_graph_count += 1
+                found = example("flame_graph")
+                # The first answer comes while the engine is sampling.
+                waiting = {"is_sampling": True, "sampled_at": None, "sample_count": 0, "frames": []}
+                return found.model_copy(update=waiting) if self.flame_graph_count == 1 else found
             case "GET", ["jobs", job, "rollups"]:
                 return api.Page[RollupHourOut](items=hours_of(self._job(job).checkpoints), as_of=now)
             case "GET", ["jobs", job, "usual-range"]:
@@ -315,6 +327,9 @@ class FakeApi(MadeUpJobs):
 
     def _patch(self, target: str, patch: api.TargetPatch) -> api.TargetOut:
         found = self.targets[target]
+        if patch.links is not None:
+            self.targets[target] = found.model_copy(update={"links": patch.links, "ui_url": patch.ui_url or None})
+            return self.targets[target]
         state = "ok" if patch.is_enabled else "paused"
         health = found.health.model_copy(update={"state": state})
         self.targets[target] = found.model_copy(update={"is_enabled": patch.is_enabled, "health": health})

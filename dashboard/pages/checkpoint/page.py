@@ -15,7 +15,7 @@ from dashboard.client import ApiClient
 from dashboard.components import cards, legends, micro_batch, progress, scrubber
 from dashboard.components.attributes import attrs
 from dashboard.figures.front.heat import WORDS as HEAT_WORDS
-from dashboard.pages.checkpoint import front, refresh, selection
+from dashboard.pages.checkpoint import front, inspection, refresh, selection
 from dashboard.routes import SubtaskOrder
 
 _SORT_WORDS = {
@@ -45,6 +45,7 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="cp-message"),
             html.Div(id="cp-head", className="page-head"),
             html.Div(id="cp-verdict", className="awaited"),
+            inspection.panel(),
             html.Div(id="cp-facts"),
             html.Div(progress.panel("cp"), id="cp-progress", style={"display": "none"}),
             html.Div(micro_batch.card(), id="cp-batch-views", style=micro_batch.HIDDEN),
@@ -151,3 +152,4 @@ def register(app: Dash, client: ApiClient) -> None:
     refresh.register(app, client)
     front.register(app, client)
     selection.register(app, client)
+    inspection.register(app, client)

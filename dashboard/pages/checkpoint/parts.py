@@ -7,10 +7,11 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import CheckpointDetailOut
 from backend.contracts.barriers import BarriersOut
+from backend.contracts.links import LinksOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis, Health
 from dashboard import routes, text
-from dashboard.components import cards, micro_batch, restoring, status, verdict
+from dashboard.components import cards, inspection, links, micro_batch, restoring, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures.front import times
 from dashboard.live import Look
@@ -104,7 +105,18 @@ def _kind(found: CheckpointDetailOut) -> str:
     return "Batch" if found.batch is not None else found.kind.value.replace("-", " ").capitalize()
 
 
-def verdict_part(found: CheckpointDetailOut) -> Component:
+def guilty(found: CheckpointDetailOut) -> tuple[str | None, int | None]:
+    """Return the vertex and the subtask that the verdict names. Of several subtasks, return the slowest."""
+    vertex_id, named = found.verdict.vertex_id, found.verdict.subtasks
+    vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
+    if vertex is None or vertex_id is None:
+        return None, None
+    if named and vertex.slowest_subtask not in named:
+        return vertex_id, named[0]
+    return vertex_id, vertex.slowest_subtask
+
+
+def verdict_part(found: CheckpointDetailOut, out: LinksOut | None = None) -> Component:
     beside = verdict.effects(found.critical_path, found.end_to_end_duration_ms, found.verdict)
     if found.capabilities.has_subtasks:
         beside.append(dcc.Link("Pressure at that time", href=pressure_address(found, found.verdict.vertex_id)))
@@ -113,7 +125,14 @@ def verdict_part(found: CheckpointDetailOut) -> Component:
         href = routes.comparison(found.job_id, (found.run_id, found.checkpoint_id))
         beside.append(dcc.Link("Compare with the last healthy checkpoint", href=href))
     health = Health.FAILING if found.status is CheckpointStatus.FAILED else None
-    return verdict.verdict_card(found.verdict, engine=found.capabilities, tone_of=health, beside=beside)
+    below = [inspection.buttons(found.capabilities, *guilty(found), place="verdict"), links.row(out)]
+    return verdict.verdict_card(
+        found.verdict,
+        engine=found.capabilities,
+        tone_of=health,
+        beside=beside,
+        below=[part for part in below if part is not None],
+    )
 
 
 def pressure_address(found: CheckpointDetailOut, vertex: str | None) -> str:

@@ -11,7 +11,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.api import CheckpointDetailOut
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch
+from dashboard.components import cards, links, micro_batch
 from dashboard.figures import gantt
 from dashboard.figures.front import times
 from dashboard.live import digest, look_of
@@ -83,6 +83,10 @@ async def refresh(
     drawn = digest(found, view, sort, path, opened)
     if before and drawn == before["drawn"] and not is_open:
         return {"message": None}
+    vertex, subtask = parts.guilty(found)
+    out = await links.read(
+        client, found.job_id, run=found.run_id, vertex=vertex, subtask=subtask, checkpoint=found.checkpoint_id
+    )
     elapsed_ms = (await client.progress(*key)).elapsed_ms if is_open else None
     chart = gantt.gantt(
         found,
@@ -97,7 +101,7 @@ async def refresh(
     changes: Changes = {
         "message": None,
         "head": parts.head(found, view),
-        "verdict": parts.verdict_part(found),
+        "verdict": parts.verdict_part(found, out),
         "facts": parts.facts(found, view),
         "progress_style": {"display": "block"} if is_open else {"display": "none"},
         "progress_target": route if is_open else None,

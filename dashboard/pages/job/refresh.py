@@ -18,10 +18,11 @@ from backend.contracts.api import CheckpointOut, JobDetailOut
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.history import HistoryOut
+from backend.contracts.links import LinksOut
 from dashboard import text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch, verdict, windows
+from dashboard.components import cards, links, micro_batch, verdict, windows
 from dashboard.figures import pressure, timeline
 from dashboard.figures.base import Chart
 from dashboard.live import Look, digest, look_of
@@ -140,7 +141,11 @@ async def refresh(
             return changes
         raise PreventUpdate
     changes["message"] = None
-    drawn = _drawn(read, view, span)
+    # The links are not in the digest: the time in them moves on, which alone is no reason to draw the page again.
+    named = read.job.verdict
+    subtask = named.subtasks[0] if named.vertex_id and named.subtasks else None
+    out = await links.read(client, route["job"], vertex=named.vertex_id, subtask=subtask)
+    drawn = _drawn(read, view, span, out)
     # Plotly needs more time than all other parts, so a chart is drawn again only if its own data has changed.
     if before and before["pressure"] == now["pressure"]:
         del drawn["pressure"]
@@ -262,7 +267,7 @@ def _timeline(read: _Read, found: Sequence[ChangePointOut], view: Look, *, is_lo
     )
 
 
-def _drawn(read: _Read, view: Look, span: Span) -> Changes:
+def _drawn(read: _Read, view: Look, span: Span, out: LinksOut | None) -> Changes:
     """Return the contents of all parts except the timeline."""
     job, checkpoints, around = read.job, read.checkpoints, read.around
     pressed = pressure.along if read.is_pressure_then else pressure.backpressure
@@ -279,6 +284,7 @@ def _drawn(read: _Read, view: Look, span: Span) -> Changes:
             engine=engine,
             tone_of=job.health,
             beside=[parts.pressure_link(job, read.checkpoints, span)],
+            below=[row for row in (links.row(out),) if row is not None],
             has_evidence=True,
         ),
         "pressure": cards.chart_values("pressure", pressed(read.pressure, theme=view.theme, is_narrow=view.is_narrow)),

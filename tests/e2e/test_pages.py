@@ -136,6 +136,7 @@ def test_the_unaligned_demo_job_is_healthy(browser, up):
         assert watch.found == []
 
 
+@pytest.mark.slow
 def test_every_page_of_the_live_service_opens_in_the_dark_theme(browser, up):
     with opened(browser, _url(up), theme="dark") as (page, watch):
         page.goto("/")

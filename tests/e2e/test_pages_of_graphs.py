@@ -99,6 +99,7 @@ def test_a_large_graph_fits_into_narrow_and_wide_windows(browser, large, width):
         assert watch.found == []
 
 
+@pytest.mark.slow
 def test_with_reduced_motion_five_instants_replace_the_play_button(browser, large):
     with opened(browser, large) as (page, watch):
         page.emulate_media(reduced_motion="reduce")

@@ -300,8 +300,10 @@ class TaskCheckpointing:
             case Persist():
                 self._persist(k)
             case LogClosed(channel=index):
-                self._note_arrival(self._snapshots.runs[k], index)
-                self._snapshots.log(k, Kind.LOG_CLOSED, channel=task.gate.channels[index].key)
+                # The checkpoint may have been given up meanwhile, because a write of its state failed.
+                if k in self._snapshots.runs:
+                    self._note_arrival(self._snapshots.runs[k], index)
+                    self._snapshots.log(k, Kind.LOG_CLOSED, channel=task.gate.channels[index].key)
             case Switched():
                 self._snapshots.log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed")
                 self._env.faults.passed("task.input-switch", task.name)

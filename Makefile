@@ -19,10 +19,11 @@
 #   make plotly-bundle                              build the part of plotly.js that the charts use, with npm
 #   make driver-bundle                              fetch driver.js, with which the tour shows its steps, with npm
 #   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
+#   make pictures [ARGS="fleet job"]                take the pictures again with which a test compares every page
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -130,6 +131,9 @@ driver-bundle:
 
 screenshots: install-dev
 	@exec $(BIN)/python -m tests.simulators.screenshots $(ARGS)
+
+pictures: install-dev
+	@exec $(BIN)/python -m tests.simulators.pictures $(ARGS)
 
 wheel: install-dev
 	@rm -rf $(WHEEL_DIR)

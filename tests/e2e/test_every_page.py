@@ -6,21 +6,20 @@ The clocks stand still, so that the content of a page is always the same.
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
 
 from dashboard import routes
 from dashboard.routes import PageKind
-from tests.support.browsing import Browser, chromium, count_requests, go, launched, opened, settle, show_whole
+from tests.support.browsing import Browser, chromium, launched, opened
 from tests.support.dashboard_site import site_over
 from tests.support.page_faults import accessibility_faults, layout_faults
-from tests.support.page_register import NOON, PAGES, StandingClock, every_page_api
+from tests.support.page_register import PAGES, StandingClock, begin, every_page_api, show
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
 ]
 
-_LAPTOP_PX = (1440, 900)
+_LAPTOP_PX = 1440
 
 
 @pytest.fixture(scope="module")
@@ -49,32 +48,14 @@ def test_every_kind_of_page_is_in_the_register():
     assert len({page.name for page in PAGES}) == len(PAGES)
 
 
-def _begin(page, theme="light"):
-    """Open the fleet at a laptop's width. The other pages are then opened without loading the application again."""
-    page.clock.set_fixed_time(NOON)
-    page.set_viewport_size({"width": _LAPTOP_PX[0], "height": _LAPTOP_PX[1]})
-    count_requests(page)
-    page.goto("/ui/")
-    page.wait_for_selector(PAGES[0].shows)
-    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", theme)
-
-
-def _open(page, example):
-    go(page, example.path)
-    if example.kind is PageKind.LAB:
-        show_whole(page)
-    page.wait_for_selector(example.shows, state="attached")
-    settle(page)
-
-
 def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site):
     found: dict[str, list[str]] = {}
     with opened(browser, site) as (page, watch):
-        _begin(page)
+        begin(page, width=_LAPTOP_PX)
         for example in PAGES:
             if example.is_heavy:
                 continue
-            _open(page, example)
+            show(page, example)
             found[example.name] = [*layout_faults(page), *accessibility_faults(page), *watch.found]
             watch.found.clear()
     assert {name: faults for name, faults in found.items() if faults} == {}

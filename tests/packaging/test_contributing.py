@@ -18,6 +18,7 @@ def test_there_is_a_list_for_each_kind_of_addition():
         "A checkpoint protocol",
         "A number on the checkpoint page",
         "A panel of a page",
+        "A page",
         "An alert rule",
         "An advice rule",
         "A collector",

@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import httpx
+from playwright.sync_api import Page, expect
 
 from backend.contracts.simulations import SimulationIn
 from backend.domain.verdict import Health
 from dashboard import lab_address
 from dashboard.routes import PageKind
+from tests.support.browsing import count_requests, go, settle, show_whole
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, FAILED_BATCH, add_spark
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 """The time at which the clocks of these tests stand."""
+HEIGHT = 900
+"""The height of the window in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Example:
     path: str
     shows: str
     """Playwright selector of an element that exists only when the page has its content."""
+    is_lazy: bool = False
+    """Whether the page draws its charts only when they come into view."""
     is_heavy: bool = False
     """Whether the page takes seconds to draw, so that only the long tests open it."""
 
@@ -123,7 +129,7 @@ PAGES = (
     ),
     Example("windows", PageKind.WINDOWS, "/ui/jobs/jE/compare-windows", "#windows-graph .scatterlayer path"),
     Example("targets", PageKind.TARGETS, "/ui/targets", "#targets-list table"),
-    Example("lab", PageKind.LAB, f"/ui/lab{_SIMULATED}", "#lab-timeline-a-graph .points path"),
+    Example("lab", PageKind.LAB, f"/ui/lab{_SIMULATED}", "#lab-timeline-a-graph .points path", is_lazy=True),
     Example("alerts", PageKind.ALERTS, "/ui/alerts", ".incident"),
     Example("incident", PageKind.INCIDENT, "/ui/incidents/i1", "#incident-strip-graph .barlayer path"),
     Example("alert", PageKind.ALERT, "/ui/alerts/a1", "#alert-strip-graph .barlayer path"),
@@ -152,3 +158,30 @@ def every_page_api(now: Callable[[], datetime]) -> FakeApi:
     urgent = (Health.FAILING, Health.SLOW, Health.TOO_FEW, Health.HEALTHY)
     fake.jobs = dict(sorted(fake.jobs.items(), key=lambda item: urgent.index(item[1].detail.health)))
     return fake
+
+
+def begin(page: Page, *, width: int, theme: str = "light") -> None:
+    """Open the fleet at the time ``NOON``. ``show`` then opens pages without loading the application again."""
+    page.clock.set_fixed_time(NOON)
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    count_requests(page)
+    page.goto("/ui/")
+    page.wait_for_selector(PAGES[0].shows)
+    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", theme)
+
+
+def show(page: Page, example: Example) -> None:
+    """Open the page of an example, and wait until it is drawn."""
+    go(page, example.path)
+    if example.is_lazy:
+        show_whole(page)
+    page.wait_for_selector(example.shows, state="attached")
+    settle(page)
+
+
+def resize(page: Page, example: Example, width: int) -> None:
+    """Change the width of the window, and wait until the page is drawn again."""
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    settle(page)
+    if example.is_lazy:
+        show_whole(page)

@@ -26,6 +26,10 @@ _COLOR_MIN = 0.12
 _SQUARE_PX = 16
 _PIXELS_MIN = 12
 """The number of different pixels in a square from which the square counts as different."""
+_HEIGHT_MAX_PX = 3600
+"""The height at which a picture ends. Below it are the further rows of long tables on a phone."""
+_LEVELS = 16
+"""The number of values of each colour in a kept picture. They halve its size and change colours too little to count."""
 _PROBE_TEXT = """<!doctype html><body style="margin:8px;width:480px;background:#fff;color:#1b2330;
 font-family:-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans',
 sans-serif">
@@ -46,9 +50,9 @@ class Difference:
 
 
 def take(page: Page) -> Image.Image:
-    """Return a picture of the whole page, without cursor and animations."""
-    taken = page.screenshot(full_page=True, animations="disabled", caret="hide", scale="css")
-    return Image.open(io.BytesIO(taken)).convert("RGB")
+    """Return a picture of the page to a height of 3,600 px, without cursor and animations."""
+    taken = Image.open(io.BytesIO(page.screenshot(full_page=True, animations="disabled", caret="hide", scale="css")))
+    return taken.crop((0, 0, taken.width, min(taken.height, _HEIGHT_MAX_PX))).convert("RGB")
 
 
 def take_probe(page: Page) -> Image.Image:
@@ -62,7 +66,9 @@ def keep(name: str, picture: Image.Image) -> int:
     """Write the picture to keep, and return its size in bytes."""
     KEPT.mkdir(parents=True, exist_ok=True)
     path = KEPT / f"{name}.webp"
-    picture.save(path, lossless=True, quality=100, method=6)
+    step = 255 / (_LEVELS - 1)
+    few = (np.round(np.asarray(picture) / step) * step).astype(np.uint8)
+    Image.fromarray(few).save(path, lossless=True, quality=100, method=4)
     return path.stat().st_size
 
 

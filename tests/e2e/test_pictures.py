@@ -1,0 +1,41 @@
+"""Every page looks like its kept picture: at 1440 px in the light theme, and at 390 px in the dark one.
+
+The fonts of this machine are compared first, because other fonts would make every page differ.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulators.pictures import VIEWS, name_of, taken
+from tests.support import pictures
+from tests.support.browsing import chromium, launched, opened
+from tests.support.dashboard_site import site_over
+from tests.support.page_register import PAGES, StandingClock, every_page_api
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+
+
+def test_each_page_of_the_register_has_its_pictures_and_no_others_are_kept():
+    names = {name_of(page.name, width, theme) for page in PAGES for width, theme in VIEWS}
+
+    assert {path.stem for path in pictures.KEPT.glob("*.webp")} == names | {pictures.PROBE}
+    assert sum(path.stat().st_size for path in pictures.KEPT.glob("*.webp")) < 6_000_000
+
+
+@pytest.mark.slow
+def test_every_page_looks_like_its_picture():
+    with site_over(every_page_api(StandingClock()), has_date=False) as url, launched(chromium()) as browser:
+        with opened(browser, url) as (page, _):
+            letters = pictures.compare(pictures.PROBE, pictures.take_probe(page))
+        if letters is not None:
+            pytest.skip(f"this machine draws letters in another way than the kept pictures: {letters.said}")
+        differing = {
+            name: found.said
+            for name, picture in taken(browser, url)
+            if (found := pictures.compare(name, picture)) is not None
+        }
+    assert differing == {}, f"look at {pictures.SEEN}; if the pages are right, run `make pictures`"

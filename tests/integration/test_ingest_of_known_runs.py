@@ -207,3 +207,28 @@ async def test_a_checkpoint_that_is_stored_without_the_memory_of_the_run_is_not_
 
     assert (result.new_count, result.detail_count, looked_up) == (0, 2, [1])
     assert await _rows(engine, "SELECT count(*), count(DISTINCT checkpoint_id) FROM checkpoints") == [(2, 2)]
+
+
+async def test_counts_that_two_polls_leave_out_are_remembered_for_the_failures_before_a_restart(databases):
+    # The first poll that leaves them out looks up the run. The second one relies on the memory.
+    left_out = pressure(SOURCE, NOW + timedelta(seconds=2))
+    polls = [
+        replace(job([completed(1)]), counts=CheckpointCounts(0, 10, 0, 7, 3)),
+        _plain((), counts=None, pressure=(left_out,)),
+        _plain((), counts=None),
+        _plain((), counts=CheckpointCounts(0, 1, 0, 1, 0)),
+    ]
+    stores = []
+    for is_remembered in (True, False):
+        with databases.migrated() as url:
+            engine = create_store_engine(url, pool_size=2, pool_overflow=0)
+            target = await _target(engine)
+            writer = IngestWriter(engine)
+            for number, seen in enumerate(polls):
+                at = NOW + timedelta(seconds=2 * number)
+                await (writer if is_remembered else IngestWriter(engine)).write(observation(target, seen, at=at))
+            stores.append(await _rows(engine, "SELECT failed_unlisted_past, revision FROM runs"))
+            await engine.dispose()
+
+    assert stores[0] == stores[1]
+    assert stores[0][0].failed_unlisted_past == 3

@@ -358,7 +358,8 @@ async def _write_state(cursor: Cursor, run: RunToWrite, tally: CheckpointTally, 
     row = {
         **last.row,
         "observed_at": state["observed_at"],
-        "counts": orjson.loads(state["counts"]) if state["counts"] is not None else None,
+        # They are not in ``state`` if the last whole update did not report them either.
+        "counts": orjson.loads(state["counts"]) if state["counts"] is not None else last.row["counts"],
         "failed_listed_count": last.row["failed_listed_count"] + tally.newly_failed,
     }
     is_changed = tally.is_changed or row["counts"] != last.row["counts"]

@@ -98,9 +98,9 @@ def _report_failure() -> bytes:
         "since": at,
         "last_attempt_at": at,
     }
-    insert = pg_insert(tables.target_health).from_select(
-        list(values), select(*values.values()).where(_TARGET.id == bindparam("id"))
-    )
+    # A removed target has no health, from which ``_write_next`` notices that it is removed.
+    kept = select(*values.values()).where(_TARGET.id == bindparam("id"), _TARGET.removed_at.is_(None))
+    insert = pg_insert(tables.target_health).from_select(list(values), kept)
     new = insert.excluded
     return sql_of(
         insert.on_conflict_do_update(

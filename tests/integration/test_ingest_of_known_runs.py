@@ -14,7 +14,7 @@ from sqlalchemy import text
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.errors import UnknownEntityError
 from backend.domain.observation import JobState
-from backend.domain.target import TargetOrigin
+from backend.domain.target import TargetOrigin, TargetState
 from backend.store import ingest
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
@@ -174,6 +174,19 @@ async def test_a_removed_target_is_noticed_although_its_runs_are_remembered(writ
 
     with pytest.raises(UnknownEntityError):
         await writer.write(observation(target, _plain([completed(2)]), at=NOW + timedelta(seconds=2)))
+
+    assert await _rows(engine, "SELECT count(*) FROM checkpoints") == [(1,)]
+    assert await _rows(engine, "SELECT count(*) FROM target_health") == [(0,)]
+
+
+async def test_a_failed_poll_of_a_removed_target_does_not_hide_that_it_is_removed(writer, target, engine):
+    await writer.write(observation(target, job([completed(1)])))
+    await TargetRepository(engine).remove(target, at=NOW)
+
+    failed_at = NOW + timedelta(seconds=2)
+    await writer.report_failure(target, kind=TargetState.UNREACHABLE, reason="no answer", at=failed_at)
+    with pytest.raises(UnknownEntityError):
+        await writer.write(observation(target, _plain([completed(2)]), at=NOW + timedelta(seconds=4)))
 
     assert await _rows(engine, "SELECT count(*) FROM checkpoints") == [(1,)]
     assert await _rows(engine, "SELECT count(*) FROM target_health") == [(0,)]

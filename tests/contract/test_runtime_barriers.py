@@ -54,7 +54,7 @@ def test_a_trace_with_positions_is_smaller_than_one_row_for_each_other_event(pro
         ({"positions": [[0, 1, -1]]}, "a count is needed"),
         ({"positions": [5]}, "an array is needed"),
         ({"positions": {}}, "an array is needed"),
-        ({"positions": [[0, 0, 0]] * 200_001}, "more than 200000 barrier events"),
+        ({"positions": [[0, 0, 0]] * 200_001}, "exceed 200000 barrier events"),
         ({"between": ["a"]}, "a pair of vertices"),
         ({"between": None}, "no 'between'"),
     ],

@@ -23,6 +23,7 @@ from backend.runtime.measure.measures import ChannelState, SubtaskCheckpoint, Su
 from backend.runtime.operators.changes import consolidated
 from backend.runtime.operators.state import KeyedStates, OperatorSnapshot
 from backend.runtime.snapshot.shared_files import SharedFiles, groups_in, register_late, registered
+from backend.runtime.task.channel_writing import OwnFile
 from backend.runtime.task.increments import Increments
 from backend.runtime.task.snapshots import Run, Snapshots
 
@@ -56,7 +57,7 @@ class World:
         spec = VertexSpec(id="view", kind=VertexKind.KEYED, name="view")
         self.increments = Increments(env, spec, (0, 0), 0)
         task: Any = SimpleNamespace(env=env, increments=self.increments, spec=spec, index=0, is_dead=False)
-        self.snapshots = Snapshots(task, self.give_up)
+        self.snapshots = Snapshots(task, self.give_up, OwnFile(task))
         self.states = KeyedStates(subtask=0, parallelism=1, max_parallelism=2, backend=self.increments.backend)
         self.value = self.states.value(8)
 

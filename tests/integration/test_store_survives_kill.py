@@ -92,7 +92,9 @@ async def test_every_acknowledged_checkpoint_is_stored_once_and_whole(server, cl
     assert set(found.values()) == {2}, f"seed={seed}: a checkpoint without all of its vertices"
 
 
-# A COPY waits at the last of its rows until the lock is free.
+# The writer copies so many checkpoints. It inserts a few.
+_COPIED_COUNT = 6
+# A COPY waits in its middle until the lock is free.
 _WAIT_IN_COPY = """
 CREATE FUNCTION wait_in_copy() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -108,7 +110,7 @@ async def test_of_a_copy_in_whose_middle_the_postmaster_is_killed_nothing_is_sto
     url = server.start()
     engine = create_store_engine(url)
     target = (await TargetRepository(engine).add(NewTarget("http://f", "f", TargetOrigin.API), at=NOW)).id
-    poll = observation(target, job([completed(number) for number in range(4)]))
+    poll = observation(target, job([completed(number) for number in range(_COPIED_COUNT)]))
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(_WAIT_IN_COPY)
         other.execute("SELECT pg_advisory_lock(13)")
@@ -127,8 +129,8 @@ async def test_of_a_copy_in_whose_middle_the_postmaster_is_killed_nothing_is_sto
     engine = create_store_engine(url)
     assert await _stored(engine) == {}
     writer = IngestWriter(engine, clock=clock)
-    assert (await writer.write(poll)).new_count == 4
-    assert await _stored(engine) == {(target, number): 2 for number in range(4)}
+    assert (await writer.write(poll)).new_count == _COPIED_COUNT
+    assert await _stored(engine) == {(target, number): 2 for number in range(_COPIED_COUNT)}
     await engine.dispose()
 
 

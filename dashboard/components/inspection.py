@@ -94,7 +94,7 @@ def _thread(thread: ThreadOut, *, is_open: bool) -> Component:
         head.append(status.badge(state, "play" if state == "runnable" else "clock", Tone.QUIET))
     if own is not None:
         head.append(html.Span(["in ", html.Code(short(own))], title=own))
-    stack = html.Pre([_line(line) for line in lines], className="stack", tabIndex=0)
+    stack = html.Pre([_line(line) for line in lines], className="thread-stack", tabIndex=0)
     copying = cards.copy_button("Copy", thread.stack, label=f"Copy the stack of {thread.name}")
     return html.Details(
         [html.Summary(head), html.Div([copying, stack], className="thread-stack")], open=is_open, className="thread"

@@ -72,9 +72,13 @@ class KeptRows:
             raise HostError(f"{path} holds rows that another experiment or another version made", fix=fix)
         self._file.truncate(sum(len(line) + 1 for line in whole))
         for line in whole[1:]:
-            found = _document(line)
-            rows = [Row(**row) for row in found["rows"]]
-            self.by_unit[Unit(found["task"], found["seed"])] = rows
+            try:
+                found = _document(line)
+                rows = [Row(**row) for row in found["rows"]]
+                self.by_unit[Unit(found["task"], found["seed"])] = rows
+            except (TypeError, KeyError):
+                # A damaged line, for example after a full disk. Its run is done again.
+                continue
 
     def add(self, unit: Unit, rows: Sequence[Row]) -> None:
         """Keep the rows of a run that has ended."""

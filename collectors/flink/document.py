@@ -40,12 +40,14 @@ class Document:
     @property
     def field(self) -> str:
         """The path to the value in the response. It is built only on request, because only error messages need it."""
-        above = self._parent.field if self._parent is not None else ""
-        if self._key is None:
-            return above
-        if isinstance(self._key, int):
-            return f"{above}[{self._key}]"
-        return f"{above}.{self._key[:_SHOWN]}" if above else self._key[:_SHOWN]
+        # This is not recursive, because a response may be nested as deep as the stack of a method.
+        parts: list[str] = []
+        at: Document | None = self
+        while at is not None:
+            if at._key is not None:
+                parts.append(f"[{at._key}]" if isinstance(at._key, int) else f".{at._key[:_SHOWN]}")
+            at = at._parent
+        return "".join(reversed(parts)).removeprefix(".")
 
     def fail(self, problem: str) -> TargetProtocolError:
         """Return the error to raise about this value. Its message is a sentence: the path, followed by ``problem``."""

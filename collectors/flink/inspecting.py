@@ -118,8 +118,9 @@ def _flattened(root: Document, sampled_at: datetime) -> FlameGraph:
         node, parent = waiting.popleft()
         if len(frames) >= FRAMES_MAX:
             left_out_count += 1
-            continue
-        frames.append(Frame(node.get("name").text(length_max=_NAME_MAX), node.get("value").count(), parent))
+        else:
+            frames.append(Frame(node.get("name").text(length_max=_NAME_MAX), node.get("value").count(), parent))
+        # The frames below one that is left out are left out too, and only counted.
         children = node.find("children")
         waiting.extend((child, len(frames) - 1) for child in (() if children is None else children.items()))
     return FlameGraph(sampled_at, tuple(frames), left_out_count)

@@ -57,6 +57,20 @@ def test_a_stopped_experiment_goes_on_with_the_runs_that_are_left(tries, tmp_pat
         assert run(toy, kept, seeds=1, processes=1) == rows[:2]
 
 
+@pytest.mark.parametrize("damaged", [b"\0\0", b"{}", b"[1]", b'{"task": "a", "seed": 0, "rows": [{"measure": "ms"}]}'])
+def test_a_run_whose_line_is_damaged_is_done_again(tries, tmp_path, damaged):
+    toy, began = tries
+    with kept_rows(tmp_path, "toy") as kept:
+        rows = run(toy, kept, seeds=1, processes=1)
+    file = tmp_path / ROWS_FILE
+    head, _, *others = file.read_bytes().split(b"\n")
+    file.write_bytes(b"\n".join([head, damaged, *others]))
+
+    with kept_rows(tmp_path, "toy") as kept:
+        assert run(toy, kept, seeds=1, processes=1) == rows
+    assert began == [("a", 0), ("b", 0), ("a", 0)]
+
+
 def test_rows_of_other_code_or_of_another_experiment_are_not_mixed(tries, tmp_path, monkeypatch):
     with kept_rows(tmp_path, "toy"):
         pass

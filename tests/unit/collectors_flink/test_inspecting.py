@@ -94,6 +94,22 @@ def test_a_very_large_tree_is_cut_and_says_so(monkeypatch):
     assert (len(graph.frames), graph.left_out_count) == (5, 5)
 
 
+def test_frames_below_one_that_is_left_out_are_counted(monkeypatch):
+    monkeypatch.setattr(inspecting, "FRAMES_MAX", 3)
+    graph = stacks_in(read(_nested(9, b'{"name":"leaf","value":1}'), url="http://flink"))
+    assert (len(graph.frames), graph.left_out_count) == (3, 7)
+
+
+def test_a_wrong_value_in_a_very_deep_tree_is_refused():
+    with pytest.raises(TargetProtocolError, match="is 3, text is needed"):
+        stacks_in(read(_nested(500, b'{"name":3,"value":1}'), url="http://flink"))
+
+
+def _nested(depth, leaf):
+    head = b'{"name":"a","value":1,"children":['
+    return b'{"endTimestamp":1,"data":' + head * depth + leaf + b"]}" * depth + b"}"
+
+
 @pytest.mark.parametrize(
     "answer",
     [

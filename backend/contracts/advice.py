@@ -202,7 +202,7 @@ class CardOut(Model):
     can_roll_back: bool = False
     """Whether ``roll-back`` can undo the applied change, for which the engine must have reported the values before."""
     is_rolling_back: bool = False
-    """Whether a roll back was sent, and the engine has not reported the earlier settings yet."""
+    """Whether a roll back was sent in the last 5 minutes, and the engine has not reported the earlier settings yet."""
     recommendation: RecommendationOut
     measured: tuple[MeasuredOut, ...] = ()
     """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""

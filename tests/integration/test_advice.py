@@ -236,6 +236,27 @@ async def test_an_applied_change_is_rolled_back_to_the_values_that_the_engine_ha
     assert len(target.sent) == 1
 
 
+async def test_a_roll_back_that_has_no_effect_can_be_sent_again_after_minutes(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    await get(client, f"{root}/advice")
+    await target.report_timed(4)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    await post(client, f"{root}/recommendations/{card.id}/roll-back")
+
+    # The engine reports the new settings for ever, for example because it restarted from its own configuration.
+    target.clock.at += timedelta(minutes=4)
+    await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
+    target.clock.at += timedelta(minutes=2)
+    stuck = await get(client, f"{root}/recommendations/{card.id}", advice.CardOut)
+    assert (stuck.is_rolling_back, stuck.can_roll_back) == (False, True)
+    again = await post(client, f"{root}/recommendations/{card.id}/roll-back")
+
+    assert (again.is_rolling_back, again.can_roll_back) == (True, False)
+    assert [e.kind for e in again.history[-2:]] == [AdviceStep.ROLL_BACK, AdviceStep.ROLL_BACK]
+    assert len(target.sent) == 2
+
+
 async def test_an_engine_that_reads_settings_at_the_start_is_not_rolled_back(client, target):
     target.engine = FLINK
     await target.report_slow()

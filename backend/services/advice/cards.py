@@ -49,6 +49,8 @@ _GIVEN_EVERY = timedelta(minutes=1)
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
 # The states in which the engine reports the proposed settings.
 _IN_FORCE = (AdviceState.APPLIED, AdviceState.VERIFIED)
+# If the engine has not reported the earlier settings after this time, a roll back can be sent again.
+_ROLL_BACK_LASTS = timedelta(minutes=5)
 
 
 class AdviceService:
@@ -94,7 +96,7 @@ class AdviceService:
             job_id=case.record.id,
             as_of=self._clock.now(),
             considered_count=advice.considered_count,
-            cards=[_card_out(c, events.get(c.id, ()), case.record) for c in shown],
+            cards=[self._out(c, events.get(c.id, ()), case.record) for c in shown],
             silences=[SilenceOut.model_validate(s) for s in advice.silences if s.topic not in topics],
         )
 
@@ -111,7 +113,7 @@ class AdviceService:
             cards = await store.list_cards(connection, job_id, before=before, limit=limit + 1)
             items, following = page_of(cards, limit, lambda c: (c.created_at, c.id))
             events = await store.events_of(connection, [c.id for c in items])
-        found = [_card_out(c, events.get(c.id, ()), record) for c in items]
+        found = [self._out(c, events.get(c.id, ()), record) for c in items]
         return Page[CardOut](items=found, next=following, as_of=self._clock.now())
 
     async def card(self, job_id: str, card_id: str) -> CardOut:
@@ -124,7 +126,7 @@ class AdviceService:
             record = await get_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
             events = await store.events_of(connection, [card_id])
-        return _card_out(card, events.get(card_id, ()), record)
+        return self._out(card, events.get(card_id, ()), record)
 
     async def accept(self, job_id: str, card_id: str) -> CardOut:
         """Mark a card as accepted, which means that a person intends to make the change.
@@ -168,12 +170,13 @@ class AdviceService:
 
         Raises:
             ConflictError: the change is not in force, its values before are not known, it needs a restart, or a roll
-                back was sent already.
+                back was sent in the last minutes.
             UnknownEntityError, InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``apply``.
         """
         record, card = await self._record_and_card(job_id, card_id)
         async with reading(self._engine) as connection:
-            _must_be_in_force(card, (await store.events_of(connection, [card_id])).get(card_id, ()))
+            events = (await store.events_of(connection, [card_id])).get(card_id, ())
+        _must_be_in_force(card, events, self._clock.now())
         advice, _ = _content(card)
         if not _is_reversible(record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: undo them and restart it"
@@ -187,11 +190,14 @@ class AdviceService:
                 # If the change is not in force any more, the engine reported the values in the meantime, and the card
                 # is already rolled back. Of two requests at the same time, the second one is refused here. It has
                 # sent the same values again.
-                _must_be_in_force(card, events)
+                _must_be_in_force(card, events, self._clock.now())
                 reason = "roll back sent to the target; waiting for it to report the earlier settings"
                 card = await store.note_roll_back(connection, card, reason, self._clock.now())
                 events = (await store.events_of(connection, [card_id])).get(card_id, ())
-        return _card_out(card, events, record)
+        return self._out(card, events, record)
+
+    def _out(self, card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
+        return _card_out(card, events, record, self._clock.now())
 
     async def _record_and_card(self, job_id: str, card_id: str) -> tuple[JobRecord, CardRecord]:
         async with reading(self._engine) as connection:
@@ -302,7 +308,7 @@ class AdviceService:
             _must_be_open(card)
             moved = await store.move_card(connection, card, state, reason, self._clock.now())
             events = await store.events_of(connection, [card_id])
-        return _card_out(moved, events.get(card_id, ()), record)
+        return self._out(moved, events.get(card_id, ()), record)
 
 
 def _judged(jobs: Iterable[WatchedJob[RecalledJob]], now: datetime) -> Iterator[tuple[JobId, int, JobCase]]:
@@ -319,17 +325,18 @@ def _must_be_open(card: CardRecord) -> None:
         raise ConflictError(f"it is already {card.state.value}: {card.state_reason}", kind="recommendation-decided")
 
 
-def _must_be_in_force(card: CardRecord, events: Sequence[CardEvent]) -> None:
-    """Raise ``ConflictError`` if the change of a card is not in force, or if its roll back was sent already."""
+def _must_be_in_force(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> None:
+    """Raise ``ConflictError`` if the change of a card is not in force, or if its roll back was sent lately."""
     if card.state not in _IN_FORCE:
         raise ConflictError(f"it is {card.state.value}: {card.state_reason}", kind="recommendation-not-in-force")
-    if _is_rolling_back(card, events):
+    if _is_rolling_back(card, events, now):
         text = "a roll back was sent already; the engine has not reported the earlier settings yet"
         raise ConflictError(text, kind="roll-back-sent")
 
 
-def _is_rolling_back(card: CardRecord, events: Sequence[CardEvent]) -> bool:
-    return card.state in _IN_FORCE and any(e.kind is AdviceStep.ROLL_BACK for e in events)
+def _is_rolling_back(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> bool:
+    sent_at = [e.at for e in events if e.kind is AdviceStep.ROLL_BACK]
+    return card.state in _IN_FORCE and any(now - at < _ROLL_BACK_LASTS for at in sent_at)
 
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
@@ -419,10 +426,10 @@ def _is_reversible(record: JobRecord, advice: RecommendationOut) -> bool:
     return is_able and how_to.patch.keys() == how_to.rollback_patch.keys() != set()
 
 
-def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
+def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord, now: datetime) -> CardOut:
     advice, computed_at = _content(card)
     measured = card.measured or {"rows": [], "ids": []}
-    is_rolling_back = _is_rolling_back(card, events)
+    is_rolling_back = _is_rolling_back(card, events, now)
     return CardOut.of(
         card,
         updated_at=card.changed_at,

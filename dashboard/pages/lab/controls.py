@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -104,7 +105,8 @@ def number_of(value: object) -> float | None:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", str(value).strip().lower())
     if found is None or found[2] not in _SCALES:
         return None
-    return float(found[1]) * _SCALES[found[2]]
+    number = float(found[1]) * _SCALES[found[2]]
+    return number if isfinite(number) else None
 
 
 def value_of(slider: Slider, wanted: Mapping[str, Any]) -> float:

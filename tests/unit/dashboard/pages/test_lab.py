@@ -68,6 +68,15 @@ def slider(key):
     return json.dumps({"key": key, "type": "lab-slider"}, separators=(",", ":")) + ".value"
 
 
+async def test_a_number_of_an_address_that_is_too_large_is_no_number(ui):
+    catalog = ui.fake.simulations.answer("GET", ["simulation-catalog"], b"")
+    for slider_ in controls.sliders_of(catalog, "backpressured"):
+        if "." in slider_.key:
+            asked = wanted(settings={slider_.key: "9" * 400})
+            assert controls.value_of(slider_, asked) == slider_.own
+            assert slider_.words(controls.value_of(slider_, asked))
+
+
 async def test_each_control_changes_its_part_of_the_request(ui):
     assert await changed(ui, "lab-shape.value", **{"lab-shape.value": "hot-key"}) == wanted(shape="hot-key")
     one = await changed(ui, "lab-second.value", **{"lab-second.value": controls.NO_SECOND})

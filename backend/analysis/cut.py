@@ -55,6 +55,8 @@ class _Trace:
     channels: dict[ChannelId, _Channel] = field(default_factory=dict)
     ended: set[_Subtask] = field(default_factory=set)
     """The subtasks whose part of the checkpoint is written, so that their channel state is complete."""
+    finished: set[_Subtask] = field(default_factory=set)
+    """The subtasks that had finished before. They sent no more, and had processed all their input."""
     has_positions: bool = False
 
 
@@ -85,8 +87,10 @@ def check_cut(events: Sequence[BarrierEvent], *, is_completed: bool) -> CutCheck
 def _trace(events: Iterable[BarrierEvent]) -> _Trace:
     trace = _Trace()
     for event in events:
-        if event.kind is Kind.SNAPSHOT_ASYNC_END:
+        if event.kind in (Kind.SNAPSHOT_ASYNC_END, Kind.FINISHED):
             trace.ended.add((event.vertex_id, event.subtask))
+        if event.kind is Kind.FINISHED:
+            trace.finished.add((event.vertex_id, event.subtask))
         if event.channel is None:
             # A job without channels has no cut to check, but a trace of it is complete.
             trace.has_positions |= event.kind is Kind.SNAPSHOT_SYNC_START and not trace.channels
@@ -105,6 +109,9 @@ def _trace(events: Iterable[BarrierEvent]) -> _Trace:
                 seen.persisted_bytes += size_bytes
             case _:
                 pass
+    # Nothing crosses the cut on a channel whose receiver had finished.
+    for channel in [channel for channel in trace.channels if _receiver(channel) in trace.finished]:
+        del trace.channels[channel]
     return trace
 
 

@@ -39,6 +39,8 @@ class BarrierEventKind(StrEnum):
     ACKED = "acked"
     ABORTED = "aborted"
     MODE_SWITCHED = "mode_switched"
+    FINISHED = "finished"
+    """The subtask had finished before the checkpoint was triggered, so it takes no part in it."""
 
 
 @dataclass(frozen=True, slots=True)

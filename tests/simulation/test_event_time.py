@@ -20,7 +20,7 @@ from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.operators.sources import Source
-from tests.support.runtime_jobs import PROTOCOLS, points_of, small_job
+from tests.support.runtime_jobs import PROTOCOLS, STAYS, points_of, small_job
 
 _RECORDS = 240
 _WINDOW_US = 20_000
@@ -45,7 +45,7 @@ def _job(
         "restart-strategy.fixed-delay.delay": "10 ms",
         "runtime.task-managers": 1 + seed % 2,
         "runtime.fuzz-schedule": seed,
-    }
+    } | STAYS
     settings |= PROTOCOLS[protocol] | (config or {})
     base: dict[str, Any] = {"parallelism": parallelism, "record_bytes": 80}
     vertices = [
@@ -222,7 +222,7 @@ def _sync_starts(*, is_interruptible: bool) -> list[int]:
     """Return the start delays in microseconds at the timed vertex, while 1200 timers fire into a slow sink."""
     key = "execution.checkpointing.unaligned.interruptible-timers.enabled"
     config = {key: is_interruptible, "execution.checkpointing.interval": "100 ms", "runtime.task-managers": 1}
-    settings = PROTOCOLS["unaligned"] | config
+    settings = PROTOCOLS["unaligned"] | config | STAYS
     base = {"record_bytes": 200}
     vertices = [
         {"id": "source", "kind": "source", "keys": 400, "limit": 1200, "cost_us": 100, "watermark_interval_ms": 3600000}

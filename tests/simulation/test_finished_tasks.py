@@ -12,6 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from backend.analysis.cut import check_cut
+from backend.domain.barriers import BarrierEventKind
+from backend.domain.cut import CutState
 from backend.domain.errors import PlanError
 from backend.domain.failure import FailureReason
 from backend.runtime.engine.jobfile import JobSpec
@@ -276,6 +279,21 @@ def test_shared_files_of_a_finished_task_stay_while_a_checkpoint_needs_them(
     assert engine.restart_count == len(crash)
     assert watch.shared_files.shared_count > 10
     watch.end()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_cut_of_a_checkpoint_with_finished_tasks_is_checked_on_every_channel(protocol: str) -> None:
+    engine, ended = run(bounded_and_unbounded(**PROTOCOLS[protocol]), 500_000)
+    later = [record for record in ended if record.finished and record.state is CheckpointState.COMPLETED]
+    assert later
+    for record in later:
+        events = engine.barriers(record.id)
+        assert events is not None
+        assert {(e.vertex_id, e.subtask) for e in events if e.kind is BarrierEventKind.FINISHED} == {
+            (engine.env.graph.vertices[v].id, subtask) for v, subtask in record.finished
+        }
+        found = check_cut(events, is_completed=True)
+        assert (found.state, found.checked_count) == (CutState.CONSISTENT, found.channel_count), record.id
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

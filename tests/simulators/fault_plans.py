@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from backend.runtime.coordinator.rescales import RescaleSpec
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import JobEngine
+from backend.runtime.engine.kernel import JobEngine, JobStatus
 from backend.runtime.job import faults
 from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.cap_decisions import CapAction
@@ -40,16 +40,18 @@ EVERY_TASK, UNTIL_READ, OVERTAKING = "markers from every task", "log until read"
 DRAINED = "input drained before the snapshot"
 INCREMENTS = "incremental backend"
 FILES = "files of channel state"
-OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED, INCREMENTS, FILES)
-"""Options that are off by default. The result of a run counts each option that the run used."""
+ENDS = "tasks finish"
+OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED, INCREMENTS, FILES, ENDS)
+"""Options that the jobs of the tests do not have otherwise. The result of a run counts each option that it used."""
 SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
-SHARED_FILES, SEGMENTS = "shared files", "restored from segments"
+SHARED_FILES, SEGMENTS, FINISHED = "shared files", "restored from segments", "finished"
 EFFECTS = {
     CONCURRENT: SIDE_BY_SIDE,
     PARTIAL: OVERTOOK_PARTLY,
     LOCAL: FROM_COPY,
     INCREMENTS: SHARED_FILES,
     FILES: SEGMENTS,
+    ENDS: FINISHED,
 }
 """The effect that an option can have. The result of a run counts each effect that occurred."""
 _LATER_US = 250_000
@@ -116,10 +118,12 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
     The options have a random stream of their own, so that they do not change the other choices of the seed.
     """
     draws = Stream(case.seed, f"options of {case.kind} of {case.protocol}")
-    takes = {name: draws.below(5) < 2 for name in OPTIONS if name != FILES}
+    takes = {name: draws.below(5) < 2 for name in OPTIONS if name not in (FILES, ENDS)}
     of_files = Stream(case.seed, f"files of {case.kind} of {case.protocol}")
     # A damaged byte may lie in a part of a merged file that the checkpoint does not use, and is then harmless.
     takes[FILES] = of_files.below(5) < 2 and case.kind != "corrupt"
+    # A damaged checkpoint must be restored before the job ends.
+    takes[ENDS] = _end_of(case).below(2) == 0 and case.kind != "corrupt"
     first = "A-S-F" if case.protocol in ("aligned", AT_LEAST_ONCE) else "S-F-L"
     settings: dict[str, dict[str, object]] = {
         CONCURRENT: {
@@ -139,11 +143,17 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
         DRAINED: {"runtime.unaligned.front-input": "drain"},
         INCREMENTS: _drawn_backend(draws),
         FILES: _drawn_files(of_files),
+        ENDS: {"runtime.finish-protocol": "revised"},
     }
     of = {CONCURRENT: "unaligned", PARTIAL: "capped", DRAINED: "last-barrier"} | dict.fromkeys(
         (EVERY_TASK, UNTIL_READ, OVERTAKING), "chandy-lamport"
     )
     return {name: settings[name] for name in OPTIONS if takes[name] and of.get(name, case.protocol) == case.protocol}
+
+
+def _end_of(case: Case) -> Stream:
+    """Return the random stream that decides whether the tasks of a job finish, and whether one crashes meanwhile."""
+    return Stream(case.seed, f"end of {case.kind} of {case.protocol}")
 
 
 def _alone(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
@@ -300,6 +310,11 @@ class Case:
         draft.config["execution.checkpointing.num-retained"] = 1 + draws.below(2)
         for settings in self.options.values():
             draft.config |= settings
+        if ENDS in self.options:
+            ending = _end_of(self)
+            if ending.below(4):
+                point = faults.FINISH_POINTS[ending.below(len(faults.FINISH_POINTS))]
+                draft.plan.append(FaultSpec(point, hit=1 + ending.below(6)))
         if draft.is_rescaled:
             return self._rescaled_spec(protocol, draft, has_timers=has_timers)
         return small_job(
@@ -374,6 +389,7 @@ class Case:
         found[SHARED_FILES] = any(record.is_incremental for record in engine.coordinator.all_completed)
         restored = engine.restarts and any(each.restored_id for each in engine.restarts)
         found[SEGMENTS] = bool(restored and engine.env.channel_files.store.created_count)
+        found[FINISHED] = engine.status is JobStatus.FINISHED
         found[SIDE_BY_SIDE] = _are_side_by_side(engine.coordinator.all_completed)
         return +found
 

@@ -30,6 +30,8 @@ PROTOCOLS: dict[str, dict[str, object]] = {
     "chandy-lamport": {"runtime.chandy-lamport.enabled": True},
 }
 RECORDS = 400
+STAYS: dict[str, object] = {"runtime.finish-protocol": "none"}
+"""The tasks of a bounded job stay after the end of their data, so that tests see checkpoints after the last record."""
 
 
 def small_job(
@@ -46,7 +48,7 @@ def small_job(
     keyed: dict[str, object] | None = None,
     mapped: dict[str, object] | None = None,
 ) -> JobSpec:
-    """Build a job of sources, a map, and a slow keyed stage with the sink.
+    """Build a job of sources, a map, and a slow keyed stage with the sink. Its tasks stay after the end of their data.
 
     ``keyed`` and ``mapped`` add settings to the keyed stage and the map.
     """
@@ -59,7 +61,7 @@ def small_job(
         "runtime.task-managers": task_managers,
         "runtime.fuzz-schedule": fuzz,
         "runtime.inflight-cap.stall": "200 ms",
-    }
+    } | STAYS
     settings |= PROTOCOLS[protocol] | (config or {})
     source: dict[str, Any] = {"id": "source", "kind": "source", "parallelism": parallelism, "keys": 20, "cost_us": 100}
     source["record_bytes"] = record_bytes

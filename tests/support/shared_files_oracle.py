@@ -67,12 +67,12 @@ class SharedFilesOracle:
         """Check that the job left only files that are needed, and none once its checkpoints are deleted."""
         engine = self._engine
         files, retained = engine.env.files, engine.coordinator.completed
-        newest = retained[-1].record.id if retained else 0
+        lowest = retained[0].record.id if retained else 0
         needed = {path for completed in retained for path in completed.shared_files}
         for task in engine.tasks:
             needed |= {piece.handle.path for piece in task.increments.owned if piece.handle is not None}
-        # A checkpoint that failed after the newest complete one is subsumed by the next one that completes.
-        needed |= {path for path in files.registry.paths if files.registry.last_used_by(path) > newest}
+        # As in Flink, the files that a failed checkpoint used last stay until all older ones are subsumed.
+        needed |= {path for path in files.registry.paths if files.registry.last_used_by(path) > lowest}
         if files.paths - needed:
             yield "IN-19", f"files that nothing needs: {sorted(files.paths - needed)}"
         try:

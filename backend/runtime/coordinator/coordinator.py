@@ -235,6 +235,8 @@ class Coordinator:
         while len(self.history) > self._env.config.history_size:
             self.history.pop()
         self._env.log.open(record.id, record.triggered_at_us)
+        for key in plan.finished:
+            self._by_key[key].checkpointing.had_finished(record.id)
         self._env.scheduler.after(self._env.config.timeout_us, EventClass.TIMER, self._expire, record.id)
 
     def _is_failing(self, point: str) -> bool:
@@ -253,6 +255,9 @@ class Coordinator:
         if outcome is not AckOutcome.SUCCESS:
             if outcome is not AckOutcome.UNKNOWN_TASK:
                 register_late(message.snapshot, message.checkpoint_id, self._env.files)
+                if len(self._finished) == len(self._by_key):
+                    # No later checkpoint completes and deletes these files.
+                    self._delete_unused_files()
             return
         assert pending is not None
         assert task is not None
@@ -355,6 +360,9 @@ class Coordinator:
             dropped = self.completed.pop(0).record
             # A savepoint's files belong to the user, so they are not discarded (SV-2).
             dropped.is_discarded = not dropped.is_savepoint
+        self._delete_unused_files()
+
+    def _delete_unused_files(self) -> None:
         if self.completed:
             lowest_id = self.completed[0].record.id
             self._env.files.registry.unregister_unused(lowest_id)
@@ -388,6 +396,7 @@ class Coordinator:
         self.triggering.shut_down()
         for checkpoint_id in sorted(self._pending):
             self._fail(checkpoint_id, FailureReason.COORDINATOR_SHUTDOWN, is_notified=False)
+        self._delete_unused_files()
         if self.on_job_finished is not None:
             self.on_job_finished()
 

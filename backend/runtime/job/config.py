@@ -145,7 +145,7 @@ class RuntimeConfig:
     aligned_timeout_us: int = 0
     are_timers_interruptible: bool = False
     counts_ended_channels: bool = True
-    finish_protocol: FinishProtocol = FinishProtocol.NONE
+    finish_protocol: FinishProtocol = FinishProtocol.REVISED
     recovers_locally: bool = False
     prioritizes_missing: bool = False
     overtake_unflushed_us: int = 0

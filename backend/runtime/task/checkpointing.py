@@ -95,6 +95,10 @@ class TaskCheckpointing:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
+    def had_finished(self, checkpoint_id: int) -> None:
+        """Log that this subtask had finished before the checkpoint was triggered, and where its channels ended."""
+        self._snapshots.log_end(checkpoint_id)
+
     def trigger(self, triggered: Trigger) -> None:
         """Start a checkpoint at this task, because the coordinator triggered it (UC-8, CL-7, FN-4). Runs as a mail."""
         barrier = triggered.barrier

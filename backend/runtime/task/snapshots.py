@@ -197,12 +197,20 @@ class Snapshots:
         task.cost_us += sync_us
         self._env.scheduler.after(sync_us, EventClass.TIMER, self._after_sync, run)
 
-    def _log_positions(self, k: int) -> None:
-        """Log the position of the snapshot in each channel, from which a reader can check the cut (INV-3)."""
+    def log_end(self, k: int) -> None:
+        """Log that the subtask had finished before the checkpoint, and the end of each channel that it had sent to."""
+        self.log(k, Kind.FINISHED)
+        self._log_sent(k)
+
+    def _log_sent(self, k: int) -> None:
         for output in self._task.outputs:
             for subpartition, target in zip(output.pool.subpartitions, output.targets, strict=True):
                 key = ChannelKey(output.edge, self._task.index, target)
                 self.log(k, Kind.SENT_BEFORE_SNAPSHOT, channel=key, size_bytes=subpartition.written_bytes)
+
+    def _log_positions(self, k: int) -> None:
+        """Log the position of the snapshot in each channel, from which a reader can check the cut (INV-3)."""
+        self._log_sent(k)
         for channel in self._task.gate.channels:
             key = channel.key
             self.log(k, Kind.PROCESSED_BEFORE_SNAPSHOT, channel=key, size_bytes=channel.processed_bytes)

@@ -90,3 +90,18 @@ def test_the_largest_problem_comes_first():
     ]
     sizes = [p.size_bytes for p in check_cut(events, is_completed=True).problems]
     assert sizes == [100, 1]
+
+
+def test_the_channels_of_finished_subtasks_are_checked_against_their_end():
+    positions = trace()[:2]
+    assert check_cut(positions, is_completed=True).checked_count == 0
+    found = check_cut([event(Kind.FINISHED, A, channel=None), *trace(ended=(B,))], is_completed=True)
+    assert (found.state, found.checked_count, found.channel_count) == (CutState.CONSISTENT, 1, 1)
+    lost = check_cut([event(Kind.FINISHED, A, channel=None), *trace(processed=900, ended=(B,))], is_completed=True)
+    assert [(p.error, p.size_bytes) for p in lost.problems] == [(CutError.LOST, 100)]
+
+
+def test_nothing_crosses_the_cut_on_a_channel_between_finished_subtasks():
+    ends = [event(Kind.FINISHED, vertex, channel=None) for vertex in (A, B)]
+    found = check_cut([*ends, event(Kind.SENT_BEFORE_SNAPSHOT, A, 1000)], is_completed=True)
+    assert (found.state, found.channel_count) == (CutState.CONSISTENT, 0)

@@ -21,7 +21,7 @@ Changes = dict[str, Any]
 """New values of outputs, by name. An output that is missing here keeps its value."""
 Outputs = Mapping[str, Any]
 """Dash outputs by name. A value may itself be a mapping, such as the outputs of a chart."""
-# Callbacks with such an input read the page's data again. The others are actions of the viewer.
+# A callback triggered by one of these properties is a refresh. Any other trigger is an action of the viewer.
 _OF_REFRESHES = {"n_intervals", "data"}
 PageFunction = Callable[..., Changes | Awaitable[Changes]]
 
@@ -57,7 +57,7 @@ def connect(
         except (ApiRefusedError, ApiUnavailableError) as problem:
             if message not in output:
                 raise
-            # If the subject of an action is gone, the page itself still exists.
+            # If the subject of an action no longer exists, the message must not replace the whole page.
             is_of_action = isinstance(problem, ApiNotFoundError) and not is_refresh
             shown = cards.answer(False, str(problem)) if is_of_action else cards.message(problem)
             changes = {message: shown} | ({"digest": None} if "digest" in output else {})

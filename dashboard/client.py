@@ -416,7 +416,7 @@ class ApiClient:
         return await self._act(incident, "acknowledge", grouped.IncidentActIn(author=author))
 
     async def claim_incident(self, incident: str, author: str, *, claimed_by: str | None) -> grouped.IncidentOut:
-        """Record that ``author`` works on an incident. It is taken over from ``claimed_by``, but from nobody else."""
+        """Record that ``author`` works on an incident. ``claimed_by`` is who worked on it before, if anybody."""
         claim = grouped.ClaimIn(author=author, is_taking_over=claimed_by is not None, claimed_by=claimed_by)
         return await self._act(incident, "claim", claim)
 
@@ -494,7 +494,7 @@ class ApiClient:
         return await self._kept_get(path, SimulatedCheckpointOut, _KEPT_HOURLY_S)
 
     async def run_simulation(self, wanted: SimulationIn) -> SimulationOut:
-        """Queue a simulation. If its result is kept, return that."""
+        """Queue a simulation. If the API still has the result of the same request, return this result."""
         return await self._send("POST", "simulations", wanted, SimulationOut)
 
     async def cancel_simulation(self, simulation: str) -> None:

@@ -25,7 +25,7 @@ class Look:
 
 
 def look_of(data: object) -> Look:
-    """Return the look that the browser sent. Raise ``PreventUpdate`` until the browser has sent them."""
+    """Return the look that the browser sent. Raise ``PreventUpdate`` until the browser has sent one."""
     if not isinstance(data, dict):
         raise PreventUpdate
     zone = data.get("zone")

@@ -324,7 +324,7 @@ def _space_time(search: str | None) -> SpaceTime:
     query = parse_qs((search or "").lstrip("?"))
 
     def time_ms(key: str) -> float | None:
-        # At most 8 digits of milliseconds, which is about a day, and 3 digits of microseconds.
+        # A time has at most 8 digits of milliseconds, which is about a day, and 3 digits of microseconds.
         found = re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,3})?", query.get(key, [""])[0])
         return None if found is None else float(found[0])
 

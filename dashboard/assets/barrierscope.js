@@ -21,7 +21,7 @@
         return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     }
 
-    // The time zone in the address, which a shared link may name. It applies until the viewer chooses another one.
+    // A shared link may contain a time zone. This zone applies until the viewer chooses another one.
     let linkedZone = new URLSearchParams(window.location.search).get("tz");
     try {
         new Intl.DateTimeFormat("en", { timeZone: linkedZone || "UTC" });
@@ -35,7 +35,7 @@
         return value === "UTC" ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
     }
 
-    // A window as narrow as that of a phone. Charts and tables have another form in it.
+    // In a window as narrow as that of a phone, charts and tables have another form.
     const narrow = window.matchMedia("(max-width: 640px)");
     narrow.addEventListener("change", function () {
         window.dash_clientside.set_props("narrow", { data: narrow.matches });
@@ -155,8 +155,8 @@
         }
     }
 
-    // The state of the page, for the style sheet: whether its first data is still missing, and whether its subject
-    // exists.
+    // Sets the classes that the style sheet needs: one while the first data of the page is missing, and one if the
+    // subject of the page does not exist.
     function markPage() {
         const page = document.querySelector("#page > div");
         if (!page) { return; }
@@ -187,7 +187,7 @@
         }
     }
 
-    // What the other scripts of the pages use.
+    // The other scripts of the pages use these values and functions.
     window.barrierscope = {
         narrow: narrow, still: still, setQuery: setQuery, go: go, isPaused: () => isPausedNow,
     };
@@ -209,7 +209,8 @@
 
     // --- keep the focus and opened details across refreshes ----------------------------------------------------------
 
-    // Each answer replaces the elements of a panel. The new elements have the same names.
+    // Each answer of the server replaces the elements of a panel by new ones. An element that had the focus or was
+    // opened is found again by its name, which stays the same.
     let focused = null;
     const openedDetails = new Set();
 
@@ -224,7 +225,7 @@
 
     function detailsKey(node) {
         const summary = node.querySelector("summary");
-        // Numbers in the summary may change.
+        // The key leaves out the numbers in the summary, because a refresh may change them.
         return panelOf(node) + "|" + (summary ? summary.textContent.replace(/[0-9]+/g, "") : "");
     }
 
@@ -233,11 +234,13 @@
         focused = node === document.body ? null : {node: node, id: node.id, panel: panelOf(node), name: nameOf(node)};
     });
 
-    // An element that the viewer leaves fires focusout; a removed element may not.
+    // An element fires this event if the viewer leaves it. If it fires because a refresh removed the element, the focus
+    // must return to the new element, so the event is ignored.
     document.addEventListener("focusout", function (event) {
         if (event.target.isConnected && event.relatedTarget === null) {
             window.setTimeout(function () {
-                // If another window came to the front, the element stays active.
+                // If the viewer went to another window, the element is still the active one, so the viewer has not
+                // left it.
                 const isLeft = event.target.isConnected && document.activeElement !== event.target;
                 if (focused && focused.node === event.target && isLeft) { focused = null; }
             }, 0);
@@ -351,7 +354,8 @@
 
     // --- from one checkpoint to its neighbours ----------------------------------------------------------------------
 
-    // The neighbour opens with what the viewer opened, picked and sorted, so that the same subtask is shown.
+    // Opens a neighbouring checkpoint with the same opened vertices, picked subtask and order, so that the same subtask
+    // is shown.
     function step(link) {
         const now = new URLSearchParams(window.location.search);
         const kept = new URLSearchParams();
@@ -408,7 +412,7 @@
         return range.since === null && range.until === null ? null : range;
     }
 
-    // How many ranges of this page are behind the present one, in the history of the browser.
+    // Returns how many earlier ranges of this page the browser's Back button can reach.
     const depthOfRange = () => (window.history.state && window.history.state.bsRanges) || 0;
 
     window.addEventListener("popstate", function () {
@@ -417,10 +421,10 @@
         }
     });
 
-    // The range that the fields of the own range had last.
+    // The range that the page last wrote into the fields in which the viewer can type a range.
     let shownEnds = null;
 
-    // A time in the viewer's zone, as it is typed.
+    // Formats a time in the viewer's time zone, in the form in which the viewer types one.
     function typedTime(ms, zone) {
         const format = { timeZone: zone, dateStyle: "short", timeStyle: "medium" };
         return new Intl.DateTimeFormat("sv-SE", format).format(new Date(ms));
@@ -613,7 +617,7 @@
                 // front follows a checkpoint in progress.
                 scrubValue = value >= max ? null : value;
                 if (show && value !== show.sent) {
-                    // The viewer moved the slider: continue from there.
+                    // The viewer moved the slider, so playing continues from its new position.
                     Object.assign(show, { from: value, began: Date.now(), sent: value });
                 }
                 if (scrubTimer === null && value !== undefined && value !== null) {
@@ -657,15 +661,15 @@
                 const keys = ((selected && selected.points) || []).map((p) => p.customdata)
                     .filter((k) => k && typeof k[2] === "number");
                 if (!keys.length) { return NO(); }
-                // A point of a long range is a step, which has a length.
+                // On a chart in steps, a point stands for a step, so the range ends where the last step ends.
                 const since = Math.min(...keys.map((k) => k[2]));
                 const until = Math.max(...keys.map((k) => k[2] + (k.length > 3 ? k[3] - 1 : 0)));
-                // The range around a single checkpoint is a second.
+                // If a single checkpoint was selected, the range is one second long.
                 return until > since ? { since: since, until: until } : { since: since - 500, until: since + 500 };
             },
             chooseRange: function (choice, now, engineOffset) {
                 const present = now ? now.range || "own" : "newest";
-                if (!choice || choice === present) { return NO(); }  // The page set the choice.
+                if (!choice || choice === present) { return NO(); }  // The page itself set the choice, not the viewer.
                 if (choice === "own") {
                     document.getElementById("job-range-own").open = true;
                     document.getElementById("job-range-from").focus();
@@ -861,7 +865,8 @@
             const x = pad + (width - 2 * pad) * (points.length === 1 ? 1 : i / (points.length - 1));
             return [x, height - pad - (height - 2 * pad) * (p[0] || 0) / highest, p[1]];
         });
-        // A checkpoint without a duration interrupts the line. Its mark, if it failed, is at the lower edge.
+        // A checkpoint without a duration interrupts the line. If this checkpoint failed, its mark is at the lower
+        // edge.
         const line = at.map(function (p, i) {
             if (points[i][0] === null) { return ""; }
             const isFirst = i === 0 || points[i - 1][0] === null;

@@ -55,7 +55,7 @@
         }
     }
 
-    // Whether the jobs that have ended are shown, as the button states it.
+    // Returns whether ended jobs are shown. The state of the button decides.
     function endedShown() {
         const button = document.getElementById("fleet-ended");
         return button ? button.getAttribute("aria-pressed") : "false";
@@ -79,8 +79,8 @@
         } else {
             board.waiting.set(asked.startRow, asked);
         }
-        // A block outside the window that is out of date is requested when the viewer has scrolled to it and its rows
-        // turn out to have changed.
+        // An old block that is not visible is not requested now. When the viewer has scrolled to it, the refresh finds
+        // out whether its rows have changed, and the block is then requested.
         if (!block || (block.age !== board.age && (block.order !== order || isShown(asked.startRow, asked.endRow)))) {
             board.wanted.set(asked.startRow, {
                 startRow: asked.startRow, endRow: asked.endRow, sortModel: asked.sortModel,
@@ -211,14 +211,14 @@
         if (isWanted && isListening() && board && !board.wanted.size) { tell(viewOf(null)); }
     }, CHECK_MS);
 
-    // The oldest of some versions of the board, or null if they are of different processes.
+    // Returns the oldest of these versions of the board, or null if they come from different server processes.
     function oldest(versions) {
         const parts = versions.map((v) => v.split("-"));
         if (!parts.length || parts.some((p) => p[0] !== parts[0][0])) { return null; }
         return parts[0][0] + "-" + Math.min.apply(null, parts.map((p) => Number(p[1])));
     }
 
-    // Which rows the grid shows, in which order, and as of which version of the board.
+    // Returns which rows the grid shows, their order, and the version of the board from which they were read.
     function viewOf(tick) {
         const view = { tick: tick, first: 0, ids: [], since: null, sortModel: [], filterModel: {} };
         view.ended = endedShown();
@@ -229,7 +229,8 @@
         view.filterModel = grid.getFilterModel();
         view.first = Math.max(0, grid.getFirstDisplayedRowIndex());
         const versions = [];
-        // The loaded rows: while a block is missing, those before it or, if there are none, those after it.
+        // List the loaded rows without a gap. If a block is missing, list the rows before it or, if there are none, the
+        // rows after it.
         for (let i = view.first; i <= grid.getLastDisplayedRowIndex(); i += 1) {
             const node = grid.getDisplayedRowAtIndex(i);
             if (!node || !node.data) {
@@ -290,7 +291,7 @@
                     const node = grid.getRowNode(row.id);
                     if (node) { node.setData(row); }
                 });
-                // The grid then requests the rows that it shows again.
+                // If rows have moved, the grid must request all visible rows again.
                 if (isMoved) {
                     board.age += 1;
                     grid.refreshInfiniteCache();

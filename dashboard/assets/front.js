@@ -3,7 +3,8 @@
     "use strict";
 
     const SVG = "http://www.w3.org/2000/svg";
-    // A move is remembered when it has ended, so that the next drawing of the graph shows the same part.
+    // The visible part is stored when it has not moved for this time, so that the next drawing of the graph shows the
+    // same part.
     const SETTLED_MS = 150;
     let timer = null;
     let extent = [[0, 0], [0, 0]];
@@ -51,7 +52,7 @@
         const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
         const found = ranges();
         if (!found) { return; }
-        // The part stays inside the graph.
+        // Limit the move, so that the visible part stays inside the graph.
         const around = function ([from, to], middle, [low, high]) {
             const half = (to - from) / 2;
             const inside = 2 * half > high - low ? (low + high) / 2 : Math.min(Math.max(middle, low + half), high - half);
@@ -70,7 +71,7 @@
         plot.on("plotly_relayouting", place);
         plot.on("plotly_relayout", function (changed) {
             place();
-            // A new size of the window moves nothing.
+            // The event also reports a new size of the window, which does not move the visible part.
             if (changed && Object.keys(changed).some((name) => name.startsWith("xaxis.range"))) { remember(); }
         });
     }

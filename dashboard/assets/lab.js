@@ -14,12 +14,12 @@
         return ms < 1000 ? ms + " ms" : (ms / 1000).toFixed(2).replace(/\.?0+$/, "") + " s";
     }
 
-    // Charts that are in view are drawn; the others only when they come into view.
+    // Reports which charts are in view. The server draws only these.
     function watch() {
         if (observer) { observer.disconnect(); }
         observer = new IntersectionObserver(function (entries) {
             entries.forEach(function (entry) {
-                // A chart that leaves the view with its page has no component any more.
+                // If the chart left the view because the viewer left the page, its component no longer exists.
                 if (!entry.target.isConnected) { return; }
                 const name = entry.target.id.replace(/-figure$/, "");
                 window.dash_clientside.set_props(name + "-visible", { data: entry.isIntersecting });

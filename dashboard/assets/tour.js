@@ -30,7 +30,7 @@
         note = null;
     }
 
-    // Shows a text with buttons, each a word and what it does. It takes no focus and moves nothing on the page.
+    // Shows a note. A button is a word and a function. The note takes no focus and moves nothing on the page.
     function showNote(title, words, buttons) {
         closeNote();
         note = document.createElement("section");
@@ -52,7 +52,8 @@
             button.addEventListener("click", act);
         });
         document.body.appendChild(note);
-        // A screen reader announces a text that appears in an element that it already knows.
+        // A screen reader announces a text only if the element was on the page before the text, so the text is added
+        // later.
         window.setTimeout(function () { told.textContent = words; }, 0);
     }
 
@@ -79,7 +80,7 @@
         }
         const style = (name) => element("link", { rel: "stylesheet", href: FOLDER + name });
         const script = (name) => element("script", { src: FOLDER + name });
-        // The own rules come after those of the library, and apply instead of them.
+        // tour.css is loaded after driver.css, so that its rules override those of the library.
         loading = loading || style("driver.css").then(() => Promise.all([
             style("tour.css"), script("driver.js").then(() => script("tour-steps.js")),
         ]));

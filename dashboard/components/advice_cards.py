@@ -76,13 +76,13 @@ def _silence(silence: SilenceOut) -> Component:
 
 
 def is_behind(card: CardOut, now: datetime) -> bool:
-    """Return whether the numbers of a new recommendation are old: the rules no longer give this recommendation."""
+    """Return whether the numbers of a new recommendation are old, because the rules no longer give it."""
     is_old = card.computed_at is not None and now - card.computed_at > _FRESH
     return card.state is AdviceState.NEW and is_old
 
 
 def _age_of_numbers(card: CardOut, where: tzinfo, now: datetime) -> Component | None:
-    """State when the numbers were computed, unless they are computed again every minute."""
+    """Build the line with the time of the numbers; return None if they are computed again every minute."""
     if card.computed_at is None or not (card.state is not AdviceState.NEW or is_behind(card, now)):
         return None
     at = text.instant(card.computed_at, where)

@@ -36,7 +36,7 @@ def severity(value: str) -> html.Span:
 
 
 def marks(alert: AlertOut) -> list[Component]:
-    """Return badges for an alert that is silenced, and for an alert whose newest reading decided nothing."""
+    """Return badges for an alert that is silenced, and for one whose newest reading was not conclusive."""
     found: list[Component] = []
     if alert.silenced_by:
         found.append(status.badge("silenced", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))

@@ -159,7 +159,8 @@ def link_button(
 ) -> Component:
     """Build a link that looks like a button. Without an address it is disabled.
 
-    ``steps`` is the key that follows the link, ``<`` or ``>``. The link then keeps what the viewer opened and picked.
+    ``steps`` is the key that follows the link, ``<`` or ``>``. A link with such a key keeps what the
+    viewer has opened and picked.
     """
     parts: list[Component] = [status.icon(icon_name), html.Span(word)]
     if is_icon_last:

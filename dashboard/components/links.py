@@ -48,5 +48,5 @@ def row(found: LinksOut | None) -> Component | None:
 
 
 def _anchor(link: LinkOut, word: str) -> Component:
-    # The page that opens learns neither the address of this page nor anything of its window.
+    # With this ``rel``, the opened page gets neither the address of this page nor access to its window.
     return html.A(word, href=link.url, target="_blank", rel="noopener noreferrer", title=f"{link.name}, in a new tab")

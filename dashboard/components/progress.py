@@ -146,7 +146,7 @@ def question(job: str, progress: ProgressOut, action: ActionOut) -> list[Compone
 
 
 def _finish(progress: ProgressOut) -> list[Component]:
-    """State when the checkpoint is predicted to finish, or why that cannot be predicted yet."""
+    """Build the sentence with the predicted finish of the checkpoint, or with the reason why there is none yet."""
     finish = progress.finish
     if finish is None:
         return []

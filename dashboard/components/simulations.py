@@ -20,7 +20,8 @@ from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
 _UNTAKEN_S: Final = 10
-"""A worker takes the first simulation of the queue within a second."""
+"""If the first simulation of the queue has waited longer than this, probably no worker runs. A worker takes it within a
+second."""
 _NEARLY: Final = 0.05
 """Two values count as about equal if they differ by less than this share."""
 

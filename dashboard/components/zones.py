@@ -30,13 +30,13 @@ def picker() -> dmc.Popover:
         nothingFoundMessage="No time zone has this name",
         maxDropdownHeight=260,
         w=280,
-        # An option outside the panel would close the panel before it is chosen.
+        # The list must be inside the panel. A click on an option outside would close the panel before it is chosen.
         comboboxProps={"withinPortal": False},
     )
     return dmc.Popover(
         [dmc.PopoverTarget(opener, boxWrapperProps={"className": "zone-target"}), dmc.PopoverDropdown(search)],
         position="bottom-end",
-        # The roles would be on the box around the button, where screen readers do not expect them.
+        # Mantine would put the roles on the box around the button, where screen readers do not expect them.
         withRoles=False,
         trapFocus=True,
         returnFocus=True,

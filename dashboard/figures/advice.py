@@ -91,7 +91,7 @@ _Point = tuple[float, float]
 
 
 def front_of(points: Sequence[_Point]) -> set[_Point]:
-    """Return the points that no other point beats: none is at most as large in both values and smaller in one."""
+    """Return the points that no other point beats. A point beats another if no value is larger and one is smaller."""
     return {p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)}
 
 
@@ -326,7 +326,7 @@ def _domains(column: int, count: int, *, is_narrow: bool) -> tuple[list[float], 
 
 
 def topic_of(card: CardOut) -> str:
-    """Return the word for the topic of a card. At most one card of each topic has measured values."""
+    """Return the topic of a card in words. It identifies the card among those with measured values."""
     return card.recommendation.topic.value.replace("-", " ")
 
 

@@ -17,7 +17,7 @@ from dashboard.figures.base import Chart, Table, Trace, axis, layout, note
 from dashboard.palette import ACKED, ALIGNED, IN_TRANSIT, UNALIGNED, Theme
 
 _ROW_PX = 26
-# In a narrow window, the name of a rule is above its bars. Beside them it would cover half of them.
+# In a narrow window, the name of a rule is above its bars. Beside the bars, it would leave them half of the width.
 _NARROW_ROW_PX = 44
 _BAR, _NARROW_BAR = 0.65, 0.4
 _SIGNAL_PX = 190
@@ -40,7 +40,7 @@ class Signal:
 
     @property
     def drawn_since(self) -> datetime | None:
-        """The trigger of the oldest of these checkpoints if there are older ones, on the clock of this service."""
+        """When the oldest of these checkpoints was triggered, on our clock; None if there are no older ones."""
         return min(c.triggered_at for c in self.checkpoints) - self.offset if self.is_cut and self.checkpoints else None
 
 

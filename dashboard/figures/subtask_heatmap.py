@@ -42,7 +42,7 @@ _LABELS_MAX = 20
 _TICKS_MAX = 16
 _NAME_MAX = 16
 _NO_HOST = "host not reported"
-# With gaps between them, narrower cells would be mostly gap.
+# With more columns or rows, the cells have no gaps between them, because the gaps would be wider than the cells.
 _COLUMNS_WITH_GAPS_MAX = 120
 _ROWS_WITH_GAPS_MAX = 60
 
@@ -250,7 +250,7 @@ def _labels(matrix: SubtaskMatrixOut) -> list[tuple[float, str]]:
 
 
 def _missing_colour(theme: Theme) -> dict[str, object]:
-    """Return the area behind the cells, which is visible where there are none."""
+    """Return the area behind the cells. It is visible where a cell has no value."""
     area = {"x0": 0, "x1": 1, "y0": 0, "y1": _TOP, "line": {"width": 0}, "fillcolor": theme.unknown}
     return {"type": "rect", "xref": "paper", "yref": "paper", "layer": "below"} | area
 

@@ -279,11 +279,11 @@ def choose(
         values = {"recent": (a_recent, b_recent), "id": (a_id, b_id)}.get(control, (None, None))
         key = _key(shown[side] or shown["a"], control, values[side == "b"])
         if key is None or (shown[side] is not None and key == shown[side]["key"]):
-            # The page itself sets the lists to what it shows.
+            # This is no choice of the viewer: the page has set the list to the checkpoint that it shows.
             raise PreventUpdate
         now[side] = key
         if side == "a" and shown["b"] is not None and (before["b"] is not None or key == shown["b"]["key"]):
-            # A chosen B stays. If A becomes that checkpoint, the two change places.
+            # The viewer's choice of B stays. If the viewer chooses the same checkpoint as A, the two sides are swapped.
             now["b"] = shown["a"]["key"] if key == shown["b"]["key"] else before["b"]
         elif side == "b" and key == shown["a"]["key"] and shown["b"] is not None:
             now["a"] = shown["b"]["key"]

@@ -519,7 +519,7 @@ def checkpoints(found: IncidentDetailOut, signal: figure.Signal) -> Component | 
     linked = [(c.run_id, c.checkpoint_id) for a in found.alerts for c in reversed(a.checkpoints)]
     if found.job_id is None or not linked:
         return None
-    # The numbers of checkpoints restart with a run. The alerts are sorted newest first, and so are the runs then.
+    # A new run may use the same numbers, so sort by run first. The order of the alerts gives the order of the runs.
     runs = list(dict.fromkeys(run for run, _ in linked))
     known = {(c.run_id, c.checkpoint_id): c for c in signal.checkpoints}
     rows = []

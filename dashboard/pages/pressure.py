@@ -337,7 +337,7 @@ def _suspect(place: _Place, suspect: SuspectOut, checkpoint: CheckpointOut | Non
         [
             html.B(text.short(suspect.vertex, 60)),
             html.Span(f" {who} {text.subtasks(suspect.subtasks)}"),
-            # The reason often begins with the name of the vertex, which keeps its spelling.
+            # The first letter is not changed to upper case, because the reason often begins with the name of a vertex.
             html.P(f"{suspect.reason}."),
             html.Div(links, className="effects"),
         ]

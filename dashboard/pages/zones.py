@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 
-# All other names are no places: offsets with reversed signs, old abbreviations, and copies of the whole list.
+# Other areas have no places: they are offsets with reversed signs, old abbreviations, and copies of the whole list.
 _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific")
 
 

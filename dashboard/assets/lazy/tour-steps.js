@@ -18,7 +18,7 @@
 
     const card = () => seen("#advice-cards section.card");
     const applyButton = () => seen('#advice-cards [id*="advice-apply"]');
-    // The page moves this class of actions to the card when the change is in force.
+    // The card has the button that undoes the change only while the change is in force.
     const isApplied = () => Boolean(seen('#advice-cards [id*="advice-undo"]') || seen("#advice-outcome"));
 
     // A step has the address of its page (null while it is not known), the element that it points to, a title, and a text.
@@ -170,7 +170,7 @@
             }
         }
 
-        // The viewer went to another page. If it is the page of a later step, the tour goes on there.
+        // Handles a move of the viewer to another page. If a later step is on that page, the tour goes on with this step.
         function elsewhere() {
             if (Date.now() - began < LATE_MS) { return; }
             const there = steps.findIndex((s, i) => i > index && s.path === window.location.pathname);
@@ -212,12 +212,14 @@
                     },
                 },
             });
-            // The library makes the rest of the page inactive by this class. Here it stays usable.
+            // With this class, the library makes the rest of the page inactive. The tour removes it, so the page stays usable.
             document.body.classList.remove("driver-active");
-            // These are for buttons that open something. The element may be of any kind.
+            // The library gives the element attributes of a button that opens a dialog. They are removed, because most of
+            // these elements are no such buttons.
             ["aria-haspopup", "aria-expanded", "aria-controls"].forEach((name) => element.removeAttribute(name));
             shown = { element: element, words: words, index: index, place: placeOf(element) };
-            // The focus moves with the steps. If the page replaced an element, it stays where the viewer left it.
+            // At a new step, the focus moves to the text of the step. If the page only replaced the element, the focus stays
+            // where it was.
             window.requestAnimationFrame(function () {
                 const box = popover();
                 const button = box && box.querySelector(".driver-popover-next-btn");

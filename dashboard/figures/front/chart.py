@@ -2,7 +2,7 @@
 
 ``times.build`` computes the times from a checkpoint, its graph and its barrier events. ``draw`` shows the state at
 one instant. A vertex is drawn as a ring of the states of its subtasks; a vertex that the viewer opened is drawn as a
-block of its subtasks. Nothing moves if a vertex is opened, if time passes, or in another checkpoint of the job.
+block of its subtasks. All vertices keep their places when one is opened, when time passes, and in other checkpoints.
 
 The state of an edge comes from its channels if the engine reports them. Flink does not report channels. For Flink, an
 edge is dotted, its state is derived from sender and receiver, and its label shows an interval instead of an instant.
@@ -83,7 +83,7 @@ def overview(front: Front, at_ms: float, view: FrontView) -> dict[str, object] |
     marks = []
     for v in shown.vertices:
         counts = v.counts(at_ms)
-        # The colour is that of the state which the vertex as a whole has reached.
+        # A vertex has the colour of the earliest state in which one of its subtasks is.
         state = next(s for s, n in counts.items() if n or s == list(counts)[-1])
         marks.append([*places.by_vertex[v.vertex_id], shades[state], v.is_guilty or v.vertex_id == view.found])
     edges = [[*places.by_vertex[e.source], *places.by_vertex[e.target]] for e in shown.edges]

@@ -19,12 +19,12 @@ _CHANNELS_DRAWN_MAX = 256
 WIDTH_UNKNOWN = 1.2
 WIDTH_EMPTY = 2.5
 WIDTH_MAX = 7.0
-"""The widths of an edge in pixels: if the queue is not reported, if it is empty, and at most."""
+"""The widths of an edge in pixels: if the queue is not reported, if it is empty, and if it is very long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What the edges of one front share: the vertices, their places, the opened ones, the instant and the queues."""
+    """The data from which all edges of one front are drawn: vertices, places, opened vertices, instant and queues."""
 
     by_id: Mapping[str, FrontVertex]
     places: Mapping[str, tuple[float, float]]

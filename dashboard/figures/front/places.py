@@ -19,7 +19,7 @@ _ROOM_BELOW = 104.0
 _LAYER_MIN = 260.0
 _LAYER_MAX = 400.0
 _LAYER_LARGE = 216.0
-# The room beside the first and the last layer. On a phone, a note of the last layer needs more of it.
+# The room beside the first and the last layer. On a phone, a note at the last layer needs more room.
 _SIDE = 120.0
 _SIDE_NARROW = 210.0
 # The width of a card on a laptop's screen, and on a phone. The graph is scaled to this width, within the limits below.
@@ -70,7 +70,7 @@ def arrange(front: Front, *, is_narrow: bool, centre: tuple[float, float] | None
     height_px = round(min(_HEIGHT_MAX_PX, scale * (extent[1][1] - extent[1][0])))
     lengths = width_px / scale, height_px / scale
     if centre is not None:
-        # The viewer chose this part.
+        # The viewer moved the visible part to this place, which may be beyond the graph.
         visible = _around(centre[0], lengths[0]), _around(centre[1], lengths[1])
     else:
         middle = _guilty(front, places)

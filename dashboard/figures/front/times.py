@@ -39,7 +39,7 @@ class BarrierPlace(StrEnum):
 class SubtaskTimes:
     """The times at which a subtask changed its state, in milliseconds since the trigger.
 
-    None: not reported, or not yet.
+    A time is None if it was not reported, or if the subtask has not changed to this state yet.
     """
 
     subtask: int
@@ -99,7 +99,7 @@ class FrontVertex:
         for s in self.subtasks:
             known = (s.ack_ms, s.snapshot_ms, s.first_ms)
             for i, found in enumerate(moments):
-                # A later state implies the earlier ones.
+                # A subtask in a later state has passed the earlier ones, even if their times were not reported.
                 times = [t for t in known[: i + 1] if t is not None]
                 if times:
                     found.append(min(times))

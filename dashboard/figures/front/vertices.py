@@ -92,7 +92,7 @@ def _arc(outline: Outline, place: tuple[float, float], radius: float, start: flo
 
 
 def _closed(outline: Outline, place: tuple[float, float], points: Sequence[tuple[float, float]]) -> None:
-    """Add a closed line. A point is a part of a turn, clockwise from the top, and the distance from the middle."""
+    """Add a closed line. A point is an angle, in turns clockwise from the top, and its distance from the middle."""
     outline[0].extend([*(place[0] + r * math.sin(2 * math.pi * t) for t, r in points), None])
     outline[1].extend([*(place[1] + r * math.cos(2 * math.pi * t) for t, r in points), None])
 

@@ -1,7 +1,8 @@
 """Places the buckets of a pressure history on the time axis, and finds the gaps between them.
 
-A bucket without readings is absent from the history. If readings are taken less often than buckets begin, this is no
-gap, so the usual distance between two buckets decides. Positions are milliseconds since the epoch of the viewer's
+A bucket without readings is absent from the history. If readings are taken less
+often than once per bucket, buckets are absent between all readings. So only a distance that is longer than usual is a
+gap. Positions are milliseconds since the epoch of the viewer's
 clock, because Plotly's date axes know no time zones.
 """
 

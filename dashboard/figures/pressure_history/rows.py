@@ -1,7 +1,7 @@
 """Draws the row of each vertex: its busy, back-pressured and idle time, and the maxima of its subtasks.
 
-All rows share one y axis: the row of vertex ``i`` of ``n`` lies between ``n - 1 - i`` and that plus ``FULL``. So a few
-traces draw all rows, however many vertices there are.
+All rows share one y axis: the row of vertex ``i`` of ``n`` begins at ``n - 1 - i`` and is ``FULL`` high. So the number
+of traces does not depend on the number of vertices.
 """
 
 from __future__ import annotations

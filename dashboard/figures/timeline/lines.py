@@ -50,7 +50,7 @@ def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str
         xref="paper",
         xanchor="right",
         yanchor="bottom",
-        # Marks may lie behind the words.
+        # The label has a background, because marks may lie behind its words.
         bgcolor=theme.surface,
         hovertext=f"p10 to p90 of {text.count(usual.checkpoint_count)} completed checkpoints in 7 days"
         f"<br>median {text.duration(round(usual.p50_ms))}; from hourly rollups (reconstructed)",
@@ -192,7 +192,7 @@ def median_steps(
         labels.append(
             {
                 "x": at,
-                # The label is lower than the labels of the events.
+                # The label is lower than the labels of the events, so that it does not cover them.
                 "y": 0.8,
                 "yref": "paper",
                 "xanchor": "right",

@@ -26,7 +26,7 @@ from dashboard.live import look_of
 _HIDDEN = {"display": "none"}
 _EVERY_MS = 1000
 _ASKED_MAX = 40
-"""The flame graph is requested at most so often, once a second. Flink's default sampling takes about five seconds."""
+"""The flame graph is requested at most this many times, once a second. Flink's sampling takes about five seconds."""
 
 
 def panel() -> Component:

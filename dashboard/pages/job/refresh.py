@@ -210,8 +210,8 @@ async def _newest(client: ApiClient, job: str, shown: _Shown, *, is_range: bool)
 
 
 def _whole_minute(at: datetime | None) -> datetime | None:
-    # The first of the newest checkpoints changes with each new one. With a rounded start, the response stays in the
-    # cache.
+    # Each new checkpoint moves the start of the newest ones. The start is rounded, so that requests repeat and are
+    # answered from the cache.
     return None if at is None else at.replace(second=0, microsecond=0)
 
 

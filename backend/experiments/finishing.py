@@ -1,8 +1,8 @@
 """The two finish protocols on a job whose sources end at different times (FLIP-147).
 
-With the legacy protocol, subtasks whose input has ended finish at once. Then no checkpoint is possible any more, so the
-last records stay uncommitted, and a late failure repeats everything since the last checkpoint. The revised protocol
-goes on with checkpoints, and each subtask waits for a final one.
+With the legacy protocol, subtasks whose input has ended finish at once. No checkpoint is possible after that, so the
+last records stay uncommitted, and the restart after a late failure repeats everything since the last checkpoint. The
+revised protocol goes on with checkpoints, and each subtask waits for a final one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.runtime.job.graph import FaultSpec
 PROTOCOLS: Final = ("legacy", "revised")
 _SETTINGS: Final = {"no failure": None, "a late failure": 35_000_000}
 _FIRST_END_US: Final = 15_000_000
-"""When the short source of the job has ended, approximately."""
+"""The approximate virtual time at which the short source of the job ends, in microseconds."""
 _END_US: Final = 90_000_000
 
 

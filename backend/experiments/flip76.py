@@ -121,7 +121,7 @@ def times(protocol: str, seed: int, ratio: float = 1.0) -> Iterator[Row]:
 _ALIGNED_US = 420_000
 """Approximate duration of an aligned checkpoint in microseconds.
 
-It is that of the job with the smaller amount of in-flight data.
+It was measured with the smaller of the two amounts of in-flight data.
 """
 MTBF = {"below": 0.6, "at": 1.3, "above": 4.0}
 """Mean time between failures, as a multiple of the duration of an aligned checkpoint."""
@@ -150,7 +150,7 @@ def progress(protocol: str, seed: int, ratio: float = 1.0) -> Iterator[Row]:
 
 
 def progress_of(protocol: str, seed: int, name: str, more: str = "", *, for_us: int = _PROGRESS_US) -> Iterator[Row]:
-    """Yield the committed records per second. If a restart finished, also yield the median time until all tasks ran."""
+    """Yield the committed records per second. If a restart finished, also yield the median time until all tasks run."""
     plan = failures(seed, MTBF[name] * _ALIGNED_US)
     # The pause before the first checkpoint lets the buffers fill, so that all checkpoints run under backpressure.
     spec = slow_sink_job(protocol, seed=seed, interval="60 ms", min_pause="60 ms", floating=IN_FLIGHT[more], plan=plan)

@@ -1,7 +1,7 @@
 """Chandy-Lamport compared with overtaking barriers, and how its checkpoints are triggered.
 
-*chandy-lamport* compares protocols under even load and under skew: two sources feed a slow stage, and under skew one of
-them has little to send, so that its markers arrive early. *triggering* compares messages to the sources with messages
+*chandy-lamport* compares protocols under even load and under skew: two sources feed a slow stage, and under skew one
+source has little to send, so that its markers arrive early. *triggering* compares messages to the sources with messages
 to all tasks, as the number of tasks grows.
 """
 
@@ -52,7 +52,7 @@ def skewed_job(settings: Mapping[str, object], *, load: str, seed: int) -> JobSp
 
 
 def _checkpoint_of(spec: JobSpec, ended_us: int = _ENDED_US) -> tuple[MeasuredCheckpoint, JobEngine]:
-    """Return the one checkpoint that is triggered after the buffers have filled."""
+    """Run the job. Return the only checkpoint that is triggered after the buffers have filled, and the engine."""
     engine = run_engine(spec, _WARM_UP_US)
     engine.coordinator.triggering.request_checkpoint()
     engine.run_until(ended_us)
@@ -155,7 +155,7 @@ def wide_job(initiation: str, parallelism: int, *, seed: int) -> JobSpec:
 
 
 def tasks_word(parallelism: int) -> str:
-    """Return the name of the setting: the number of tasks at this parallelism."""
+    """Return the setting of a row as text: the number of tasks at this parallelism."""
     return f"{3 * parallelism} tasks"
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is, its rows, and the statistics over its seeds. Pure.
+"""Defines experiments and their rows, and computes statistics over the seeds. The functions have no side effects.
 
 A run of an experiment is one variant with one seed. It yields rows, each with one value of one measure. The result is
 the median over the seeds, with its confidence interval, by measure, setting and variant.
@@ -48,7 +48,7 @@ Found = Mapping[Key, Median]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether an ordering came out, or None if that is undecided. ``why`` has the numbers or the reason."""
+    """Whether the results show an ordering, or None if this is undecided. ``why`` has the numbers or the reason."""
 
     came_out: bool | None
     why: str
@@ -62,7 +62,7 @@ class Ordering:
     source: str
     judge: Callable[[Found], Judgement]
     otherwise: str = ""
-    """Why the ordering may not come out on this runtime."""
+    """Why the results of this runtime may not show the ordering."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def at_most(measure: str, setting: str, variants: Sequence[str], limit: float) -
 
 
 def every(*judges: Callable[[Found], Judgement]) -> Callable[[Found], Judgement]:
-    """Return a judge: all of ``judges`` agree."""
+    """Return a judge that finds an ordering if all of ``judges`` find it."""
 
     def judge(found: Found) -> Judgement:
         results = [one(found) for one in judges]
@@ -178,7 +178,7 @@ def cannot(why: str) -> Callable[[Found], Judgement]:
 
 
 def run_engine(spec: JobSpec, for_us: int) -> JobEngine:
-    """Run a job for a virtual time. Records have sizes but no bytes. This changes no time and no event."""
+    """Run a job for a virtual time. Only the sizes of records are tracked, which changes no time and no event."""
     engine = JobEngine(spec, is_size_only=True)
     engine.run_until(for_us)
     return engine

@@ -77,7 +77,7 @@ class KeptRows:
                 rows = [Row(**row) for row in found["rows"]]
                 self.by_unit[Unit(found["task"], found["seed"])] = rows
             except (TypeError, KeyError):
-                # A damaged line, for example after a full disk. Its run is done again.
+                # The line is damaged, for example because the disk was full. Its run is done again.
                 continue
 
     def add(self, unit: Unit, rows: Sequence[Row]) -> None:
@@ -123,7 +123,7 @@ def kept_rows(folder: Path, experiment: str, ratio: float = 1.0) -> Iterator[Kep
 
 
 def units_of(experiment: Experiment, seeds: int) -> list[Unit]:
-    """Return the runs of an experiment, seed by seed, so that the first rows are of all tasks."""
+    """Return the runs of an experiment, seed by seed, so that the runs of the first seed cover all tasks."""
     return [Unit(task, seed) for seed in range(seeds) for task in experiment.tasks]
 
 
@@ -136,7 +136,7 @@ def run(
     ratio: float = 1.0,
     on_end: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """Run what is not kept yet, and return the rows of all runs. ``on_end`` is called after each run."""
+    """Do the runs whose rows are not kept yet, and return the rows of all runs. ``on_end`` is called after each run."""
     units = units_of(experiment, seeds)
     left = [(experiment.name, unit, ratio) for unit in units if unit not in kept.by_unit]
     if processes == 1 or len(left) == 1:
@@ -144,7 +144,7 @@ def run(
             kept.add(*_work(job))
             on_end()
     elif left:
-        # A forked process would inherit the locks of the threads of this process.
+        # Do not fork: a forked process would inherit the locks that other threads of this process hold.
         with get_context("spawn").Pool(min(processes, len(left))) as pool:
             for unit, rows in pool.imap_unordered(_work, left):
                 kept.add(unit, rows)

@@ -27,7 +27,7 @@ def _run(task: str, seed: int, ratio: float) -> list[Row]:
         written = of_checkpoints + engine.env.channel_files.store.written_bytes
         rows.append(Row("written", task, setting, seed, written / engine.now_us, "MB a second"))
         if done[1:]:
-            # The buffers were still filling at the first checkpoint.
+            # Leave out the first checkpoint, because the buffers were still filling.
             median_us = statistics.median(record.end_to_end_us or 0 for record in done[1:])
             rows.append(Row("duration", task, setting, seed, median_us / 1000, "ms end to end"))
     return rows

@@ -100,7 +100,7 @@ class LiveEngine(Protocol):
     def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
         """Restart the job with a new parallelism for each named vertex.
 
-        It is restored from its last checkpoint or, if ``from_savepoint``, from a new savepoint.
+        The job is restored from its last checkpoint or, if ``from_savepoint``, from a new savepoint.
 
         Raises:
             PlanError: the job cannot run or be restored with the new parallelism. The job continues unchanged.

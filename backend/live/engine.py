@@ -87,7 +87,7 @@ class RuntimeEngine:
         self._engine.run_until(at_us)
 
     def barriers(self, checkpoint_id: int) -> Sequence[BarrierEvent] | None:
-        """Return the barrier events of one checkpoint, with the vertex ids of the REST, or None if it is not known."""
+        """Return the barrier events of one checkpoint, with the vertex ids of the REST; None if no events are known."""
         events = self._engine.barriers(checkpoint_id)
         return None if events is None else [self._shown(event) for event in events]
 
@@ -242,7 +242,8 @@ class RuntimeEngine:
             timeout_ms=config.timeout_us // 1000,
             min_pause_ms=config.min_pause_us // 1000,
             max_concurrent=config.max_concurrent,
-            # Chandy-Lamport checkpoints contain in-flight data, as unaligned ones do. Flink has no word for them.
+            # Flink has no Chandy-Lamport checkpoints. They are reported as unaligned, because they contain in-flight
+            # data.
             is_unaligned=config.logs_in_flight,
             aligned_timeout_ms=0 if config.is_chandy_lamport else config.aligned_timeout_us // 1000,
             tolerable_failures=_UNLIMITED_FAILURES if unlimited else config.tolerable_failures,

@@ -48,7 +48,8 @@ from backend.runtime.task.messages import (
 from backend.runtime.task.task import Task, TaskStatus
 
 _NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
-# The coordinator learns by a message that a subtask has finished. Until then, its plans include the subtask (FN-5).
+# FINISHED is allowed, because a plan includes a finished subtask until the coordinator receives the message that the
+# subtask has finished (FN-5).
 _RUNNING = (TaskStatus.RUNNING,)
 _MAY_TAKE_PART = (TaskStatus.RUNNING, TaskStatus.FINISHED)
 _STOP_FAILED = "Stopping with a savepoint failed, and the job restarts: {}"
@@ -160,8 +161,8 @@ class Coordinator:
         faults, now = self._env.faults, self._env.now
         plan = self._plan()
         if plan is None:
-            # Flink counts a checkpoint that fails with NOT_ALL_REQUIRED_TASKS_RUNNING but never lists it
-            # (flink-baseline.md, "Quirks of the REST API").
+            # As in Flink, a checkpoint that fails with NOT_ALL_REQUIRED_TASKS_RUNNING is counted but not listed in the
+            # history (flink-baseline.md, "Quirks of the REST API").
             self.total_count += 1
             self.failed_count += 1
             self.triggering.refuse(request, FailureReason.NOT_ALL_TASKS_RUNNING)
@@ -256,7 +257,8 @@ class Coordinator:
             if outcome is not AckOutcome.UNKNOWN_TASK:
                 register_late(message.snapshot, message.checkpoint_id, self._env.files)
                 if len(self._finished) == len(self._by_key):
-                    # No later checkpoint completes and deletes these files.
+                    # All subtasks have finished. Delete these files now, because no later checkpoint will complete and
+                    # delete them.
                     self._delete_unused_files()
             return
         assert pending is not None

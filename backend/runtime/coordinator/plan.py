@@ -1,4 +1,4 @@
-"""Computes which subtasks a checkpoint triggers and waits for when some subtasks have finished (runtime.md 6.1).
+"""Computes which subtasks a checkpoint triggers, and which ones must acknowledge the checkpoint (runtime.md 6.1).
 
 The plan depends only on the graph and on the subtasks that the coordinator knows to have finished. It is computed in
 one event, so no subtask can finish in the middle (FN-1 to FN-3).
@@ -18,12 +18,12 @@ class CheckpointPlan:
     """The subtasks that take part in one checkpoint, each list in the order of the graph."""
 
     trigger: tuple[TaskKey, ...]
-    """The running subtasks of which no predecessor runs: the sources, or what has become the source (FN-3)."""
+    """The running subtasks without a running predecessor: sources, and subtasks whose predecessors finished (FN-3)."""
     wait_for: tuple[TaskKey, ...]
     """The running subtasks, which acknowledge the checkpoint and commit after it."""
     finished: tuple[TaskKey, ...] = ()
     fully_finished: tuple[int, ...] = ()
-    """The vertices of which every subtask has finished, by index."""
+    """The indices of the vertices whose subtasks have all finished."""
 
 
 def plan_of(graph: Graph, finished: AbstractSet[TaskKey] = frozenset()) -> CheckpointPlan:

@@ -36,14 +36,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """States that a request has been taken from the queue and may start."""
+    """The result of ``RequestQueue.choose`` if a request has been taken from the queue and may start."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """States that a periodic request has been dropped because the minimum pause is not over (CO-4).
+    """The result of ``RequestQueue.choose`` if it dropped a periodic request during the minimum pause (CO-4).
 
     The timer makes a new request after ``delay_us``.
     """

@@ -52,7 +52,7 @@ class Rescale:
     from_savepoint: bool
     before: Mapping[str, int]
     stopped_at_us: int | None = None
-    """When the job was stopped for the rescale. With ``from_savepoint``, it stops after the savepoint."""
+    """When the job was stopped for the rescale. With ``from_savepoint``, the job stops after the savepoint."""
     restored_id: int | None = None
     """Id of the restored checkpoint or savepoint. None if the job is not stopped yet, or if nothing was restored."""
     persisted_bytes: int = 0
@@ -198,8 +198,8 @@ class Rescaler:
             )
         newest = self._newest()
         if newest is not None and newest.id > kept.record.id:
-            # The newer checkpoint is already committed. Restoring the older savepoint would commit the records
-            # between the two a second time.
+            # Restore the newer checkpoint, because it is already committed. If the older savepoint were restored, the
+            # records between the two would be committed a second time.
             return newest
         return read_checkpoint(kept.stored(kept.record.graph))
 

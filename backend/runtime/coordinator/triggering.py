@@ -121,7 +121,7 @@ class Triggering:
     def request_final(self) -> None:
         """Request a checkpoint at once, because the data of all subtasks has ended (FN-25).
 
-        If it fails, the next one that the timer triggers takes its place.
+        If this checkpoint fails, the next periodic checkpoint takes its place.
         """
         self._ask(Request(False, self._next_number()))
 

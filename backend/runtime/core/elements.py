@@ -57,7 +57,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """States that no record with this event time or an earlier one will follow on this channel."""
+    """Announces that no record with this event time or an earlier one will follow on this channel."""
 
     at_us: int
     size_bytes: ClassVar[int] = HEADER.size
@@ -69,7 +69,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """States that the channel becomes idle or active (WM-1).
+    """Announces that the channel becomes idle or active (WM-1).
 
     The watermark of an idle channel does not hold back the receiver's watermark.
     """
@@ -253,7 +253,7 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class CancelMarker:
-    """States that checkpoint ``checkpoint_id`` was aborted upstream. The marker does not overtake queued data."""
+    """Announces that checkpoint ``checkpoint_id`` was aborted upstream. The marker does not overtake queued data."""
 
     checkpoint_id: int
 
@@ -265,12 +265,12 @@ class RecoveryCompletion:
 
 @dataclass(frozen=True, slots=True)
 class EndOfPartition:
-    """States that nothing more follows on this channel."""
+    """Announces that nothing more follows on this channel."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfData:
-    """States that no more records follow on this channel; barriers may follow (SRC-4).
+    """Announces that no more records follow on this channel; barriers may follow (SRC-4).
 
     ``is_drained`` is true if the sender has finished its open windows and timers, and false for a stop without drain
     (FN-19).
@@ -281,7 +281,7 @@ class EndOfData:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChannel:
-    """Names the channel in which the data that follows was in flight before a rescale (RS-7)."""
+    """Announces that the data that follows was in flight in this old channel before a rescale (RS-7)."""
 
     source_subtask: int
     target_subtask: int

@@ -37,7 +37,7 @@ def mix64_pair(value: int, inner: int) -> int:
 
 
 LANES = 256
-"""How many numbers are scrambled together.
+"""The number of numbers that are scrambled together.
 
 They share one long integer, in which each has 128 bits, so that the product of two 64-bit numbers fits.
 """

@@ -98,7 +98,7 @@ class Scheduler:
         return self._draws is not None
 
     def _drawn(self, sequence: int) -> int:
-        """Return a random order, whatever the class of the event. The sequence number makes the order unique."""
+        """Return a random order, independent of the event's class. The sequence number makes the order unique."""
         assert self._draws is not None
         return self._draws.below(1 << 20) << _DRAW_SHIFT | sequence
 

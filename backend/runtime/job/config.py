@@ -81,7 +81,7 @@ class StateBackend(StrEnum):
     """How keyed state is written to a checkpoint (ST-3)."""
 
     FULL = "full"
-    """All of it, every time."""
+    """The whole state, in every checkpoint."""
     CHANGELOG = "changelog"
     """The changes since the last checkpoint, as the states record them (IN-6)."""
     DIFF = "diff"
@@ -94,9 +94,9 @@ class Spilling(StrEnum):
     """When in-flight data is written (SP-1, SP-2)."""
 
     AD_HOC = "ad-hoc"
-    """When a checkpoint overtakes it."""
+    """In-flight data is written when a checkpoint overtakes it."""
     CONTINUOUS = "continuous"
-    """When it is sent, into a log of the sender."""
+    """All data is written into a log of the sender when it is sent."""
 
 
 class FinishProtocol(StrEnum):
@@ -175,7 +175,7 @@ class RuntimeConfig:
     state_backend: StateBackend = StateBackend.FULL
     is_incremental: bool = False
     full_every: int = 0
-    """Every how many checkpoints one is full (IN-5). 0 means never."""
+    """If this is n, every n-th checkpoint is full (IN-5). 0 means that none has to be full."""
     diff_chain_max: int = 10
     sst_runs_max: int = 4
     changelog_flush_us: int = 100_000
@@ -186,7 +186,7 @@ class RuntimeConfig:
     """Whether a checkpoint refers to in-flight data that the last one wrote, and does not write it again (FM-5)."""
     merges_files: bool = False
     merges_across: bool = False
-    """Whether a file is reused for later checkpoints (FM-2)."""
+    """Whether later checkpoints may append to a file of an earlier one (FM-2)."""
     merged_bytes_max: int = 32 << 20
     merged_subtasks_max: int = 4
     amplification_percent_max: int = 200

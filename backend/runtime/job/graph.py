@@ -250,7 +250,7 @@ class Graph:
         if not spec.partitioner.is_pointwise:
             return [(i, j) for i in range(p) for j in range(q)]
         if p >= q:
-            # Flink rounds down where a receiver's senders begin, so the last receivers have one sender more.
+            # Flink rounds the index of a receiver's first sender down, so the last receivers have one sender more.
             return [(i, j) for j in range(q) for i in range(j * p // q, (j + 1) * p // q)]
         return sorted((j * p // q, j) for j in range(q))
 

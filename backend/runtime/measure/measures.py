@@ -66,7 +66,7 @@ class IncrementFigures(NamedTuple):
     """What an incremental backend did for one checkpoint of one subtask (IN-1, IN-12)."""
 
     base_id: int | None
-    """The checkpoint whose files this one uses too; None if it uses none, so that it is full."""
+    """The earlier checkpoint whose files this checkpoint also uses. None if this checkpoint is full."""
     files: int
     new_files: int
     compared_us: int
@@ -85,7 +85,7 @@ class ChannelWrite(NamedTuple):
     streams: int = 0
     """Number of pieces of channel state: the input and the output of the subtask, if they are not empty."""
     new_files: int = 0
-    """Number of files that were created. The rest went into existing files, or into the metadata (CK-2)."""
+    """Number of files that were created. The other pieces were written to existing files, or to the metadata (CK-2)."""
 
 
 _NOTHING_WRITTEN = ChannelWrite()
@@ -154,9 +154,9 @@ class Spilled:
 
     attempt: int
     sent: Mapping[ChannelKey, int]
-    """How much was sent on each output channel."""
+    """How many bytes were sent on each output channel."""
     consumed: Mapping[ChannelKey, int]
-    """How much of each input channel was processed. It counts as its sender does."""
+    """How many bytes of each input channel were processed, as an offset in what the sender wrote to the channel."""
     log: Mapping[ChannelKey, tuple[tuple[int, Segment], ...]]
     """The segments of each output channel with the offsets at which they begin, in order."""
 
@@ -166,7 +166,7 @@ class Finished(StrEnum):
 
     NO = "no"
     OPERATORS = "operators"
-    """The operators have finished, but the subtask waits for its final checkpoint, which this may be."""
+    """The operators have finished, but the subtask waits for its final checkpoint. This checkpoint may be it."""
     RESTORED = "restored"
     """The operators had finished before the checkpoint from which the subtask was restored (FN-16)."""
     TASK = "task"
@@ -244,7 +244,7 @@ class MeasuredCheckpoint:
     savepoint: Savepoint | None = None
     """The request for the savepoint. None if this is a checkpoint, not a savepoint."""
     finished: tuple[TaskKey, ...] = ()
-    """The subtasks that had finished when the checkpoint was triggered. It does not wait for them (FN-3)."""
+    """The subtasks that had finished at the trigger. The checkpoint does not wait for them (FN-3)."""
 
     @property
     def is_savepoint(self) -> bool:

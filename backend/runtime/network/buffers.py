@@ -90,7 +90,7 @@ class OutputPool:
         self.spill: Callable[[int, Data], None] | None = None
         """Called with the position of the subpartition and the data of each buffer that is finished (SP-2).
 
-        None without continuous spilling. Recovered output is not passed: its checkpoint has it.
+        None if spilling is not continuous. Recovered output is not passed, because the restored checkpoint contains it.
         """
         self.ahead: Ahead | None = None
         """The steps that the writer has planned ahead. None if the writer may not plan ahead."""

@@ -1,8 +1,9 @@
 """Decides whose channel state each new subtask takes over after a rescale (RS-4 to RS-6, RS-11).
 
 Each edge has two mappings from new subtasks to old ones, one for its receivers and one for its senders. The sender and
-the receiver of a channel are restored with the same two mappings. Invariant: every old sender maps to exactly one new
-sender. An old receiver maps to several new ones only if the key determines the new receiver of each record (RS-9).
+the receiver of a channel are restored with the same two mappings. Invariant: every old sender is taken over by exactly
+one new sender. An old receiver is taken over by several new receivers only if the key determines the new receiver of
+each record (RS-9).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class EdgeRescale:
 
     @property
     def ambiguous(self) -> frozenset[int]:
-        """Old receivers that map to several new receivers (RS-9)."""
+        """The old receivers that several new receivers take over (RS-9)."""
         seen = Counter(old for olds in self.receivers for old in olds)
         return frozenset(old for old, count in seen.items() if count > 1)
 

@@ -1,6 +1,6 @@
 """The files of channel state that hold several pieces of data, and the segments in which the pieces lie.
 
-A file belongs to those who write it: the merging of files (``snapshot.merging``) or a spill log
+A file belongs to the component that writes it: the merging of files (``snapshot.merging``) or a spill log
 (``snapshot.spill_logs``). Only its owner deletes it. Invariant: no file is deleted twice, and a segment that a retained
 checkpoint refers to can be read.
 """

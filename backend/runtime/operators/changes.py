@@ -28,9 +28,9 @@ class Op(IntEnum):
     APPEND = 2
     """Append the numbers to a list."""
     SET = 3
-    """Store the second number at the first one, in a map."""
+    """Set an entry of a map: the first number is the second key, and the second number is the value."""
     UNSET = 4
-    """Remove the entry of a map at the number."""
+    """Remove the entry of a map whose second key is the number."""
     ADD = 5
     """Add the number to a set of timers."""
     DISCARD = 6
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
     @property
     def bytes_without_value(self) -> int:
-        """The size of a change that is not a whole row: its key, and its numbers."""
+        """The size in bytes of a change that is not a whole row: the size of its key and its numbers."""
         return KEY_BYTES + _NUMBER_BYTES * len(self.numbers)
 
 
@@ -101,7 +101,7 @@ class ChangeLog:
 
 
 class ChangedRows:
-    """Notes which rows of one operator's keyed states have changed, each of them once. It is off until ``start``."""
+    """Records which rows of one operator's keyed states have changed, each row once. It is off until ``start``."""
 
     def __init__(self) -> None:
         self._rows: set[tuple[int, int]] | None = None
@@ -110,20 +110,20 @@ class ChangedRows:
         return len(self._rows or ())
 
     def start(self) -> None:
-        """Note all changes from now on. Forget earlier ones."""
+        """Record the changed rows from now on, and forget earlier ones."""
         self._rows = set()
 
     def stop(self) -> None:
-        """Note no more changes, and forget those that are noted."""
+        """Stop recording, and forget the recorded rows."""
         self._rows = None
 
     def add(self, part: int, op: Op, key: int, *numbers: int) -> None:
-        """Note the row of one change."""
+        """Record the row of one change."""
         if self._rows is not None:
             self._rows.add((part, key))
 
     def take(self) -> list[tuple[int, int]]:
-        """Return the part and the key of each row that has changed, in order, and forget them."""
+        """Return the part and the key of each recorded row, in order, and forget the rows."""
         if self._rows is None:
             return []
         taken, self._rows = sorted(self._rows), set()
@@ -179,7 +179,7 @@ def rows(data: bytes, part_count: int) -> Iterator[tuple[int, int, tuple[int, ..
 
 
 _Table = dict[tuple[int, int], Any]
-"""Rows by part and key. A row is a list of numbers, a map or a set, as the last operation on it needs it."""
+"""Rows by part and key. A row is a list of numbers, a map or a set, depending on the last operation on it."""
 
 
 def consolidated(files: Iterable[Mapping[int, bytes]], part_count: int) -> dict[int, bytes]:

@@ -65,7 +65,7 @@ class Increment:
 
     backend: StateBackend
     base_id: int | None
-    """The checkpoint whose files this one uses too; None if the snapshot is full."""
+    """The earlier checkpoint whose files this snapshot also uses. None if the snapshot is full."""
     files: tuple[FileHandle, ...]
     part_count: int
 
@@ -349,13 +349,13 @@ class LoggedListState(ListState):
         self._log, self._part = log, part
 
     def extend(self, key: int, numbers: Iterable[int]) -> None:
-        """Append numbers to the list of a key, and record it."""
+        """Append numbers to the list of a key, and record the change."""
         added = tuple(numbers)
         super().extend(key, added)
         self._log.add(self._part, Op.APPEND, key, *added)
 
     def replace(self, key: int, numbers: list[int]) -> None:
-        """Replace the list of a key, and record it."""
+        """Replace the list of a key, and record the change."""
         if numbers or key in self.held:
             self._log.add(self._part, Op.PUT if numbers else Op.DELETE, key, *numbers)
         super().replace(key, numbers)
@@ -372,12 +372,12 @@ class LoggedMapState(MapState):
         self._log, self._part = log, part
 
     def set(self, key: int, at: int, number: int) -> None:
-        """Store a number, and record it."""
+        """Store a number, and record the change."""
         super().set(key, at, number)
         self._log.add(self._part, Op.SET, key, at, number)
 
     def pop(self, key: int, at: int) -> int | None:
-        """Remove and return a number, and record it."""
+        """Remove and return a number, and record the change."""
         number = super().pop(key, at)
         if number is not None:
             self._log.add(self._part, Op.UNSET, key, at)
@@ -396,12 +396,12 @@ class LoggedTimers(Timers):
         self._log, self._part = log, part
 
     def register(self, at_us: int, key: int) -> None:
-        """Register a timer, and record it."""
+        """Register a timer, and record the change."""
         super().register(at_us, key)
         self._log.add(self._part, Op.ADD, key, at_us)
 
     def pop(self) -> tuple[int, int]:
-        """Remove the timer that is due first, and record it."""
+        """Remove and return the timer that is due first, and record the change."""
         at_us, key = super().pop()
         self._log.add(self._part, Op.DISCARD, key, at_us)
         return at_us, key
@@ -515,7 +515,7 @@ class KeyedStates:
         return change.bytes_without_value
 
     def row_of(self, part: int, key: int) -> tuple[int, ...] | None:
-        """Return the numbers of a key in one of the states, or None if it has no entry."""
+        """Return the numbers of a key in one of the states, or None if the key has no entry there."""
         own = self._parts[part]
         if key not in own.keys():  # noqa: SIM118 - the states are no dictionaries
             return None

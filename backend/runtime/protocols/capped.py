@@ -6,8 +6,8 @@ barrier has not arrived. Once every barrier has arrived, the task takes its snap
 persist fits the cap, or as soon as all input in front of the cuts is processed. The function ``in_flight`` returns the
 size of the data that the task would persist.
 
-The snapshot never starts before the last barrier. Otherwise the task could keep to the cap only by not reading some
-channels. A sender that waits until its output is read would then never send its barrier (PROTOCOL.md, CAP-2).
+The snapshot never starts before the last barrier. Otherwise the task would have to stop reading some channels to keep
+to the cap. A sender that waits until its output is read would then never send its barrier (PROTOCOL.md, CAP-2).
 """
 
 from __future__ import annotations

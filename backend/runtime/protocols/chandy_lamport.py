@@ -2,12 +2,13 @@
 
 A task snapshots and forwards the marker at the first trigger, which is a marker on any channel or the coordinator's
 message (CL-1, CL-2). It then logs the data of every other channel up to the marker of that channel (CL-3). No channel
-is blocked, and the task goes on processing all channels (CL-4), also while the log is written (CL-10). A state that was
-taken later would contain the effect of logged records (CL-9).
+is blocked, and the task goes on processing all channels (CL-4), also while the log is written (CL-10). The snapshot is
+not taken later than at the first trigger, because the state would then contain the effect of logged records (CL-9).
 
-The log of a channel is closed when its marker arrives at the receiver, or when the receiver reads the marker (CL-6).
-Both contain the same bytes, because nothing overtakes on the channel; only the end of the checkpoint differs. A channel
-without a queue at the receiver has no arrival of its own, so its log always ends when the marker is read.
+The log of a channel is closed when its marker arrives at the receiver, or when the receiver reads the marker (CL-6). In
+both cases, the log contains the same bytes, because nothing overtakes on the channel. Only the time at which the
+checkpoint ends differs. A channel without a queue at the receiver has no arrival of its own, so its log always ends
+when the marker is read.
 
 Markers may also overtake queued data (CL-8). The checkpoint is then an unaligned checkpoint.
 """

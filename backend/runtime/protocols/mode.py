@@ -71,7 +71,7 @@ class ProtocolMode:
     barrier: Callable[[RuntimeConfig, int, int, SnapshotType], Barrier]
     """Creates the barrier from the settings, the checkpoint id, the time of the trigger and the snapshot type."""
     handles: Callable[[Barrier], bool]
-    """Returns whether a task uses this mode for a checkpoint if this barrier is the first to arrive."""
+    """Returns whether a task uses this mode for a checkpoint whose first barrier at the task is this one."""
     make: Callable[[Barrier, frozenset[int], TaskView], CheckpointProtocol] | None
     """Creates the protocol from the first barrier, the open channels and the task.
 

@@ -22,11 +22,11 @@ class SharedStream:
         self._writing: dict[int, dict[TaskKey, Callable[[], None]]] = {}
 
     def begin(self, key: TaskKey, checkpoint_id: int, fail: Callable[[], None]) -> None:
-        """Note that a subtask writes for a checkpoint. ``fail`` is called if another one fails to."""
+        """Record that a subtask writes for a checkpoint. ``fail`` is called if the write of another subtask fails."""
         self._writing.setdefault(checkpoint_id, {})[key] = fail
 
     def end(self, key: TaskKey, checkpoint_id: int) -> None:
-        """Note that the write has ended."""
+        """Record that the write of a subtask has ended."""
         writing = self._writing.get(checkpoint_id, {})
         writing.pop(key, None)
         if not writing:
@@ -80,7 +80,7 @@ class ChannelFiles:
             stream.merging.all_aborted(checkpoint_id)
 
     def retain(self, lowest_id: int, retained: Iterable[Mapping[TaskKey, SubtaskSnapshot]]) -> None:
-        """Delete what no retained checkpoint needs. ``retained`` begins with ``lowest_id``."""
+        """Delete what no retained checkpoint needs. ``lowest_id`` is the id of the first checkpoint in ``retained``."""
         for stream in self._streams.values():
             stream.merging.all_subsumed(lowest_id - 1)
         self.logs.retain(retained)

@@ -1,4 +1,4 @@
-"""The parts of a job that had finished when a checkpoint was taken (FN-9 to FN-12, FN-15, FN-18, GR-3).
+"""Which parts of a job had finished when a checkpoint was taken (FN-9 to FN-12, FN-15, FN-18, GR-3).
 
 A checkpoint stores for each operator how much of it had finished. It does not store this for each vertex, because a
 later version of the job may put its operators into other vertices.
@@ -42,7 +42,7 @@ def partly_finished_union(graph: Graph, snapshots: Mapping[TaskKey, SubtaskSnaps
     """Return the id of a vertex with union state of which only a part has finished, or None if there is none (FN-15).
 
     The union would lack the entries of the finished part, so the checkpoint must fail. A subtask whose operators have
-    finished counts as finished here, unless all of them have.
+    finished counts as finished here, unless the operators of all subtasks of the vertex have finished.
     """
     if all(snapshot.finished is Finished.NO for snapshot in snapshots.values()):
         return None
@@ -57,7 +57,7 @@ def partly_finished_union(graph: Graph, snapshots: Mapping[TaskKey, SubtaskSnaps
 
 
 def end_of_vertex(vertex_id: str, operators: Iterable[str], ends: Mapping[str, VertexEnd]) -> VertexEnd:
-    """Return how much of a vertex had finished, from its operators. An operator without an entry is new.
+    """Return how much of a vertex had finished, as its operators show. An operator without an entry in ``ends`` is new.
 
     Raises:
         PlanError: the vertex combines operators that had finished with others (FN-18).

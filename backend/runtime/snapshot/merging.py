@@ -2,8 +2,9 @@
 
 It behaves as Flink's file merging managers. A *logical file* is what one subtask writes for one checkpoint. It is a
 part of a physical file, which has one writer at a time. After a write, the physical file waits in a pool for the next
-one: of the same checkpoint, or of any checkpoint (FM-2). It is deleted when it is closed and none of its logical files
-is needed any more (FM-3). A logical file is needed until the newest checkpoint that uses it is subsumed.
+write, which may be restricted to the same checkpoint (FM-2). A physical file is deleted when it is closed and none of
+its logical files is needed any more (FM-3). A logical file is needed until the newest checkpoint that uses it is
+subsumed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class FilePool:
         self._waiting: dict[Hashable, deque[PhysicalFile]] = {None: deque()}
 
     def take(self, owner: Hashable) -> PhysicalFile | None:
-        """Take the file that has waited longest, or None if none waits."""
+        """Remove and return the file that has waited longest. Return None if no file waits."""
         waiting = self._waiting.setdefault(owner, deque())
         return waiting.popleft() if waiting else None
 
@@ -71,7 +72,7 @@ class FilePool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pool has nothing that could wait again."""
+        """Whether no file waits, and no single subtask has a queue of waiting files."""
         return len(self._waiting) == 1 and not self._waiting[None]
 
 

@@ -256,7 +256,10 @@ def files_of(
 
 
 def _ends(vertex: VertexSpec, end: VertexEnd) -> dict[str, Any]:
-    """Return how much has finished, for each operator, because operators may move to other vertices (FN-9 to FN-11)."""
+    """Return, for each operator of a vertex, how much of it has finished (FN-9 to FN-11).
+
+    This is stored by operator, because operators may move to other vertices.
+    """
     return {} if end is VertexEnd.NONE else {"finished": dict.fromkeys(operator_ids(vertex), end.value)}
 
 
@@ -378,7 +381,7 @@ def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any], place: str) 
 def _read_keyed(
     stored: StoredCheckpoint, row: Mapping[str, Any], place: str
 ) -> tuple[dict[int, bytes], Increment | None]:
-    """Read the keyed state of one operator. Return it by key group, and the files if it is in shared files (IN-3)."""
+    """Read the keyed state of one operator. Return the state by key group, and its files if they are shared (IN-3)."""
     if "shared" not in row:
         return dict(zip(row["groups"], _chunks(stored, row), strict=True)), None
     files = tuple(

@@ -1,7 +1,7 @@
 """The registry of the files that checkpoints share (runtime.md 5.5). It behaves as Flink's ``SharedStateRegistryImpl``.
 
 For each key, the registry knows the file, the checkpoint that created the entry, and the newest checkpoint that uses
-it. A file is deleted when no retained checkpoint can use it any more (IN-17 is an example).
+this file. A file is deleted when no retained checkpoint can use it any more (IN-17 is an example).
 
 Invariant (IN-19): a file that a retained checkpoint refers to is not deleted, and no file is deleted twice.
 """

@@ -175,7 +175,8 @@ def _check_splits(vertex: VertexSpec, state: VertexState) -> None:
     if state.splits is None:
         return
     held = sorted(split for snapshot in state.subtasks for split in held_splits(snapshot.operators[0]))
-    # A subtask that had finished has read its splits to the end, and holds none any more (FN-10).
+    # A subtask that had finished has read its splits to the end and holds none any more, so splits may be missing
+    # (FN-10).
     has_finished = any(snapshot.finished is not Finished.NO for snapshot in state.subtasks)
     if held != sorted(state.splits) and not (has_finished and set(held) < set(state.splits)):
         raise PlanError(

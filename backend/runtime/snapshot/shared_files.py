@@ -98,7 +98,7 @@ def _registered(operator: OperatorSnapshot, checkpoint_id: int, files: SharedFil
 def register_late(snapshot: SubtaskSnapshot, checkpoint_id: int, files: SharedFiles) -> None:
     """Register the files of an acknowledgement of a checkpoint that is no longer pending (IN-18).
 
-    The next subsumption deletes them. Files that the subtask has deleted in the meantime are left out.
+    The next subsumption deletes these files. Files that the subtask has already deleted are not registered.
     """
     for operator in snapshot.operators:
         for file in () if operator.increment is None else operator.increment.files:

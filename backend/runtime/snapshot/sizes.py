@@ -15,8 +15,8 @@ from backend.runtime.network.spans import Span
 def sized(snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, SubtaskSnapshot]:
     """Return the snapshots with their in-flight data replaced by spans of the same sizes."""
     chunks: dict[ChannelKey, list[Data]] = {}
-    # On each channel, the receiver's persisted bytes come before the sender's (RC-3), and one record may be partly in
-    # both.
+    # On each channel, the receiver's persisted bytes come before the sender's (RC-3). One record may be partly in both,
+    # so the input is converted first and its incomplete record is completed from the output.
     for snapshot in snapshots.values():
         for key, of_input in snapshot.channels.inputs.items():
             chunks[key] = list(of_input)

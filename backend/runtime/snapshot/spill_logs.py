@@ -30,7 +30,7 @@ class _LogFile:
 
 
 class SpillLog:
-    """The log of one attempt of one subtask, in files of limited size. It has only data that is in the store."""
+    """The log of one attempt of one subtask, in files of limited size. All of its data is durable in the store."""
 
     def __init__(self, store: SegmentStore, name: str, *, attempt: int, file_bytes_max: int) -> None:
         self.attempt = attempt
@@ -66,7 +66,7 @@ class SpillLog:
                 entries.popleft()
 
     def sweep(self, floors: Mapping[ChannelKey, int], used: frozenset[str]) -> None:
-        """Delete the files that lie below the floors, except ``used`` ones. After the attempt, delete all others."""
+        """Delete the files that lie below the floors. After the attempt, delete all files. Keep ``used`` files."""
         for file in list(self._files):
             is_below = not file.is_open and all(floors.get(key, -1) >= end for key, end in file.ends.items())
             if file.path not in used and (self.is_closed or is_below):

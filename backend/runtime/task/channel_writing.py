@@ -2,8 +2,8 @@
 
 ``OwnFile`` writes the in-flight data of a checkpoint as a part of it. ``Segments`` writes it into files that other
 subtasks and other checkpoints use too, and can leave out what the last checkpoint wrote. ``SpillLogWriter``
-(``spilling``) writes all output when it is sent. Savepoints never share files (FM-4): they are aligned, and have no
-in-flight data.
+(``spilling``) writes all output when it is sent. Savepoints never share files (FM-4), because they are aligned and have
+no in-flight data.
 
 Invariant: what a writer hands over has the same bytes for each channel as the in-flight data that it was given (INV-2).
 """
@@ -51,7 +51,7 @@ class ChannelStateWriter(Protocol):
         ...
 
     def snapshot(self, barrier: Barrier) -> None:
-        """Note the positions in the channels at which a snapshot is taken."""
+        """Record the positions in the channels at which a snapshot is taken."""
         ...
 
     def write(self, checkpoint_id: int, channels: ChannelState, done: Done, failed: Failed) -> Written | None:
@@ -62,7 +62,7 @@ class ChannelStateWriter(Protocol):
         ...
 
     def cancel(self, checkpoint_id: int) -> None:
-        """Give up a checkpoint. Nothing of it is called any more (TE-8)."""
+        """Give up a checkpoint. Neither ``done`` nor ``failed`` is called for it after this (TE-8)."""
         ...
 
     def confirm(self, checkpoint_id: int) -> None:
@@ -77,7 +77,7 @@ class ChannelStateWriter(Protocol):
 class Positions(NamedTuple):
     """The positions of a snapshot in the channels of its subtask, in bytes since the attempt began.
 
-    They count what the sender wrote to the channel, including its recovered output.
+    A position counts the bytes that the sender wrote to the channel, including the sender's recovered output.
     """
 
     sent: dict[ChannelKey, int]
@@ -159,7 +159,7 @@ class _Part(NamedTuple):
     at: int
     """The offset in the channel at which the piece begins."""
     data: bytes
-    """What is to be written. Empty if it was written already."""
+    """The bytes to write. Empty if they are already in the store."""
     logical: LogicalFile | None = None
     segment: Segment | None = None
 
@@ -169,7 +169,7 @@ class _Part(NamedTuple):
 
 
 _Place = tuple[bool, ChannelKey]
-"""Whether it is input, and the channel."""
+"""A channel, preceded by whether it is an input channel of the subtask."""
 
 
 @dataclass(slots=True)
@@ -184,8 +184,8 @@ class _Write:
 class Segments:
     """Writes in-flight data into files that other subtasks and checkpoints share (FM-1, FM-2).
 
-    With incremental channel state, a piece of data that the newest confirmed checkpoint has is not written again, but
-    referred to (FM-5). A piece is known by its channel and its offset.
+    With incremental channel state, a checkpoint refers to the pieces of data that the newest confirmed checkpoint
+    contains, instead of writing them again (FM-5). A piece is identified by its channel and its offset.
     """
 
     def __init__(self, task: TaskPort, stream: SharedStream, *, is_incremental: bool) -> None:
@@ -203,7 +203,7 @@ class Segments:
         """Do nothing."""
 
     def snapshot(self, barrier: Barrier) -> None:
-        """Note the positions, from which the offsets of in-flight data follow."""
+        """Record the positions, from which the offsets of in-flight data are computed."""
         self._positions[barrier.checkpoint_id] = positions_of(self._task)
 
     def write(self, checkpoint_id: int, channels: ChannelState, done: Done, failed: Failed) -> Written | None:
@@ -231,7 +231,7 @@ class Segments:
         return None
 
     def _plan(self, write: _Write, place: _Place, at: int, data: list[Data], checkpoint_id: int) -> None:
-        """Divide the data of a channel into what is to be written and what the base has."""
+        """Divide the data of a channel into pieces to write and pieces that the base already contains."""
         parts = write.parts.setdefault(place, [])
         for chunk in data:
             content, end = bytes(chunk), at + len(chunk)
@@ -272,8 +272,8 @@ class Segments:
             return
         key, merging, store = self._task.key, self._stream.merging, self._task.env.channel_files.store
         self._stream.end(key, checkpoint_id)
-        # The write takes its file when it ends, as a small write in Flink does, which stays in a buffer until then. So
-        # writes of several subtasks at the same time need only one file.
+        # The write takes its file only when it ends. In Flink, a small write also stays in a buffer until it ends.
+        # Therefore, simultaneous writes of several subtasks need only one file.
         before = store.created_count
         file = merging.begin(key, checkpoint_id)
         write.is_new_file = store.created_count > before
@@ -300,7 +300,7 @@ class Segments:
             self._task.env.store.cancel(write.upload)
 
     def confirm(self, checkpoint_id: int) -> None:
-        """Let the next checkpoint refer to the data of this one. A checkpoint that is not confirmed is no base."""
+        """Let the next checkpoint refer to the data of this one, which is possible only after its completion."""
         if checkpoint_id in self._ended:
             self._base = self._ended[checkpoint_id]
         for older in [k for k in self._ended if k <= checkpoint_id]:

@@ -243,7 +243,7 @@ class TaskCheckpointing:
 
     @property
     def alignment_gauge_us(self) -> int:
-        """How long the pending checkpoint has been aligning here, in microseconds; 0 if none is aligning (ME-2)."""
+        """How long the pending checkpoint has been aligning here, in microseconds; 0 without an alignment (ME-2)."""
         pending = self._known_keeper.pending_id if self._known_keeper is not None else None
         run = self._snapshots.runs.get(pending) if pending is not None else None
         if run is None or run.measured.alignment_us is not None:

@@ -50,7 +50,7 @@ class Ending:
             self._final_id_min = checkpoint_id
 
     def completed(self, checkpoint_id: int) -> None:
-        """Record that a checkpoint is complete. One that is newer than the final one counts as well (FN-22)."""
+        """Record that a checkpoint is complete. A checkpoint newer than the final one counts as final too (FN-22)."""
         if self._savepoint_id is not None:
             self.is_final_complete |= checkpoint_id == self._savepoint_id
         elif self._final_id_min is not None and checkpoint_id >= self._final_id_min:

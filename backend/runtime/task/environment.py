@@ -116,7 +116,7 @@ class Environment:
         self.scheduler.after(delay_us, EventClass.RPC, action, argument)
 
     def send_trigger(self, action: Action, argument: Any, number: int) -> None:
-        """Send one of the coordinator's trigger messages after ``number`` others, each of which took time (CL-7)."""
+        """Send a trigger message of the coordinator, delayed by the time to send ``number`` earlier messages (CL-7)."""
         wait_us = number * self.config.trigger_cost_us
         if wait_us:
             self.scheduler.after(wait_us, EventClass.RPC, partial(self.send, "rpc.trigger", action), argument)

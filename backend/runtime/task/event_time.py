@@ -96,7 +96,7 @@ class EventTime:
         self._emit(at_us)
 
     def _emit(self, at_us: int) -> None:
-        """Emit the watermark. Before the final one, all timers have fired."""
+        """Emit the watermark. When the final watermark is emitted, all timers have fired."""
         task = self._task
         if at_us == WATERMARK_MAX and self._timed is not None:
             task.finishing.note(FinishStep.TIMERS_FIRED)

@@ -202,7 +202,7 @@ class Finishing:
         task.mail(self._advance)
 
     def _advance(self, _: object = None) -> None:
-        # A snapshot that has begun is still written and acknowledged.
+        # If a snapshot has begun, close only after it is written and acknowledged.
         is_writing = self._waits_for_final and self._task.checkpointing.is_pending
         if self._ending.may_close and not is_writing and not self._is_closing:
             self._is_closing = True

@@ -46,7 +46,7 @@ class Increments:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def prepare(self, barrier: Barrier) -> None:
-        """Choose what the next snapshot is, before the operators take it. A full checkpoint breaks the chain (IN-5)."""
+        """Set the kind of the next snapshot before the operators take it. A full checkpoint breaks the chain (IN-5)."""
         if self.backend is None:
             return
         k, config = barrier.checkpoint_id, self._env.config
@@ -62,7 +62,7 @@ class Increments:
     def taken(self, checkpoint_id: int, operators: Iterable[OperatorSnapshot]) -> tuple[Piece, ...] | None:
         """Return the files of the snapshot that the operators took, or None if the state is written in full.
 
-        It is also written in full if the operator does not support shared files.
+        The state is also written in full if the operator does not support shared files.
         """
         chain = next((o.keyed for o in operators if isinstance(o.keyed, Chain)), None)
         if chain is None:

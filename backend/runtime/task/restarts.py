@@ -171,7 +171,7 @@ class Restart:
     # --- reports from the sources ---------------------------------------------------------------------------------
 
     def emitted(self, key: TaskKey, offset: int, now_us: int) -> bool:
-        """Handle the report that a source emitted a record. Return whether it has to report later records too."""
+        """Handle the report that a source emitted a record. Return whether the source must report later records too."""
         if key not in self.replayed and offset >= self.source_offsets.get(key, 0):
             self.replayed[key] = now_us
         return key not in self.caught_up
@@ -188,7 +188,7 @@ def _last(instants: Sequence[int | None]) -> int | None:
 
 
 class SourceReader(Protocol):
-    """A subtask that may read a source. ``source`` is None if it does not."""
+    """A subtask that may read a source. ``source`` is None if the subtask does not read one."""
 
     key: TaskKey
     source: Source | None

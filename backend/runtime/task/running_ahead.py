@@ -23,7 +23,7 @@ from backend.runtime.operators.sinks import Bulk
 from backend.runtime.operators.sources import Source
 from backend.runtime.task.ports import TaskPort
 
-# If fewer steps could be planned, planning would cost more than it saves.
+# The smallest number of steps to plan. Planning fewer steps would cost more than it saves.
 _STEPS_MIN = 2
 
 

@@ -65,7 +65,7 @@ class Run:
     waiting_outputs: set[ChannelKey] = field(default_factory=set)
     sync_end_us: int | None = None
     pieces: tuple[Piece, ...] | None = None
-    """The shared files that the keyed state consists of. None if the snapshot itself contains it."""
+    """The shared files that the keyed state consists of. None if the snapshot itself contains the keyed state."""
     begun: list[Piece] = field(default_factory=list)
     """The shared files that are written for this checkpoint."""
     alone_bytes: int = 0
@@ -296,7 +296,8 @@ class Snapshots:
         self.log(run.measured.checkpoint_id, Kind.SNAPSHOT_SYNC_END)
         faults.passed("task.after-sync", self._task.name)
         if run.compared_us:
-            # Another thread of the subtask compares the state with that of the base (IN-12).
+            # Write the state after the comparison with the base, which another thread of the subtask carries out
+            # (IN-12).
             run.unwritten += 1
             self._env.scheduler.after(run.compared_us, EventClass.STORAGE, self._write_late, run)
         else:
@@ -326,7 +327,7 @@ class Snapshots:
         return begun
 
     def _piece_ended(self, run: Run, piece: Piece, is_durable: bool) -> None:
-        """Continue after a write that another checkpoint began.
+        """Continue after the end of a write that another checkpoint began.
 
         If that write was cancelled, write the file again, or wait if another checkpoint is already writing it again.
         """
@@ -437,7 +438,7 @@ class Snapshots:
         task.finishing.on_checkpoint_over()
 
     def _measure_increment(self, run: Run, operators: tuple[OperatorSnapshot, ...]) -> int:
-        """Set what the incremental backend did. Return the number of shared files that are new (ME-8, IN-12)."""
+        """Set the measurements of the incremental backend. Return the number of new shared files (ME-8, IN-12)."""
         increment = next((o.increment for o in operators if o.increment is not None), None)
         if increment is None or run.pieces is None:
             return 0

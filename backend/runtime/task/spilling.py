@@ -1,8 +1,8 @@
 """Continuous spilling: one subtask writes all its output to a log when it is sent (SP-2).
 
-Buffers are written in the order in which they were finished, one write at a time. A checkpoint waits until its log is
-written up to the barrier, and then refers to it. The buffers of a failed write stay in memory, and are written again
-with the next buffer or the next checkpoint. Spilling does not hold back the subtask.
+Buffers are written in the order in which they were finished, one write at a time. A checkpoint waits until the log is
+written up to the barrier, and then refers to the log. The buffers of a failed write stay in memory, and are written
+again with the next buffer or the next checkpoint. Spilling does not hold back the subtask.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SpillLogWriter:
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def snapshot(self, barrier: Barrier) -> None:
-        """Note how much was sent and how much was consumed (SP-3). A savepoint has no in-flight data (FM-4)."""
+        """Record how much was sent and consumed (SP-3). Do nothing for a savepoint: it has no in-flight data (FM-4)."""
         if not barrier.snapshot_type.is_savepoint:
             self._positions[barrier.checkpoint_id] = positions_of(self._task)
 

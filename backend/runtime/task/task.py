@@ -88,7 +88,7 @@ class Task:
         self.index = key[1]
         self.name = f"{spec.id}/{key[1]}"
         self.number = key[0] * PARALLELISM_MAX + key[1]
-        """Decides the order of the steps of different subtasks that happen at the same time."""
+        """A number that orders the steps that different subtasks take at the same time."""
         self.attempt = attempt
         # Progress.
         self.status = TaskStatus.INITIALIZING

@@ -30,11 +30,11 @@ class Piece:
     is_confirmed: bool = False
     """Whether a checkpoint with this file is complete, as far as the subtask was notified (IN-2)."""
     first_id: int = 0
-    """The first checkpoint with this file, for which it was written; 0 before that."""
+    """The id of the checkpoint for which the file is or was written, or 0 if there is none yet."""
     acknowledged_id: int = 0
     """The newest checkpoint that was acknowledged with this file, or 0."""
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
-    """Functions that are called when the write ends, with whether the file is durable."""
+    """Functions that are called when the write ends. Their argument is true if the file is durable."""
 
     @property
     def content(self) -> bytes:

@@ -1,8 +1,8 @@
 """Sorted immutable files of changed rows (runtime.md 5.4).
 
-Between checkpoints, the backend notes the keys that change. Each checkpoint adds one file with the rows of these keys,
-and uses the older files again. If there are too many files, some of them are merged into one (IN-14). A merged file is
-written anew, and the files that it replaces are no longer part of later checkpoints.
+Between checkpoints, the backend records the keys that change. Each checkpoint adds one file with the rows of these
+keys, and uses the older files again. If there are too many files, some of them are merged into one (IN-14). A merged
+file is written anew, and the files that it replaces are no longer part of later checkpoints.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SstBackend(ChainBackend):
         self._chain = [*self._chain[:first], self.piece(kept)]
 
     def reset(self) -> None:
-        """Forget all files. No changes are noted until the next chain begins with the whole state."""
+        """Forget all files. No changes are recorded until the next chain begins with the whole state."""
         self.log.stop()
         self._chain = None
         self._taken.clear()

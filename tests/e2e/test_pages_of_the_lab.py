@@ -53,8 +53,15 @@ def test_a_simulation_runs_and_its_address_shows_the_same_results(browser, site)
         for chart in ("timeline", "gantt", "front", "space-time"):
             page.locator(f"#lab-{chart}-b-figure").scroll_into_view_if_needed()
             expect(page.locator(f"#lab-{chart}-b-graph .trace").first).to_be_attached()
+        newest, before = page.locator("#lab-pick").input_value(), page.locator("#lab-head-a").inner_text()
         page.locator("#lab-back").click()
         expect(page).to_have_url(re.compile(r"checkpoint=\d+"))
+        # The address changes before the field and the cards do.
+        number = re.search(r"checkpoint=(\d+)", page.url)
+        assert number
+        assert not newest.startswith(f"{number[1]}:")
+        expect(page.locator("#lab-pick")).to_have_value(re.compile(rf"^{number[1]}:"))
+        expect(page.locator("#lab-head-a")).not_to_have_text(before, use_inner_text=True)
         assert overflowing(page) == []
         assert small_targets(page) == []
         assert weight.shifts() < _SHIFTS_MAX

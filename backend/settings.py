@@ -78,7 +78,8 @@ def _public_url(value: str) -> str:
         parts = urlsplit(value)
         is_valid = is_host(parts.hostname or "") and parts.port != 0
     except ValueError:
-        # The port is not a number from 0 to 65535, or the brackets of an IPv6 address are wrong.
+        # The address cannot be parsed: its port is not a number from 0 to 65535, or the brackets of an IPv6 address are
+        # wrong.
         is_valid = False
     if not is_valid:
         raise ValueError(f"the host or the port of {value!r} is not valid")
@@ -245,7 +246,8 @@ def _problem(error: dict[str, Any]) -> FieldProblem:
     variable = name if field is None or field.validation_alias else PREFIX + name.upper()
     is_secret = field is not None and "Secret" in str(field.annotation)
     if error["type"] == "value_error":
-        # The message of a validator of this module contains the wrong part of the value.
+        # The message of a validator of this module already contains the wrong part of the value, so the value is not
+        # added.
         return FieldProblem(variable, str(error["ctx"]["error"]))
     return FieldProblem(variable, error["msg"] if is_secret else f"{error['msg']}, got {str(error['input'])!r}")
 

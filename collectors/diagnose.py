@@ -154,7 +154,7 @@ class OnlyJobs:
             document = orjson.loads(body)
             rows = [row for row in document["jobs"] if row["jid"] in self._wanted]
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            # The collector reports what is wrong with this response.
+            # The response is passed on unchanged, because the collector reports what is wrong with it.
             return body
         return orjson.dumps({**document, "jobs": rows})
 

@@ -40,12 +40,12 @@ RunKey: TypeAlias = tuple[EngineRunId, datetime]
 CheckpointKey: TypeAlias = tuple[int, datetime]
 
 _ABSENT_MAX = 5
-# If a poll begins late by more than the first number of poll intervals, it reads fewer details. If it begins late by
-# more than the second number, it reads none.
+# A poll that begins late by more than ``_LATE_SOME`` poll intervals reads fewer details. A poll that begins late by
+# more than ``_LATE_MAX`` intervals reads none.
 _LATE_SOME = 0.5
 _LATE_MAX = 2.0
 # A target drops checkpoints that are not read in time. If more than this share of that time passes between two polls of
-# a target, fewer of its polls read details: first half as many, and with each poll in time a tenth more.
+# a target, the share of its polls that read details is halved. After each poll in time, the share grows by a tenth.
 _GAP_MAX = 0.75
 _DETAIL_SHARE_FALL = 0.5
 _DETAIL_SHARE_RISE = 1.1
@@ -127,7 +127,8 @@ class TargetLoop:
         asked_s = self._clock.monotonic_s()
         async with self._gate.admitted(until_s=asked_s + self._interval_s, is_doubtful=is_doubtful):
             began_s = self._clock.monotonic_s()
-            # Doubtful targets wait for one another, even if the process has time.
+            # Doubtful targets wait for one another, even if the process has time, so their wait does not count as
+            # lateness.
             late_s = (asked_s if is_doubtful else began_s) - due_s
             if not stop.is_set():
                 self._note_gap(began_s)
@@ -137,12 +138,14 @@ class TargetLoop:
     def _note_gap(self, began_s: float) -> None:
         """Adapt the share of polls with details to the time since the last poll.
 
-        A process without spare time can begin its polls in time only if most of them read no details. Lateness alone
-        does not show this: a poll that begins in time, and then reads details, makes the others late.
+        If this process has no spare time, its polls begin in time only if most of them read no details. The lateness of
+        one poll does not show that time is short: a poll that begins in time and reads details delays only the polls of
+        other targets. So the time between two polls of this target is measured as well.
         """
         within_s, last_s = self._collector.poll_within_s, self._polled_s
         self._polled_s = began_s
-        # The pauses after failures say nothing about this process.
+        # After failures, the pause between two polls is long on purpose, so it does not show whether this process has
+        # spare time.
         if within_s is None or last_s is None or self.state.failures_in_a_row:
             return
         # The target drops unread checkpoints after twice ``poll_within_s``.
@@ -221,7 +224,7 @@ class TargetLoop:
         self._unwritten[0] = replace(first, shed=first.shed + lost)
 
     def _note_dropped(self, run: RunKey, keys: set[CheckpointKey]) -> int:
-        """Remember dropped checkpoints, the newest of the newest runs. Return the number of those that are new."""
+        """Remember the newest dropped checkpoints of the newest runs. Return how many were not known before."""
         found = self._dropped.setdefault(run, set())
         new_count = len(keys - found)
         found |= keys

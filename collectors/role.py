@@ -76,7 +76,8 @@ def with_waiting(stored: KnownRuns, waiting: Iterable[Observation]) -> KnownRuns
                 continue
             ids = [c.header.checkpoint_id for c in job.checkpoints if c.header.status.is_terminal]
             before = known.get(key, KnownRun(job.name))
-            # A later observation may contain older checkpoints only, for example details that were read late.
+            # A later observation may contain only older checkpoints, for example if their details were read late. So
+            # the largest id counts.
             known[key] = KnownRun(
                 job.name, max(ids + ([] if before.newest_id is None else [before.newest_id]), default=None)
             )

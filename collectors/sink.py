@@ -78,8 +78,9 @@ class SpoolingSink:
     async def report_failure(self, target_id: TargetId, *, kind: TargetState, reason: str, at: datetime) -> None:
         """Record a failed poll; see ``ObservationSink``. A failure is never spooled, because it is soon outdated.
 
-        It is not recorded while the spool contains observations of the target. They are older than the failure, and
-        the store adds the counts of lost and refused data only of observations that are newer than the last attempt.
+        The failure is not recorded while the spool contains observations of the target, which are older than the
+        failure. The store adds the counts of lost and refused data only if an observation is newer than the last
+        attempt. So if the failure were recorded first, the counts of these observations would be missing.
         """
         if self._spool.holds(target_id):
             return
@@ -113,7 +114,7 @@ class SpoolingSink:
 
     def _log_broken(self, batch: Sequence[Observation], results: Sequence[object]) -> None:
         for observation, result in zip(batch, results, strict=True):
-            # A target that was removed meanwhile needs no data.
+            # A target that was removed meanwhile needs no data, so its refused observations are not logged.
             if isinstance(result, BaseException) and not isinstance(result, UnknownEntityError):
                 if not isinstance(result, Exception):
                     raise result

@@ -212,7 +212,7 @@ class Spool:
             skipped = _TARGET_HEAD.size + len(record.target_id.encode())
             return _OBSERVATION.validate_json(zlib.decompress(body[skipped:]))
         except (OSError, zlib.error, ValidationError) as error:
-            # This happens, for example, if another version of this program wrote the record.
+            # The record cannot be read, for example because another version of this program wrote it.
             _log.warning("spooled observation not readable", target=record.target_id, reason=type(error).__name__)
             return None
 

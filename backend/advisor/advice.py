@@ -30,10 +30,11 @@ class Interval:
 class Expected:
     """The predicted change of one metric.
 
-    The prediction is for the median over the next checkpoints; for ``EXPIRED``, it is for the share of them that
-    expire. ``before`` is the value measured on the last checkpoints. ``is_before_at_least`` means that the checkpoint
-    timeout cut these checkpoints off, so that the true value is larger than ``before``. ``before_values`` has the value
-    of each checkpoint of the recommendation; it is empty for a metric that single checkpoints do not have.
+    The prediction is for the median over the next checkpoints. For ``EXPIRED``, it is for the share of the next
+    checkpoints that expire. ``before`` is the value measured on the last checkpoints. ``is_before_at_least`` means that
+    the checkpoint timeout cut these checkpoints off, so that the true value is larger than ``before``.
+    ``before_values`` has the value of each checkpoint of the recommendation; it is empty for a metric that single
+    checkpoints do not have.
     """
 
     metric: Metric

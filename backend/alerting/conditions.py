@@ -229,8 +229,8 @@ def _calm(settings: RuleSettings, signal: JobSignal, why: str) -> Reading:
 def _unread(signal: JobSignal) -> Reading | None:
     """Return an unknown reading if the checkpoint cannot be judged by the data that was read, or else None.
 
-    The past checkpoints with which it is compared may not have been read yet. If it is past its timeout, its end may
-    not have been read yet, or the clocks differ.
+    There are two possible reasons. The past checkpoints with which the checkpoint is compared may not have been read
+    yet. Or the checkpoint is past its timeout: then its end may not have been read yet, or the clocks differ.
     """
     opened = signal.opened
     if opened is not None and not opened.is_past_read:

@@ -102,8 +102,8 @@ class RuleChange:
 
 TIME_MAX_S: Final = 86_400.0
 
-# The two rules on the running checkpoint share these values. In a job with a problem, the next checkpoint begins
-# well, so its first seconds do not show that the problem is over. Completed checkpoints do.
+# The two rules on the running checkpoint share these values. In a job with a problem, each new checkpoint begins well,
+# so its first seconds do not show that the problem is over. Only completed checkpoints show that.
 _COMPLETED_MIN_COUNT: Final = Threshold(
     "completed_min_count", 2, 1, 10, "completed checkpoints in a row needed to resolve", is_whole=True
 )

@@ -101,8 +101,8 @@ class JobSignal:
     failures_in_row_count: int = 0
     """The number of checkpoints of the current run that failed since the last completed one.
 
-    At most ``FAILURES_COUNTED_MAX`` are counted. They are counted only if all checkpoints in ``ended`` failed, because
-    ``ended`` lacks some of them only then. Otherwise the number is 0.
+    At most ``FAILURES_COUNTED_MAX`` are counted. The number is set only if all checkpoints in ``ended`` failed, because
+    only then can there be earlier failures that ``ended`` does not contain. Otherwise the number is 0.
     """
     triggers: tuple[datetime, ...] = ()
     """The trigger times of the newest checkpoints in the run, oldest first."""

@@ -92,11 +92,11 @@ class SubtaskDifference:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The phase in which most of the difference arose, and the subtask in which it was.
+    """The phase and the subtask in which most of the difference arose.
 
     ``vertex_id`` and ``subtask`` are None if only the largest phases of the checkpoints are known. ``batch_phase`` is
-    set instead of ``phase`` for micro-batches. ``is_at_least`` is whether the longer checkpoint ended before this
-    phase did.
+    set instead of ``phase`` for micro-batches. ``is_at_least`` is whether the longer checkpoint ended before this phase
+    was over, so that the difference is only a lower bound.
     """
 
     difference_ms: int
@@ -260,7 +260,7 @@ def _is_expired(header: CheckpointHeader) -> bool:
 
 
 def _is_timed(header: CheckpointHeader) -> bool:
-    """Return whether the duration of a checkpoint tells how long its phases took."""
+    """Return whether the duration of a checkpoint shows how long its phases took."""
     return header.status is CheckpointStatus.COMPLETED or _is_expired(header)
 
 
@@ -306,7 +306,8 @@ def _reached_ms(other: Side, longer: Side, step: CriticalStep) -> float | None:
         case Phase.START_DELAY:
             values = phases.first_barrier_ms
         case Phase.ALIGNMENT:
-            # The barrier is forwarded at the snapshot. If the path goes through the last barrier, that one counts.
+            # The step ends either at the snapshot, which forwards the barrier, or at the last barrier. The time of the
+            # same event is used for the other checkpoint.
             is_at_snapshot = step.end_ms == own[step.subtask].snapshot_at_ms
             values = phases.snapshot_at_ms if is_at_snapshot else phases.travel_ms
         case Phase.SYNC:

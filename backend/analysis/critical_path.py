@@ -140,7 +140,8 @@ def kept_pace_ms(phases: Phases, topology: Topology, vertex_id: VertexId, subtas
     sent = {v: p.snapshot_at_ms for v, p in phases.items()}
     acks = {v: p.ack_ms for v, p in phases.items()}
     for times in (sent, acks):
-        # The maximum of the siblings is missing if the time of one of them is. The times then stay as they are.
+        # If the time of a sibling is missing (NaN), the maximum of the siblings is missing too. The times are then not
+        # changed.
         latest = np.nan_to_num(times[vertex_id][~own].max(), nan=np.inf)
         times[vertex_id] = np.where(own, np.minimum(times[vertex_id], latest), times[vertex_id])
     for v in _downstream_in_order(topology, vertex_id):
@@ -149,7 +150,8 @@ def kept_pace_ms(phases: Phases, topology: Topology, vertex_id: VertexId, subtas
         edges = _inputs(topology, v, phases)
         before = _latest([(e, phases[e.source].snapshot_at_ms) for e in edges], len(phases[v]))
         after = _latest([(e, sent[e.source]) for e in edges], len(phases[v]))
-        # If the time of a sender is missing, it is not known how much earlier the subtask would have been.
+        # If the time of a sender is missing, it is not known how much earlier the subtask would have been. The gain
+        # then counts as 0.
         gained = np.nan_to_num(np.maximum(before - after, 0.0), nan=0.0)
         sent[v], acks[v] = sent[v] - gained, acks[v] - gained
     return int(max(float(a.max()) for a in acks.values() if a.size))

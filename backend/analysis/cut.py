@@ -92,7 +92,8 @@ def _trace(events: Iterable[BarrierEvent]) -> _Trace:
         if event.kind is Kind.FINISHED:
             trace.finished.add((event.vertex_id, event.subtask))
         if event.channel is None:
-            # A job without channels has no cut to check, but a trace of it is complete.
+            # A trace without channels is complete if it has a snapshot: the job has no channels, so there is no cut to
+            # check.
             trace.has_positions |= event.kind is Kind.SNAPSHOT_SYNC_START and not trace.channels
             continue
         seen = trace.channels.setdefault(event.channel, _Channel())
@@ -124,7 +125,7 @@ def _problem(channel: ChannelId, seen: _Channel, *, is_ended: bool) -> CutProble
     excess = seen.processed_bytes + seen.persisted_bytes - in_front
     if excess > 0:
         return CutProblem(channel, CutError.REPEATED, excess)
-    # Until both subtasks have written their parts, more channel state may follow.
+    # Until both subtasks have written their parts, more channel state may follow, so missing bytes are no error yet.
     return CutProblem(channel, CutError.LOST, -excess) if excess and is_ended else None
 
 

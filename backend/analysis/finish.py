@@ -130,7 +130,7 @@ def _finish(open_: OpenCheckpoint, ends: Sequence[float]) -> Finish:
 
 
 def _why_late(ends: Sequence[float], limit_ms: float) -> str:
-    """State how many earlier checkpoints expired, and how many completed but needed too long from this point on."""
+    """Describe in words how many earlier checkpoints expired, and how many needed too long from this point on."""
     expired = sum(isinf(e) for e in ends)
     slow = sum(limit_ms <= e < inf for e in ends)
     parts = [f"{expired} expired"] if expired else []

@@ -56,12 +56,13 @@ def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vert
         return case.lead, f"{_capital(reason, vertex)}."
     if not case.is_suffering:
         return case.lead, f"But {reason}."
-    # The name of a vertex may contain a colon, as in "Source: orders".
+    # The name of a vertex may contain a colon, as in "Source: orders", so the name is hidden from the search below.
     hidden = reason if vertex is None else reason.replace(vertex, "_" * len(vertex))
-    # The rest is an explanation, or a message of the engine in quotes.
+    # The headline ends where an explanation begins, or a message of the engine in quotes.
     found = re.search(r': | \("', hidden)
     first, rest = (reason, "") if found is None else (reason[: found.start()], reason[found.start() :])
-    # The pronoun stands for the checkpoints that the sentence names first.
+    # A pronoun at the end stands for the checkpoints that ``case.lead`` names. The headline does not contain ``lead``,
+    # so a noun replaces the pronoun.
     first = re.sub(r"\bthem$", "the checkpoints", re.sub(r"\backnowledge it$", "acknowledge the checkpoint", first))
     headline = f"Probably {first}" if sure is Confidence.LOW else _capital(first, vertex)
     return headline, f"{case.lead}{rest}."

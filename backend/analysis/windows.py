@@ -217,8 +217,8 @@ def _direction(low: float | None, high: float | None) -> Direction:
 def _estimate(ordered: NDArray[np.float64], q: float, least: float) -> Estimate:
     count = ordered.size
     below = _binomial_cdf(count, q)
-    # Both ends are order statistics, by their number. ``low`` exceeds the quantile, and ``high`` falls below it, with
-    # at most the probability ``_TAIL``.
+    # ``low`` and ``high`` are the ranks of the two values at the ends of the interval. The value of rank ``low``
+    # exceeds the quantile, and the value of rank ``high`` is below it, each with at most the probability ``_TAIL``.
     low = int(np.searchsorted(below, _TAIL, side="right"))
     high = int(np.searchsorted(below, 1 - _TAIL, side="left")) + 1
     value = quantile(ordered.tolist(), q)

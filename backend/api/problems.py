@@ -148,7 +148,7 @@ class _Unforeseen:
 
         try:
             await self._app(scope, receive, noting)
-        except Exception:  # the top of a request: an unexpected error must not end the service
+        except Exception:  # an unexpected error in a request must not end the service
             reference = secrets.token_hex(6)
             _log.exception("unexpected error", reference=reference, method=scope["method"], path=scope["path"])
             if has_started:

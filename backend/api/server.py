@@ -269,7 +269,7 @@ async def _watch(fleet: FleetService) -> None:
         try:
             await fleet.refresh_if_viewed()
         except StoreUnavailableError:
-            # The next request reports the error.
+            # The error is ignored here, because the next request for the board reports it.
             continue
         except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end the refreshes
             _log.exception("the refresh of the fleet board failed")

@@ -114,7 +114,7 @@ def _report(found: Experiment, rows: list[Row], folder: Path, seeds: int) -> Non
 
 
 def _plotly() -> str:
-    """Return the source of the part of plotly.js that the dashboard serves: data of that package, no import of it."""
+    """Return the source of the part of plotly.js that the dashboard serves. It is a data file of that package."""
     vendor = resources.files("dashboard") / "vendor"
     (bundle,) = (f for f in vendor.iterdir() if f.name.startswith("plotly-") and f.name.endswith(".min.js"))
     return bundle.read_text(encoding="utf-8")

@@ -173,7 +173,7 @@ def _processes_file(folder: Path) -> Path:
 
 
 def processes_of(folder: Path) -> Iterator[ProcessMark]:
-    """Yield the processes whose environment names ``folder``, except this process and those that it was started by.
+    """Yield the processes whose environment names ``folder``, except this process and its ancestors.
 
     The environment of other processes can be read on Linux only. On other systems, nothing is yielded.
     """

@@ -80,8 +80,8 @@ class LiveStage:
             self._client.__exit__()
             self._supervisor.stop()
         except KeyboardInterrupt:
-            # On a second Ctrl-C, the processes are not awaited. `up` ends with this process, and its sweeper ends its
-            # roles.
+            # On a second Ctrl-C, kill the processes instead of stopping them in order. The sweeper of `up` then ends
+            # the roles of `up`.
             self._supervisor.kill()
             raise
         finally:

@@ -145,7 +145,8 @@ class Supervisor:
         try:
             with path.open("rb") as log:
                 size, begin = path.stat().st_size, self._log_begins.get(name, 0)
-                # The log is shorter than at the start of the role if it was emptied in the meantime.
+                # If the log is shorter than at the start of the role, it was emptied in the meantime, so all of it is
+                # new.
                 log.seek(max(0, size - _WORDS_BYTES, begin if begin <= size else 0))
                 lines = log.read().decode(errors="replace").split("\n")
         except OSError:

@@ -79,7 +79,11 @@ class AddressRules:
 
 
 EVERYWHERE: Final = AddressRules(is_everything_allowed=True)
-"""For addresses of the configuration and of the command line, which only the operator of this service can set."""
+"""Allows every address.
+
+These rules apply to addresses of the configuration and of the command line, which only the operator of this service can
+set.
+"""
 
 
 def is_host(text: str) -> bool:

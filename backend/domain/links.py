@@ -112,7 +112,8 @@ def fill(template: str, values: Mapping[str, str | None]) -> Filled:
         return Filled(None, "the template is not a web address")
     if (reason := _missing(template, values)) is not None:
         return Filled(None, reason)
-    # A host is not percent-encoded. It is inserted as it is, and the whole is then checked.
+    # A host cannot be percent-encoded. So the values are inserted unchanged, and the complete host is checked
+    # afterwards.
     authority = _PLACEHOLDER.sub(lambda m: _as_host(values.get(m[1]) or ""), root[2])
     if "@" in authority or _wrong_host(authority) is not None:
         return Filled(None, "the values do not make a valid host")
@@ -145,5 +146,6 @@ def _as_host(value: str) -> str:
     try:
         return f"[{IPv6Address(value)}]"
     except ValueError:
-        # Any character that could end the host makes the check of the host fail.
+        # A value with any other character, such as `/` or `@`, could end the host early. It is replaced by `!`, which
+        # no host may contain, so ``fill`` refuses the address.
         return value if re.fullmatch(r"[A-Za-z0-9._-]+", value) else "!"

@@ -102,7 +102,7 @@ class PollCost:
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A stored run, as a collector needs it that reads the run's target for the first time.
+    """What a collector must know about a stored run when it reads the run's target for the first time.
 
     ``newest_id`` is the id of the newest terminal checkpoint that is stored. It is None if there is none.
     """

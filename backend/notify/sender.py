@@ -158,7 +158,7 @@ async def _places(url: str, rules: AddressRules) -> Sequence[_Place]:
     if rules.is_everything_allowed:
         return [_Place(url)]
     parsed = httpx.URL(url)
-    # The encoded form of an international name, as it was checked when the receiver was added.
+    # An international name is looked up in its encoded form, which was checked when the receiver was added.
     host = parsed.raw_host.decode("ascii")
     try:
         found = await anyio.getaddrinfo(host, parsed.port, type=socket.SOCK_STREAM)
@@ -185,7 +185,7 @@ async def _begin_of(response: httpx.Response) -> bytes:
 def _shown(status: int, body: bytes, hidden: Sequence[str]) -> str:
     text = body.decode("utf-8", "replace")
     for secret in hidden:
-        # Some receivers repeat the request in their response.
+        # Some receivers repeat the request in their response, so its secrets are removed from the text.
         text = text.replace(secret, "…")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return f"HTTP {status}: {text[:_ANSWER_SHOWN]}" if text else f"HTTP {status}"

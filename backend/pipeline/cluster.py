@@ -22,13 +22,16 @@ class Cluster:
     master: str = _MASTER
     """Spark's master URL."""
     python: str | None = None
-    """The Python of the executors: a name or path that is valid here and there. None is the path of this Python."""
+    """The Python of the executors: a name or a path that is valid on this machine and on theirs.
+
+    If it is None, the path of this Python is used.
+    """
     archive: Path | None = None
     """The archive with the packages of the executors. If it is None, their Python has these packages."""
     url_file: str | None = None
     """The path, on each executor, of a file with the URL of the database.
 
-    If it is None, executors receive the URL without its password, and libpq finds the password there.
+    If it is None, executors receive the URL without its password, and libpq finds the password on the executor.
     """
     conf: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark, which override those of the pipeline."""

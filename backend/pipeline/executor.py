@@ -13,7 +13,7 @@ from backend.domain.errors import HostError
 
 _OPTION = "SPARK_JAVA_OPT_"
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-# The option of the executor's program, and the variable with its value.
+# Each option of the executor's program, with the environment variable that contains its value.
 _ARGUMENTS = (
     ("--driver-url", "SPARK_DRIVER_URL"),
     ("--executor-id", "SPARK_EXECUTOR_ID"),

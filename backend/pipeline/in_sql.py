@@ -19,7 +19,10 @@ SMALL_RUN_MAX = 1_000_000
 """The largest number of checkpoints that a run rolls up in PostgreSQL instead of Spark."""
 
 ACCEPTED = "/accepted"
-"""The suffix of the run id in a staged row that contains only the name of a part whose rows are to be used."""
+"""The suffix of the run id in a staged row that marks a part as accepted.
+
+Such a row contains only the name of the part. Only rows of accepted parts are used.
+"""
 PART = "sql"
 """The name of the staged parts that this module writes."""
 STATEMENT_HOURS = 6

@@ -84,7 +84,8 @@ def _environment(runtime: SparkRuntime, cluster: Cluster) -> Mapping[str, str]:
     kept = {name: value for name, value in runtime.environment.items() if name not in LOCAL_VARIABLES}
     if cluster.python is None:
         return kept
-    # Spark also runs this Python here, to plan the reads and to accept the writes, so it needs the packages of ours.
+    # Spark also runs the executors' Python on this machine, to plan the reads and to accept the writes. So this Python
+    # gets the module path of our process.
     return kept | {"PYSPARK_PYTHON": cluster.python, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 

@@ -4,8 +4,8 @@ A task reads whole hours of a share of the jobs in one statement, so each hour o
 attempt of a task writes in one transaction and labels its rows with a unique name. Only the rows of attempts that Spark
 accepted are used. A task of a run that has ended writes nothing.
 
-Options say where the URL of the database is. Tasks read it from the file that ``url_file`` names, or get it without a
-password as ``url``. The process that starts Spark has it in the file that ``driver_url_file`` names.
+The options state where the URL of the database is. Tasks read the URL from the file that ``url_file`` names, or get it
+without a password in ``url``. The process that starts Spark reads it from the file that ``driver_url_file`` names.
 """
 
 # ruff: noqa: S608  statements hold this module's own column lists and whole numbers.
@@ -63,7 +63,7 @@ _SELECT = (
 class HourSpan(InputPartition):
     """A Spark partition: consecutive hours, as seconds since the epoch. ``end_s`` is exclusive.
 
-    It has the jobs whose hash, modulo ``slices``, is ``slice``.
+    The partition contains only the jobs whose hash, modulo ``slices``, equals ``slice``.
     """
 
     start_s: int

@@ -220,7 +220,7 @@ class _StayingRows:
 
 
 async def _collect_expired(connection: AsyncConnection, expired: Iterable[str], rules: Iterable[AgeRule]) -> None:
-    """Fill the temporary table ``expired_runs`` with the runs of the expired rules."""
+    """Fill the temporary table ``expired_runs`` with the runs that the rules named in ``expired`` select."""
     await connection.execute(text("CREATE TEMPORARY TABLE expired_runs (run_id text)"))
     cases: list[str] = []
     values: dict[str, object] = {}

@@ -31,7 +31,7 @@ _CONNECT_TIMEOUT_S = 5
 # PostgreSQL may sort the rows of a whole day before it sends the first one. A server that sends nothing for longer is
 # treated as suspended.
 _ANSWER_TIMEOUT_S = 600.0
-# An export fails if it does not get its table locks within this time, because retention rewrites a day.
+# While retention rewrites a day, it holds locks. An export fails if it waits for its table locks longer than this.
 _LOCK_TIMEOUT = "60s"
 _INSTANT = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 
@@ -130,7 +130,7 @@ def _by_subtask(names: Sequence[str]) -> str:
     return (
         f" CROSS JOIN LATERAL unnest(array_fill(0, ARRAY[t.subtask_count]), {arrays}) WITH ORDINALITY"
         f" AS s(filler, {', '.join(names)}, number)"
-        # The name of a vertex is in the newest job graph of its run.
+        # The name of a vertex is read from the newest job graph of its run.
         " LEFT JOIN graphs v ON v.run_id = t.run_id AND v.vertex_id = t.vertex_id"
     )
 

@@ -98,7 +98,7 @@ def _report_failure() -> bytes:
         "since": at,
         "last_attempt_at": at,
     }
-    # A removed target has no health, from which ``_write_next`` notices that it is removed.
+    # If the target is removed, no row is written. The missing row shows ``_write_next`` that the target is removed.
     kept = select(*values.values()).where(_TARGET.id == bindparam("id"), _TARGET.removed_at.is_(None))
     insert = pg_insert(tables.target_health).from_select(list(values), kept)
     new = insert.excluded
@@ -405,9 +405,10 @@ def _rounds(targets: Mapping[TargetId, TargetKey], group: Sequence[_Sifted]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is stored of the observations that are written. The rows of ``runs`` are locked until the commit.
+    """The stored targets, runs and headers that the observations are about.
 
-    ``targets`` are the targets that are stored and not removed, also locked.
+    The rows of ``runs`` are locked until the commit. ``targets`` contains the targets that are stored and not removed.
+    Their rows are locked too.
     """
 
     targets: Mapping[TargetId, TargetKey]
@@ -445,7 +446,8 @@ class _Copied:
 async def _copy_runs(cursor: Cursor, reports: Sequence[Report], known: _Known | None = None) -> _Copied:
     """Lock the reported runs, which are different ones, and copy their arrays. A pipeline cannot send a COPY."""
     runs = await lock_runs(cursor, reports, None if known is None else known.runs)
-    # Another writer may have created a run, with checkpoints, between the look-up and the lock.
+    # Another writer may have created a run, with checkpoints, between the look-up and the lock. The headers are then
+    # read again.
     headers = known.headers if known is not None and all(run.key.run_id in known.runs for run in runs) else None
     if headers is None:
         is_any = await request_headers(cursor, [(run.key.run_id, run.report.job.checkpoints) for run in runs])

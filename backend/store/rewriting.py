@@ -6,7 +6,7 @@ A partition is not changed by DELETE, because that would not return disk space. 
    that day, and for no reader.
 2. The rows that stay are copied to a new table, the *draft*, a range of disk blocks in each transaction. This locks out
    neither readers nor writers.
-3. The logged rows are copied again, whatever the condition for the others is, until few new ones are logged.
+3. The logged rows are copied again, also those that the condition leaves out, until few new ones are logged.
 4. In one transaction, the parent table and the partition are locked exclusively, the last logged rows are copied, and
    the draft replaces the partition. This takes some milliseconds for any number of rows. The locks are taken in the
    order that readers and writers use, parent first, so no deadlock is possible. A wait for them is short, and is
@@ -260,7 +260,8 @@ async def _copy(
     shown_s = time.monotonic()
     while progress.next_block < progress.end_block:
         first, end = progress.next_block, progress.next_block + BATCH_BLOCKS
-        # A row that was changed between two batches can be found by both. It is logged, so it is copied again later.
+        # If a row is changed between two batches, both batches may find it. The row is also logged, so it is copied
+        # again later.
         await connection.exec_driver_sql(
             f"INSERT INTO {target.draft} ({target.columns}) SELECT {target.columns} FROM {target.name} t"
             f" WHERE t.ctid >= '({first},0)'::tid AND t.ctid < '({end},0)'::tid AND {stays} ON CONFLICT DO NOTHING"
@@ -355,5 +356,5 @@ async def note(connection: AsyncConnection, table: str, comment: str) -> None:
     """Set the comment on a table."""
     statement = text("SELECT format('COMMENT ON TABLE %I IS %L', CAST(:table AS text), CAST(:comment AS text))")
     written = await connection.execute(statement, {"table": table, "comment": comment})
-    # A percent sign would be a placeholder of the driver.
+    # The driver would read a percent sign as a placeholder, so it is doubled.
     await connection.exec_driver_sql(written.scalar_one().replace("%", "%%"))

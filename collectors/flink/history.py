@@ -75,7 +75,8 @@ class HistoryReader:
             memory.detailed.add(key)
             self._remember(header, detail)
             if detail.barriers or detail.barriers is None:
-                # Events that were read while the checkpoint was open are only a part of those that cannot be read.
+                # If the events cannot be read, an empty list is passed on, so that the store removes the events that
+                # were read while the checkpoint was open. These are incomplete.
                 self._found.barriers.append((header.checkpoint_id, detail.barriers or ()))
         if detail is not None or key not in memory.handed_on:
             memory.handed_on.add(key)
@@ -100,7 +101,8 @@ class HistoryReader:
                 return None
             answer = parse.subtasks(document, vertex.id)
             if not answer.is_of(header):
-                # The job was restarted after the history was read, and its new run uses the same checkpoint ids.
+                # The detail is of another run: the job was restarted after the history was read, and its new run uses
+                # the same checkpoint ids.
                 self._note_not_found(header)
                 return None
             if not answer.status.is_terminal:

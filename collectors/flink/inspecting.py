@@ -89,7 +89,8 @@ def threads_in(document: Document, request: ReadThreads) -> ThreadDump:
 def _is_of(request: ReadThreads, name: str) -> bool:
     """Return whether a thread runs the subtask, or serves it, such as ``OutputFlusher for map (2/4)#0``."""
     head, found, attempt = name.rpartition(f"{request.vertex} ({request.subtask + 1}/{request.parallelism})#")
-    # Another vertex may have a name that ends with this one's: "Source: map" ends with "map".
+    # The name of another vertex may end with the name of this one ("Source: map" ends with "map"), so the text in front
+    # of the name is checked too.
     return bool(found) and attempt.isdecimal() and (not head or head.endswith(_SERVING))
 
 

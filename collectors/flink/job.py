@@ -134,8 +134,8 @@ class JobReader:
         memory, found = self._memory, self._found
         newest = max(answer.headers, key=lambda h: h.triggered_at, default=None)
         if newest is not None and memory.newest_at is not None and newest.triggered_at < memory.newest_at:
-            # Nothing is counted: the response is older than one that was read before, because it comes from a cache,
-            # for example.
+            # The response is older than one that was read before. It comes from a cache, for example, so nothing is
+            # counted.
             return
         listed = {key_of(h) for h in answer.headers}
         if newest is not None:
@@ -173,7 +173,8 @@ class JobReader:
             newest = max(oldest - 1 - unlisted_count, 0)
         if newest is None:
             return
-        # A checkpoint that was in progress at the last poll has ended since then, and its end was not read.
+        # A checkpoint that was in progress at the last poll and is not listed any more has ended. Its end was not read,
+        # so the checkpoint counts as lost.
         left_open = sorted(number for number, _ in memory.seen_open - listed if number <= min(newest, oldest - 1))
         for number in left_open:
             found.problems.append(f"checkpoint {number} left the engine's history before its end was read")
@@ -207,7 +208,8 @@ class JobReader:
         self._found.checkpoints.append(Checkpoint(header))
 
     def _note_late(self, header: CheckpointHeader) -> None:
-        # If the target never returns this detail, the collector gives it up, so that it can read the data after it.
+        # If the target does not return this detail in several attempts, the collector stops requesting it, so that
+        # later data can be read.
         memory, key = self._memory, key_of(header)
         memory.not_found[key] = memory.not_found.get(key, 0) + 1
         if memory.not_found[key] >= _LATE_MAX:
@@ -227,7 +229,7 @@ class JobReader:
         memory.looked_at, memory.changed_at_ms = self._requests.at(), entry.changed_at_ms
         memory.topology = self._found.topology = parse.topology(await self._described())
         if self._requests.effort is Effort.HEADERS:
-            # The rest is read at the next poll with more effort.
+            # The effort of this poll is too low for the rest, which the next poll with more effort reads.
             memory.looked_at, memory.changed_at_ms = None, None
             return
         await self._found.attempt(self._exceptions())

@@ -81,7 +81,8 @@ class LiveReader:
             awaited = {} if self._requests.effort is Effort.HEADERS else self._awaited(now)
             await self._gauges_and_pressure(awaited, pressure_interval_s=pressure_interval_s)
         finally:
-            # The memory already contains the barriers that were found, so no later poll returns them.
+            # This is done after an error too. The memory already contains the barriers that were found, so no later
+            # poll would return them.
             self._return_progress(before)
             memory.seen_open = {key_of(h) for h in running}
 

@@ -103,7 +103,8 @@ def barriers(document: Document) -> tuple[BarrierEvent, ...]:
         if positions is None:
             found.append(event)
             continue
-        # A position takes less than 10 bytes of the response, so its size does not limit the number of events.
+        # A position takes less than 10 bytes of the response, so the limit on the size of a response would allow too
+        # many events.
         if len(found) + len(positions.array()) > _BARRIER_EVENTS_MAX:
             raise positions.fail(f"exceed {_BARRIER_EVENTS_MAX} barrier events, the largest number that is read")
         found += _positions(event, _between(row.get("between")), positions)

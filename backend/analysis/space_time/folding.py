@@ -52,9 +52,12 @@ class Lane:
     aborted_ms: float | None
     switched_ms: float | None
     blocked: tuple[Stretch, ...]
-    """For several subtasks: one stretch from the earliest begin to the latest end, without a number of channels."""
+    """In a lane of several subtasks, this is one stretch from the earliest begin to the latest end.
+
+    The number of channels of this stretch is None.
+    """
     recorded: Stretch | None
-    """For several subtasks: as ``blocked``."""
+    """In a lane of several subtasks, this is one stretch, as in ``blocked``."""
     logged_bytes: int | None
     overtaken_bytes: int | None
     snapshot_count: int
@@ -75,7 +78,7 @@ class Arrow:
     received_ms: float | None
     emitted_last_ms: float
     received_last_ms: float | None
-    """None: on at least one channel, the barrier was not received."""
+    """None if the barrier was not received on at least one channel."""
     unreceived_count: int
     overtook_bytes: int | None
 

@@ -95,7 +95,8 @@ def _subtask(own: _Subtask) -> SubtaskTrace:
     snapshot_ms = at.get("snapshot")
     is_written = "async_end" in at
     return SubtaskTrace(
-        # A marker may arrive after the coordinator's message has started the checkpoint here (CL-1).
+        # The coordinator's message may start the checkpoint here before a marker arrives (CL-1), so the snapshot counts
+        # too.
         first_ms=min([*received, *([] if snapshot_ms is None else [snapshot_ms])], default=None),
         last_ms=max(received, default=None),
         snapshot_ms=snapshot_ms,

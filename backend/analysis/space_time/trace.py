@@ -1,6 +1,6 @@
 """The times of one checkpoint at its subtasks and on its channels, in milliseconds since the trigger.
 
-None means that it did not happen, or that the engine does not report it.
+A value is None if the event did not happen, or if the engine does not report it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Stretch:
     begin_ms: float
     end_ms: float | None
     channel_count: int | None = None
-    """The largest number of channels that were concerned at the same time, or None if it is not known."""
+    """The largest number of channels that were blocked or recorded at the same time; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,9 +187,9 @@ class AdviceService:
             card = await store.get_card(connection, job_id, card_id)
             events = (await store.events_of(connection, [card_id])).get(card_id, ())
             if card.state in _IN_FORCE:
-                # If the change is not in force any more, the engine reported the values in the meantime, and the card
-                # is already rolled back. Of two requests at the same time, the second one is refused here. It has
-                # sent the same values again.
+                # The card was read again, because two things may have happened while the values were sent. If the
+                # engine has reported them already, the card is rolled back, and there is nothing to note. If another
+                # request has noted a roll back, this request is refused; it has sent the same values again.
                 _must_be_in_force(card, events, self._clock.now())
                 reason = "roll back sent to the target; waiting for it to report the earlier settings"
                 card = await store.note_roll_back(connection, card, reason, self._clock.now())
@@ -207,7 +207,8 @@ class AdviceService:
     async def keep_all(self) -> bool:
         """Update the cards of watched jobs. Return whether some jobs are left for the next call.
 
-        Only jobs that changed are looked at, and every minute those with cards that are still followed.
+        The cards of a job are updated if the job has changed. Cards that can still change by themselves are also
+        updated once a minute.
         """
         now = self._clock.now()
         async with reading(self._engine) as connection:
@@ -247,7 +248,8 @@ class AdviceService:
         silence = next((s.reason for s in advice.silences if s.topic is card.topic), "the rules advise another change")
         is_given = any(r.kind == card.kind for r in advice.recommendations)
         if case.record.run.state is JobState.ENDED and card.state is AdviceState.NEW:
-            # Nobody computes the numbers of this card again. If the job starts again, there is a new card.
+            # After the end of the job, the numbers of this card are not computed again. If the job starts again, it
+            # gets a new card.
             is_given, silence = False, "the job ended"
         settings = case.finding.settings
         seen = Observed(
@@ -352,7 +354,8 @@ def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
 async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recommendation, now: datetime) -> None:
     """Record that the rules still give the advice of this open card: once a minute, or if the proposal has changed.
 
-    The content of a new card is replaced at the same time. After a person accepted the card, its content stays.
+    If the card is in the state ``NEW``, its content is replaced too. Once a person has accepted the card, its content
+    stays.
     """
     if card.kind != advice.kind:
         return
@@ -363,7 +366,7 @@ async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recomm
 
 
 def _keeps_out(card: CardRecord, advice: Recommendation, now: datetime) -> bool:
-    # An applied change is measured before the rules advise another change on its topic.
+    # Until an applied change is measured, the advisor makes no other recommendation on its topic.
     if card.topic is advice.topic and card.state is AdviceState.APPLIED:
         return True
     if card.kind != advice.kind:

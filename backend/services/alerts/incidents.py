@@ -40,7 +40,7 @@ _CARDS_MAX: Final = 20
 _CHANGED_WITHIN: Final = timedelta(hours=24)
 # The largest number of open alerts that are read to count the silenced ones of one page of the list.
 _OPEN_MAX: Final = 10_000
-# The steps of a recommendation that change the job. The others only change what somebody thinks of it.
+# The states of a recommendation that mark a change of the job. The other states only record an opinion or an outcome.
 _ADVICE_CHANGES: Final = frozenset({AdviceState.ACCEPTED, AdviceState.APPLIED, AdviceState.ROLLED_BACK})
 
 
@@ -254,8 +254,8 @@ async def _lead(connection: AsyncConnection, record: IncidentRecord, alerts: Seq
 async def _changes(connection: AsyncConnection, record: IncidentRecord, now: datetime) -> list[wire.IncidentChangeOut]:
     """Return the changes of the job from a day before the incident until its end, newest first.
 
-    The changes before the incident are limited apart from those during it. A job that restarts again and again has so
-    many of the latter that they would displace the change that caused them.
+    The changes before the incident and the changes during it have separate limits. With one limit, the many changes of
+    a job that restarts again and again would displace the earlier change that caused them.
     """
     if record.job_id is None:
         return []

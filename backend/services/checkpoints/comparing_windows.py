@@ -119,7 +119,7 @@ async def _read(connection: AsyncConnection, job: JobRecord, window: Window) -> 
     counts = await window_counts(connection, job.id, window.since, window.until)
     found = await window_checkpoints(connection, job.id, window.since, window.until, limit=CONSIDERED_MAX)
     runs = await list_runs(connection, job.id, before=None, limit=_RUNS_MAX)
-    # The run at the end of the window: the newest one that had begun.
+    # The graph and the settings come from the newest run that began before the end of the window.
     run = next((r for r in runs if r.started_at < window.until), runs[-1] if runs else job.run)
     # The end is excluded: settings that changed at that instant belong to the time after the window.
     shape = await shape_at(connection, run.id, window.until - timedelta(milliseconds=1) - job.reading_offset)
@@ -138,7 +138,7 @@ async def _events(connection: AsyncConnection, job: JobRecord, before: Window, a
         if e.at >= since
     ]
     for card in await list_cards(connection, job.id, limit=_CARDS_MAX):
-        # Recommendations are stamped with our clock.
+        # The times of recommendations are on our clock, so they are converted to the engine's clock.
         at = None if card.applied_at is None else job.engine_now(card.applied_at)
         if at is not None and since <= at < until:
             words = str(card.document.get("headline", card.kind))

@@ -29,9 +29,9 @@ STEPS_MAX: Final = 2_000
 _LONGEST = timedelta(days=400)
 _STEPS = tuple(n * HOUR for n in (1, 2, 3, 6, 12, 24))
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-# Checkpoints that are triggered while the request is answered belong to a range without an end.
+# A range without an end also contains the checkpoints that are triggered while the request is answered.
 _AHEAD = timedelta(minutes=5)
-# The store accepts checkpoints that were triggered up to a day after now, because clocks differ.
+# The store accepts trigger times up to a day in the future, because clocks differ.
 _STORED_AHEAD = timedelta(days=1)
 _USUAL_BEFORE = timedelta(days=7)
 _USUAL_HOURS_MIN = 24

@@ -34,13 +34,14 @@ from backend.store.wall_clock import WallClock
 
 _log = structlog.get_logger(__name__)
 
-# A verdict is final only after the run was read again.
+# A verdict is computed this long after ``SETTLED_AFTER``, because it is final only after the run was read again.
 _MARGIN = timedelta(seconds=30)
 # A rest after work is longer by the lateness of the event loop times this factor.
 _LATE_FACTOR = 10.0
 _REST_MAX_S = 30.0
 _IDLE_S = 5.0
-# The runs of the jobs are locked meanwhile, and a reader that needs one of their findings waits.
+# A piece of work is cancelled after this time. Meanwhile the runs of the jobs are locked, and a reader that needs one
+# of their findings waits.
 _WITHIN_S = 5.0
 _LOG_EVERY_S = 60.0
 # A verdict on a checkpoint that could not be computed is tried again until this time after it was due.
@@ -140,7 +141,8 @@ class Judge:
             if await self.work():
                 took_s = self._clock.monotonic_s() - began_s
                 rest_s = took_s * self._options.rest_ratio + self._late_s * _LATE_FACTOR
-                # A store that cannot be reached refuses at once, so the time that was taken is short.
+                # If the store cannot be reached, the work ends at once and ``rest_s`` is short. So the rest has a lower
+                # limit then.
                 await self._rest(min(max(rest_s, _IDLE_S if self._is_refused else 0.0), _REST_MAX_S))
                 continue
             with suppress(TimeoutError):
@@ -159,7 +161,7 @@ class Judge:
         keys = list(islice(self._due(now), self._options.checkpoints_at_once))
         for key, queue in keys:
             due_at = queue.pop(key, None)
-            # ``note`` may have removed the checkpoint from the queue meanwhile.
+            # ``note`` may have removed the checkpoint from the queue meanwhile, so there may be nothing to compute.
             if due_at is None or await self._tried(self._freeze(key)):
                 continue
             if now - due_at < _TRIED_FOR:
@@ -198,7 +200,7 @@ class Judge:
             return
         async with reading(self._engine) as connection:
             await self._evidence.cases(connection, await list_current_of(connection, job_ids))
-        # Each job is needed once for each change, so a cache would only take memory.
+        # The finding on a job is needed only once after each change, so a cache would only take memory.
         self._evidence.forget_others(())
 
     async def _freeze(self, key: CheckpointKey) -> None:
@@ -221,7 +223,7 @@ class Judge:
 
 @asynccontextmanager
 async def judging(database_url: str) -> AsyncIterator[Judge]:
-    """Yield a judge with a connection of its own, so that it never waits for the writer's connections, or they for it.
+    """Yield a judge with its own connection, so that the judge and the writer never wait for each other's connections.
 
     Raises:
         InvalidInputError: ``database_url`` is not a PostgreSQL URL.

@@ -157,7 +157,7 @@ def _finish(opened: Opened, open_: OpenCheckpoint) -> FinishOut | None:
 
 
 def _unaligned_now(opened: Opened, newest: Mapping[VertexId, VertexPressure]) -> UnalignedOut | None:
-    """Return what the barriers would overtake now: the queues in front of subtasks that they have not passed."""
+    """Return what the barriers would overtake now: the queues in front of the subtasks that still await barriers."""
     if opened.record.header.status.is_terminal:
         return None
     total = queued_in_front(opened.evidence.topology, _awaiting_barriers(opened), newest)

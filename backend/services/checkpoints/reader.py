@@ -50,10 +50,11 @@ _NOT_MEASURED = (
 )
 
 
-# The readings of backpressure up to a minute after a checkpoint count for its verdict, and details may be stored some
-# polls after the end.
+# A verdict is not final before this time after the end of the checkpoint. Readings of backpressure up to a minute after
+# the end count for the verdict, and details may be stored some polls after the end.
 SETTLED_AFTER = timedelta(seconds=150)
-# A collector that falls behind reads details last. What has not arrived after this time will not arrive.
+# A collector that falls behind reads details last. Details that are not stored after this time are not expected any
+# more.
 _ALL_WITHIN = timedelta(days=1)
 
 
@@ -295,7 +296,7 @@ class CheckpointService:
                     at=now,
                 )
         except StoreUnavailableError:
-            # It could not be stored, for example on a full disk. The next request computes it again.
+            # The verdict could not be stored, for example because the disk is full. The next request computes it again.
             return judged
         kept = _kept_from(stored)
         return judged if kept is None or kept.judged is None else kept.judged
@@ -334,7 +335,8 @@ def _stage(opened: Opened, now: datetime) -> Stage:
         return Stage.EARLY
     if now - observed_at >= _ALL_WITHIN:
         return Stage.FINAL
-    # Details and readings may be stored later than the header: after a long poll interval, an overload or an outage.
+    # Details and readings may be stored later than the header: after a long poll interval, an overload or an outage. So
+    # the verdict is not final until the run was read some time after the header.
     if run.ended_at is None and run.observed_at - observed_at < SETTLED_AFTER:
         return Stage.EARLY
     return Stage.FINAL if opened.checkpoint.details else Stage.WITHOUT_DETAILS

@@ -89,7 +89,8 @@ def _vertices(found: Opened, trace: Trace, topology: Topology) -> list[LaneVerte
         counts[vertex_id] = max(counts.get(vertex_id, 0), subtask + 1)
     counts |= {d.vertex_id: d.subtask_count for d in found.checkpoint.details}
     known = [LaneVertex(v.id, v.name, counts.pop(v.id, v.parallelism)) for v in topology.vertices]
-    # If the job was redeployed since, the graph may lack a vertex of the checkpoint.
+    # If the job was redeployed since, the graph may lack a vertex of the checkpoint. Such a vertex comes after the
+    # others.
     return known + [LaneVertex(v, str(v), count) for v, count in counts.items()]
 
 

@@ -30,7 +30,7 @@ from backend.store.postgres.connections import reading
 ROWS_MAX: Final = 200
 """If a job has more subtasks than this, each row is a whole vertex, unless one vertex is requested."""
 VALUES_MAX: Final = 500_000
-"""About so many values of subtasks are read to fold a job to its hosts, which limits the time of a request."""
+"""To fold a job to its hosts, about this many values are read at most, which limits the time of a request."""
 _COLUMNS_MIN: Final = 10
 
 
@@ -67,7 +67,7 @@ class SubtaskMatrixService:
             topology = (await newest_shapes(connection, [job.run.id]))[job.run.id].topology
             counts = await subtask_counts(connection, places)
             vertices = _vertices(topology, counts)
-            # A vertex of the graph may have no values in these checkpoints.
+            # A vertex of the graph may be requested although it has no values in these checkpoints.
             known = {v.vertex_id for v in vertices} | {v.id for v in topology.vertices}
             if vertex_id is not None and vertex_id not in known:
                 raise UnknownEntityError(kind="vertex", id=vertex_id)
@@ -80,7 +80,8 @@ class SubtaskMatrixService:
             values = await subtask_values(
                 connection, places, measure, vertex_id=vertex_id, is_largest_only=is_of_vertices
             )
-            # A vertex that was requested may be missing in a checkpoint whose details are stored.
+            # A checkpoint whose details are stored may lack the requested vertex. So the values of this vertex do not
+            # show which checkpoints have details.
             stored = {v.place for v in values} if vertex_id is None else await places_with_details(connection, places)
         shown = [v for v in vertices if vertex_id in (None, v.vertex_id)]
         table = _by_vertex(shown, is_folded=is_folded)
@@ -166,7 +167,8 @@ def _matrix(
     column = {place: i for i, place in enumerate(places)}
     found: list[list[int | None]] = [[None] * len(places) for _ in table.rows]
     for one in values:
-        # The rows were read before the values. Meanwhile, another vertex or subtask may have reported its first value.
+        # The rows were read before the values. A vertex or subtask that reported its first value in between has no row,
+        # so its value is left out.
         at = column[one.place]
         for row, value in zip(table.index.get(one.vertex_id, ()), one.values, strict=False):
             before = found[row][at]

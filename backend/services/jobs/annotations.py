@@ -123,13 +123,14 @@ class AnnotationService:
         jobs: Callable[[], Sequence[JobRecord]],
     ) -> list[Annotation]:
         now, digest = self._clock.now(), _digest(wanted)
-        # A request without a key has a new id, so nothing is stored under it.
+        # If the request has no key, its id is new, so no annotation has this id yet.
         before = await annotations_with_id(connection, annotation_id)
         if not before:
             at = wanted.at or now
             _check_times(at, wanted.until, now)
             chosen = jobs()
-            # Requests at the same time would not count each other's annotations.
+            # Only one request at a time counts and posts, because concurrent requests would not count each other's
+            # annotations.
             await lock_posting(connection)
             await _check_counts(connection, chosen, now)
             added = [_annotation(job, wanted, annotation_id, at, now, digest) for job in chosen]

@@ -156,7 +156,7 @@ class EvidenceReader:
         return [case_now(case, now) for case in await self.stored_cases(connection, records)]
 
     async def stored_cases(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[JobCase]:
-        """Return each job with its finding as they are stored, even if the job has been silent since."""
+        """Return each job with its finding. Unlike ``cases``, do not check whether the job is silent now."""
         return await self.cases_of(connection, await self.heads(connection, records))
 
     async def cases_of(self, connection: AsyncConnection, heads: Sequence[JobHead]) -> list[JobCase]:
@@ -173,7 +173,7 @@ class EvidenceReader:
         return [JobCase(h.record, h.shape, h.headers, h.open_checkpoint, found[h.record.id]) for h in heads]
 
     async def recalled(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[RecalledJob]:
-        """Return each job with the finding that is stored, as it is stored. No finding is computed."""
+        """Return each job with its stored finding, or with None if there is none. No finding is computed."""
         heads = await self.heads(connection, records)
         found: dict[JobId, Finding] = {}
         outdated: dict[JobId, Finding] = {}
@@ -193,7 +193,7 @@ class EvidenceReader:
         ]
 
     async def heads(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[JobHead]:
-        """Return each job without its finding, in the order of ``records``, as it is stored."""
+        """Read each job from the store, without its finding. The order is that of ``records``."""
         run_ids = [r.run.id for r in records]
         since = day_of(min((r.run.observed_at for r in records), default=self._clock.now()) - _LOOK_BACK)
         headers = await recent_of_runs(connection, run_ids, limit=_CHECKPOINTS_COUNT, since=since)
@@ -244,8 +244,8 @@ class EvidenceReader:
     async def _find(self, connection: AsyncConnection, asked: Sequence[_Asked], found: dict[JobId, Finding]) -> None:
         """Compute findings, store them, and add them to ``found``.
 
-        Another process that needs one of these findings meanwhile waits, and then reads it. If the findings cannot be
-        stored, only this process has them.
+        If another process needs one of these findings meanwhile, it waits until they are stored, and then reads them.
+        If the findings cannot be stored, only this process has them.
         """
         if await lock_findings(connection, [a.record.run.id for a in asked]):
             asked = await self._recall(connection, asked, found)
@@ -269,7 +269,7 @@ class EvidenceReader:
             await connection.commit()
 
     def _note_refusal(self, reason: str | None) -> None:
-        """Log it if findings cannot be stored, once until they can be stored again."""
+        """Log that findings cannot be stored: only once, until they can be stored again."""
         if reason is not None and self._refusal is None:
             _log.warning("findings are not stored; each process computes its own", reason=reason)
         self._refusal = reason
@@ -383,7 +383,8 @@ class _Asked:
 
     def _fingerprint(self) -> str:
         run = self.record.run
-        # The details of a checkpoint may be stored later than its end. Its largest durations are then stored too.
+        # The details of a checkpoint may be stored later than its end. Its largest durations are stored together with
+        # the details, so they show whether the details have arrived.
         ended = tuple(
             (h.header.checkpoint_id, h.triggered_on, h.start_delay_max_ms, h.async_max_ms)
             for h in self.headers

@@ -103,7 +103,7 @@ class BoardWindow:
 
 @dataclass(frozen=True, slots=True)
 class _Board:
-    """The rows as of one refresh, and what all windows share, so that it is computed once for all clients."""
+    """The rows as of one refresh, and the values that all windows share, which are computed once for all clients."""
 
     at_s: float
     as_of: datetime
@@ -118,7 +118,7 @@ class _Board:
     ordered: dict[tuple[BoardSort, bool, str | None], tuple[list[api.JobOut], list[api.JobOut]]] = field(
         default_factory=dict
     )
-    """The rows in the orders, and with the searches, that clients asked for since the refresh.
+    """The sorted rows, for each order and search that a client has requested since the refresh.
 
     The first list has the jobs that have not ended, the second list those that have.
     """
@@ -239,7 +239,7 @@ class FleetService:
         )
 
     def _version_of(self, since: str | None) -> int | None:
-        """Return the number of a version of this instance, or None if another instance or nobody issued it."""
+        """Return the number of a version that this instance issued, or None if ``since`` is not such a version."""
         instance, _, number = (since or "").rpartition("-")
         return int(number) if instance == self._instance and number.isascii() and number.isdigit() else None
 
@@ -394,7 +394,7 @@ def _row(
     record, config, finding = case.record, case.shape.config, case.finding
     day = DayStatistics() if statistics is None else statistics.day
     terminal = day.completed_count + day.failed_count
-    # Without the statistics, the newest checkpoints still show when the last one completed, unless none of them did.
+    # If the statistics are missing, the time comes from the newest checkpoints, if one of them completed.
     last_at = _last_completed_at(case, day)
     interval_ms = config.interval_ms if config is not None else finding.interval_ms if finding is not None else None
     opened = case.open_checkpoint

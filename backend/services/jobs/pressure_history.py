@@ -36,7 +36,7 @@ from backend.store.postgres.connections import reading
 BUCKETS_MAX: Final = 120
 """A range has at most about this many buckets."""
 BUCKETS_MIN: Final = 30
-"""The range of a job with many subtasks has fewer buckets, but about this many."""
+"""The range of a job with many subtasks has fewer buckets, but at least about this many."""
 VALUES_MAX: Final = 1_000_000
 """About this many values of subtasks are read for each measure, which limits the time of a request."""
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
@@ -58,8 +58,8 @@ class PressureHistoryService:
     ) -> PressureHistoryOut:
         """Return the backpressure of each vertex and, if ``vertex_id`` is given, of each of its subtasks.
 
-        The range and the result are on the engine's clock. A range without an end ends at the newest reading or, if
-        it begins after that, now. One without a start begins one hour before its end.
+        The range and the result are on the engine's clock. A range without an end ends at the newest reading or, if it
+        begins after that, now. A range without a start begins one hour before its end.
 
         Raises:
             UnknownEntityError: there is no such job, or ``vertex_id`` is not one of its vertices.
@@ -114,7 +114,7 @@ class PressureHistoryService:
         )
 
     async def _end(self, connection: AsyncConnection, job: JobRecord, since: datetime | None) -> datetime:
-        """Return the end of a range without one, on the engine's clock."""
+        """Return the end of a range for which the request states no end. The result is on the engine's clock."""
         newest = (await newest_reading_at(connection, {job.run.id: job.run.observed_at})).get(job.run.id)
         end = (newest or job.run.observed_at) + timedelta(milliseconds=1)
         if since is not None and since >= end + job.reading_offset:

@@ -141,7 +141,8 @@ class JobService:
             readings = (await readings_since(connection, windows)).get(run_id, ())
             points = []
             if wanted.since is not None or wanted.until is not None:
-                # The range is on the engine's clock, like the checkpoints. The readings are stored with other times.
+                # The range is on the engine's clock, like the times of checkpoints. The times of readings may be on
+                # another clock, so they are converted.
                 since, until = bounded(wanted, record.engine_now(now))
                 offset = record.reading_offset
                 found = await series(connection, [run_id], since - offset, until - offset, limit=_SERIES_POINTS_MAX)

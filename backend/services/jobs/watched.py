@@ -33,7 +33,7 @@ H = TypeVar("H", bound=JobHead)
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob(Generic[H]):
-    """A job as it is stored. ``version`` differs from before if the job was read again."""
+    """A job as it is stored. ``version`` changes each time the job is read again or replaced."""
 
     job: H
     version: int
@@ -96,7 +96,7 @@ class WatchedJobs(Generic[H]):
         ]
 
     def replace(self, jobs: Sequence[H]) -> None:
-        """Replace jobs that were read by versions of them that the caller has completed."""
+        """Store jobs that the caller has completed. They replace the versions that ``read`` returned."""
         self._version += 1
         for job in jobs:
             kept = self._kept.get(job.record.id)

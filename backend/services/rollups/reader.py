@@ -44,7 +44,7 @@ class RollupService:
         now = self._clock.now()
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
-            # The hours are those of the triggers, which are on the engine's clock.
+            # The hours are those of the triggers, which are on the engine's clock, so the range is on this clock too.
             since, until = _bounded(wanted, record.engine_now(now))
             if before is not None:
                 until = min(until, before[0])

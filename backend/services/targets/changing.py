@@ -92,6 +92,7 @@ async def reachable(engine: AsyncEngine, rules: AddressRules, target_id: str) ->
     target = await TargetRepository(engine).get(target_id)
     if target.origin in (TargetOrigin.CONFIGURATION, TargetOrigin.BUILT_IN):
         return target, EVERYWHERE
-    # The target's address was allowed when it was added, but the allow-list may have changed since.
+    # The target's address was allowed when it was added. The allow-list may have changed since, so the address is
+    # checked again.
     check_host(rules, urlsplit(target.url).hostname or "")
     return target, rules

@@ -196,7 +196,8 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
     elif before is None:
         number = 0
     else:
-        # The next start of the query repeats a failed batch under the same number.
+        # The next start of a query repeats a failed batch under the same number, so the number rises only after a
+        # completed batch.
         number = before.checkpoint_id + (0 if before.is_failed else 1)
         began_at = before.ended_at if before.is_own else run.started_at
     message = ": ".join(part for part in (end.error_class, _said(end.exception or "")) if part)
@@ -283,7 +284,7 @@ def _offset_text(offset: object) -> str | None:
     try:
         text = offset if isinstance(offset, str) else orjson.dumps(offset).decode()
     except orjson.JSONEncodeError:
-        # The offset contains a number beyond 64 bits, or is nested too deeply.
+        # orjson cannot write the offset, because it contains a number beyond 64 bits or is nested too deeply.
         return None
     return text[:_OFFSET_TEXT_MAX]
 

@@ -54,7 +54,7 @@ class CardRecord:
 
 @dataclass(frozen=True, slots=True)
 class CardEvent:
-    """One entry in a card's history. ``state`` is the card's state after it."""
+    """One entry in a card's history. ``state`` is the card's state after this entry."""
 
     at: datetime
     kind: AdviceStep

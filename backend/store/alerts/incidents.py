@@ -2,7 +2,7 @@
 
 An incident's row repeats what the list shows of its episodes (state, severity, times, counts), so that one page of the
 list costs the same however many episodes are stored. ``refresh_incidents`` computes these columns from the episodes. A
-writer of episodes must call it in its transaction. People change only the columns that ``refresh_incidents`` does not.
+writer of episodes must call it in its transaction. Actions of people change only other columns.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ def _conditions(wanted: IncidentFilter) -> list[ColumnElement[bool]]:
         elif name == "severity":
             found.append(_INCIDENT.severity == value)
         elif plain.setdefault(name, value) != value:
-            # Nothing matches: an incident has only one value for each label.
+            # An incident has only one value for each label, so no incident matches.
             found.append(literal(False))
     if plain:
         found.append(_INCIDENT.labels.contains(cast(literal(plain, JSONB), JSONB)))

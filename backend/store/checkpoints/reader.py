@@ -120,8 +120,8 @@ class LiveRecord:
 
 
 _C = tables.checkpoints.c
-# The day follows from the time, so it does not change the order. It is sorted by nevertheless, because only then does
-# PostgreSQL read the partitions in this order and stop as soon as it has enough rows.
+# The day follows from the time, so it does not change the order. But only if the day is a sort key does PostgreSQL read
+# the partitions in this order, and stop as soon as it has enough rows.
 _NEWEST_FIRST = (_C.triggered_on.desc(), _C.triggered_at.desc(), _C.checkpoint_id.desc(), _C.run_id.desc())
 
 

@@ -181,7 +181,7 @@ StoredHeaders = Mapping[HeaderKey, StoredHeader]
 
 @dataclass(slots=True)
 class CheckpointPlan:
-    """What a write of checkpoints does. ``tallies`` counts it for each run."""
+    """The changes that a write of checkpoints makes. ``tallies`` contains their counts, one tally for each run."""
 
     tallies: list[CheckpointTally]
     insert: list[dict[str, Any]] = field(default_factory=list)
@@ -194,7 +194,7 @@ class CheckpointPlan:
     raised: list[dict[str, Any]] = field(default_factory=list)
     """New maxima of headers that were stored without some of their details."""
     after: dict[HeaderKey, StoredHeader] = field(default_factory=dict)
-    """What is stored of these headers once the plan is written."""
+    """The short form of these headers as they are stored after the plan is written."""
 
     @property
     def is_small(self) -> bool:
@@ -223,7 +223,7 @@ async def stored_headers(cursor: Cursor) -> StoredHeaders:
 def plan_checkpoints(
     runs: Sequence[tuple[StoredRun, Sequence[Checkpoint], datetime]], stored: StoredHeaders
 ) -> CheckpointPlan:
-    """Return what is to be written of these checkpoints, in addition to their ``stored`` headers.
+    """Compare the checkpoints with their ``stored`` headers, and return what must be written.
 
     ``runs`` contains different runs, each with its checkpoints and the time of their observation.
     """
@@ -242,7 +242,7 @@ async def copy_checkpoints(cursor: Cursor, plan: CheckpointPlan) -> None:
 
 
 async def write_headers(cursor: Cursor, plan: CheckpointPlan) -> None:
-    """Write what ``copy_checkpoints`` has left. The results are not needed, so a pipeline may send the statements."""
+    """Write the rows that ``copy_checkpoints`` has left. No result is read, so a pipeline may send the statements."""
     if plan.insert:
         await cursor.executemany(_INSERT, [_typed(row) for row in plan.insert])
     await insert_rows(cursor, tables.checkpoint_details, plan.details)
@@ -287,7 +287,8 @@ async def write_barriers(
 
 async def days_of_checkpoints(cursor: Cursor, run_id: str, checkpoint_ids: Sequence[int]) -> dict[int, date]:
     """Return the trigger day of each stored checkpoint. If an id was used again, return the latest day."""
-    # In a pipeline, a late result of an earlier statement replaces the result of this query if both have one cursor.
+    # In a pipeline, a late result of an earlier statement replaces the result of a query on the same cursor. So this
+    # query has a cursor of its own.
     own = cursor.connection.cursor()
     await own.execute(_STORED_DAYS, {"run": run_id, "ids": list(checkpoint_ids)})
     return dict(await own.fetchall())

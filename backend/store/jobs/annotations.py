@@ -44,7 +44,7 @@ _C = tables.job_annotations.c
 _ALL = select(tables.job_annotations)
 _OF_ID = _ALL.where(_C.id == bindparam("id")).order_by(_C.job_id)
 _SINCE, _UNTIL = bindparam("since", type_=tables.Instant), bindparam("until", type_=tables.Instant)
-# An annotation that began before the range may last into it.
+# An annotation that began before the range may last into it, so its end is compared with the begin of the range.
 _OF_JOB: Select[tuple[object, ...]] = _ALL.where(
     _C.job_id == bindparam("job"),
     or_(_SINCE.is_(None), func.coalesce(_C.until + (_C.at_engine - _C.at), _C.at_engine) >= _SINCE),

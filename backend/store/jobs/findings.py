@@ -54,8 +54,8 @@ async def findings_of(connection: AsyncConnection, run_ids: Sequence[str]) -> di
 async def lock_findings(connection: AsyncConnection, run_ids: Sequence[str]) -> bool:
     """Lock the findings of these runs until the transaction ends.
 
-    All processes lock in the same order, so they cannot wait for each other. If a lock is not granted in time, return
-    False; the transaction is then rolled back.
+    All processes lock in the same order, so they cannot deadlock. If a lock is not granted in time, return False; the
+    transaction is then rolled back.
     """
     try:
         await connection.execute(_LOCK, {"keys": sorted(_key(run_id) for run_id in run_ids)})

@@ -25,7 +25,7 @@ from backend.store.checkpoints.writer import (
 from backend.store.jobs.writer import LastWrite, Report, RunToWrite, TargetKey, stored_run_id
 
 _RUNS_MAX = 10_000
-# Flink lists 10 checkpoints of a run, and those that are open.
+# Flink lists 10 ended checkpoints of a run and the open ones, so this many headers suffice.
 _HEADERS_MAX = 32
 
 
@@ -99,7 +99,7 @@ class RecentRuns:
             headers = after.get(run_id, {})
             ids = [number for _, number, _ in headers]
             if before is not None:
-                # What was written last comes last.
+                # The headers that were written last come last, so that the oldest ones are dropped first.
                 headers = {k: v for k, v in before.headers.items() if k not in headers} | headers
                 ids += [] if before.newest_id is None else [before.newest_id]
             kept = dict(islice(headers.items(), max(0, len(headers) - _HEADERS_MAX), None))

@@ -38,7 +38,8 @@ _EVENT_TEXT_MAX = 4000
 _Version = tuple[dict[str, Any] | None, str | None]
 
 _RUN = tables.runs.c
-# The transaction that wrote the row. Every write to a run or to its checkpoints writes the row.
+# The version of a row is the transaction that wrote it. Every write to a run or to its checkpoints writes the row, and
+# so changes the version.
 _ROW_VERSION: ColumnElement[str] = literal_column("runs.xmin::text", Text)
 _ROW = [
     *(_RUN.id, _RUN.job_id, _RUN.started_at, _RUN.observed_at, _RUN.counts, _RUN.restart_count),
@@ -104,7 +105,7 @@ _APPLIED = (
 _APPLY = sql_of(_APPLIED)
 _IS_VERSION = bindparam("version", type_=Text) == _ROW_VERSION
 _APPLY_TO_VERSION = sql_of(_APPLIED.where(_IS_VERSION))
-# What most polls change. PostgreSQL spends half the CPU time of the whole update on it.
+# This statement sets only the values that most polls change. It takes half the CPU time of the whole update.
 _ADVANCE = sql_of(
     update(tables.runs)
     .where(_RUN.id == bindparam("run"), _IS_VERSION)
@@ -358,7 +359,8 @@ async def _write_state(cursor: Cursor, run: RunToWrite, tally: CheckpointTally, 
     row = {
         **last.row,
         "observed_at": state["observed_at"],
-        # They are not in ``state`` if the last whole update did not report them either.
+        # ``state`` has no counts if neither this observation nor the last whole update reported them. The stored ones
+        # then stay.
         "counts": orjson.loads(state["counts"]) if state["counts"] is not None else last.row["counts"],
         "failed_listed_count": last.row["failed_listed_count"] + tally.newly_failed,
     }
@@ -471,7 +473,8 @@ async def _versions_before(
         "job": run.key.job_id,
         "started_at": started_at,
     }
-    # In a pipeline, a late result of an earlier statement replaces the result of this query if both have one cursor.
+    # In a pipeline, a late result of an earlier statement replaces the result of a query on the same cursor. So this
+    # query has a cursor of its own.
     own = cursor.connection.cursor()
     await own.execute(_VERSIONS_BEFORE, values)
     return {DocumentKind(kind): (document, owner) for kind, document, owner in await own.fetchall()}

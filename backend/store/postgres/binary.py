@@ -1,7 +1,7 @@
 """Reads rows in PostgreSQL's binary format.
 
-The usual format is text, and the conversion of a time to text and back costs more than reading the row. This suits long
-lists of plain columns: each type needs a binary loader of the driver.
+The usual format is text, and the conversion of a time to text and back costs more than reading the row. The binary
+format suits long lists of plain columns. The driver must have a binary loader for each of their types.
 """
 
 from __future__ import annotations

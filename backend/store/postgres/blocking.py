@@ -12,7 +12,7 @@ from psycopg import pq
 from psycopg.abc import PQGen
 
 _ANSWER_TIMEOUT_S = 35.0
-# The driver looks this often whether a signal has arrived.
+# The interval at which the driver checks whether a signal has arrived.
 _LOOK_INTERVAL_S = 0.1
 
 _T = TypeVar("_T")
@@ -28,7 +28,7 @@ class BlockingConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, within_s)
         except psycopg.OperationalError:
-            # If no statement runs, the error is not a missing response.
+            # If no statement is running, the cause is not a missing response, so the error is raised unchanged.
             if self.pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
                 raise
             self.pgconn.finish()

@@ -45,7 +45,7 @@ _LOCK_TIMEOUT_MS = 10_000
 _ANSWER_TIMEOUT_S = _STATEMENT_TIMEOUT_MS / 1000 + 5
 # An idle connection is checked before each use. A server that works responds to this check within milliseconds.
 _PING_TIMEOUT_S = 3.0
-# A writer that is busy does not check a connection that has responded within this time.
+# If a connection has responded within this time, a busy writer uses the connection without a check.
 _RESPONDED_WITHIN_S = 1.0
 
 _T = TypeVar("_T")
@@ -146,7 +146,8 @@ class _Connection(psycopg.AsyncConnection[Any]):
         return not self.closed and age_s < _RESPONDED_WITHIN_S
 
     async def wait(self, gen: PQGen[_T], *args: Any, **more: Any) -> _T:
-        # The pool checks an idle connection in autocommit mode. Every other statement runs in a transaction.
+        # Only the pool's check of an idle connection runs in autocommit mode. Every other statement runs in a
+        # transaction.
         within_s = min(self.answer_timeout_s, _PING_TIMEOUT_S) if self.autocommit else self.answer_timeout_s
         loop = asyncio.get_running_loop()
         timer = loop.call_later(within_s, self._hang_up)
@@ -264,7 +265,8 @@ def store_error(error: BaseException) -> StoreUnavailableError:
     reason = _first_line(error)
     if isinstance(error, psycopg.errors.DiskFull):
         return StoreFullError(reason)
-    # While a connection is opened, the driver reports every refusal of the server with the same class.
+    # While a connection is opened, the driver reports every refusal of the server with the same class, so the text is
+    # searched too.
     if isinstance(error, psycopg.errors.TooManyConnections) or "too many clients already" in reason:
         return StoreBusyError(reason)
     return StoreUnavailableError(reason)

@@ -121,7 +121,8 @@ class GroupedWrites(Generic[T, R]):
                 else:
                     waiting.is_alone = True
         except BaseException:
-            # This caller was cancelled. Most callers of the other writes are still waiting for their turn.
+            # This caller was cancelled. Most callers of the other writes still wait, so their writes go back to the
+            # front of the queue.
             self._waiting.extendleft(w for w in reversed(group[1:]) if not w.is_left)
             raise
         else:

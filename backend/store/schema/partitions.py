@@ -139,7 +139,8 @@ class Partitions:
             if (await connection.execute(exists, names)).scalar_one():
                 return
             await connection.execute(select(func.pg_advisory_xact_lock(PARTITION_LOCK_KEY)))
-            # Another process may have created the partition while this one waited for the lock.
+            # Another process may have created the partition while this one waited for the lock, so this is checked
+            # again.
             if (await connection.execute(exists, names)).scalar_one():
                 return
             # The partition is created as a table and then attached, because creating it as a partition would block
@@ -177,7 +178,7 @@ async def list_partitions(engine: AsyncEngine) -> Sequence[StoredPartition]:
     found = [
         StoredPartition(name, day, size, removed or "")
         for name, size, removed in rows
-        # The size is NULL if the partition was dropped or replaced during the query.
+        # The size is NULL if the partition was dropped or replaced during the query. Such a partition is left out.
         if size is not None and (day := day_of_partition(name)) is not None
     ]
     return sorted(found, key=lambda p: (p.day, p.name))

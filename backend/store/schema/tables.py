@@ -416,25 +416,25 @@ job_annotations = Table(
 simulations = Table(
     "simulations",
     metadata,
-    # Determined by the content of the request.
+    # The id is determined by the content of the request.
     Column("id", Text, primary_key=True),
     Column("request", Json, nullable=False),
-    # Who requested it, for the limit of each caller.
+    # The caller that requested the simulation. The number of simulations of each caller is limited.
     Column("caller", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("progress_ratio", Double, nullable=False, server_default="0"),
     Column("is_cancel_requested", Boolean, nullable=False, server_default="false"),
-    # Why it failed.
+    # Why the simulation failed.
     Column("reason", Text),
     Column("queued_at", Instant, nullable=False),
     Column("started_at", Instant),
     Column("ended_at", Instant),
-    # NULL until it has ended.
+    # NULL until the simulation has ended.
     Column("expires_at", Instant),
-    # The process that runs it, and the end of its lease by the database's clock.
+    # The process that runs the simulation, and the end of its lease by the database's clock.
     Column("worker", Text),
     Column("lease_until", Instant),
-    # The runs without the subtasks of their checkpoints. NULL until it is completed.
+    # The runs without the subtasks of their checkpoints. NULL until the simulation is completed.
     Column("runs", Json),
     CheckConstraint("state IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="state_known"),
     Index("ix_simulations_state_queued_at", "state", "queued_at", "id"),

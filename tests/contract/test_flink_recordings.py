@@ -42,7 +42,7 @@ class Replay:
 
     async def run(self) -> Replay:
         self.flink.at_s = self.recording.begins_s
-        # The end of an idle job is seen once the list of jobs is read again, at most ``list_interval_s`` later.
+        # Poll beyond the end, because the collector sees the end of an idle job only when it lists the jobs again.
         while self.flink.at_s <= self.recording.end_s + max(self.step_s, 6.0):
             self.observations.append(await self.collector.collect(self.flink.now))
             self.flink.at_s += self.step_s

@@ -101,7 +101,7 @@ async def test_a_trace_that_is_too_large_counts_as_not_read_and_nothing_else_is_
         assert other.pressure == one.pressure
         assert not any(events for _, events in other.barriers)
         assert bool(other.problems) == bool(one.barriers)
-        # An entry without events removes those that were read while the checkpoint was open.
+        # For each ended checkpoint, an entry without events replaces the events that were read while it was open.
         ended = {c.header.checkpoint_id for c in one.checkpoints if c.header.status.is_terminal and c.details}
         assert {checkpoint_id for checkpoint_id, _ in other.barriers} == ended
         assert all("were not read" in p and "larger than 8 MiB" in p for p in other.problems)

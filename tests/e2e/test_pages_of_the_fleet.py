@@ -122,7 +122,7 @@ def test_a_fleet_on_which_nothing_changes_requests_nothing_and_hears_of_a_change
             before = fake.requests.count("GET /api/v1/board")
             # For a page that listens, the server reads the board every two seconds.
             until(lambda: fake.requests.count("GET /api/v1/board") >= before + 3, "the server has read the board")
-            # The browser's messages are processed only inside a call to it.
+            # Playwright reports requests of the page only during a call, so make one.
             page.evaluate("0")
             return asked == []
 

@@ -45,8 +45,8 @@ def test_a_killed_role_and_a_killed_server_are_started_again(live_up):
         return any(c["triggered_at"] > newest for c in checkpoints_of(up, aligned).values())
 
     until(has_newer, "checkpoints come in again")
-    # The server came back at the same address, so the roles reconnected. They still had the data that was not yet
-    # stored.
+    # No role was restarted: the server came back at the same address, and the roles reconnected. They still had the
+    # data that was not yet stored.
     assert {name: up.child(name).pid for name in roles} == roles, up.output
 
 

@@ -86,8 +86,8 @@ async def test_a_job_that_fails_every_time_has_one_episode_which_ends_soon_after
         assert [state for state, *_ in recovered[rule]] == ["resolved"] * len(recovered[rule])
     ((_, began_at, ended_at),) = recovered[RuleName.CHECKPOINT_WILL_TIME_OUT]
     assert began_at == failing[RuleName.CHECKPOINT_WILL_TIME_OUT][0][1]
-    # The episode ends after two completed checkpoints and the rule's ``keep_firing_for_s``. The longer timeout also
-    # holds for the checkpoint that is in progress at the change.
+    # The episode ends ``keep_firing_for_s`` after the second completed checkpoint. A checkpoint that is in progress
+    # when the timeout is changed has the longer timeout too, so it may be the first of the two.
     done = sorted(
         completed_at
         for h in watched.ends.values()

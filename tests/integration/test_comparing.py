@@ -40,7 +40,7 @@ async def _compared(client, a, b=None, **more):
 
 
 def slower(number, by_ms):
-    """Build a checkpoint in which subtask 2 of the sink aligns longer by this time."""
+    """Build a checkpoint in which the alignment of subtask 2 of the sink takes ``by_ms`` longer."""
     one = completed(number)
     source, sink = one.details
     alignment = (*sink.alignment_duration_ms[:2], sink.alignment_duration_ms[2] + by_ms)

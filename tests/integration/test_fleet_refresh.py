@@ -207,7 +207,7 @@ async def test_the_lease_outlives_an_evaluation_that_lasts_longer_than_the_lease
 async def test_the_board_shows_jobs_that_are_not_analysed_yet_without_inventing_values(
     engine, clock, writer, target, monkeypatch
 ):
-    # Each refresh reads one job, analyses one and reads the statistics of one.
+    # With these limits, each refresh reads one job, analyses one job, and reads the statistics of one job.
     for module in (watched, analysed):
         monkeypatch.setattr(module, "_BATCH", 1)
         monkeypatch.setattr(module, "_BUDGET_S", -1.0)

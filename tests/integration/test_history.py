@@ -110,7 +110,7 @@ async def test_longer_steps_have_the_sums_of_their_hours_and_percentiles_within_
 ):
     monkeypatch.setattr(history, "STEPS_MAX", 20)
     if is_rolled_up:
-        # The newest hours have no rollup, so one step has hours of both kinds.
+        # The newest hours have no rollup, so one step has hours with a rollup and hours without.
         _roll_up(database, NOW - timedelta(hours=8))
 
     found = await _history(client, job_id, max=50)

@@ -131,7 +131,7 @@ async def test_every_stored_alert_has_one_incident_that_agrees_with_it(client, e
         " count(*) FILTER (WHERE a.ended_at IS NULL), bool_or(a.state = 'firing') FROM incidents i"
         " JOIN alerts a ON a.incident_id = i.id GROUP BY i.id",
     )
-    assert len(found) == 3  # orders, ledger and the watchdog
+    assert len(found) == 3  # The incidents are those of orders, of ledger and of the watchdog.
     for count, open_count, state, is_open, alerts, opened, is_firing in found:
         assert (count, open_count, is_open, state == "firing") == (alerts, opened, opened > 0, is_firing)
     everything = (await _ask(client, "GET", "/incidents?severity=none&severity=critical&severity=warning"))["items"]

@@ -223,7 +223,7 @@ async def test_a_checkpoint_that_is_stored_without_the_memory_of_the_run_is_not_
 
 
 async def test_counts_that_two_polls_leave_out_are_remembered_for_the_failures_before_a_restart(databases):
-    # The first poll that leaves them out looks up the run. The second one relies on the memory.
+    # Of the polls without counts, the first makes the writer look up the run. At the second, the writer remembers it.
     left_out = pressure(SOURCE, NOW + timedelta(seconds=2))
     polls = [
         replace(job([completed(1)]), counts=CheckpointCounts(0, 10, 0, 7, 3)),

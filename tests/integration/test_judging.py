@@ -160,7 +160,7 @@ async def test_while_the_store_is_unreachable_the_judge_waits_between_attempts(j
             raise EndOfTest
 
     async def refuse(*asked):
-        # This simulates the event of a later write, which arrives meanwhile.
+        # Simulate that the event of a later write arrives while the judge computes.
         judge._jobs["another"] = None
         raise StoreUnavailableError("no connection")
 
@@ -216,7 +216,7 @@ async def test_the_verdict_is_stored_before_its_readings_are_thinned_out(
 async def test_a_shown_verdict_is_not_replaced_by_one_from_thinner_readings(
     engine, clock, report, monkeypatch, has_details
 ):
-    """The run is not read again after the checkpoint, and the details may come later: the verdict is not final."""
+    """The verdict is not final, because the run was not read after the checkpoint, and details may still arrive."""
     checkpoints = slow_run(8) if has_details else [replace(c, details=()) for c in slow_run(8)]
     await report(checkpoints, every_second())
     key = await key_of(engine, 8)

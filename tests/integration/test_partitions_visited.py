@@ -101,8 +101,8 @@ async def test_open_and_failed_checkpoints_are_read_from_their_partial_index(wee
     wanted = CheckpointFilter(status=status)
     _, plan = await _visited(week, *reader.checkpoint_page("a", wanted, before=None, limit=1))
     used = {s["Index Name"] for s in _scans(plan) if s["Actual Loops"] > 0}
-    # The name of a partition's index shows only the columns, so the catalogue is asked for the indexes that have the
-    # condition.
+    # The name of a partition's index shows only the columns, so the indexes with the condition are looked up in the
+    # catalogue.
     async with week.connect() as connection:
         query = text(
             "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"

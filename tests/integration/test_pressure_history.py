@@ -141,7 +141,7 @@ async def test_the_history_is_on_the_clock_of_the_checkpoints(client, writer, ta
 
 async def test_of_too_many_readings_each_bucket_uses_some(client, writer, target, monkeypatch):
     await store(writer, target, *(reading(SINK, s, (s / 40,) * PARALLELISM) for s in (0, 1, 2, 3, 4, 30)))
-    # One reading in each bucket.
+    # With this limit, each bucket uses only one of its readings.
     monkeypatch.setattr(pressure_history, "VALUES_MAX", 1)
 
     found = await _history(client, **{"from": NOW, "to": NOW + timedelta(minutes=10)})

@@ -1,4 +1,4 @@
-"""A partition is replaced while others read and write it: no row is lost or doubled, and nobody waits for the copy."""
+"""A partition is replaced while other transactions use it: no row is lost or doubled, and no transaction waits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def _stored(connection):
 
 
 async def _left(engine):
-    """Return the names of what exists only for a rewrite: tables, triggers, functions, constraints and options."""
+    """Return what a rewrite must not leave behind: tables, triggers, functions, constraints, options and deadlocks."""
     query = (
         "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relname ~ '_n[0-9]{8}'"
         " UNION SELECT tgname FROM pg_trigger WHERE tgname ~ '_n[0-9]{8}'"
@@ -85,7 +85,7 @@ async def _write_at_random(rng, engine, expected, *, number):
         else:
             await connection.execute(_INSERT, day | {"id": key, "value": number})
             expected[key] = number
-        # Nor does a reader wait.
+        # A read must not wait for a lock either.
         await _stored(connection)
 
 
@@ -98,7 +98,7 @@ async def test_what_is_written_between_any_two_steps_is_kept_and_waits_for_nothi
     async def note(connection, table, comment):
         nonlocal count
         await noted(connection, table, comment)
-        # The last comment is written while the tables are locked.
+        # No row is written at the last comment, because the tables are locked then.
         if table != f"checkpoint_details_p{_DAY:%Y%m%d}":
             count += 1
             await _write_at_random(rng, engine, expected, number=1000 + count)

@@ -113,8 +113,7 @@ async def test_details_that_come_later_are_added_and_raise_the_maxima(writer, ta
 
 @pytest.mark.parametrize("now", [None, NOW, NOW + timedelta(days=9)], ids=["any-day", "recent", "old"])
 async def test_pages_by_cursor_have_no_gaps_or_repeats_even_with_equal_trigger_times(writer, target, connection, now):
-    # The job has two runs. In each run, two checkpoints share each trigger time.
-    # They are of four days.
+    # The job has two runs. In each run, two checkpoints share each trigger time. The triggers are on four days.
     made_at = [_at(-600 + i // 2) - timedelta(days=3 - i // 4) for i in range(14)]
     first = job([completed(i, triggered_at=at) for i, at in enumerate(made_at)])
     second = replace(

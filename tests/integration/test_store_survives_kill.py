@@ -92,9 +92,9 @@ async def test_every_acknowledged_checkpoint_is_stored_once_and_whole(server, cl
     assert set(found.values()) == {2}, f"seed={seed}: a checkpoint without all of its vertices"
 
 
-# The writer copies so many checkpoints. It inserts a few.
+# The writer uses COPY for this many checkpoints, and INSERT for a few.
 _COPIED_COUNT = 6
-# A COPY waits in its middle until the lock is free.
+# This trigger makes a COPY wait in its middle until the lock is free.
 _WAIT_IN_COPY = """
 CREATE FUNCTION wait_in_copy() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

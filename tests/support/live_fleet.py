@@ -135,7 +135,7 @@ INSERT INTO late_barriers (run_id, checkpoint_id, vertex_id, subtask, start_dela
 SELECT run_id, checkpoint_id, 'v3', 2, 9000, %(now)s, 2000 FROM ({_OPEN}) o WHERE {_of(Kind.STUCK)}
 ON CONFLICT DO NOTHING
 """
-# The end of the open checkpoints of some jobs. Their next checkpoint begins at the same time.
+# End the open checkpoints of the jobs in ``jobs``. The next checkpoint of each of these jobs begins at the same time.
 _END = f"""
 UPDATE checkpoints c SET status = CASE WHEN is_failed THEN 'failed' ELSE 'completed' END,
   end_to_end_duration_ms = ms, start_delay_max_ms = ms / 8, alignment_max_ms = ms / 10, sync_max_ms = 5,

@@ -26,7 +26,7 @@ def result_of(request_json: str) -> Result:
 
 
 class MadeUpSimulations:
-    """Fake simulations. Each reading of an unfinished one brings it one step further, unless ``is_held``."""
+    """Fake simulations. Each reading advances an unfinished simulation by one step, unless ``is_held``."""
 
     def __init__(self, *, now: Callable[[], datetime]) -> None:
         self._now = now

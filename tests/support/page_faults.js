@@ -19,7 +19,8 @@
     const isShown = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
     const scrolls = (value) => value === "auto" || value === "scroll";
 
-    // Clips a box by the ancestors that hide what overflows them. ``lost`` is what they hide and nobody can scroll to.
+    // Returns the visible part of a box: the part that its ancestors do not hide. ``lost`` is a hidden part that the
+    // viewer cannot scroll to.
     function clip(rect, node) {
         let box = { left: rect.left, right: rect.right, top: rect.top, bottom: rect.bottom };
         let lost = null;

@@ -33,7 +33,7 @@ def layout_faults(page: Page) -> list[str]:
 def accessibility_faults(page: Page) -> list[str]:
     """Return what axe finds, one line for each rule and element. What axe cannot decide counts too."""
     page.evaluate(f"() => {{ if (!window.axe) {{ {AXE_SCRIPT} }} }}")
-    # axe loses track if a refresh replaces elements while it runs. Such a finding is not there at the second time.
+    # If a refresh replaces elements while axe runs, axe reports false faults. Only faults of both runs are returned.
     found = _found_by_axe(page)
     again = _found_by_axe(page) if found else []
     return [fault for fault in found if fault in again]

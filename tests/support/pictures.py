@@ -1,8 +1,8 @@
 """Kept pictures of the pages, and the comparison of a page with its picture.
 
 The pictures are lossless WebP files in ``tests/e2e/pictures``, which ``make pictures`` takes again. Two browsers
-smooth the edges of letters a little differently, so small differences of colour do not count. Where they do count, a
-square of the page must have more than a few different pixels. One missing icon is enough to fail.
+smooth the edges of letters a little differently, so small differences of colour do not count. A picture differs if
+a square of it has more than a few pixels of clearly different colour. One missing icon is enough.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PROBE = "fonts"
 """The name of the picture of letters, which shows whether this machine draws them as the pictures were drawn."""
 
 _COLOR_MIN = 0.12
-"""The smallest difference of brightness and colour that counts, as a part of that between black and white."""
+"""The smallest difference of brightness and colour that counts. The difference of black and white is 1."""
 _SQUARE_PX = 16
 _PIXELS_MIN = 12
-"""The number of different pixels in a square from which the square counts as different."""
+"""A square counts as different if at least this many of its pixels differ."""
 _HEIGHT_MAX_PX = 3600
 """The height at which a picture ends. Below it are the further rows of long tables on a phone."""
 _LEVELS = 16

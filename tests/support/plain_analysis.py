@@ -129,7 +129,7 @@ def last(topology: Topology, phases: PlainPhases) -> tuple[VertexId, int] | None
 
 
 def without(phases: PlainPhases, vertex_id: VertexId, subtask: int) -> int | None:
-    """Return the time at which the last of all other subtasks acknowledged, or None if one of them did not."""
+    """Return when the last of all other subtasks acknowledged, or None if one of them has not acknowledged."""
     others = [p.ack_ms for v, rows in phases.items() for p in rows if (v, p.subtask) != (vertex_id, subtask)]
     return max(known(others), default=None) if None not in others else None
 

@@ -1,4 +1,4 @@
-"""Every setting that advice can propose is compared with what the engine reports, and reaches the API."""
+"""Tests that every proposed setting is compared with the one that the engine reports, and is part of the API."""
 
 from __future__ import annotations
 

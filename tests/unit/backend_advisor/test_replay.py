@@ -1,4 +1,4 @@
-"""The share of the queued data that barriers overtake, compared with a sum over every channel."""
+"""Tests of the share of the queued data that barriers overtake. A sum over every channel gives the same share."""
 
 from __future__ import annotations
 

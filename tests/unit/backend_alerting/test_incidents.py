@@ -56,7 +56,7 @@ def test_an_episode_continues_an_incident_that_is_open_or_ended_at_most_ten_minu
         (_named("store", "map", "async"), _named("skew", "map", "alignment"), 2),
         (_named("store", "not known", "async"), _named("store", "map", "async"), 1),
         (None, _named("skew", "map", "alignment"), 1),
-        # Without a kind of cause, the vertex is only one that has not acknowledged, so it is ignored.
+        # Without a kind of cause, the vertex is not a cause: it only has not acknowledged. So the vertex is ignored.
         ({"vertex": "join"}, _named("skew", "map", "alignment"), 1),
     ],
 )

@@ -98,7 +98,7 @@ def test_two_equal_checkpoints_have_no_cause():
 
 
 def test_the_lateness_of_the_steps_sums_to_the_difference_of_the_durations():
-    # With one subtask per vertex, the path is the only one, and its steps lose the whole difference.
+    # With one subtask per vertex, there is only one path, so its steps must account for the whole difference.
     for seed in range(60):
         rnd = random.Random(seed)
 
@@ -266,5 +266,5 @@ def test_the_time_of_a_comparison_grows_about_as_the_number_of_subtasks():
             took.append(time.process_time() - began)
         return min(took)
 
-    # If the time grew with the square of the number, the ratio would be 100.
+    # The time must not grow with the square of the number of subtasks. The ratio would then be 100.
     assert quickest_s(1000) < 40 * quickest_s(100)

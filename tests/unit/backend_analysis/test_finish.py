@@ -1,4 +1,7 @@
-"""Tests of the predicted finish: an interval that holds as often as it states, and plain reasons for none."""
+"""Tests of the predicted finish of a checkpoint: its interval contains the real finish as often as promised.
+
+If there is no prediction, the reason is given in plain words.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,7 @@ def test_a_share_is_the_same_count_again(count):
 
 
 def test_the_interval_holds_as_often_as_it_states():
-    """Each checkpoint of a drawn series is predicted from the nine before it, at its third acknowledgement."""
+    """Each checkpoint of a random series is predicted from the nine before it, at its third acknowledgement."""
     from random import Random
 
     drawn = Random(5)

@@ -360,7 +360,7 @@ def test_two_slow_checkpoints_among_many_leave_the_job_healthy():
 
 
 def test_after_the_loss_of_a_task_manager_no_subtask_is_named_and_the_exception_is_shown():
-    """Each attempt deploys to slots of the lost task manager, so its checkpoints fail with several pending subtasks.
+    """Each attempt uses slots of the lost task manager, so the checkpoints of each attempt fail with pending subtasks.
 
     Most of the failed checkpoints are not in the history.
     """

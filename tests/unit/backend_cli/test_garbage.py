@@ -1,4 +1,4 @@
-"""The roles' setting of the garbage collector: cycles are still found, and few passes look through all objects."""
+"""Tests of the roles' garbage collection: cycles are still collected, but the passes over all objects are few."""
 
 from __future__ import annotations
 

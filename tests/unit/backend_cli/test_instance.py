@@ -146,7 +146,7 @@ def test_a_process_that_was_not_recorded_is_found_by_the_folder_in_its_environme
     )
     with subprocess.Popen(["sleep", "600"], env={INSTANCE_VARIABLE: str(tmp_path)}) as left:
         with subprocess.Popen(["sleep", "600"], env={INSTANCE_VARIABLE: f"{tmp_path}2"}) as of_another:
-            # This process has the variable too, but is itself the new instance.
+            # The new instance has the variable as well. It must not count itself among the leftovers.
             found = subprocess.run(
                 [sys.executable, "-c", script, str(tmp_path)],
                 env=dict(os.environ) | {INSTANCE_VARIABLE: str(tmp_path)},

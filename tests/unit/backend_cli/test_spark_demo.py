@@ -1,6 +1,6 @@
 """Tests of the role that runs the demo query of Spark, and of the notices that it writes.
 
-There is a notice if Spark is missing, if Spark does not start, and if the query runs.
+The role writes a notice if Spark is missing, if Spark does not start, and when the query runs.
 """
 
 from __future__ import annotations

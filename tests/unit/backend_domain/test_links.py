@@ -1,4 +1,4 @@
-"""Templates of links: what is refused, and that no value can change more than its place in the address."""
+"""Tests of the templates of links: which are refused, and that a value replaces only its own placeholder."""
 
 from __future__ import annotations
 

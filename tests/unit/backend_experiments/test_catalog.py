@@ -1,4 +1,4 @@
-"""Each experiment runs, and its report states correctly which orderings of the literature came out."""
+"""Each experiment runs, and its report says correctly which orderings in the literature it confirms."""
 
 from __future__ import annotations
 

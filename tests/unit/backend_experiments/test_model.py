@@ -1,4 +1,4 @@
-"""The statistics over seeds, and the comparison with what the literature reports."""
+"""Tests of the statistics over seeds, and of the comparison with the results in the literature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table, the page and the rows of an experiment."""
+"""Tests of the output of an experiment: the table, the page and the rows."""
 
 from __future__ import annotations
 

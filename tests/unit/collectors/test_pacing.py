@@ -1,4 +1,4 @@
-"""No more requests are in flight, or begin within a second, than a JobManager should serve."""
+"""Tests of the limits that protect a JobManager: requests in flight, and requests that begin within a second."""
 
 from __future__ import annotations
 

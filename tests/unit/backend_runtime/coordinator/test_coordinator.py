@@ -160,7 +160,7 @@ def test_the_configured_number_of_completed_checkpoints_is_kept(retained: int) -
 
 
 def _failed_writes(*hits: int) -> tuple[FaultSpec, ...]:
-    """Return faults that let writes to the store fail. A checkpoint writes twice, once per subtask.
+    """Return faults that make writes to the store fail. A checkpoint writes twice, once per subtask.
 
     Each of ``hits`` is the number of writes since the previous fault, including the one that fails.
     """

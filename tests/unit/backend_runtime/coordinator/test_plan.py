@@ -1,4 +1,4 @@
-"""The plan of a checkpoint when some subtasks have finished (FN-1 to FN-6)."""
+"""Tests of the plan of a checkpoint if some subtasks have finished (FN-1 to FN-6)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def test_a_rate_is_the_growth_over_the_window_and_the_window_slides() -> None:
     rates.sample(1_000_000, Totals(records_in=5))
     assert rates.per_s() == (0.0,) * len(Totals()), "no time has passed"
     rates.sample(3_000_000, Totals(records_in=25, fired_timers=4))
-    # The window reaches back to the start: 25 records and 4 timers in two seconds.
+    # The window begins at the start, so it contains 25 records and 4 timers in two seconds.
     assert (rates.per_s()[0], rates.per_s()[Totals._fields.index("fired_timers")]) == (12.5, 2.0)
     rates.sample(5_000_000, Totals(records_in=95, fired_timers=4))
     # The start is no longer in the window, which now has 90 records (from 5 to 95) in four seconds.

@@ -176,7 +176,7 @@ def test_segments_return_to_their_owner_whatever_is_filtered() -> None:
 
 
 def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without_watermark() -> None:
-    """RC-2, WM-1, RS-10: a channel that was idle in the checkpoint is active again, so that it holds back watermarks.
+    """RC-2, WM-1, RS-10: a channel that was idle in the checkpoint is active again, so watermarks wait for it.
 
     The watermark of a channel is reset only on rescaled edges.
     """

@@ -116,7 +116,7 @@ def test_the_files_of_each_snapshot_give_the_bytes_of_the_whole_state(
 
 
 def _driven(kind: StateBackend, rounds: int, config: RuntimeConfig = _CONFIG) -> tuple[States, list[Chain]]:
-    """Change a few of 200 keys in each round, and confirm a checkpoint after it."""
+    """Change a few of 200 keys in each round, and complete a checkpoint after each round."""
     states, chains = States(kind, config), []
     for k in range(1, rounds + 1):
         for key in range(200) if k == 1 else range(k * 7, k * 7 + 9):

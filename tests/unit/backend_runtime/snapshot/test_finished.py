@@ -1,4 +1,4 @@
-"""Which finished parts a checkpoint and a restore accept (FN-9 to FN-15, FN-18)."""
+"""Tests of which finished parts of a job a checkpoint and a restore accept (FN-9 to FN-15, FN-18)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ def test_an_extended_job_continues_from_its_checkpoint_and_its_sources_read_the_
     assert violations(second) == []
     assert second.ledger.committed_count == RECORDS + 1, "the new source's record was committed as well"
     assert second.at_own_risk == ()
-    # Restore once more, from a checkpoint of this run. A source is found by its number, not by its position.
+    # Restore a checkpoint of the second run into the original graph. The source keeps its number 0 from the checkpoint.
+    # None is stored, because 0 is also the index of the source in this graph.
     newest = second.coordinator.newest
     assert newest is not None
     third = restored_graph(

@@ -1,4 +1,4 @@
-"""When a subtask that has ended its data may close (FN-22 to FN-24): every order of the events."""
+"""Tests of when a subtask that has ended its data may close (FN-22 to FN-24), in every order of the events."""
 
 from __future__ import annotations
 

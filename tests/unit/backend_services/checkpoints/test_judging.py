@@ -1,4 +1,4 @@
-"""What a judge computes first, and what it leaves to the readers. No store takes part."""
+"""Tests, without a store, of the order in which a judge computes findings, and of what it leaves to the readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DUE = SETTLED_AFTER + timedelta(minutes=1)
 
 
 class Recorded(Judge):
-    """A judge that records what it would compute."""
+    """A judge that records the findings that it should compute, instead of computing them."""
 
     def __init__(self, **options):
         self.clock = SteppingClock()
@@ -85,7 +85,7 @@ async def test_readings_and_an_open_checkpoint_are_an_event_each_half_minute(kin
     judge, found = Recorded(), []
     for second in range(0, 90, 2):
         judge.clock.at = NOW + timedelta(seconds=second)
-        # Not every poll contains readings.
+        # Only every second poll contains readings.
         read_s = second if kind == "readings" and second % 4 == 0 else None
         judge.note([change("a", *([in_progress(1)] if kind == "an open checkpoint" else []), read_s=read_s)])
         found.append(await judge.work())

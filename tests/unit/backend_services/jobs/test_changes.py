@@ -1,4 +1,4 @@
-"""Tests of which checkpoints count for durations: completed and expired ones, but no savepoints or other failures."""
+"""Tests of which checkpoints have a duration that counts: completed and expired ones, but no savepoints."""
 
 from __future__ import annotations
 

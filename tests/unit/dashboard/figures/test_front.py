@@ -194,7 +194,7 @@ def test_an_open_checkpoint_shows_all_vertices_from_the_start(fake):
     assert [v.vertex_id for v in model.vertices] == [v.id for v in detail.vertices]
     assert [len(v.subtasks) for v in model.vertices] == [v.parallelism for v in detail.vertices]
     assert all(v.counts(50)["not reached"] == len(v.subtasks) for v in model.vertices[1:])
-    # An ended checkpoint that lacks a vertex says nothing about its subtasks.
+    # If an ended checkpoint lacks a vertex, the states of the subtasks of this vertex are unknown.
     ended = times.build(begun.model_copy(update={"status": made.status}), detail.vertices, detail.edges, None)
     assert [v.subtasks for v in ended.vertices[1:]] == [()] * 3
     assert "not reported" in front.draw(ended, 0, FrontView(LIGHT)).summary
@@ -265,7 +265,7 @@ def test_heat_fills_the_vertices_whose_value_is_known(fake):
 
 
 def _large(vertices=60, subtasks=200):
-    """Return a front of layers of four vertices, each connected to two of the next layer."""
+    """Return a front whose layers have four vertices. Each vertex is connected to two vertices of the next layer."""
     made = [
         times.FrontVertex(
             f"v{i}", f"operator-{i:02d} -> map", i // 4, i % 4,
@@ -290,8 +290,8 @@ def test_a_large_graph_is_shown_in_part_with_a_map_of_all_of_it():
     assert layout["xaxis"]["range"][0] < x < layout["xaxis"]["range"][1]
     assert layout["yaxis"]["range"][0] < y < layout["yaxis"]["range"][1]
     assert len(small["marks"]) == 60
-    # The chart has few traces, no note but that of the verdict, and no table, because a browser needs time for each of
-    # these.
+    # The browser needs time for each trace, note and table row. So the chart has few traces, no note except that of the
+    # verdict, and no table.
     assert len(chart.figure["data"]) < 16
     assert len(layout["annotations"]) == 1
     assert front.is_large(model)
@@ -315,7 +315,7 @@ def test_a_fold_keeps_the_neighbours_of_the_vertex_that_was_found_and_counts_the
     assert {name.split()[1] for name in folds} == {"upstream", "downstream", "beside"}
     assert len({(v.layer, v.row) for v in found.vertices}) == len(found.vertices)
     assert all(e.source != e.target for e in found.edges)
-    # The whole graph around the vertex is readable, and what is folded does not depend on the times.
+    # The folded graph is small enough to be shown as a whole. Which vertices are folded does not depend on the times.
     assert front.overview(model, 0, FrontView(LIGHT, found="v30", is_folded=True)) is None
     other = replace(model, vertices=tuple(replace(v, subtasks=v.subtasks[:3]) for v in model.vertices))
     assert [(v.vertex_id, v.layer, v.row) for v in folding.folded(other, "v30").vertices] == [

@@ -1,9 +1,8 @@
-"""Checks what a task does if a channel ends while checkpoints after the end of tasks are switched off (AL-7).
+"""Checks that a task gives up its checkpoint if a channel ends and checkpoints after the end of tasks are off (AL-7).
 
-In this situation, the task gives the pending checkpoint up. The expected commands are those of Flink's
-``processEndOfPartition`` (``SingleCheckpointBarrierHandler`` and ``CheckpointBarrierTracker``). If checkpoints after
-the end of tasks are switched on, an ended channel counts as if its barrier had arrived. The tables of the handlers
-test that setting.
+The expected commands are those of Flink's ``processEndOfPartition`` (``SingleCheckpointBarrierHandler`` and
+``CheckpointBarrierTracker``). If checkpoints after the end of tasks are switched on, an ended channel counts as if its
+barrier had arrived. The tables of the handlers test that setting.
 """
 
 from __future__ import annotations

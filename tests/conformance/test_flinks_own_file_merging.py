@@ -20,14 +20,14 @@ _SUBTASKS = 3
 
 
 def _question(seed: int) -> str:
-    """Return random steps: writes of three subtasks that overlap, and the ends of checkpoints, told in any order."""
+    """Return random steps: overlapping writes of three subtasks, and notified ends of checkpoints in any order."""
     rng = random.Random(seed)
     words = [f"{rng.choice('wa')}{rng.choice([1, 20, 60, 1000])}"]
     open_writes: list[int] = []
     ended: list[int] = []
     count, newest = 0, 1
     is_orderly = seed % 2 == 0
-    """Whether all subtasks are told of the end of a checkpoint together."""
+    """Whether all subtasks are notified of the end of a checkpoint together."""
     for _ in range(rng.randint(4, 60)):
         checkpoint = rng.randint(max(1, newest - 2), newest)
         match rng.choice("bbbeeeefuucas"):

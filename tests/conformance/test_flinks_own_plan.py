@@ -1,9 +1,9 @@
 """Checks that our plan of a checkpoint after some subtasks have finished is Flink's own (FN-1 to FN-3, FN-9 to FN-15).
 
-In Flink, these are ``DefaultCheckpointPlanCalculator``, its context and the plan that it returns: which subtasks are
-triggered, waited for and told, which have finished, and what the completed checkpoint then holds of each operator. As
-in ``test_flinks_own_barrier_handler.py``, some of Flink's results are recorded, and ``make test-flink`` computes many
-more with Flink's code. ``python -m tests.conformance.test_flinks_own_plan JARS`` records the results again.
+In Flink, ``DefaultCheckpointPlanCalculator`` computes the plan: the subtasks to trigger, to wait for and to notify, and
+the subtasks that have finished. The state of each operator in the completed checkpoint is compared as well. As in
+``test_flinks_own_barrier_handler.py``, some of Flink's results are recorded, and ``make test-flink`` computes many more
+with Flink's code. ``python -m tests.conformance.test_flinks_own_plan JARS`` records the results again.
 
 Each question is a random graph with a random state of each subtask. In half of the questions, subtasks finish in the
 order of the graph, as they do in a job. In the others, any subtask may have finished.
@@ -54,7 +54,7 @@ def _question(seed: int) -> str:
     is_starting = rng.random() < 0.1
     is_allowed = rng.random() < 0.9
     for vertex, count in enumerate(parallelism):
-        # A job that may have no finished tasks does not start from a checkpoint with some.
+        # A job in which tasks may not finish does not start from a checkpoint with finished tasks.
         is_restored = is_allowed and rng.random() < 0.1
         done = rng.choice((0.0, 0.0, 0.5, 1.0))
         own = [(vertex, subtask) in finished for subtask in range(count)]

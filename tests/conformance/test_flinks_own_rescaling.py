@@ -56,7 +56,7 @@ def _ours(question: str) -> str:
         redistribute(mode, [[f"{n}.{entry}" for entry in range(counts[at * old + n])] for n in range(old)], new)
         for at, mode in enumerate((StateMode.SPLIT, StateMode.UNION, StateMode.BROADCAST))
     ]
-    # All copies of broadcast state are equal, so each new subtask gets one of them.
+    # All copies of broadcast state are equal, so it does not matter which copy a new subtask gets.
     return " ".join(",".join(sorted(entries[n])) or "-" for n in range(new) for entries in modes)
 
 

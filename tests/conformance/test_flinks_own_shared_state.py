@@ -1,4 +1,4 @@
-"""Checks that our registry of shared files keeps, replaces and deletes exactly the files that Flink's own one does.
+"""Checks that our registry of shared files keeps, replaces and deletes exactly the same files as Flink's registry.
 
 In Flink, this is ``SharedStateRegistryImpl`` (IN-15, IN-16). As in ``test_flinks_own_barrier_handler.py``, some of
 Flink's results are recorded, and ``make test-flink`` computes many more with Flink's code. ``python -m
@@ -19,7 +19,7 @@ _RECORDED_COUNT = 200
 
 
 def _question(seed: int) -> str:
-    """Return random steps: registrations of few keys, by pending checkpoints, in any order."""
+    """Return random steps, in which pending checkpoints register files under a few keys in any order."""
     rng = random.Random(seed)
     steps, newest, lowest = [], 1, 1
     if rng.random() < 0.4:
@@ -61,7 +61,7 @@ class _Ours:
             case "n" | "m":
                 self.registry.restored([], checkpoint, is_claimed=what == "m")
             case _:
-                # The completion of a checkpoint alone changes nothing, in Flink too.
+                # As in Flink, the registry does not change when a checkpoint completes.
                 pass
         return "-"
 

@@ -43,7 +43,7 @@ def _of_flink(runs: list[Run]) -> Medians:
 
 
 def _seconds(runs: list[Run], least: float) -> float:
-    """Return the length of the simulated run in seconds. It covers the warm-up and a few checkpoints."""
+    """Return how many seconds to simulate, so that the run includes the warm-up and a few checkpoints."""
     return max(least, 5 * (_of_flink(runs).end_to_end_ms or 0) / 1000)
 
 

@@ -1,4 +1,4 @@
-"""Goal: whatever the readings, no alert pages twice for one episode, is forgotten, or resolves because data is missing.
+"""Goal: for any readings, no alert pages twice for one episode, gets lost, or resolves because data is missing.
 
 Method: each seed chooses the times of a rule, a sequence of readings with gaps, and restarts. A restart loses
 all state that is not stored. The test checks every step, and then the whole sequence. To replay one run:

@@ -67,7 +67,7 @@ def test_bytes_queued_before_a_saturated_receiver_are_throughput_times_target(
     assert gate.throughput_bytes_per_s == pytest.approx(_THROUGHPUT_BYTES_PER_S, rel=0.1)
     assert gate.estimator.time_to_consume_ms == pytest.approx(target_ms, rel=0.25)
     if sources > 1:
-        # Debloating limits the bytes, not the number of buffers (DB-9).
+        # Debloating limits the bytes but not the number of buffers, so many small buffers are in use (DB-9).
         assert gate.buffers_in_use > 20
 
 

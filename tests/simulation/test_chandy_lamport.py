@@ -48,7 +48,7 @@ def _job(
 
 
 def _completed(spec: JobSpec, count: int) -> list[Completed]:
-    """Run the job until ``count`` checkpoints have completed, and return them. The retained ones are at most 100."""
+    """Run the job until ``count`` checkpoints have completed, and return them. ``count`` is at most 100."""
     engine = JobEngine(replace(spec, config=replace(spec.config, num_retained=100)))
     while len(engine.coordinator.completed) < count:
         engine.run_until(engine.now_us + 10_000)
@@ -195,7 +195,8 @@ def test_triggering_every_task_costs_messages_and_writes_that_grow_with_the_task
     for parallelism in (2, 8, 32):
         by_sources, by_all = (_triggered(_wide(parallelism, every_task=flag)) for flag in (False, True))
         assert (by_sources.trigger_count, by_all.trigger_count) == (parallelism, 3 * parallelism)
-        # A message takes 1 ms of the coordinator's time. A marker saves a task from waiting for its own message.
+        # The coordinator takes 1 ms to send a message. A task that receives a marker first starts without waiting for
+        # its own message.
         delays = [max(m.start_delay_us for m in _acks(record)) for record in (by_sources, by_all)]
         assert (parallelism - 1) * 1_000 <= delays[0] <= delays[1] + 20_000, parallelism
         assert by_all.concurrent_writes_max >= by_sources.concurrent_writes_max, parallelism
@@ -252,8 +253,8 @@ def test_skew_lets_a_light_channel_start_the_snapshot_but_the_heavy_one_ends_it(
         assert ends[2] < 0.2 * ends[1], (is_even, ends)
         assert 0 == sizes[0] < sizes[2], (is_even, sizes)
         assert sizes[1] < sizes[2], (is_even, sizes)
-    # Under even load, the first marker waits as long as the last. Under skew, the light channel delivers one early, so
-    # that the state is taken early, and the log of the heavy channel is most of the checkpoint.
+    # Under even load, the first marker waits as long as the last. Under skew, the light channel delivers its marker
+    # early. The state is therefore taken early, and the log of the heavy channel is much larger than under even load.
     assert found["markers", False][1] < 0.3 * found["markers", False][0]
     assert found["markers", True][1] > 0.5 * found["markers", True][0]
     assert found["markers", False][2] > 5 * found["markers", True][2]

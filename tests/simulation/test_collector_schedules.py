@@ -1,9 +1,9 @@
-"""Goal: every terminal checkpoint that a target showed is stored once, or counted as shed, whatever goes wrong.
+"""Goal: under all faults, every terminal checkpoint that a target showed is stored once or counted as shed.
 
 Method: the real manager, loops, Flink collector, sink and spool run in virtual time against scripted Flinks and a
 scripted store. A seed draws a schedule: targets and single jobs are slow, hang, die, lie and restart; the store is slow
-or away; the spool may be too small; the process may be short of CPU, or is killed and started again. In the end
-everything is well again. To replay one schedule: pytest tests/simulation -k "schedule and seed-17"
+or away; the spool may be too small; the process may be short of CPU, or is killed and started again. At the end of a
+schedule, all faults stop. To replay one schedule: pytest tests/simulation -k "schedule and seed-17"
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a seed draws.
+    """The schedule that a seed determines.
 
     ``away`` and ``slow`` are the periods (from, to) in which the store is away or slow. In each period of ``dead`` no
     collector runs.

@@ -36,7 +36,7 @@ def _engine(seed: int, *plan: FaultSpec, records: int | None = RECORDS) -> JobEn
 
 
 def _side_by_side(engine: JobEngine) -> int:
-    """Return the largest number of checkpoints for which one subtask is persisting input at this moment."""
+    """Return the number of checkpoints for which a subtask persists input now: the maximum over all subtasks."""
     runs = (task.checkpointing._snapshots.runs.values() for task in engine.tasks if task.source is None)
     return max(sum(run.is_input_open for run in each) for each in runs)
 

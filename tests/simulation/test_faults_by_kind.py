@@ -15,9 +15,10 @@ from tests.simulators.fault_plans import CONCURRENT, EFFECTS, FROM_SAVEPOINT, IN
 from tests.simulators.storms import case_of, outcome_of
 from tests.support.runtime_jobs import points_of
 
-# These cases failed because of four bugs, in this order. A checkpoint that was superseded by a cancelled checkpoint
-# was never forgotten. A deletion that was interrupted by a crash was never finished. A barrier that was overtaken by
-# a newer barrier changed the newer barrier's cut. A marker arrived after the checkpoint was given up.
+# These cases failed because of four bugs, in this order. A checkpoint that was superseded by a cancelled checkpoint was
+# never forgotten. A deletion that was interrupted by a crash was never finished. A barrier that was overtaken by a
+# newer barrier changed the newer barrier's cut. A marker that arrived after its checkpoint was given up was not
+# ignored.
 _ONCE_FAILED = (
     "capped/messages/22/plain",
     "aligned/storm/389/plain",

@@ -1,8 +1,8 @@
-"""Goal: checkpoints go on after some tasks have finished, and the end of a bounded job commits every record once.
+"""Goal: checkpoints go on after some tasks have finished, and a bounded job that ends has committed every record once.
 
 Method: the steps by which each subtask ends are compared with the lists of runtime.md 6.6 (T-20). Jobs whose sources
-end at different times are crashed at every step, and are restored from checkpoints of which parts had finished. Broken
-variants must be caught.
+end at different times are crashed at every step, and are restored from checkpoints in which some subtasks had finished.
+Broken variants must be caught.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def test_a_stop_ends_sources_and_joins_in_the_order_of_its_protocol(protocol: st
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_while_a_source_runs_on_checkpoints_complete_without_the_finished_tasks(protocol: str) -> None:
-    """FLIP-147's example (FN-27): D ends with C and shares its final checkpoint, and E goes on with A."""
+    """FLIP-147's example (FN-27): D ends when C ends, with the same final checkpoint, and E goes on with A."""
     engine, ended = run(bounded_and_unbounded(**PROTOCOLS[protocol]), 800_000)
     assert engine.status == "RUNNING"
     finished = {task.name for task in engine.tasks if task.status is TaskStatus.FINISHED}
@@ -248,7 +248,7 @@ def test_union_state_of_a_partly_finished_vertex_fails_the_checkpoint_until_all_
 
 
 def test_a_trigger_that_reaches_a_finished_task_fails_the_checkpoint() -> None:
-    """FN-5: the next checkpoint is planned at the completion of the one that lets the source finish."""
+    """The next checkpoint is planned when the checkpoint completes after which the source finishes (FN-5)."""
     engine, ended = run(bounded_and_unbounded(**_OFTEN, **_NO_FAILURE), 700_000)
     assert FailureReason.DECLINED_TASK_CLOSING in {record.reason for record in ended}
     assert engine.restart_count == 0

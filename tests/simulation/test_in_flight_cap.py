@@ -114,7 +114,7 @@ def test_channels_are_open_again_when_a_capped_checkpoint_is_over() -> None:
 
 
 def _count(engine: JobEngine, closed: dict[tuple[str, int, object], int]) -> None:
-    """From now on, count in ``closed``, for each channel, how often it was blocked minus how often it was unblocked."""
+    """From now on, count the open blocks of each channel in ``closed``: a block adds 1, and its end subtracts 1."""
 
     def on_event(_: int, event: BarrierEvent) -> None:
         key = (event.vertex_id, event.subtask, event.channel)

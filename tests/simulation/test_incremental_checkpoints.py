@@ -362,7 +362,7 @@ def test_increments_without_a_backend_that_has_them_are_refused_with_the_cure() 
 
 def _large_kv(backend: str, *, crash_at_us: int = 0) -> tuple[JobEngine, list[MeasuredCheckpoint]]:
     changes = {"runtime.state-backend": backend, "execution.checkpointing.incremental": backend != "full"}
-    # At the end, the state is so large that a full checkpoint takes most of its time to write it.
+    # At the end, the state is so large that a full checkpoint spends most of its time on writing the state.
     spec = load_job(demo_path("large_kv")).with_config(changes | {"web.checkpoints.history": 100})
     if crash_at_us:
         spec = replace(spec, faults=(FaultSpec("source.after-emit", at_us=crash_at_us),))
@@ -381,7 +381,8 @@ def test_large_state_of_which_little_changes_compared_between_all_backends() -> 
         deltas = [a.measured.increment for a in (*of_diff.acks.values(), *of_log.acks.values()) if a.measured.increment]
         if of_diff.is_incremental and all(each.base_id for each in deltas):
             assert of_diff.written_bytes <= of_log.written_bytes, "a difference collapses overwrites"
-    # The log is written before the barrier, so its checkpoints take the least time, and need the most space (IN-10).
+    # The changelog is written before the barrier, so its checkpoints take the least time, and need the most space
+    # (IN-10).
     slowest = {backend: max(record.end_to_end_us or 0 for record in done) for backend, done in runs.items()}
     assert slowest["changelog"] < 0.1 * slowest["full"]
     assert full_sizes["changelog"] > full_sizes["full"]

@@ -24,7 +24,8 @@ def test_the_live_objects_of_a_run_do_not_grow_with_its_length() -> None:
         gc.collect()
         counts.append(len(gc.get_objects()))
     first, second, third = counts
-    # The history may grow by one entry for each checkpoint, because it holds up to a thousand entries.
+    # The coordinator keeps up to a thousand checkpoints, and this run has fewer, so its history grows by one entry for
+    # each checkpoint.
     assert engine.coordinator.completed_count > 20
     a_checkpoint = 200
     assert third - second < a_checkpoint * engine.coordinator.completed_count, counts

@@ -1,4 +1,4 @@
-"""Goal: every kind of edge and join preserves the guarantees; only edges that allow it are overtaken (OPT-5 to OPT-7).
+"""Goal: the guarantees hold for all kinds of edges, and barriers overtake data only where allowed (OPT-5 to OPT-7).
 
 Method: one job has two sources of unequal parallelism, a forward edge and a rescale edge. It joins a shuffled
 and a broadcast input, has a keyed stage after a fan-out, and a sink after another shuffle. Seeds choose

@@ -1,9 +1,9 @@
 """Goal: the invariants catch broken protocols; each broken variant is found within a few seeds (T-9).
 
-Method: each variant patches one thing in the runtime (``tests/simulators/broken_protocols.py``). Small jobs
-run under all invariants until one invariant is broken. It must be the invariant that the table of variants
-names. Without a patch, the same jobs break none. There are no variants of finished tasks, because this runtime
-does not implement them.
+Method: each variant patches one thing in the runtime (``tests/simulators/broken_protocols.py``). Small jobs run under
+all invariants until one invariant is broken. This must be the invariant that the table of variants names. Without a
+patch, the same jobs break no invariant. There are no variants of finished tasks, because this runtime does not
+implement them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def test_a_partly_overtaken_output_is_a_consistent_cut_within_the_cap(seed: int)
         (300, 701, CapAction.PARTIAL, 700),
         (1_000, 1, CapAction.PARTIAL, 0),
         (0, 5_000, CapAction.PARTIAL, 1_000),
-        # The input before the cut cannot be overtaken in part, so the checkpoint waits until this input fits the cap.
+        # A barrier cannot overtake only a part of the input before the cut, so the checkpoint waits until this input
+        # fits the cap.
         (1_001, 0, None, None),
     ],
 )

@@ -1,4 +1,4 @@
-"""Goal: options that are off by default do what they promise and break nothing (UC-13, AT-13, AT-14, CAP-7).
+"""Goal: options that are off by default have their documented effect and lose no record (UC-13, AT-13, AT-14, CAP-7).
 
 Method: a small job runs with an option and without it, and the checkpoints of both runs are compared. Another
 job runs with all options and with crashes at random failpoints, and its committed ledger is compared with the

@@ -48,7 +48,7 @@ class _Watched:
             engine.run_until(engine.now_us + _STEP_US)
         self.failed_us = engine.exceptions[0].at_us
         dead = engine.tasks
-        # The event of the crash itself still emitted a record, so the offsets are read again.
+        # A source may emit a record in the same event in which the job crashes, so read the offsets again.
         offsets = {t.key: t.source.offset for t in dead if t.source}
         while engine.tasks is dead:
             engine.run_until(engine.now_us + _STEP_US)
@@ -134,7 +134,7 @@ def test_the_time_until_a_source_with_a_rate_has_caught_up_is_reported() -> None
         behind = (source.due_us() or 0) <= engine.now_us
     seen_us = engine.now_us
     engine.run_until(seen_us + 2_000)
-    # The source notices only at its next step that no record is due.
+    # The source detects only at its next step that no record is due, so the times may differ by one step.
     assert seen_us - _STEP_US <= (restart.deployed_at_us or 0) + (restart.catch_up_us or 0) <= seen_us + _STEP_US
     assert (restart.source_replay_us or 0) < (restart.catch_up_us or 0)
 

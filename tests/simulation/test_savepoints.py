@@ -1,4 +1,4 @@
-"""Savepoints of a running job: what a savepoint may do, which of its failures count, and a start from a savepoint."""
+"""Savepoints of a running job: when they start, which of their failures count, and how a job starts from one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_forced_savepoint_starts_although_an_aligned_checkpoint_has_the_only_s
     assert engine.coordinator.in_progress_count == 2
     engine.run_until(engine.now_us + 150_000)
     assert savepoint.reason is None
-    # The savepoint waited only for the store, which writes one file at a time.
+    # The savepoint started at once. It waited only for the store, which writes one file at a time.
     assert asked_us + 80_000 <= (savepoint.ended_at_us or 0) <= asked_us + 100_000
     record = next(r for r in engine.coordinator.history if r.id == savepoint.checkpoint_id)
     assert record.triggered_at_us == asked_us

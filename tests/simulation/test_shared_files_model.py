@@ -37,13 +37,13 @@ class World:
     kind: StateBackend
     checkpoints: int
     is_connected: bool = False
-    """Whether each message arrives at once."""
+    """Whether each message arrives immediately after it was sent."""
     next_id: int = 1
     files: SharedFiles = field(default_factory=SharedFiles)
     running: dict[int, OperatorSnapshot] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
     writing: dict[int, Callable[[object], None]] = field(default_factory=dict)
-    """What the writes that have not ended call at their end, by number."""
+    """The function that each unfinished write calls when it ends, by the number of the write."""
     begun_writes: int = 0
     pending: set[int] = field(default_factory=set)
     sent: dict[tuple[str, int], SubtaskSnapshot | None] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class World:
         self.writing.pop(write, None)
 
     def give_up(self, k: int, reason: object = None) -> None:
-        """One of the writes fails: the subtask drops the checkpoint, and declines it."""
+        """Drop and decline a checkpoint, because one of its writes failed."""
         self.drop(k)
         self.fail(k)
 
@@ -141,7 +141,7 @@ class World:
             self.sent["abort", k] = None
 
     def deliver(self) -> None:
-        """Let all messages arrive, if each one arrives at once."""
+        """If ``is_connected``, deliver all sent messages. Otherwise, do nothing."""
         while self.is_connected and self.sent:
             self.arrive(*next(iter(self.sent)))
 
@@ -166,7 +166,7 @@ class World:
             assert increment is not None
             needed |= {file.path for file in increment.files}
         needed |= {path for path in registry.paths if registry.last_used_by(path) > newest}
-        # A late acknowledgement is subsumed with the next checkpoint that completes.
+        # Do what the completion of the next checkpoint would do: delete the files of late acknowledgements.
         registry.unregister_unused(newest)
         assert self.files.paths <= needed
         self.increments.close()
@@ -177,7 +177,7 @@ class World:
     def key(self) -> object:
         """The part of the state on which the further steps depend.
 
-        Paths are left out, because a key has at most one file.
+        The numbers in paths are left out, because each key has at most one file at a time.
         """
 
         def pieces_of(pieces: Any) -> tuple[object, ...]:
@@ -204,7 +204,7 @@ class World:
 
 
 def _explore(kind: StateBackend, checkpoints: int, *, is_connected: bool = False) -> tuple[int, int]:
-    """Explore all states. Return the number of states, and of those without a further step."""
+    """Explore all states. Return the number of states, and the number of states without a further step."""
     start = World(kind, checkpoints, is_connected)
     seen, waiting, ends = {start.key}, [start], 0
     while waiting:

@@ -42,7 +42,7 @@ def _with(spec: JobSpec, vertex_id: str, **changes: Any) -> JobSpec:
 
 
 def _source_figures(*, legacy: bool, hook: bool) -> tuple[int, int, int]:
-    """Return the soft backpressured time, the hard one, and the longest start delay of the source, in microseconds."""
+    """Return the source's time under soft and under hard backpressure, and its longest start delay, in microseconds."""
     # A record spans several segments, so an emission without enough buffers stops in the middle.
     spec = small_job("unaligned", seed=3, records=None, record_bytes=3000, parallelism=1, keyed={"cost_us": 30_000})
     engine = JobEngine(_with(spec, "source", is_legacy=legacy, has_nonblocking_hook=hook))

@@ -1,4 +1,4 @@
-"""Goal: however channel state is written, a checkpoint restores the same bytes, and no file is lost or left.
+"""Goal: all ways to write channel state restore the same bytes, lose no file, and leave no unneeded file.
 
 Method: run small jobs under all invariants with continuous spilling, with merged files and with incremental channel
 state. INV-2 compares the persisted bytes of every channel with those that were sent and not processed. INV-7 reads the

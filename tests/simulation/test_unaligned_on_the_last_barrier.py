@@ -103,6 +103,6 @@ def test_behind_a_shuffle_a_flat_map_persists_less_and_draining_trades_bytes_for
         assert sizes[0] > sizes[1] > sizes[2], (fan_out, sizes)
         assert durations[2] > durations[0], (fan_out, durations)
         gains.append(sizes[0] / sizes[1])
-    # Between the barriers, the flat map turns its input into output, which the barrier then overtakes. The gain is
-    # therefore smaller the larger the fan-out is.
+    # Between the barriers, the flat map turns its input into output, which the barrier then overtakes. Therefore, a
+    # larger fan-out makes the gain smaller.
     assert gains[0] > gains[1] > 1

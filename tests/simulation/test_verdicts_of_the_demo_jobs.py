@@ -139,7 +139,7 @@ async def test_the_drawn_culprit_is_named(cause, seed):
 @pytest.mark.anyio
 @pytest.mark.parametrize("ahead_s", [-3_600, -30, 30, 3_600])
 async def test_a_clock_difference_makes_no_open_checkpoint_overdue(ahead_s):
-    """The snapshots of this job take most of its interval, so that a checkpoint is in progress at most instants."""
+    """The snapshots of this job take most of its interval, so that a checkpoint is in progress most of the time."""
     async with SimulatedTarget([load_job(demo_path("slow-store"))], ahead_s=ahead_s) as target:
         await target.sleep(39.5)
         (evidence,) = await target.evidence()

@@ -127,7 +127,8 @@ def test_rows_are_committed_when_their_checkpoint_completes_and_not_before(
     if not config:
         assert statistics.median(durations_us) > 60_000
     else:
-        # An unaligned barrier is fast, but the commit of the row still waits for the store.
+        # Barriers of unaligned checkpoints are fast, but the commit of a row still waits until the checkpoint is
+        # stored.
         assert store_ms * 1_000 < statistics.median(durations_us) < store_ms * 1_000 + 10_000
 
 

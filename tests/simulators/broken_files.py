@@ -20,7 +20,7 @@ from tests.simulators.broken_protocols import Variant
 
 
 def discard_a_file_that_a_newer_checkpoint_uses(patch: pytest.MonkeyPatch) -> None:
-    """Do not note that a newer checkpoint uses what an older one wrote (FM-3)."""
+    """Do not record that a newer checkpoint uses what an older one wrote (FM-3)."""
 
     def forgetful(self: FileMerging, logical: LogicalFile, checkpoint_id: int) -> bool:
         return not logical.is_discarded
@@ -45,7 +45,7 @@ def keep_the_files_of_aborted_checkpoints(patch: pytest.MonkeyPatch) -> None:
 
 
 def refer_to_data_of_another_offset(patch: pytest.MonkeyPatch) -> None:
-    """Take the newest data of the base for the oldest data of the channel (FM-5)."""
+    """Compute the offsets of the input data as if the receiver had processed nothing (FM-5)."""
     snapshot = Segments.snapshot
 
     def shifted(self: Segments, barrier: Barrier) -> None:

@@ -67,7 +67,7 @@ def do_not_advance_the_last_use_of_a_file(patch: pytest.MonkeyPatch) -> None:
 
 
 def compare_with_a_base_that_a_pending_checkpoint_does_not_use(patch: pytest.MonkeyPatch) -> None:
-    """Use the newest confirmed base although older checkpoints, which may still complete, have another one."""
+    """Use the newest confirmed base although pending checkpoints, which may still complete, use another base."""
     patch.setattr(DiffBackend, "_usable_base", lambda self: self._base)
 
 

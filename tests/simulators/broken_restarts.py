@@ -102,7 +102,7 @@ def lose_an_old_channels_output(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_moved_keys_behind(patch: pytest.MonkeyPatch) -> None:
-    """Restore only those key groups that the old subtask with the same index had (RS-1)."""
+    """Restore at each subtask only the key groups that the old subtask with the same index owned (RS-1)."""
 
     def own_only(old: Any, subtask: int, **named: Any) -> Any:
         whole = restored_operator(old, subtask, **named)

@@ -1,4 +1,4 @@
-"""Compares the predictions of advice with a run of the same job and seed under the advised settings (AD-2)."""
+"""Compares the effects that advice predicts with a run of the same job and seed under the advised settings (AD-2)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ INCREMENTS = "incremental backend"
 FILES = "files of channel state"
 ENDS = "tasks finish"
 OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL, EVERY_TASK, UNTIL_READ, OVERTAKING, DRAINED, INCREMENTS, FILES, ENDS)
-"""Options that the jobs of the tests do not have otherwise. The result of a run counts each option that it used."""
+"""Options that are off in all other jobs of the tests. The result of a run counts each option that it used."""
 SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
 SHARED_FILES, SEGMENTS, FINISHED = "shared files", "restored from segments", "finished"
 EFFECTS = {
@@ -122,7 +122,7 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
     of_files = Stream(case.seed, f"files of {case.kind} of {case.protocol}")
     # A damaged byte may lie in a part of a merged file that the checkpoint does not use, and is then harmless.
     takes[FILES] = of_files.below(5) < 2 and case.kind != "corrupt"
-    # A damaged checkpoint must be restored before the job ends.
+    # The tasks must not finish here, because the damaged checkpoint must be restored before the job ends.
     takes[ENDS] = _end_of(case).below(2) == 0 and case.kind != "corrupt"
     first = "A-S-F" if case.protocol in ("aligned", AT_LEAST_ONCE) else "S-F-L"
     settings: dict[str, dict[str, object]] = {
@@ -152,7 +152,7 @@ def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
 
 
 def _end_of(case: Case) -> Stream:
-    """Return the random stream that decides whether the tasks of a job finish, and whether one crashes meanwhile."""
+    """Return the random stream that decides whether the tasks of a job finish, and whether one of them then crashes."""
     return Stream(case.seed, f"end of {case.kind} of {case.protocol}")
 
 
@@ -181,7 +181,7 @@ def _messages(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
                 delay_us=(3_000, 50_000, 300_000)[draws.below(3)],
             )
         )
-    # A decline message can be lost only if a task declines its checkpoint. A failed write makes it decline.
+    # A decline message can be lost only if a task declines its checkpoint. A failed write makes the task decline.
     draft.plan.append(
         FaultSpec("store.write", hit=2 + draws.below(5), action=FaultAction.ERROR, times=1 + draws.below(3))
     )
@@ -227,7 +227,7 @@ def _corrupt(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 
 
 def _rescaled(faults_of: Kind) -> Kind:
-    """Return a kind that adds a rescale to the faults of another kind."""
+    """Return a kind of faults that adds a rescale to the faults of the kind ``faults_of``."""
 
     def rescaled(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
         draft.is_rescaled = True

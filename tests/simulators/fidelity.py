@@ -176,7 +176,7 @@ def _our_hash(key: int) -> int:
 
 
 def _shares(keys: int, parallelism: int, hot: float, hashed: Callable[[int], int]) -> Iterator[Shares]:
-    """For 1, 2, ... up to ``keys`` keys, yield each subtask's share of the records, the largest first."""
+    """For each number of keys from 1 to ``keys``, yield the subtasks' shares of the records, largest share first."""
     groups, counts = default_max_parallelism(parallelism), [0] * parallelism
     owners = [owner_of_group(hashed(key) % groups, parallelism, groups) for key in range(keys)]
     for count, owner in enumerate(owners, start=1):

@@ -56,7 +56,7 @@ class _Hop:
 
 
 def from_parameters(scenario: Scenario) -> Medians:
-    """Predict the medians from the scenario alone, which is also the only input of the runtime."""
+    """Predict the medians from the scenario alone, as the runtime does."""
     stages = [_stage(scenario, i) for i in range(1, scenario.stages + 1)]
     per_s = _throughput(scenario, stages)
     narrowest = min(range(len(stages)), key=lambda i: stages[i].capacity_per_s)
@@ -71,7 +71,8 @@ def from_queues(scenario: Scenario, queued_bytes: Sequence[float]) -> Medians:
     per_s = _throughput(scenario, stages)
     hops = []
     for stage, queued in zip(stages, queued_bytes, strict=True):
-        # If one subtask is slower than the others, all queued bytes are before this subtask.
+        # If one subtask is slower than the others, all queued bytes are before it, and they drain at its share of the
+        # throughput.
         share = stage.share if stage.capacity_per_s == per_s and _is_uneven(scenario, stage) else 1.0
         hops.append(_Hop(queued, per_s * share * scenario.record_bytes, queued))
     return _medians(scenario, stages, hops, per_s)

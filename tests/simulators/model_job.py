@@ -252,7 +252,8 @@ class World:
             return
         most = None
         if self.cap is not None and self._output(source) > self.cap:
-            # A source has no input that could be drained to make room before the cut (CAP-3 to CAP-5).
+            # A source does not wait at its cap, because it has no input that could be drained to make room (CAP-3 to
+            # CAP-5).
             if self.on_cap == "decline":
                 self._cancel(source, k)
                 self._give_up(k)

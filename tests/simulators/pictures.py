@@ -1,4 +1,4 @@
-"""``make pictures``: take the pictures of all pages again, with which ``tests/e2e/test_pictures.py`` compares them.
+"""``make pictures``: take the reference pictures of all pages again, which ``tests/e2e/test_pictures.py`` uses.
 
 Look at the pictures that change before you commit them: ``git status`` lists them. Pictures of pages that are no longer
 in the register are removed.

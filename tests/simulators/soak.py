@@ -82,7 +82,7 @@ def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -
 
 
 def growth_allowed_bytes(early_bytes: int) -> int:
-    """Return the most memory that the run may use: a tenth more than at the start, plus what the allocator may keep."""
+    """Return the run's memory limit in bytes: a tenth more than at the start, plus what the allocator may keep."""
     return int(early_bytes * _GROWTH_MAX) + _GROWTH_FLOOR_BYTES
 
 

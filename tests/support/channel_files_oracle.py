@@ -14,7 +14,7 @@ from backend.runtime.snapshot.completed import Completed
 
 
 class ChannelFilesOracle:
-    """Watches one engine. Each method yields (rule, problem) for what is wrong."""
+    """Watches one engine. Each method yields a pair (rule, problem) for each violation."""
 
     def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class ChannelFilesOracle:
                     yield "INV-7", f"checkpoint {completed.record.id} is retained: {error}"
 
     def at_the_end(self) -> Iterator[tuple[str, str]]:
-        """Check that no file remains once the tasks have ended and their checkpoints are deleted."""
+        """Delete all checkpoints of the ended job, and check that no file remains."""
         engine = self._engine
         files, coordinator = engine.env.channel_files, engine.coordinator
         used = {segment.path for completed in coordinator.completed for segment in segments_of(completed)}
@@ -40,7 +40,7 @@ class ChannelFilesOracle:
             files.retain(kept[0].record.id if kept else 0, [completed.snapshots for completed in kept])
             if used - files.store.paths:
                 yield "INV-7", f"files of retained checkpoints are deleted: {sorted(used - files.store.paths)}"
-            # A user deletes the retained checkpoints, and no checkpoint uses a file any more.
+            # Act as a user who deletes the retained checkpoints. After that, no checkpoint uses a file any more.
             files.retain(1 + max((record.id for record in coordinator.history), default=0), [])
             files.close()
         except ProtocolViolationError as error:

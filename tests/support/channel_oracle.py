@@ -87,7 +87,7 @@ class _Reader:
     # --- the sender -----------------------------------------------------------------------------------------------
 
     def on_section(self, old: Old) -> None:
-        """Note that the following data belongs to the old channel ``old``.
+        """Record that the following data belongs to the old channel ``old``.
 
         If ``old`` is None, the following data is new.
         """
@@ -96,7 +96,7 @@ class _Reader:
             self._demand_all_sent()
 
     def on_recovered_output(self, data: bytes) -> None:
-        """Note bytes that the sender restored from a checkpoint and appended to the stream."""
+        """Record bytes that the sender restored from a checkpoint and appended to the stream."""
         self.stream += data
         self._sent_recovered[self._sections[-1][1]] += data
 
@@ -202,7 +202,7 @@ class ChannelOracle:
                 reader.recovered_bytes = sum(map(len, channel.outputs.values()))
 
     def on_snapshot(self, checkpoint_id: int, name: tuple[str, int]) -> None:
-        """Note the bytes sent and received on each channel of a subtask that is taking its state."""
+        """Record the number of bytes sent and received on each channel of a subtask that is taking its state."""
         task = self.tasks[name]
         sent = self._sent.setdefault(checkpoint_id, {})
         for output in task.outputs:

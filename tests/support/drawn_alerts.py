@@ -14,7 +14,7 @@ RULES = ("CheckpointExpired", "ConsecutiveFailures", "CheckpointStuck")
 
 
 def drawn_alerts(seed: int, count: int, *, is_cause_known: bool = True) -> list[Alert]:
-    """Return ``count`` episodes within about two hours. A tenth of them is open."""
+    """Return ``count`` episodes within about two hours. A tenth of the episodes are open."""
     rnd = random.Random(seed)
     return [_alert(rnd, number, is_cause_known=is_cause_known) for number in range(count)]
 

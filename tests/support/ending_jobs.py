@@ -48,7 +48,7 @@ def source(name: str, *, limit: int | None = None, **more: object) -> dict[str, 
 
 
 def bounded_and_unbounded(*, plan: tuple[FaultSpec, ...] = (), seed: int = 1, **settings: object) -> JobSpec:
-    """Build FLIP-147's example: C ends, so D after it ends too, and E waits for A as well (FN-27)."""
+    """Build FLIP-147's example (FN-27): D reads C and ends with C, and E also reads A, which does not end."""
     return ending_job(
         [
             source("a"),

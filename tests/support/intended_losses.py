@@ -39,7 +39,7 @@ class IntendedLosses:
     # --- restarts -------------------------------------------------------------------------------------------------
 
     def restored(self, found: InFlight | None) -> InFlight | None:
-        """Note that the job starts from the checkpoint ``found``. Return the channel state that is restored, or None.
+        """Record that the job starts from the checkpoint ``found``. Return the channel state that is restored, or None.
 
         The first restore of a checkpoint repeats its records. A further restore of the same checkpoint discards the
         results of the earlier one, so the records still count as repeated once.
@@ -74,11 +74,11 @@ class IntendedLosses:
     # --- transactions ---------------------------------------------------------------------------------------------
 
     def began(self, transaction: str) -> None:
-        """Note that a transaction was opened."""
+        """Record the time at which a transaction was opened."""
         self._began_us[transaction] = self._engine.now_us
 
     def committing(self, transaction: str) -> None:
-        """Note that a transaction is committed for the first time. If it has timed out, its rows are lost."""
+        """Record the first attempt to commit a transaction. If the transaction has timed out, its rows are lost."""
         ledger, now = self._engine.ledger, self._engine.now_us
         began_us = self._began_us.get(transaction, now)
         if now - began_us > self._engine.config.transaction_timeout_us:

@@ -223,7 +223,7 @@ class Watch:
         self._check(completed)
 
     def _check_the_untold(self) -> None:
-        """Check completed checkpoints that were stored but not reported, because a crash came in between.
+        """Check completed checkpoints that a crash kept from being reported after they were stored.
 
         Such a checkpoint counts as complete and is restored.
         """
@@ -288,8 +288,8 @@ class Watch:
         engine.set_config(_QUIET)
         self.run_until(engine.now_us + 4_000_000, slice_us=500_000)
         quiet_us = engine.now_us
-        # Checkpoint requests that were queued start only after the pending checkpoints (CO-3), and may lose messages
-        # too.
+        # Queued requests start only after the pending checkpoints (CO-3). Their messages may be lost too, so wait
+        # longer.
         while engine.coordinator.in_progress_count and engine.now_us < quiet_us + _LAST_ONES_US:
             self.run_until(engine.now_us + 500_000, slice_us=500_000)
         self._demand("INV-9", engine.coordinator.in_progress_count == 0, "a checkpoint neither completes nor fails")

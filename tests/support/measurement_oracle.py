@@ -32,7 +32,7 @@ class MeasurementOracle:
         self._are_acks_late = any(fault.point == "rpc.ack" for fault in engine.spec.faults)
 
     def on_event(self, checkpoint_id: int, event: BarrierEvent, task: Task) -> None:
-        """Note an event of a checkpoint at a task."""
+        """Record an event of a checkpoint at a task."""
         is_received = event.kind in _ARRIVALS
         polled = sum(c.bytes_received for c in task.gate.channels) if is_received else 0
         self._events[checkpoint_id][event.vertex_id, event.subtask].append((self._engine.now_us, polled, event))
@@ -67,7 +67,7 @@ def _times(trace: list[_Row], kind: Kind) -> list[int]:
 
 
 def _arrivals(trace: list[_Row]) -> list[tuple[int, int]]:
-    """Return (time, bytes read so far) of the first sign of the barrier on each channel, in order.
+    """Return (time, bytes read so far) of the first event that shows the barrier on each channel, in order.
 
     The log of a channel may end before its marker is read (CL-6).
     """

@@ -18,7 +18,7 @@ RECORDS = 260
 TARGETS = ((1, 2), (2, 1), (2, 3), (3, 2), (4, 10), (10, 4), (3, 3))
 """Parallelism of the map (before, after) (RS-13). In the last entry, the map does not change, but its neighbours do."""
 MODES = (*PROTOCOLS, "savepoint")
-"""What a job restarts from: a checkpoint of this protocol, or a savepoint of a job with unaligned checkpoints."""
+"""The kinds of restarts: from a checkpoint of a protocol, or from a savepoint of a job with unaligned checkpoints."""
 PARTITIONERS: Mapping[str, dict[str, str]] = {
     "hash": {"partitioner": "hash", "hash_by": "origin"},
     "rebalance": {"partitioner": "rebalance"},

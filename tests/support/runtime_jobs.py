@@ -148,7 +148,8 @@ def points_of(protocol: str) -> tuple[str, ...]:
     if protocol == "aligned":
         return points
     if protocol == "chandy-lamport":
-        # Markers overtake nothing, so no output is persisted. Their arrival is announced.
+        # Markers overtake nothing, so no output is persisted and its failpoints are not reached. The arrival of a
+        # marker is announced.
         return (*points, *faults.UNALIGNED_POINTS, "task.after-announcement", "recovery.mid-input")
     points = (*points, *faults.UNALIGNED_POINTS, "recovery.mid-output", "recovery.mid-input")
     return (*points, *faults.TIMEOUT_POINTS) if protocol == "aligned-timeout" else points
@@ -173,7 +174,7 @@ class Needs:
     task_managers: int | None = None
     has_timers: bool = False
     hit_most: int = 12
-    """A run reaches the failpoint about this often, so a crash can be planned at any of these hits."""
+    """About how often a run reaches the failpoint. A crash can be planned at any of these hits."""
 
 
 def needs_of(point: str, protocol: str) -> Needs:

@@ -1,7 +1,7 @@
 """Checks the files of incremental checkpoints during a run (IN-3, IN-19).
 
-At each snapshot, the whole state is copied. When the checkpoint completes, it is read back from its bytes, and must
-give the same bytes of state.
+At each snapshot, the whole state is copied. When the checkpoint completes, the checkpoint is read back from its bytes,
+and must contain the same bytes of state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.runtime.task.task import Task
 
 
 class SharedFilesOracle:
-    """Watches one engine. Each method yields (rule, problem) for what is wrong."""
+    """Watches one engine. The methods that check yield a pair (rule, problem) for each violation."""
 
     def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
@@ -78,7 +78,7 @@ class SharedFilesOracle:
         try:
             for task in engine.tasks:
                 task.increments.close()
-            # A user deletes the retained checkpoints: no checkpoint uses a file any more.
+            # Act as a user who deletes the retained checkpoints. After that, no checkpoint uses a file any more.
             registry = files.registry
             registry.unregister_unused(1 + max(map(registry.last_used_by, registry.paths), default=0))
         except ProtocolViolationError as error:

@@ -17,7 +17,7 @@ SNAPSHOT_SETTINGS = {
 
 
 def run_to_snapshot(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, StoredCheckpoint]:
-    """Run the job, and stop it at its newest snapshot of this kind, before it commits more records."""
+    """Run the job until it has a snapshot of this kind, and return before the job commits more records."""
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(80_000)
     while engine.coordinator.newest is None:

@@ -123,7 +123,8 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
         return _clear(signal, f"{len(row)} failures in a row")
     reasons = [c.reason.value for c in row if c.reason is not None]
     commonest = max(reasons, key=lambda r: (reasons.count(r), r), default="unknown")
-    # The signal lists only the newest checkpoints, but it counts all failures.
+    # The signal lists only the newest checkpoints, so ``row`` may be shorter than the number of failures that it
+    # counts.
     count = max(len(row), signal.failures_in_row_count)
     more = " or more" if count >= FAILURES_COUNTED_MAX else ""
     summary = f"{signal.name}: the last {count}{more} checkpoints failed"
@@ -138,8 +139,8 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
     ran, own, run_count = _ran_without_one(signal)
     age_ms = ran / timedelta(milliseconds=1)
     runs = f" over {run_count} runs" if run_count > 1 else ""
-    # A job that was redeployed may be healthy although it waited for one checkpoint before the redeployment and for
-    # another one after it.
+    # A healthy job that was redeployed may have waited for one checkpoint before the redeployment and for another one
+    # after it, so a job with several runs gets more time.
     if own / timedelta(milliseconds=1) <= window_ms and age_ms <= window_ms + 2 * longest_ms * (run_count > 1):
         words = f"it ran {say.duration(max(0.0, age_ms))}{runs} since its last completed checkpoint or its start"
         return _clear(signal, f"{words}, within the health window of {say.duration(window_ms)}")

@@ -149,10 +149,10 @@ def cause_of(a: Side, b: Side) -> Cause | None:
     took_a, took_b = a.header.end_to_end_duration_ms, b.header.end_to_end_duration_ms
     if took_a is None or took_b is None or not (_is_timed(a.header) and _is_timed(b.header)):
         return None
-    # An expired checkpoint would have taken longer than it did.
+    # An expired checkpoint counts as longer than a completed one, because it would have taken longer than its timeout.
     is_a_longer = (_is_expired(a.header), took_a) >= (_is_expired(b.header), took_b)
     longer, other, sign = (a, b, 1) if is_a_longer else (b, a, -1)
-    # If both expired, their equal durations are only the timeout.
+    # If only the longer checkpoint expired, the difference is real even if the measured durations are nearly equal.
     is_known_longer = _is_expired(longer.header) and not _is_expired(other.header)
     if abs(took_a - took_b) < NOISE_MS and not is_known_longer:
         return None
@@ -238,7 +238,7 @@ def _whole(measure: SubtaskMeasure, phases: VertexPhases | None) -> tuple[int | 
     if measure.is_bytes:
         return int(reported.sum()), None
     if measure is SubtaskMeasure.DURATION and reported.size < values.size:
-        # A subtask that has not acknowledged would have been the last one.
+        # A subtask that has not acknowledged would have been the last one, so the largest duration is not known.
         return None, None
     place = int(np.nanargmax(values))
     return int(values[place]), place
@@ -281,7 +281,7 @@ def _path_cause(longer: Side, other: Side, sign: int) -> Cause | None:
     if found is None or round(most) <= 0:
         return None
     own = longer.phases[found.vertex_id][found.subtask]
-    # The end of the checkpoint cut this phase short.
+    # If the phase was not over at the end of the checkpoint, its duration is only a lower bound.
     is_cut = not own.is_acknowledged and (found.phase is Phase.ACK_WAIT or own.first_barrier_ms is None)
     return Cause(
         sign * round(most),

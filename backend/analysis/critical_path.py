@@ -323,7 +323,8 @@ def _sender(
             continue
         i = int(sent.argmax())
         if not sent[i] <= reached_ms:
-            # The latest sender sent too late, or the time of some sender is missing.
+            # The latest sender sent too late, or the time of some sender is missing. So take the latest sender that
+            # sent in time.
             in_time = np.where(sent <= reached_ms, sent, -1.0)
             i = int(in_time.argmax())
             if in_time[i] < 0.0:

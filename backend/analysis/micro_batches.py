@@ -239,7 +239,7 @@ def _utilisation(judged: Sequence[Checkpoint]) -> Sign:
         return Sign(PressureSign.UTILISATION, None, UTILISATION_LIMIT, False, text, Basis.RECONSTRUCTED)
     wall_ms = (_end(judged[-1]) - judged[0].header.triggered_at) / timedelta(milliseconds=1)
     busy_ms = sum(c.header.end_to_end_duration_ms or 0 for c in judged)
-    # If batches are missing, the time that they took is not known.
+    # If batches are missing, the time that they took is not known, so there is no share of busy time.
     ids = [c.header.checkpoint_id for c in judged]
     if wall_ms <= 0 or ids[-1] - ids[0] != len(ids) - 1:
         text = "the query's busy time is not known: batches are missing"

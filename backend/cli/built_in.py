@@ -37,7 +37,7 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
             if target.origin is TargetOrigin.BUILT_IN and target.url != root:
                 await targets.remove(target.id, at=clock.now())
         if root is not None and root not in {target.url for target in known}:
-            # Another replica that starts at the same time may have added the target.
+            # Another replica that starts at the same time may have added the target, so a conflict is no error.
             with contextlib.suppress(ConflictError):
                 await targets.add(NewTarget(root, _NAME, TargetOrigin.BUILT_IN, labels=_LABELS), at=clock.now())
     finally:

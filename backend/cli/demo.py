@@ -104,7 +104,7 @@ def _found(act: Act, watch: Callable[[], None], wait: Callable[[float], None], n
                 return scene
             problem = ""
         except ApiUnavailableError as error:
-            # The service may be restarting one of its roles.
+            # The service may be restarting one of its roles, so the act tries again.
             problem = f" ({error})"
         wait(_LOOK_INTERVAL_S)
     raise HostError(

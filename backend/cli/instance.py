@@ -180,7 +180,8 @@ def processes_of(folder: Path) -> Iterator[ProcessMark]:
     wanted = os.fsencode(f"{INSTANCE_VARIABLE}={folder}")
     own = _with_ancestors(os.getpid())
     for place in Path("/proc").glob("[0-9]*/environ"):
-        # A process may end at any moment, and the environments of other users' processes cannot be read.
+        # A process may end at any moment, and the environments of other users' processes cannot be read. Such processes
+        # are skipped.
         with contextlib.suppress(OSError):
             pid = int(place.parent.name)
             if pid not in own and wanted in place.read_bytes().split(b"\0"):
@@ -216,7 +217,7 @@ def end_processes(marks: list[ProcessMark], *, request: signal.Signals = signal.
 
 
 def _send(mark: ProcessMark, number: signal.Signals) -> None:
-    # The process may end between the check and the signal.
+    # The process may end between the check and the signal, which is no error.
     with contextlib.suppress(ProcessLookupError):
         if is_running(mark):
             os.kill(mark.pid, number)

@@ -226,7 +226,8 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     if process.returncode is not None:
         return True
     if not hasattr(os, "waitid"):
-        # macOS before Python 3.13 has no such call. There, ids are reused only after 100,000 other processes.
+        # Python before 3.13 lacks ``waitid`` on macOS. There, no zombie is needed, because ids are reused only after
+        # 100,000 other processes.
         return process.poll() is not None
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -13,7 +13,7 @@ class CutState(StrEnum):
     INCONSISTENT = "inconsistent"
     """At least one channel has an error."""
     INCOMPLETE = "incomplete"
-    """The checkpoint has not completed, so some channels have no cut. The others have no error."""
+    """The checkpoint has not completed, so some channels have no cut. The other channels have no error."""
     UNCHECKED = "unchecked"
     """The trace does not contain what the check needs."""
 

@@ -31,7 +31,8 @@ _CONNECT_TIMEOUT_S = 5
 # PostgreSQL may sort the rows of a whole day before it sends the first one. A server that sends nothing for longer is
 # treated as suspended.
 _ANSWER_TIMEOUT_S = 600.0
-# While retention rewrites a day, it holds locks. An export fails if it waits for its table locks longer than this.
+# Retention locks tables exclusively while it replaces or drops the partitions of a day. An export that waits longer
+# than this for its own locks fails.
 _LOCK_TIMEOUT = "60s"
 _INSTANT = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 

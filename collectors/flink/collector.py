@@ -139,7 +139,8 @@ class FlinkCollector:
             monotonic_s=self._monotonic_s,
             budget_count=self._options.budget_count,
             budget_s=self._options.deadline_s / 2,
-            # If the last poll did not get to all jobs, this one first reads what the target would drop.
+            # If the last poll did not read all jobs, this poll reads only the headers, which the target would drop
+            # first.
             effort=Effort.HEADERS if self._is_behind else effort,
         )
         if self._listed_until is None:

@@ -148,7 +148,7 @@ def _first_timestamp_ms(folder: Path) -> int:
         return int(kept.read_text())
     except (OSError, ValueError):
         # The time is unknown, so the query cannot continue from its checkpoint. The checkpoint is removed, and the
-        # query starts anew.
+        # query starts from the beginning.
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         first_ms = int(time.time() * 1000)
         kept.write_text(str(first_ms))

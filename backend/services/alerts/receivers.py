@@ -164,7 +164,8 @@ async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str
                     )
                     await add_receiver(connection, new)
             except ConflictError:
-                # A receiver with this name was added through the API, or by another process at the same time.
+                # A receiver with this name was added through the API, or by another process at the same time. It stays
+                # unchanged.
                 continue
 
 

@@ -150,7 +150,7 @@ class StoredRun:
 class CheckpointTally:
     """Counts what one write of checkpoints changed.
 
-    ``reread`` counts those of the ``updated`` headers that were open before and still are.
+    ``reread`` counts those of the ``updated`` headers that were open before the write and are still open.
     """
 
     new: int = 0

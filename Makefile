@@ -16,6 +16,7 @@
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/fidelity.md)
+#   make compare-pictures                           compare every page with its kept picture, on a quiet machine
 #   make plotly-bundle                              build the part of plotly.js that the charts use, with npm
 #   make driver-bundle                              fetch driver.js, with which the tour shows its steps, with npm
 #   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
@@ -23,7 +24,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -134,6 +135,9 @@ screenshots: install-dev
 
 pictures: install-dev
 	@exec $(BIN)/python -m tests.simulators.pictures $(ARGS)
+
+compare-pictures: install-dev
+	BARRIERSCOPE_COMPARE_PICTURES=1 $(BIN)/python -m pytest -ra tests/e2e/test_pictures.py $(ARGS)
 
 wheel: install-dev
 	@rm -rf $(WHEEL_DIR)

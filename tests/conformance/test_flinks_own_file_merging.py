@@ -20,7 +20,7 @@ _SUBTASKS = 3
 
 
 def _question(seed: int) -> str:
-    """Return random steps: overlapping writes of three subtasks, and notified ends of checkpoints in any order."""
+    """Return random steps: overlapping writes of three subtasks, and notifications that checkpoints ended."""
     rng = random.Random(seed)
     words = [f"{rng.choice('wa')}{rng.choice([1, 20, 60, 1000])}"]
     open_writes: list[int] = []

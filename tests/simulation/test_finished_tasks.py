@@ -248,7 +248,7 @@ def test_union_state_of_a_partly_finished_vertex_fails_the_checkpoint_until_all_
 
 
 def test_a_trigger_that_reaches_a_finished_task_fails_the_checkpoint() -> None:
-    """The next checkpoint is planned when the checkpoint completes after which the source finishes (FN-5)."""
+    """After the final checkpoint of a source, the next one is planned before the source has finished (FN-5)."""
     engine, ended = run(bounded_and_unbounded(**_OFTEN, **_NO_FAILURE), 700_000)
     assert FailureReason.DECLINED_TASK_CLOSING in {record.reason for record in ended}
     assert engine.restart_count == 0

@@ -2,8 +2,7 @@
 
 Method: each variant patches one thing in the runtime (``tests/simulators/broken_protocols.py``). Small jobs run under
 all invariants until one invariant is broken. This must be the invariant that the table of variants names. Without a
-patch, the same jobs break no invariant. There are no variants of finished tasks, because this runtime does not
-implement them.
+patch, the same jobs break no invariant. The broken variants of finished tasks are in ``test_finished_tasks.py``.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def restored_channels(found: InFlight, graph: Graph) -> dict[ChannelKey, Restore
 
 
 def _places(key: ChannelKey, found: InFlight, graph: Graph) -> Iterable[tuple[ChannelKey, Old]]:
-    """Yield each new channel that carries data of the old channel ``key``, with the name of the old channel in it."""
+    """Return pairs: a new channel that carries data of the old channel ``key``, and the old channel's name there."""
     edge = graph.edges[key.edge]
     source, target = graph.vertex(edge.source), graph.vertex(edge.target)
     before = found.parallelism[edge.source], found.parallelism[edge.target]

@@ -148,8 +148,8 @@ def points_of(protocol: str) -> tuple[str, ...]:
     if protocol == "aligned":
         return points
     if protocol == "chandy-lamport":
-        # Markers overtake nothing, so no output is persisted and its failpoints are not reached. The arrival of a
-        # marker is announced.
+        # Markers overtake nothing, so a run persists no output and reaches no failpoint of output. A marker is
+        # announced.
         return (*points, *faults.UNALIGNED_POINTS, "task.after-announcement", "recovery.mid-input")
     points = (*points, *faults.UNALIGNED_POINTS, "recovery.mid-output", "recovery.mid-input")
     return (*points, *faults.TIMEOUT_POINTS) if protocol == "aligned-timeout" else points

@@ -118,8 +118,8 @@ class Gatekeeper:
 
     def _run(self, call: Callable[[CheckpointProtocol], list[Command]]) -> list[Command]:
         assert self._current is not None
-        # Pass only the commands that this call returned. The caller may already hold a ``GiveUp`` for an older
-        # checkpoint.
+        # Pass only the commands of this call. The caller may also hold a ``GiveUp`` of an older checkpoint, which must
+        # not end the current one.
         return self._settled(call(self._current))
 
     def _settled(self, commands: list[Command]) -> list[Command]:

@@ -7,7 +7,7 @@
     const FOLDER = "/ui/assets/lazy/";
     // What the viewer decided about the tour: "declined" or "ended". It stays in this browser.
     const DECIDED = "barrierscope-tour";
-    // The step of the running tour. It ends with the browser's tab.
+    // The step of the running tour. It is kept until the browser's tab is closed.
     const STEP = "barrierscope-tour-step";
 
     // Without access to the storage, a tour is offered at each visit, and a reload ends it.

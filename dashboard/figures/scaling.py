@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 # The axis ends at this multiple of the largest value that is not an outlier.
 _ABOVE_RATIO = 1.15
-# Values count as outliers if they exceed the quantile ``_QUANTILE`` this many times.
+# A value is an outlier if it is larger than the quantile ``_QUANTILE`` multiplied by this number.
 _OUTLIER_RATIO = 4.0
 _QUANTILE = 0.95
 _COUNT_MIN = 8

@@ -1,4 +1,4 @@
-"""The pages of incidents, rules, receivers and silences over a fake API: what people do there."""
+"""Tests of what a viewer can do on the pages of incidents, rules, receivers and silences, over a fake API."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _PIXELS_MIN = 12
 _HEIGHT_MAX_PX = 3600
 """The height at which a picture ends. Below it are the further rows of long tables on a phone."""
 _LEVELS = 16
-"""The number of values of each colour in a kept picture. They halve its size and change colours too little to count."""
+"""Each colour of a kept picture has this many values. This halves its size, and changes it too little to count."""
 _PROBE_TEXT = """<!doctype html><body style="margin:8px;width:480px;background:#fff;color:#1b2330;
 font-family:-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans',
 sans-serif">

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from backend.contracts.pressure_history import PressureHistoryOut
 
 AROUND = timedelta(seconds=30)
-"""Readings are used up to this long before and after an instant. Further ones count as missing."""
+"""Readings are used up to this long before and after an instant. Readings further away count as missing."""
 
 
 @dataclass(frozen=True, slots=True)

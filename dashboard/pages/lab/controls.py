@@ -1,7 +1,7 @@
 """The controls of the Lab page: job shape, protocols, sliders, seed, and the buttons that run and cancel.
 
-The store ``lab-wanted`` holds the request. Each control changes one value of it. A slider at the value of the shape
-means that the request does not set it.
+The store ``lab-wanted`` holds the request. Each control changes one value of it. If a slider is at
+the value of the shape, the request does not contain its setting.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from backend.store.postgres.leftovers import server_processes
 
 # From <sys/prctl.h>.
 _PR_SET_PDEATHSIG = 1
-# By then, a role has ended by itself unless it hangs. Nothing that `up` started outlives it by more than 10 s.
+# The time after the end of `up` until hanging processes are killed. A role that does not hang ends earlier by itself.
+# With the time for killing, nothing that `up` started outlives `up` by more than 10 s.
 _GRACE_S = 7.0
 
 

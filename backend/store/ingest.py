@@ -322,9 +322,9 @@ class IngestWriter:
     ) -> Sequence[IngestResult | UnknownEntityError]:
         """Write observations that directly follow what this process wrote last to the same runs.
 
-        Nothing is looked up. The transaction begins with the rows of the runs and ends with the health of the targets.
-        It is rolled back if one of them is not as expected. A target that is removed loses its health, so this also
-        notices that.
+        Nothing is looked up. The transaction updates the runs' rows first and the targets' health rows last. It is
+        rolled back if any of these rows is missing or has changed. Removing a target deletes its health row, so a
+        removed target is detected too.
 
         Raises:
             _OutdatedError: another process has written one of these runs or targets meanwhile.

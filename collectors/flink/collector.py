@@ -109,7 +109,11 @@ class FlinkCollector:
 
     @property
     def poll_within_s(self) -> float | None:
-        """Half the time in which the busiest job's whole history is replaced, in seconds; None if it is unknown."""
+        """The longest time between two polls, in seconds, in which no checkpoint should be missed.
+
+        It is half the time in which new checkpoints replace the whole history that Flink keeps of the busiest job. None
+        if the interval of no job is known.
+        """
         return min((m.poll_within_s for m in self._runs.values() if m.poll_within_s is not None), default=None)
 
     def forget(self) -> None:

@@ -325,7 +325,7 @@ def thumbnail(values: Sequence[float | None], unit: str | None) -> Component | s
     known = [v for v in shown if v is not None]
     if len(known) < _BARS_MIN:
         return text.MISSING
-    # A ratio has a natural scale, so that 95 % does not look like the largest possible value.
+    # Bars of a ratio are scaled to 1 and not to the largest value, so that 95 % does not fill the height.
     most = 1.0 if unit == "ratio" and max(known) <= 1 else max(known)
     low, high = text.evidence_value(min(known), unit), text.evidence_value(max(known), unit)
     words = f"{len(known)} values, {low} to {high}" if low != high else f"{len(known)} values, all {low}"

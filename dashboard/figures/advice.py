@@ -43,8 +43,8 @@ def name_of(candidate: CandidateOut) -> str:
 def candidates(card: CardOut | None, *, theme: Theme, is_narrow: bool = False) -> Chart:
     """Draw each candidate's predicted duration against its persisted data, and the Pareto front.
 
-    A candidate is on the front if no other is at least as good in both and better in one. If ``is_narrow``, the labels
-    leave out what the table has.
+    A candidate is on the front if no other is at least as good in both and better in one. If ``is_narrow``, a label has
+    only the role, such as 'now' or 'proposed'. The table of the chart has the names of the candidates.
     """
     rows = () if card is None else card.recommendation.candidates
     placed = [(c, c.duration_ms, c.persisted_bytes) for c in rows if c.duration_ms and c.persisted_bytes]

@@ -1,4 +1,4 @@
-"""The footer warns before the size limit drops days, and shows no warning while every day fits."""
+"""Tests of the footer: its warning that the stored history will exceed the size limit, and the rewriting of a day."""
 
 from __future__ import annotations
 

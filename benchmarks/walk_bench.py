@@ -45,6 +45,13 @@ def _is_firing(up: Up) -> bool:
     return any(alert["rule"] == "CheckpointExpired" for alert in found["items"])
 
 
+def _is_ready(up: Up) -> bool:
+    """Return whether the alert fires and a recommendation can be applied, which needs some completed checkpoints."""
+    job = jobs_of(up).get(_JOB)
+    found = (up.get(f"/api/v1/jobs/{job}/advice") if job else None) or {"cards": []}
+    return _is_firing(up) and any(card["can_apply"] for card in found["cards"])
+
+
 def _settings(up: Up, http: httpx.Client) -> str:
     runtime = f"http://127.0.0.1:{up.runtime_port}/runtime/v1/jobs"
     jobs = http.get(f"{runtime}/overview").raise_for_status().json()["jobs"]
@@ -55,11 +62,11 @@ def measure(up: Up, executable: str) -> list[Result]:
     """Take the walk with the mouse, and then with the keyboard alone."""
     results = []
     with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http, launched(executable) as browser:
-        until(lambda: _is_firing(up), "the alert fires", timeout_s=_READY_S)
+        until(lambda: _is_ready(up), "the alert fires and its cure is known", timeout_s=_READY_S)
         settings = _settings(up, http)
         before = {k: v for k, v in http.get(settings).raise_for_status().json().items() if "aligned" in k}
         for is_keyboard in (False, True):
-            until(lambda: _is_firing(up), "the alert fires", timeout_s=_READY_S)
+            until(lambda: _is_ready(up), "the alert fires and its cure is known", timeout_s=_READY_S)
             with opened(browser, f"http://127.0.0.1:{up.port}") as (page, _):
                 hand = Hand(page, is_keyboard)
                 began_s = time.monotonic()

@@ -83,7 +83,7 @@ class Experiment:
 def median_of(values: Sequence[float]) -> Median:
     """Return the median, and the two values that enclose the true median with 95 % confidence.
 
-    With few values, these are the smallest and the largest value.
+    With fewer than 6 values, these are the smallest and the largest value, and the confidence is lower.
     """
     ordered = sorted(values)
     n = len(ordered)

@@ -187,6 +187,7 @@ class Gathered:
         self.last = replace(
             observed,
             config=observed.config or before.config,
+            cluster_settings=observed.cluster_settings or before.cluster_settings,
             counts=observed.counts or before.counts,
             placements=observed.placements or before.placements,
             exceptions=observed.exceptions or before.exceptions,
@@ -211,6 +212,7 @@ class Gathered:
             topology=self.topology or Topology(()),
             now=self.as_of + self.clock_offset,
             config=last.config,
+            cluster_settings=last.cluster_settings,
             counts=last.counts,
             checkpoints=tuple(c for _, c in sorted(self.checkpoints.items()) if self._may_end(c)),
             pressure=on_clock(self.pressure, self.clock_offset),

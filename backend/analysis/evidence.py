@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, LateBarrier
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, LateBarrier
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
@@ -34,6 +34,8 @@ class JobEvidence:
     late_barriers: Mapping[int, tuple[LateBarrier, ...]] = field(default_factory=dict)
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
+    cluster_settings: ClusterSettings | None = None
+    """The settings of the cluster that concern checkpoints; None if they are not known."""
     is_micro_batched: bool = False
     """Whether the job is a Spark query. Its checkpoints are then micro-batches of one run, and it has no vertices."""
 

@@ -63,6 +63,31 @@ DEBLOAT_TARGET: Final = "taskmanager.network.memory.buffer-debloat.target"
 DEBLOAT_TARGET_DEFAULT_MS: Final = 1_000
 """Flink's default of ``DEBLOAT_TARGET``. ``/jobmanager/config`` lists only settings that are set."""
 
+_MEMORY: Final = "taskmanager.network.memory."
+RETAINED: Final = "execution.checkpointing.num-retained"
+RETAINED_BEFORE_1_19: Final = "state.checkpoints.num-retained"
+BUFFERS_PER_CHANNEL: Final = f"{_MEMORY}buffers-per-channel"
+FLOATING_BUFFERS_PER_GATE: Final = f"{_MEMORY}floating-buffers-per-gate"
+MAX_BUFFERS_PER_CHANNEL: Final = f"{_MEMORY}max-buffers-per-channel"
+SEGMENT_SIZE: Final = "taskmanager.memory.segment-size"
+RECOVER_OUTPUT_DOWNSTREAM: Final = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
+DURING_RECOVERY: Final = "execution.checkpointing.unaligned.during-recovery.enabled"
+DURING_RECOVERY_RENAMED: Final = "execution.checkpointing.during-recovery.enabled"
+CLUSTER_KEYS: Final = frozenset({
+    RETAINED,
+    RETAINED_BEFORE_1_19,
+    BUFFERS_PER_CHANNEL,
+    FLOATING_BUFFERS_PER_GATE,
+    MAX_BUFFERS_PER_CHANNEL,
+    SEGMENT_SIZE,
+    DEBLOAT_ENABLED,
+    DEBLOAT_TARGET,
+    RECOVER_OUTPUT_DOWNSTREAM,
+    DURING_RECOVERY,
+    DURING_RECOVERY_RENAMED,
+})  # fmt: skip
+"""The settings of the cluster that are stored. No other one is, because the configuration may contain secrets."""
+
 # --- limits -------------------------------------------------------------------------------------------------------
 
 REQUEST_LINE_MAX_BYTES: Final = 4096

@@ -233,6 +233,13 @@ class CheckpointConfig:
         return Guarantee(word) if word in set(Guarantee) else None
 
 
+ClusterSettings = tuple[tuple[str, str], ...]
+"""Settings of a whole cluster, as (key, value) in the order of the keys.
+
+They are the defaults of its jobs. A job may override some of them, and the engine does not report whether it does.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointCounts:
     """The coordinator's counters of checkpoints since the coordinator started."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from backend.domain.barriers import BarrierEvent
-from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, Progress
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, Progress
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.pressure import VertexPressure
@@ -71,6 +71,8 @@ class JobObservation:
     topology: Topology | None = None
     placements: tuple[Placement, ...] = ()
     config: CheckpointConfig | None = None
+    cluster_settings: ClusterSettings | None = None
+    """The settings of the cluster that concern checkpoints. They are read together with ``config``."""
     counts: CheckpointCounts | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
     progress: tuple[Progress, ...] = ()

@@ -248,16 +248,23 @@ async def _discover(requests: Requests) -> EngineFacts:
     info = parse.engine_info(await requests.get(flink.CONFIG))
     if info.has_job_clocks:
         return EngineFacts(info.engine, info.version, fetch_interval=timedelta(0), has_job_clocks=True)
-    debloat_target_ms = None
+    debloat_target_ms, cluster = None, None
     try:
         settings = await requests.get(flink.CLUSTER_CONFIG)
         interval_ms = parse_metrics.fetch_interval_ms(settings)
         debloat_target_ms = parse_metrics.debloat_target_ms(settings)
+        cluster = parse_metrics.cluster_settings(settings)
     except TargetProtocolError:
         # A proxy in front of the REST API may refuse to return the configuration. Flink's default is then assumed.
         interval_ms = flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
     interval = timedelta(milliseconds=interval_ms)
-    return EngineFacts(info.engine, info.version, fetch_interval=interval, debloat_target_ms=debloat_target_ms)
+    return EngineFacts(
+        info.engine,
+        info.version,
+        fetch_interval=interval,
+        debloat_target_ms=debloat_target_ms,
+        cluster_settings=cluster,
+    )
 
 
 class _Poll:

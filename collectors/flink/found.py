@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from backend.domain.barriers import BarrierEvent
-from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, Progress
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, Progress
 from backend.domain.errors import TargetProtocolError
 from backend.domain.observation import NOTHING_SHED, Shed
 from backend.domain.pressure import VertexPressure
@@ -21,6 +21,7 @@ class Found:
     topology: Topology | None = None
     placements: tuple[Placement, ...] = ()
     config: CheckpointConfig | None = None
+    cluster_settings: ClusterSettings | None = None
     counts: CheckpointCounts | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)

@@ -329,6 +329,7 @@ class JobReader:
             config = replace(config, debloat_target_ms=self._engine.debloat_target_ms)
         memory.config, memory.config_at = config, now
         self._found.config = memory.config
+        self._found.cluster_settings = self._engine.cluster_settings
 
     def _settle(self, *, is_settled: bool) -> None:
         memory = self._memory
@@ -349,6 +350,7 @@ class JobReader:
             topology=found.topology,
             placements=found.placements,
             config=found.config,
+            cluster_settings=found.cluster_settings,
             counts=found.counts,
             checkpoints=tuple(sorted(found.checkpoints, key=lambda c: c.header.checkpoint_id)),
             progress=tuple(found.progress),

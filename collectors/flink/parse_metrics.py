@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from backend.contracts import flink
 from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
+from backend.domain.checkpoint import ClusterSettings
 from backend.domain.ids import VertexId
 from collectors.flink.document import Document, number
 from collectors.flink.parse import NAME_MAX
@@ -67,6 +68,12 @@ def debloat_target_ms(document: Document) -> int | None:
         return None
     target = _cluster_setting(document, flink.DEBLOAT_TARGET)
     return flink.DEBLOAT_TARGET_DEFAULT_MS if target is None else _duration_ms(target)
+
+
+def cluster_settings(document: Document) -> ClusterSettings:
+    """Return the settings from ``/jobmanager/config`` that concern checkpoints, in the order of their keys."""
+    found = {key: value for key in flink.CLUSTER_KEYS if (value := _cluster_setting(document, key)) is not None}
+    return tuple(sorted(found.items()))
 
 
 def _cluster_setting(document: Document, key: str) -> str | None:

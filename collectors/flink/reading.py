@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from backend.domain.barriers import BarrierEvent
-from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Values, VertexDetail
+from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, ClusterSettings, Values, VertexDetail
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
@@ -37,7 +37,8 @@ class EngineFacts:
 
     ``offset`` is the engine's clock minus ours. ``fetch_interval`` is the maximum age of the engine's metrics. If
     ``has_job_clocks``, each job has its own clock, and the engine caches no response. ``debloat_target_ms`` is the
-    cluster's target of buffer debloating; None if it is off or not known.
+    cluster's target of buffer debloating; None if it is off or not known. ``cluster_settings`` are the settings of
+    the cluster that concern checkpoints; None if the cluster has none of its own or refuses to return them.
     """
 
     capabilities: EngineCapabilities
@@ -46,6 +47,7 @@ class EngineFacts:
     has_job_clocks: bool = False
     offset: timedelta = timedelta(0)
     debloat_target_ms: int | None = None
+    cluster_settings: ClusterSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,6 +402,27 @@ async def test_graph_and_settings_are_read_as_of_an_instant(writer, target, conn
     assert shapes == {run_id: jobs.RunShape(rescaled, unaligned), "r-none": jobs.RunShape(Topology(()), None)}
 
 
+async def test_settings_of_the_cluster_have_versions_and_events_of_their_own(writer, target, connection):
+    three = replace(job(), cluster_settings=(("num-retained", "3"), ("segment-size", "32 kb")))
+    one = replace(three, cluster_settings=(("num-retained", "1"),), config=replace(made.CONFIG, interval_ms=7))
+    await writer.write(observation(target, job()))
+    await writer.write(observation(target, three, at=_at(5)))
+    await writer.write(observation(target, one, at=_at(10)))
+    found = await _only_job(connection)
+
+    before = await jobs.shape_at(connection, found.run.id, _at(9))
+    after = (await jobs.newest_shapes(connection, [found.run.id]))[found.run.id]
+    events = await jobs.list_events(connection, found.id, before=None, limit=10)
+
+    assert before.cluster_settings == (("num-retained", "3"), ("segment-size", "32 kb"))
+    assert after.cluster_settings == (("num-retained", "1"),)
+    changes = [e.text for e in events if e.kind == "configuration-changed"]
+    assert sorted(changes) == [
+        f"interval_ms: {made.CONFIG.interval_ms} -> 7",
+        "num-retained: 3 -> 1, segment-size: 32 kb -> not reported",
+    ]
+
+
 async def test_each_event_is_listed_once_newest_first_and_paged(writer, target, connection):
     first = replace(job(), restart_count=3, exceptions=((_at(-30), "lost a TaskManager"),))
     unaligned = replace(made.CONFIG, is_unaligned_enabled=True)

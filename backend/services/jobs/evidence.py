@@ -309,6 +309,7 @@ class EvidenceReader:
             topology=shape.topology,
             now=job.engine_now(self._clock.now()),
             config=shape.config,
+            cluster_settings=shape.cluster_settings,
             counts=run.counts,
             checkpoints=tuple(
                 Checkpoint(r.header, details.get(r.place, ()), batches.get(r.place))
@@ -391,7 +392,8 @@ class _Asked:
             if h.header.status.is_terminal
         )
         is_open = any(not h.header.status.is_terminal and not is_lost(h, run) for h in self.headers)
-        state = (run.id, run.state, run.restart_count, run.failed_unlisted_count, self.shape.config, ended)
+        settings = (self.shape.config, self.shape.cluster_settings)
+        state = (run.id, run.state, run.restart_count, run.failed_unlisted_count, settings, ended)
         read = None if self.read_at is None else step_of(run.id, self.read_at)
         return fingerprint_of(*state, read, step_of(run.id, self.now) if is_open else None)
 
@@ -422,6 +424,7 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
             topology=shapes[r.run.id].topology,
             now=r.engine_now(now),
             config=shapes[r.run.id].config,
+            cluster_settings=shapes[r.run.id].cluster_settings,
             counts=r.run.counts,
             checkpoints=tuple(
                 Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]

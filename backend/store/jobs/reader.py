@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus, ClusterSettings
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
@@ -36,6 +36,7 @@ from backend.store.postgres.statements import duration_after, each, one_of
 from backend.store.schema import tables
 from backend.store.schema.documents import (
     DocumentKind,
+    cluster_from,
     config_from,
     counts_from,
     engine_from,
@@ -135,10 +136,11 @@ class JobMark:
 
 @dataclass(frozen=True, slots=True)
 class RunShape:
-    """The graph and the settings of a run at one point in time."""
+    """The graph and the settings of a run, and the settings of its cluster, at one point in time."""
 
     topology: Topology
     config: CheckpointConfig | None
+    cluster_settings: ClusterSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,6 +483,7 @@ def _shapes(run_ids: Sequence[str], rows: Sequence[Any]) -> dict[str, RunShape]:
         i: RunShape(
             topology_from(documents.get((i, DocumentKind.TOPOLOGY))),
             config_from(documents.get((i, DocumentKind.CONFIG))),
+            cluster_from(documents.get((i, DocumentKind.CLUSTER))),
         )
         for i in run_ids
     }

@@ -30,7 +30,13 @@ from backend.store.postgres.copying import Cursor
 from backend.store.postgres.encoding import clean, dump
 from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
 from backend.store.schema import tables
-from backend.store.schema.documents import DocumentKind, capabilities_document, config_document, topology_document
+from backend.store.schema.documents import (
+    DocumentKind,
+    capabilities_document,
+    cluster_document,
+    config_document,
+    topology_document,
+)
 from backend.store.schema.rows import row_of
 
 _EVENT_TEXT_MAX = 4000
@@ -413,6 +419,8 @@ async def _write_documents(cursor: Cursor, run: RunToWrite) -> bool:
         documents[DocumentKind.TOPOLOGY] = topology_document(job.topology)
     if job.config is not None:
         documents[DocumentKind.CONFIG] = config_document(job.config)
+    if job.cluster_settings is not None:
+        documents[DocumentKind.CLUSTER] = cluster_document(job.cluster_settings)
     before = await _versions_before(cursor, run, list(documents), job.started_at) if documents else {}
     written = [
         await _write_version(cursor, run, kind, document, before.get(kind, (None, None)))
@@ -456,8 +464,13 @@ async def _write_version(
     )
     if text:
         event_at = job.started_at if is_first else run.report.at_engine
-        await cursor.execute(_WRITE_EVENT, _event(run.key, event, key=at.isoformat(), at=event_at, text=text))
+        await cursor.execute(_WRITE_EVENT, _event(run.key, event, key=_key(kind, at), at=event_at, text=text))
     return True
+
+
+def _key(kind: DocumentKind, at: datetime) -> str:
+    # Settings of the job and of its cluster can change at the same time. Both changes are events of the same kind.
+    return f"{at.isoformat()} {kind.value}" if kind is DocumentKind.CLUSTER else at.isoformat()
 
 
 async def _versions_before(
@@ -495,9 +508,9 @@ def _rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[JobEventKind, str]:
-    names = [n for n in after if before.get(n) != after[n]]
+    names = [n for n in dict.fromkeys([*after, *before]) if before.get(n) != after.get(n)]
     return JobEventKind.CONFIGURATION_CHANGED, ", ".join(
-        f"{n}: {_word(before.get(n))} -> {_word(after[n])}" for n in names
+        f"{n}: {_word(before.get(n))} -> {_word(after.get(n))}" for n in names
     )
 
 

@@ -18,6 +18,7 @@ from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     CheckpointConfig,
     CheckpointCounts,
+    ClusterSettings,
     Progress,
     VertexDetail,
 )
@@ -35,6 +36,7 @@ class DocumentKind(StrEnum):
 
     TOPOLOGY = "topology"
     CONFIG = "config"
+    CLUSTER = "cluster"
 
 
 def topology_document(topology: Topology) -> Document:
@@ -59,6 +61,16 @@ def config_document(config: CheckpointConfig) -> Document:
 def config_from(document: Document | None) -> CheckpointConfig | None:
     """Return checkpoint settings from their stored form, or None if ``document`` is None."""
     return None if document is None else _known(CheckpointConfig, document)
+
+
+def cluster_document(settings: ClusterSettings) -> Document:
+    """Return the stored form of a cluster's settings."""
+    return dict(settings)
+
+
+def cluster_from(document: Document | None) -> ClusterSettings | None:
+    """Return a cluster's settings from their stored form, or None if ``document`` is None."""
+    return None if document is None else tuple(sorted(document.items()))
 
 
 def counts_from(document: Document | None) -> CheckpointCounts | None:

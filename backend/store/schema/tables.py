@@ -169,7 +169,7 @@ run_versions = Table(
     Column("kind", Text, primary_key=True),
     Column("since", Instant, primary_key=True),
     Column("document", Json, nullable=False),
-    CheckConstraint("kind IN ('topology', 'config')", name="kind_known"),
+    CheckConstraint("kind IN ('topology', 'config', 'cluster')", name="kind_known"),
 )
 
 job_events = Table(

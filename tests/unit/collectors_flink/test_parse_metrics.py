@@ -6,7 +6,7 @@ import pytest
 
 from backend.contracts import flink
 from collectors.flink.document import Document
-from collectors.flink.parse_metrics import debloat_target_ms, fetch_interval_ms, ratio
+from collectors.flink.parse_metrics import cluster_settings, debloat_target_ms, fetch_interval_ms, ratio
 
 
 def document(value: object) -> Document:
@@ -51,3 +51,12 @@ def test_the_fetch_interval_is_the_default_if_it_is_not_configured() -> None:
 def test_the_debloating_target_is_known_only_if_debloating_is_on(settings: dict[str, str], expected: int) -> None:
     rows = [{"key": key, "value": value} for key, value in settings.items()]
     assert debloat_target_ms(document(rows)) == expected
+
+
+def test_only_the_settings_of_the_cluster_that_concern_checkpoints_are_read() -> None:
+    rows = [
+        {"key": "s3.secret-key", "value": "hunter2"},
+        {"key": flink.SEGMENT_SIZE, "value": "32768"},
+        {"key": flink.RETAINED, "value": " 3 "},
+    ]
+    assert cluster_settings(document(rows)) == ((flink.RETAINED, "3"), (flink.SEGMENT_SIZE, "32768"))

@@ -4,5 +4,6 @@ Pure: no clock, no network, no store.
 
 * ``model``     the model of a job, what it assumes, and its calibration
 * ``changes``   the changes that a what-if can make to a model
+* ``changing``  applies them
 * ``outcomes``  what a tier predicts for a model
 """

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from backend.advisor.advice import Interval
 from backend.domain.advice import Mode
+from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis
 
@@ -66,6 +67,7 @@ class VertexModel:
     slow_host_factors: tuple[float, ...] = ()
     callback_period_ms: float | None = None
     callback_ms: float | None = None
+    max_parallelism: int | None = None
 
     @property
     def parallelism(self) -> int:
@@ -171,6 +173,8 @@ class JobModel:
     assumptions: tuple[Assumption, ...] = ()
     bases: tuple[tuple[str, Basis], ...] = ()
     calibration: Calibration | None = None
+    engine: EngineCapabilities | None = None
+    """What the job's engine can do. None if it is not known; no change is refused then because of the engine."""
 
     def vertex(self, vertex_id: VertexId) -> VertexModel:
         """Return the vertex with this id. Raises KeyError if there is none."""

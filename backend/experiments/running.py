@@ -11,13 +11,17 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NoReturn, cast
 
 from backend.domain.errors import HostError
 from backend.experiments.catalog import EXPERIMENTS
@@ -136,22 +140,126 @@ def run(
     ratio: float = 1.0,
     on_end: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """Do the runs whose rows are not kept yet, and return the rows of all runs. ``on_end`` is called after each run."""
+    """Do the runs whose rows are not kept yet, and return the rows of all runs. ``on_end`` is called after each run.
+
+    Raises:
+        HostError: a process that did a run was killed. The rows of the runs that have ended are kept.
+    """
     units = units_of(experiment, seeds)
     left = [(experiment.name, unit, ratio) for unit in units if unit not in kept.by_unit]
-    if processes == 1 or len(left) == 1:
-        for job in left:
-            kept.add(*_work(job))
+    try:
+        for unit, rows in map(_work, left) if processes == 1 or len(left) == 1 else _in_processes(left, processes):
+            kept.add(unit, rows)
             on_end()
-    elif left:
-        # Do not fork: a forked process would inherit the locks that other threads of this process hold.
-        with get_context("spawn").Pool(min(processes, len(left))) as pool:
-            for unit, rows in pool.imap_unordered(_work, left):
-                kept.add(unit, rows)
-                on_end()
+    except _KilledError as killed:
+        raise HostError(
+            f"the process of the run {killed.unit.task!r} with seed {killed.unit.seed} was killed ({killed.how});"
+            f" {sum(unit in kept.by_unit for unit in units)} of {len(units)} runs are kept",
+            fix="the same command continues; if memory was short, add --processes 1",
+        ) from None
     return [row for unit in units for row in kept.by_unit[unit]]
 
 
-def _work(job: tuple[str, Unit, float]) -> tuple[Unit, list[Row]]:
+_Job = tuple[str, Unit, float]
+_Done = tuple[Unit, list[Row]]
+
+
+def _work(job: _Job) -> _Done:
     name, unit, ratio = job
     return unit, list(EXPERIMENTS[name].run(unit.task, unit.seed, ratio))
+
+
+class _KilledError(Exception):
+    """A process ended before its run did."""
+
+    def __init__(self, unit: Unit, exit_code: int | None) -> None:
+        self.unit = unit
+        self.how = signal.Signals(-exit_code).name if exit_code and exit_code < 0 else f"exit code {exit_code}"
+
+
+class _Worker:
+    """A process that does one run at a time.
+
+    A ``ProcessPoolExecutor`` neither tells which run a killed process was doing, nor can it stop a run under way.
+    """
+
+    def __init__(self) -> None:
+        # Do not fork: a forked process would inherit the locks that other threads of this process hold.
+        context = get_context("spawn")
+        self.answers, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        # The process now has the only copy, so its death ends the pipe.
+        theirs.close()
+        self._unit: Unit | None = None
+
+    def begin(self, job: _Job) -> None:
+        self._unit = job[1]
+        try:
+            self.answers.send(job)
+        except OSError:
+            self._died()
+
+    def result(self) -> _Done:
+        """Return the rows of the run, and wait for them if the run has not ended."""
+        try:
+            answer = self.answers.recv()
+        except (EOFError, OSError):
+            self._died()
+        if isinstance(answer, str):
+            raise RuntimeError(answer)
+        done: _Done = answer
+        return done
+
+    def _died(self) -> NoReturn:
+        assert self._unit is not None
+        self._process.join()
+        raise _KilledError(self._unit, self._process.exitcode)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.answers.close()
+
+
+def _in_processes(jobs: Iterable[_Job], processes: int) -> Iterator[_Done]:
+    """Do the runs in several processes, and yield the rows of each run that ends. No process outlives the iterator."""
+    left = deque(jobs)
+    busy: dict[Connection, _Worker] = {}
+    workers: list[_Worker] = []
+    try:
+        for _ in range(min(processes, len(left))):
+            workers.append(worker := _Worker())
+            worker.begin(left.popleft())
+            busy[worker.answers] = worker
+        while busy:
+            for answers in wait(list(busy)):
+                worker = busy.pop(cast(Connection, answers))
+                done = worker.result()
+                if left:
+                    worker.begin(left.popleft())
+                    busy[worker.answers] = worker
+                yield done
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _serve(jobs: Connection) -> None:
+    """Do the runs that arrive until the other end is closed, which also happens if the other process is killed."""
+    # Ctrl-C reaches every process of the terminal. The process that started this one then stops it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        try:
+            job: _Job = jobs.recv()
+        except EOFError:
+            return
+        try:
+            answer: _Done | str = _work(job)
+        except Exception:  # noqa: BLE001  the error is raised again in the process that waits for the run
+            answer = f"the run {job[1].task!r} with seed {job[1].seed} failed\n{traceback.format_exc()}"
+        try:
+            jobs.send(answer)
+        except OSError:
+            return

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from backend.domain.barriers import BarrierEventKind as Kind
+from backend.experiments.markers import INITIATIONS, skewed_job, wide_job
 from backend.runtime.coordinator.coordinator import Completed
-from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import MeasuredCheckpoint
@@ -158,28 +159,10 @@ def _stored(completed: Completed) -> tuple[dict[str, Any], Any]:
     return {name: value for name, value in metadata.items() if name not in ("crc", "alignment")}, stored.files
 
 
-def _wide(parallelism: int, *, every_task: bool) -> JobSpec:
-    common = {"parallelism": parallelism, "record_bytes": 100, "cost_us": 10}
-    document = {
-        "name": "wide",
-        "config": {
-            "execution.checkpointing.interval": "10 s",
-            "runtime.chandy-lamport.enabled": True,
-            "runtime.chandy-lamport.initiation": "all-tasks" if every_task else "sources",
-            "runtime.cost.trigger": "1 ms",
-        },
-        "vertex": [
-            {"id": "source", "kind": "source", "rate": 20 * parallelism, **common},
-            {"id": "map", "kind": "map", **common},
-            {"id": "sink", "kind": "keyed+sink", "state_bytes": 2_000, **common},
-        ],
-        "edge": [
-            {"from": "source", "to": "map", "partitioner": "rebalance"},
-            {"from": "map", "to": "sink", "partitioner": "hash"},
-        ],
-        "store": {"latency": "20 ms", "bytes_per_s": "100 mb"},
-    }
-    return load_job_document(document)
+def _wide(initiation: str, parallelism: int) -> JobSpec:
+    """Return the wide job of the experiment, in which events of the same instant have a fixed order."""
+    spec = wide_job(initiation, parallelism, seed=0)
+    return replace(spec, config=replace(spec.config, fuzz_schedule=0))
 
 
 def _triggered(spec: JobSpec) -> MeasuredCheckpoint:
@@ -193,7 +176,7 @@ def _triggered(spec: JobSpec) -> MeasuredCheckpoint:
 
 def test_triggering_every_task_costs_messages_and_writes_that_grow_with_the_tasks() -> None:
     for parallelism in (2, 8, 32):
-        by_sources, by_all = (_triggered(_wide(parallelism, every_task=flag)) for flag in (False, True))
+        by_sources, by_all = (_triggered(_wide(how, parallelism)) for how in INITIATIONS.values())
         assert (by_sources.trigger_count, by_all.trigger_count) == (parallelism, 3 * parallelism)
         # The coordinator takes 1 ms to send a message. A task that receives a marker first starts without waiting for
         # its own message.
@@ -202,31 +185,8 @@ def test_triggering_every_task_costs_messages_and_writes_that_grow_with_the_task
         assert by_all.concurrent_writes_max >= by_sources.concurrent_writes_max, parallelism
         assert by_all.concurrent_writes_max >= parallelism, parallelism
     # Without delays between the messages, all tasks write to the store at the same time.
-    burst = _triggered(replace(spec := _wide(8, every_task=True), config=replace(spec.config, trigger_cost_us=0)))
+    burst = _triggered(replace(spec := _wide("all-tasks", 8), config=replace(spec.config, trigger_cost_us=0)))
     assert burst.concurrent_writes_max == 24
-
-
-def _skewed(settings: dict[str, object], *, is_even: bool) -> JobSpec:
-    """Return a job of two sources and a slow stage. Either both sources are unlimited, or one of them is slow."""
-    common: dict[str, Any] = {"parallelism": 2, "record_bytes": 500}
-    light: dict[str, Any] = {} if is_even else {"rate": 40}
-    document = {
-        "name": "skewed",
-        "config": {
-            "execution.checkpointing.interval": "1 h",
-            "taskmanager.memory.segment-size": 4096,
-            "runtime.task-managers": 2,
-            **settings,
-        },
-        "vertex": [
-            {"id": "light", "kind": "source", "keys": 50, "cost_us": 20, **light, **common},
-            {"id": "heavy", "kind": "source", "keys": 50, "cost_us": 20, **common},
-            {"id": "work", "kind": "keyed+sink", "cost_us": 2_000, **common},
-        ],
-        "edge": [{"from": name, "to": "work", "partitioner": "hash"} for name in ("light", "heavy")],
-        "store": {"latency": "5 ms", "bytes_per_s": "100 mb"},
-    }
-    return load_job_document(document)
 
 
 def test_skew_lets_a_light_channel_start_the_snapshot_but_the_heavy_one_ends_it() -> None:
@@ -238,7 +198,7 @@ def test_skew_lets_a_light_channel_start_the_snapshot_but_the_heavy_one_ends_it(
         "unaligned": unaligned,
     }.items():
         for is_even in (True, False):
-            record = _triggered(_skewed(settings, is_even=is_even))
+            record = _triggered(skewed_job(settings, load="even" if is_even else "skewed", seed=0))
             work = [ack.measured for (v, _), ack in record.acks.items() if v == 2]
             found[protocol, is_even] = (
                 record.end_to_end_us or 0,
@@ -261,7 +221,7 @@ def test_skew_lets_a_light_channel_start_the_snapshot_but_the_heavy_one_ends_it(
 
 
 def test_a_lost_trigger_message_of_a_task_is_made_up_for_by_the_first_marker() -> None:
-    spec = _wide(2, every_task=True)
+    spec = _wide("all-tasks", 2)
     # The messages go to the tasks in the order of the vertices, so the third one is for a map.
     lost = replace(spec, faults=(FaultSpec("rpc.trigger", hit=3, action=FaultAction.DROP),))
     received = [m.received.value for m in _acks(_triggered(lost))]

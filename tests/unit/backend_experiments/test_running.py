@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
+
 import pytest
 
 from backend.domain.errors import HostError
 from backend.experiments import running
+from backend.experiments.catalog import EXPERIMENTS
 from backend.experiments.model import Experiment, Row
 from backend.experiments.running import ROWS_FILE, kept_rows, run, units_of
 
@@ -94,3 +100,57 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_the_first_runs_are_of_all_tasks(tries):
     assert [(u.task, u.seed) for u in units_of(tries[0], 2)] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+def _killed_after_the_first_run(before):
+    """Return a function that kills the processes of the experiment, and the list of those that it killed."""
+    killed = []
+
+    def on_end():
+        for process in set(multiprocessing.active_children()) - before:
+            os.kill(process.pid, signal.SIGKILL)
+            killed.append(process)
+
+    return on_end, killed
+
+
+def test_a_killed_process_is_one_error_that_names_its_run_and_the_same_command_continues(tmp_path):
+    markers = EXPERIMENTS["chandy-lamport"]
+    on_end, killed = _killed_after_the_first_run(set(multiprocessing.active_children()))
+    with kept_rows(tmp_path, markers.name) as kept:
+        with pytest.raises(HostError) as raised:
+            run(markers, kept, seeds=2, processes=2, on_end=on_end)
+        ended = len(kept.by_unit)
+
+    assert len(killed) >= 2
+    assert 1 <= ended < 8
+    assert "was killed (SIGKILL)" in str(raised.value)
+    assert f"{ended} of 8 runs are kept; the same command continues" in str(raised.value)
+    assert any(f"{unit.task!r} with seed {unit.seed}" in str(raised.value) for unit in units_of(markers, 2))
+    with kept_rows(tmp_path, markers.name) as kept:
+        rows = run(markers, kept, seeds=2, processes=2)
+    assert rows == [row for unit in units_of(markers, 2) for row in markers.run(unit.task, unit.seed, 1.0)]
+
+
+def test_an_interrupted_experiment_leaves_no_process(tmp_path):
+    markers = EXPERIMENTS["chandy-lamport"]
+    before = set(multiprocessing.active_children())
+
+    def on_end():
+        assert len(set(multiprocessing.active_children()) - before) == 2
+        raise KeyboardInterrupt
+
+    with kept_rows(tmp_path, markers.name) as kept, pytest.raises(KeyboardInterrupt):
+        run(markers, kept, seeds=2, processes=2, on_end=on_end)
+    assert set(multiprocessing.active_children()) <= before
+    with kept_rows(tmp_path, markers.name) as kept:
+        assert len(kept.by_unit) == 1
+
+
+def test_a_run_that_fails_is_named_with_its_traceback(tmp_path):
+    broken = replace(EXPERIMENTS["chandy-lamport"], tasks=("aligned", "no such protocol"))
+    with kept_rows(tmp_path, broken.name) as kept, pytest.raises(RuntimeError, match=r"(?s)no such protocol.*KeyError"):
+        run(broken, kept, seeds=1, processes=2)

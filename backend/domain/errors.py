@@ -6,6 +6,7 @@
     - UnknownEntityError         no such target, job, run, checkpoint ...
     - ConflictError              the request conflicts with stored data
     - TooLargeError              the request would cost more than a limit allows; the message has the fix
+    - NotModelledError           the evidence on a job is too little for a model of it; the message has the fix
     - PlanError                  the runtime refuses a job graph or a configuration: rule, vertex and fix
       - CorruptCheckpointError     the data of a checkpoint differs from what was written
     - ProtocolViolationError     a task broke the checkpoint protocol (a bug, or a broken variant under test)
@@ -98,6 +99,15 @@ class TooLargeError(DomainError):
         self.field = field
         self.fix = fix
         super().__init__(f"the {what} is too large: {problem}; {fix}")
+
+
+class NotModelledError(DomainError):
+    """A job cannot be modelled from what was collected. ``fix`` is what would help."""
+
+    def __init__(self, problem: str, *, fix: str) -> None:
+        self.problem = problem
+        self.fix = fix
+        super().__init__(f"the job cannot be modelled: {problem}; {fix}")
 
 
 class PlanError(DomainError):

@@ -1,0 +1,442 @@
+"""Builds the model of a job from its evidence, and says what had to be assumed.
+
+The model is built from two kinds of readings: counts, busy times and queues of each subtask (``flows``), and the phases
+of its checkpoints (``parts``). A value that neither shows is assumed, and the model lists it with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from backend.advisor.advice import Interval
+from backend.advisor.twin import flows as readings
+from backend.advisor.twin import parts
+from backend.advisor.twin.flows import VertexFlow
+from backend.advisor.twin.model import (
+    Assumption,
+    CheckpointSettings,
+    EdgeModel,
+    JobModel,
+    NetworkModel,
+    Partitioning,
+    SourceModel,
+    StoreModel,
+    VertexModel,
+)
+from backend.analysis.arrays import Floats
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.failures import is_real_failure
+from backend.analysis.phases import checkpoint_phases
+from backend.domain.advice import Mode
+from backend.domain.checkpoint import Checkpoint, CheckpointKind, CheckpointStatus, Guarantee
+from backend.domain.engines import EngineCapabilities
+from backend.domain.errors import NotModelledError
+from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+from backend.domain.topology import Vertex
+from backend.domain.verdict import Basis
+
+CHECKPOINTS_MIN_COUNT = 3
+_SECONDS_MIN = 4.0
+_HELD_RATIO = 0.5
+_CONTRADICTION_FACTOR = 1.5
+_RATIO_SUM_MAX = 1.5
+_SEGMENT_MIN_BYTES, _SEGMENT_MAX_BYTES = 4096, 1 << 20
+_FILLED_RATIO = 0.8
+"""The usual content of a full buffer pool, as a share of its segments: buffers are flushed before they are full."""
+_UNKNOWN_TRIGGER = Interval(5.0, 1.0, 50.0)
+_PARTITIONINGS = {
+    "HASH": Partitioning.HASH,
+    "REBALANCE": Partitioning.REBALANCE,
+    "SHUFFLE": Partitioning.REBALANCE,
+    "RESCALE": Partitioning.RESCALE,
+    "FORWARD": Partitioning.FORWARD,
+    "BROADCAST": Partitioning.BROADCAST,
+}
+
+
+def build(evidence: JobEvidence, *, engine: EngineCapabilities, version: str | None) -> JobModel:
+    """Return the model of the job, without calibration.
+
+    Raises:
+        NotModelledError: the job cannot be modelled from this evidence; the message has what is missing, and what
+            would help.
+    """
+    return _Builder(evidence, engine, version).model()
+
+
+def terminal_checkpoints(evidence: JobEvidence) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints that completed or expired and have details of their subtasks, oldest first."""
+    return tuple(
+        c
+        for c in evidence.checkpoints
+        if c.header.kind is CheckpointKind.CHECKPOINT
+        and c.details
+        and (
+            c.header.status is CheckpointStatus.COMPLETED
+            or (
+                is_real_failure(c, has_restarts=bool(evidence.restart_count))
+                and c.header.failure_reason is FailureReason.EXPIRED
+            )
+        )
+    )
+
+
+class _Builder:
+    def __init__(self, evidence: JobEvidence, engine: EngineCapabilities, version: str | None) -> None:
+        self._evidence = evidence
+        self._engine = engine
+        self._topology = evidence.topology
+        self._assumptions: list[Assumption] = []
+        self._refuse_early(version)
+        self._flows = readings.flows_of(evidence.pressure)
+        self._recorded = [
+            parts.Recorded(c, checkpoint_phases(c, evidence.config, evidence.late(c.header.checkpoint_id)))
+            for c in terminal_checkpoints(evidence)
+        ]
+        self._refuse()
+        self._services: dict[VertexId, Floats] = {}
+
+    def model(self) -> JobModel:
+        store, is_store_measured = parts.store_of(self._recorded)
+        if not is_store_measured:
+            self._assume(
+                "speed of the store",
+                f"{store.bytes_per_ms / 1000:.0f} MB/s for each subtask",
+                "no upload was large enough to measure it",
+            )
+        busy: dict[VertexId, Floats] = {}
+        for vertex in self._topology.vertices:
+            flow = self._flows[vertex.id]
+            service, is_measured = flow.service_us(is_source=self._is_source(vertex.id))
+            self._services[vertex.id], busy[vertex.id] = service, np.nan_to_num(flow.busy)
+            if not is_measured:
+                self._assume(
+                    f"service time of {vertex.name}",
+                    f"at most {float(service.max()):.3g} us for a record",
+                    "its subtasks were never busy enough to measure it",
+                )
+        slow = readings.slow_host_factors(self._services, busy, self._evidence.placements)
+        vertices = tuple(self._vertex(v, store, slow.get(v.id)) for v in self._topology.vertices)
+        edges = tuple(self._edge(e.source, e.target, e.ship_strategy) for e in self._topology.edges)
+        sources = [v.id for v in self._topology.vertices if self._is_source(v.id)]
+        trigger = parts.trigger_delay_of(self._recorded, sources)
+        if trigger is None:
+            trigger = _UNKNOWN_TRIGGER
+            self._assume("trigger delay", f"{trigger.value:g} ms", "no checkpoint reports the start delay of a source")
+        measured, assumed = Basis.MEASURED, Basis.PREDICTED
+        return JobModel(
+            vertices=vertices,
+            edges=edges,
+            network=self._network(),
+            store=store,
+            settings=self._settings(),
+            trigger_delay_ms=trigger,
+            assumptions=tuple(self._assumptions),
+            bases=(
+                ("service_us", Basis.RECONSTRUCTED),
+                ("input_shares", measured),
+                ("source", measured),
+                ("record_bytes", measured),
+                ("sync_ms", measured),
+                ("upload_bytes", measured),
+                ("store", Basis.RECONSTRUCTED if is_store_measured else assumed),
+                ("network", assumed),
+                ("trigger_delay_ms", measured),
+            ),
+            engine=self._engine,
+        )
+
+    # --- what refuses a job -----------------------------------------------------------------------------------------
+
+    def _refuse_early(self, version: str | None) -> None:
+        if self._evidence.is_micro_batched or not self._engine.has_barriers:
+            raise NotModelledError(
+                f"{self._engine.name} has no checkpoint barriers to simulate", fix="ask for a job with barriers"
+            )
+        if not self._engine.has_subtasks:
+            raise NotModelledError(
+                f"{self._engine.name} does not report the subtasks of a checkpoint",
+                fix="ask for a job of an engine that does",
+            )
+        if version is None or re.match(r"\d+\.\d+", version) is None:
+            raise NotModelledError(
+                f"the version of {self._engine.name} is not known, and its buffers depend on it",
+                fix="let the collector read the target once",
+            )
+        if not self._topology.vertices:
+            raise NotModelledError("the graph of the job is not known", fix="let the collector read the job once")
+
+    def _refuse(self) -> None:
+        config = self._evidence.config
+        if config is None or config.is_unaligned_enabled is None or not config.interval_ms or not config.timeout_ms:
+            raise NotModelledError("the checkpoint settings are not known", fix="let the collector read the job once")
+        missing = [v for v in self._topology.vertices if v.id not in self._flows]
+        if missing:
+            raise NotModelledError(
+                f"{missing[0].name} has fewer than two readings with counts of records since its last start",
+                fix="wait for two more readings of backpressure",
+            )
+        short = min(self._flows.values(), key=lambda f: f.seconds)
+        if short.seconds < _SECONDS_MIN:
+            raise NotModelledError(
+                f"the readings of backpressure span {short.seconds:.0f} s", fix="wait until they span 10 s or more"
+            )
+        count = len(self._recorded)
+        if count < CHECKPOINTS_MIN_COUNT:
+            raise NotModelledError(
+                f"only {count} of the newest checkpoints completed or expired and have details",
+                fix=f"wait for {CHECKPOINTS_MIN_COUNT - count} more",
+            )
+        self._refuse_contradictions()
+
+    def _refuse_contradictions(self) -> None:
+        if all(np.nansum(f.records_in) + np.nansum(f.records_out) <= 0 for f in self._flows.values()):
+            raise NotModelledError(
+                "no record was read between the readings", fix="wait until the job reads records, then ask again"
+            )
+        for vertex in self._topology.vertices:
+            flow = self._flows[vertex.id]
+            if flow.busy.size != vertex.parallelism:
+                raise NotModelledError(
+                    f"{vertex.name} has {vertex.parallelism} subtasks and readings of {flow.busy.size}",
+                    fix="wait for two readings after the last rescale",
+                )
+            shares = np.nan_to_num(flow.busy) + np.nan_to_num(flow.backpressured)
+            if shares.max(initial=0.0) > _RATIO_SUM_MAX:
+                raise NotModelledError(
+                    f"{vertex.name} reports to be busy and back-pressured for {shares.max():.0%} of the time",
+                    fix="check the clocks and the metrics of its task managers",
+                )
+        for edge in self._topology.edges:
+            sent, read = self._flows[edge.source], self._flows[edge.target]
+            is_single = len(self._topology.downstream(edge.source)) == len(self._topology.upstream(edge.target)) == 1
+            if not is_single or (edge.ship_strategy or "") == "BROADCAST":
+                continue
+            out, into = float(np.nansum(sent.records_out)), float(np.nansum(read.records_in))
+            if min(out, into) > 1.0 and max(out, into) > _CONTRADICTION_FACTOR * min(out, into):
+                raise NotModelledError(
+                    f"{self._name(edge.source)} reports {out:.0f} records/s sent and {self._name(edge.target)}"
+                    f" {into:.0f} records/s read",
+                    fix="wait for readings that span more time, or check the metrics of both vertices",
+                )
+
+    # --- what is built ------------------------------------------------------------------------------------------------
+
+    def _vertex(self, vertex: Vertex, store: StoreModel, slow: Floats | None) -> VertexModel:
+        flow = self._flows[vertex.id]
+        snapshot = parts.parts_of(self._recorded, vertex.id, vertex.parallelism, store)
+        is_source = self._is_source(vertex.id)
+        if is_source:
+            emitted = np.nan_to_num(flow.records_out)
+            shares = emitted / emitted.sum() if emitted.sum() > 0 else np.full(emitted.size, 1.0 / emitted.size)
+        else:
+            shares = flow.shares()
+            if np.nansum(flow.counted_in) <= 0:
+                self._assume(f"input shares of {vertex.name}", "equal", "it read no record between the readings")
+        return VertexModel(
+            id=vertex.id,
+            name=vertex.name,
+            service_us=tuple(self._services[vertex.id].tolist()),
+            input_shares=tuple(shares.tolist()),
+            output_ratio=self._output_ratio(vertex.id, flow, is_source=is_source),
+            source=self._source(vertex, flow) if is_source else None,
+            sync_ms=snapshot.sync_ms,
+            async_fixed_ms=snapshot.async_fixed_ms,
+            upload_bytes=snapshot.upload_bytes,
+            state_bytes=snapshot.state_bytes,
+            state_growth_bytes_per_s=parts.growth_bytes_per_s(self._recorded, vertex.id),
+            slow_host_factors=() if slow is None else tuple(slow.tolist()),
+            max_parallelism=vertex.max_parallelism,
+        )
+
+    def _source(self, vertex: Vertex, flow: VertexFlow) -> SourceModel:
+        held = float(np.nan_to_num(flow.backpressured).mean())
+        rate = float(np.nansum(flow.records_out))
+        # A source whose subtasks are busy or back-pressured all the time reads as fast as it can.
+        used = float((np.nan_to_num(flow.busy) + np.nan_to_num(flow.backpressured)).mean())
+        if held >= _HELD_RATIO or used >= 1.0 - 0.05:
+            self._assume(
+                f"rate of {vertex.name}",
+                "as fast as it can",
+                f"it was back-pressured for {held:.0%} of the time, so its input grows by at least {rate:.0f}/s",
+            )
+            return SourceModel(rate_per_s=None)
+        bursts = readings.bursts_of(flow)
+        if bursts is None:
+            return SourceModel(rate_per_s=rate)
+        return SourceModel(
+            rate_per_s=rate, burst_period_ms=bursts.period_ms, burst_ratio=bursts.ratio, burst_factor=bursts.factor
+        )
+
+    def _output_ratio(self, vertex: VertexId, flow: VertexFlow, *, is_source: bool) -> float:
+        """Return the records emitted on each output for one record read.
+
+        The counts of a receiver with a single input are preferred: a sender's count is the sum over its outputs.
+        """
+        below = self._topology.downstream(vertex)
+        if not below:
+            return 0.0
+        if is_source:
+            return 1.0
+        taken = float(np.nansum(flow.records_in))
+        if taken <= 0:
+            return 1.0
+        single = [w for w in below if len(self._topology.upstream(w)) == 1 and not self._is_broadcast(vertex, w)]
+        if single:
+            ratios = [float(np.nansum(self._flows[w].records_in)) / taken for w in single]
+        else:
+            ratios = [float(np.nansum(flow.records_out)) / taken / len(below)]
+        if max(ratios) > 1.2 * min(ratios) + 1e-9:
+            self._assume(
+                f"records of {self._name(vertex)} on each output",
+                f"{sum(ratios) / len(ratios):.3g} for one record read",
+                "its outputs differ, and the model has one value for all of them",
+            )
+        return sum(ratios) / len(ratios)
+
+    def _edge(self, source: VertexId, target: VertexId, strategy: str | None) -> EdgeModel:
+        partitioning = _PARTITIONINGS.get((strategy or "").upper())
+        if partitioning is None:
+            partitioning = Partitioning.HASH
+            self._assume(
+                f"exchange from {self._name(source)} to {self._name(target)}",
+                "records are distributed by the observed shares",
+                f"the engine reports {strategy or 'no strategy'}",
+            )
+        flow = self._flows[target]
+        count, size = float(np.nansum(flow.records_in)), float(np.nansum(flow.bytes_in))
+        if count > 0 and size > 0:
+            record_bytes = size / count
+            if len(self._topology.upstream(target)) > 1:
+                self._assume(
+                    f"size of the records from {self._name(source)} to {self._name(target)}",
+                    f"{record_bytes:.0f} bytes",
+                    "the engine counts the bytes of all inputs together",
+                )
+        else:
+            record_bytes = 100.0
+            self._assume(
+                f"size of the records from {self._name(source)} to {self._name(target)}",
+                "100 bytes",
+                "no record passed between the readings",
+            )
+        return EdgeModel(source=source, target=target, partitioning=partitioning, record_bytes=record_bytes)
+
+    def _network(self) -> NetworkModel:
+        default = NetworkModel()
+        config = self._evidence.config
+        assert config is not None
+        network = replace(
+            default,
+            debloat_target_ms=None if config.debloat_target_ms is None else float(config.debloat_target_ms),
+            is_remote_ratio=self._remote_ratio(),
+        )
+        if network.debloat_target_ms is not None:
+            self._assume("buffers", "32 kB, 2 a channel and 8 a gate", "with debloating, queues do not show them")
+            return network
+        found = self._observed_buffers(default)
+        if found is None:
+            self._assume("buffers", "32 kB, 2 a channel and 8 a gate", "Flink's defaults; no full queue contradicts")
+            return network
+        self._assume(
+            "buffers",
+            f"{found.segment_bytes} bytes, {found.exclusive_buffers_per_channel} a channel and"
+            f" {found.floating_buffers_per_gate} a gate",
+            "the content of the full queues, and the steps in which the usage of their pools changes",
+        )
+        return replace(
+            network,
+            segment_bytes=found.segment_bytes,
+            exclusive_buffers_per_channel=found.exclusive_buffers_per_channel,
+            floating_buffers_per_gate=found.floating_buffers_per_gate,
+        )
+
+    def _observed_buffers(self, default: NetworkModel) -> NetworkModel | None:
+        """Return buffers that explain the content of full pools; None if the defaults explain it or no pool is full."""
+        for vertex in self._topology.vertices:
+            flow = self._flows[vertex.id]
+            below = self._topology.downstream(vertex.id)
+            if len(below) != 1 or np.nanmax(flow.backpressured, initial=0.0) < _HELD_RATIO:
+                continue
+            after = self._topology.vertex(below[0])
+            if after is None or self._is_pointwise(vertex.id, below[0]):
+                continue
+            channels = after.parallelism
+            expected = default.exclusive_buffers_per_channel * channels + default.floating_buffers_per_gate
+            buffers = readings.pool_size_of(flow.pool_usages, expected) or expected
+            full = float(np.nanmax(flow.queued_out, initial=0.0))
+            if full <= 0:
+                continue
+            segment = full / (_FILLED_RATIO * buffers)
+            size = int(
+                2 ** np.clip(np.round(np.log2(segment)), np.log2(_SEGMENT_MIN_BYTES), np.log2(_SEGMENT_MAX_BYTES))
+            )
+            if size == default.segment_bytes and buffers == expected:
+                return None
+            exclusive = min(2, max(1, (buffers - 1) // channels))
+            floating = max(1, buffers - exclusive * channels)
+            return replace(
+                default,
+                segment_bytes=size,
+                exclusive_buffers_per_channel=exclusive,
+                floating_buffers_per_gate=floating,
+            )
+        return None
+
+    def _remote_ratio(self) -> float:
+        places = {p.vertex_id: p.task_managers for p in self._evidence.placements}
+        pairs = remote = 0
+        for edge in self._topology.edges:
+            above, below = places.get(edge.source, ()), places.get(edge.target, ())
+            if self._is_pointwise(edge.source, edge.target):
+                below = below[: len(above)]
+            for sender in above:
+                for receiver in below:
+                    if sender is not None and receiver is not None:
+                        pairs += 1
+                        remote += sender != receiver
+        if not pairs:
+            self._assume("channels between task managers", "none", "the engine does not report where subtasks run")
+        return remote / pairs if pairs else 0.0
+
+    def _settings(self) -> CheckpointSettings:
+        config = self._evidence.config
+        assert config is not None
+        assert config.interval_ms is not None
+        assert config.timeout_ms is not None
+        timeout = float(config.aligned_timeout_ms or 0) if config.is_unaligned_enabled else None
+        mode = Mode.ALIGNED if timeout is None else Mode.ALIGNED_WITH_TIMEOUT if timeout else Mode.UNALIGNED
+        return CheckpointSettings(
+            mode=mode,
+            aligned_timeout_ms=timeout,
+            interval_ms=float(config.interval_ms),
+            timeout_ms=float(config.timeout_ms),
+            min_pause_ms=float(config.min_pause_ms or 0),
+            max_concurrent=config.max_concurrent or 1,
+            is_exactly_once=config.guarantee is not Guarantee.AT_LEAST_ONCE,
+            inflight_cap_bytes=config.inflight_cap_bytes,
+        )
+
+    def _assume(self, subject: str, taken: str, reason: str) -> None:
+        self._assumptions.append(Assumption(subject=subject, taken=taken, reason=reason))
+
+    def _name(self, vertex: VertexId) -> str:
+        return self._evidence.vertex_name(vertex)
+
+    def _is_source(self, vertex: VertexId) -> bool:
+        return not self._topology.upstream(vertex)
+
+    def _strategies(self, source: VertexId, target: VertexId) -> set[str]:
+        return {
+            (e.ship_strategy or "").upper() for e in self._topology.edges if (e.source, e.target) == (source, target)
+        }
+
+    def _is_broadcast(self, source: VertexId, target: VertexId) -> bool:
+        return "BROADCAST" in self._strategies(source, target)
+
+    def _is_pointwise(self, source: VertexId, target: VertexId) -> bool:
+        return bool({"FORWARD", "RESCALE"} & self._strategies(source, target))

@@ -1,0 +1,237 @@
+"""What readings of backpressure say of each vertex: rates, service times, shares, queues and bursts.
+
+Counts are totals since the start of an attempt, so rates are differences between readings. The readings before the last
+restart are left out, and so is the first third of many readings, while buffers fill and debloating adapts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.analysis.arrays import Floats, array_of
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Placement
+
+_TRIMMED_FROM_COUNT = 6
+_WARM_UP_SHARE = 1 / 3
+BUSY_RESOLUTION = 0.0005
+"""Half of the smallest ratio that Flink reports: its metric counts whole milliseconds in each second."""
+_BURST_FACTOR = 1.3
+_BURST_READINGS_MIN = 6
+_SLOW_HOST_FACTOR = 1.3
+_SERVICE_KNOWN_BUSY = 0.02
+_POOL_BUFFERS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VertexFlow:
+    """The flow through one vertex. Arrays have one value for each subtask; NaN means not reported.
+
+    ``records_in`` and ``records_out`` are per second, ``bytes_in`` is bytes per second, over ``seconds`` in which
+    ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes. ``out_rates_per_s`` has the
+    rate of the whole vertex between each two readings, and ``step_s`` is the time between them.
+    """
+
+    busy: Floats
+    backpressured: Floats
+    records_in: Floats
+    records_out: Floats
+    bytes_in: Floats
+    counted_in: Floats
+    queued_out: Floats
+    queued_in: Floats
+    queued_out_max: float
+    pool_usages: Floats
+    out_rates_per_s: Floats
+    step_s: float
+    seconds: float
+    reading_count: int
+
+    def service_us(self, *, is_source: bool) -> tuple[Floats, bool]:
+        """Return the busy time for each record by subtask, and whether it was measured for any subtask.
+
+        A subtask that is never busy gets an upper bound: the busy time that the engine would just not report. A subtask
+        without records gets the mean of its siblings.
+        """
+        rates = self.records_out if is_source else self.records_in
+        busy = np.maximum(np.nan_to_num(self.busy), BUSY_RESOLUTION)
+        service = np.where(rates > 0, busy / np.where(rates > 0, rates, 1.0) * 1e6, np.nan)
+        if np.isnan(service).all():
+            return np.ones(service.shape), False
+        is_measured = bool((np.nan_to_num(self.busy) > BUSY_RESOLUTION).any())
+        return np.where(np.isnan(service), np.nanmean(service), service), is_measured
+
+    def shares(self) -> Floats:
+        """Return the share of the vertex's input that each subtask read; equal shares if it read nothing."""
+        counted = np.nan_to_num(self.counted_in)
+        total = counted.sum()
+        return counted / total if total > 0 else np.full(counted.shape, 1.0 / counted.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """A source that alternates between a high rate and a low one."""
+
+    period_ms: float
+    ratio: float
+    factor: float
+
+
+def flows_of(readings: Iterable[VertexPressure]) -> dict[VertexId, VertexFlow]:
+    """Return the flow of each vertex that has at least two readings with counts from its present attempt."""
+    rows: dict[VertexId, list[VertexPressure]] = {}
+    for reading in readings:
+        rows.setdefault(reading.vertex_id, []).append(reading)
+    found = {vertex: _flow(_steady(_present(of))) for vertex, of in rows.items()}
+    return {vertex: flow for vertex, flow in found.items() if flow is not None}
+
+
+def _counts(reading: VertexPressure) -> Floats:
+    return np.concatenate([array_of(reading.records_in_count), array_of(reading.records_out_count)])
+
+
+def _present(readings: Sequence[VertexPressure]) -> list[VertexPressure]:
+    """Return the readings with new counts since the last restart.
+
+    A reading with the counts of the reading before it shows that the engine had not updated its metrics.
+    """
+    kept: list[VertexPressure] = []
+    for reading in sorted(readings, key=lambda r: r.observed_at):
+        counts = _counts(reading)
+        if not counts.size or np.isnan(counts).all():
+            continue
+        if kept:
+            before = _counts(kept[-1])
+            if before.size != counts.size or np.any(np.nan_to_num(counts) < np.nan_to_num(before)):
+                kept = []
+            elif np.nansum(counts) > 0 and np.array_equal(before, counts, equal_nan=True):
+                continue
+        kept.append(reading)
+    return kept
+
+
+def _steady(readings: Sequence[VertexPressure]) -> Sequence[VertexPressure]:
+    if len(readings) < _TRIMMED_FROM_COUNT:
+        return readings
+    return readings[int(len(readings) * _WARM_UP_SHARE) :]
+
+
+def _flow(readings: Sequence[VertexPressure]) -> VertexFlow | None:
+    if len(readings) < 2:
+        return None
+    first, last = readings[0], readings[-1]
+    seconds = (last.observed_at - first.observed_at).total_seconds()
+    if seconds <= 0:
+        return None
+    size = len(last.busy_ratio) or len(last.records_in_count)
+
+    def rows(values: Iterable[Iterable[float | None]]) -> Floats:
+        return np.vstack([_sized(array_of(tuple(v)), size) for v in values])
+
+    counted_in = rows(r.records_in_count for r in (first, last))
+    counted_out = rows(r.records_out_count for r in (first, last))
+    counted_bytes = rows(r.bytes_in_count for r in (first, last))
+    outs = rows(r.records_out_count for r in readings)
+    times = np.array([r.observed_at.timestamp() for r in readings])
+    queued_out = rows(r.queued_out_bytes for r in readings)
+    with np.errstate(invalid="ignore"):
+        return VertexFlow(
+            busy=_over(np.mean, rows(r.busy_ratio for r in readings)),
+            backpressured=_over(np.mean, rows(r.backpressured_ratio for r in readings)),
+            records_in=(counted_in[1] - counted_in[0]) / seconds,
+            records_out=(counted_out[1] - counted_out[0]) / seconds,
+            bytes_in=(counted_bytes[1] - counted_bytes[0]) / seconds,
+            counted_in=counted_in[1] - counted_in[0],
+            queued_out=_over(np.median, queued_out),
+            queued_in=_over(np.median, rows(r.queued_in_bytes for r in readings)),
+            queued_out_max=float(np.nan_to_num(queued_out).max(initial=0.0)),
+            pool_usages=rows(r.out_pool_usage_ratio for r in readings).ravel(),
+            out_rates_per_s=np.diff(np.nansum(outs, axis=1)) / np.diff(times),
+            step_s=float(np.median(np.diff(times))),
+            seconds=seconds,
+            reading_count=len(readings),
+        )
+
+
+def _sized(values: Floats, size: int) -> Floats:
+    found = np.full(size, np.nan)
+    found[: min(size, values.size)] = values[:size]
+    return found
+
+
+def _over(statistic: object, rows: Floats) -> Floats:
+    """Return the statistic of each column over its reported values; NaN for a column without any."""
+    found = np.full(rows.shape[1], np.nan)
+    for i, column in enumerate(rows.T):
+        known = column[~np.isnan(column)]
+        if known.size:
+            found[i] = statistic(known)  # type: ignore[operator]
+    return found
+
+
+def bursts_of(flow: VertexFlow) -> Bursts | None:
+    """Return the bursts of a source that is not back-pressured; None if its rate is steady or readings are few.
+
+    Bursts that are shorter than the time between two readings are averages in the readings and cannot be seen.
+    """
+    rates = flow.out_rates_per_s
+    mean = float(rates.mean()) if rates.size else 0.0
+    if rates.size < _BURST_READINGS_MIN or mean <= 0:
+        return None
+    is_high = rates > (rates.max() + rates.min()) / 2
+    factor = float(rates[is_high].mean()) / mean
+    starts = np.flatnonzero(is_high[1:] & ~is_high[:-1])
+    if factor < _BURST_FACTOR or starts.size < 2:
+        return None
+    return Bursts(float(np.diff(starts).mean()) * flow.step_s * 1000, float(is_high.mean()), factor)
+
+
+def pool_size_of(usages: Floats, expected: int) -> int | None:
+    """Return the number of buffers of an output pool, as the denominators of its usages show it.
+
+    ``expected`` is tried first. None if no usage shows a denominator.
+    """
+    parts = usages[(usages > 0.0) & (usages < 1.0)]
+    if np.unique(np.round(parts, 4)).size < 2:
+        return None
+    count: int
+    for count in (expected, *range(2, _POOL_BUFFERS_MAX)):
+        if bool(np.all(np.abs(parts * count - np.round(parts * count)) < 0.01 + count * 5e-5)):
+            return count
+    return None
+
+
+def slow_host_factors(
+    services: Mapping[VertexId, Floats], busy: Mapping[VertexId, Floats], placements: Sequence[Placement]
+) -> dict[VertexId, Floats]:
+    """Return the part of each subtask's service time that a slow host causes; only vertices that have such a part.
+
+    A host is slow if in at least two vertices all its subtasks take longer for a record than the subtasks on the other
+    hosts, by a similar factor. One vertex alone cannot show whether its host or its keys are the reason.
+    """
+    places: dict[VertexId, list[str | None]] = {}
+    for placement in placements:
+        distinct = {h for h in placement.hosts if h}
+        places[placement.vertex_id] = list(placement.hosts if len(distinct) > 1 else placement.task_managers)
+    ratios: dict[str, dict[VertexId, float]] = {}
+    for vertex, service in services.items():
+        where = places.get(vertex, [])
+        hosts = {h for h in where if h}
+        if len(where) != service.size or len(hosts) < 2 or np.nanmax(busy[vertex]) < _SERVICE_KNOWN_BUSY:
+            continue
+        for host in hosts:
+            is_here = np.array([h == host for h in where])
+            others = float(np.median(service[~is_here]))
+            if others > 0:
+                ratios.setdefault(host, {})[vertex] = float(service[is_here].min()) / others
+    slow = {h: of for h, of in ratios.items() if len(of) > 1 and min(of.values()) >= _SLOW_HOST_FACTOR}
+    found: dict[VertexId, Floats] = {}
+    for vertex, where in places.items():
+        factors = np.array([slow[h].get(vertex, 1.0) if h in slow else 1.0 for h in where])
+        if (factors > 1.0).any():
+            found[vertex] = factors
+    return found

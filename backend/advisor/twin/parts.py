@@ -1,0 +1,135 @@
+"""What checkpoints say of the snapshot at each subtask: sync parts, uploads, state, the store and the trigger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.advisor.advice import Interval
+from backend.advisor.thresholds import WRITE_BYTES_PER_MS
+from backend.advisor.twin.model import StoreModel
+from backend.analysis.arrays import Floats, array_of
+from backend.analysis.critical_path import Phases
+from backend.domain.checkpoint import Checkpoint
+from backend.domain.ids import VertexId
+
+_LARGE_BYTES = 1_000_000
+_LARGE_MS = 20.0
+_NOISE_MAX = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotParts:
+    """The parts of a snapshot at each subtask of one vertex, in milliseconds and bytes."""
+
+    sync_ms: tuple[float, ...]
+    async_fixed_ms: tuple[float, ...]
+    upload_bytes: tuple[float, ...]
+    state_bytes: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One checkpoint with details, and its phases."""
+
+    checkpoint: Checkpoint
+    phases: Phases
+
+
+def _middle(rows: Sequence[Floats], size: int, statistic: object = np.median) -> Floats:
+    """Return a statistic of each subtask over the rows in which it has a value; 0 without any value."""
+    found = np.zeros(size)
+    for i in range(size):
+        known = [float(row[i]) for row in rows if i < row.size and not np.isnan(row[i])]
+        if known:
+            found[i] = statistic(known)  # type: ignore[operator]
+    return found
+
+
+def store_of(recorded: Sequence[Recorded]) -> tuple[StoreModel, bool]:
+    """Return the store as the uploads show it, and whether an upload was large enough to measure it.
+
+    The speed is that of one upload beside the others of its checkpoint.
+    """
+    sizes: list[float] = []
+    times: list[float] = []
+    for r in recorded:
+        for detail in r.checkpoint.details:
+            phases = r.phases.get(detail.vertex_id)
+            if phases is None:
+                continue
+            written, took = array_of(detail.checkpointed_size_bytes), phases.own_async_ms
+            known = ~np.isnan(written) & ~np.isnan(took)
+            sizes += written[known].tolist()
+            times += took[known].tolist()
+    size, took = np.array(sizes), np.array(times)
+    is_large = (size >= _LARGE_BYTES) & (took >= _LARGE_MS) if size.size else np.zeros(0, dtype=np.bool_)
+    if not is_large.any():
+        return StoreModel(bytes_per_ms=float(WRITE_BYTES_PER_MS)), False
+    small = took[size < 0.1 * size[is_large].max()]
+    latency = min(float(np.median(small)) if small.size else 0.0, float(np.median(took[is_large])) / 2)
+    speeds = size[is_large] / np.maximum(took[is_large] - latency, 1.0)
+    speed = float(np.median(speeds))
+    expected = latency + size[is_large] / speed
+    noise = float(np.std(took[is_large] / expected))
+    return StoreModel(bytes_per_ms=speed, latency_ms=0.0, noise_ratio=min(noise, _NOISE_MAX)), True
+
+
+def parts_of(recorded: Sequence[Recorded], vertex: VertexId, parallelism: int, store: StoreModel) -> SnapshotParts:
+    """Return the parts of the snapshots of one vertex.
+
+    ``async_fixed_ms`` has everything after the sync part that does not grow with the bytes, including the way of the
+    acknowledgement to the coordinator.
+    """
+    sync: list[Floats] = []
+    fixed: list[Floats] = []
+    upload: list[Floats] = []
+    state: list[Floats] = []
+    for r in recorded:
+        detail, phases = r.checkpoint.detail(vertex), r.phases.get(vertex)
+        if detail is None or phases is None:
+            continue
+        persisted = np.nan_to_num(array_of(detail.persisted_bytes))
+        written = array_of(detail.checkpointed_size_bytes)
+        sync.append(phases.sync_duration_ms)
+        waits = np.nan_to_num(np.maximum(phases.ack_ms - phases.async_end_ms, 0.0))
+        fixed.append(np.maximum(phases.own_async_ms + waits - written / store.bytes_per_ms, 0.0))
+        upload.append(np.maximum(written - persisted, 0.0))
+        state.append(np.maximum(array_of(detail.full_state_size_bytes) - persisted, 0.0))
+    return SnapshotParts(
+        sync_ms=tuple(_middle(sync, parallelism, np.mean).tolist()),
+        async_fixed_ms=tuple(_middle(fixed, parallelism).tolist()),
+        upload_bytes=tuple(_middle(upload, parallelism).tolist()),
+        state_bytes=tuple(_middle(state, parallelism).tolist()),
+    )
+
+
+def trigger_delay_of(recorded: Sequence[Recorded], sources: Sequence[VertexId]) -> Interval | None:
+    """Return the start delay of the sources: its median, and its 5 % and 95 % quantiles. None if it is not known."""
+    rows = [r.phases[v].first_barrier_ms for r in recorded for v in sources if v in r.phases]
+    values = np.concatenate(rows) if rows else np.zeros(0)
+    values = np.maximum(values[~np.isnan(values)], 0.0)
+    if not values.size:
+        return None
+    low, middle, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
+    return Interval(middle, low, high)
+
+
+def growth_bytes_per_s(recorded: Sequence[Recorded], vertex: VertexId) -> float:
+    """Return how fast the full state of a vertex grows, by the slope over its checkpoints; 0 if it does not grow."""
+    points = []
+    for r in recorded:
+        detail = r.checkpoint.detail(vertex)
+        if detail is not None:
+            size = array_of(detail.full_state_size_bytes) - np.nan_to_num(array_of(detail.persisted_bytes))
+            if size.size and not np.isnan(size).any():
+                points.append((r.checkpoint.header.triggered_at.timestamp(), float(size.sum())))
+    if len(points) < 3:
+        return 0.0
+    times, sizes = np.array(points).T
+    spread = times - times.mean()
+    squares = float((spread * spread).sum())
+    slope = float((spread * (sizes - sizes.mean())).sum()) / squares if squares > 0 else 0.0
+    return max(0.0, slope)

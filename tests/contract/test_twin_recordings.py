@@ -1,0 +1,76 @@
+"""Models built from recordings of a real Flink 1.20.5, whose job arguments are known.
+
+The jobs have records of 1000 bytes and 4000 keys, of which subtask 2 of the last stage gets 23.8 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.advisor.twin.building import build
+from backend.advisor.twin.model import JobModel, Partitioning
+from backend.domain.advice import Mode
+from backend.domain.engines import SPARK, flink
+from backend.domain.errors import NotModelledError
+from tests.support.twin_evidence import recorded_evidence
+
+FLINK = flink("1.20.5")
+
+
+def model_of(name: str) -> JobModel:
+    return build(recorded_evidence(name), engine=FLINK, version="1.20.5")
+
+
+def test_a_back_pressured_job_has_the_service_time_and_record_size_of_its_arguments():
+    model = model_of("B2")
+    source, middle, last = model.vertices
+
+    assert last.service_us == pytest.approx([4000.0] * 4, rel=0.05)
+    assert max(source.service_us + middle.service_us) < 10.0
+    assert [e.record_bytes for e in model.edges] == pytest.approx([1029.0] * 2, rel=0.005)
+    assert {e.partitioning for e in model.edges} == {Partitioning.HASH}
+    assert last.input_shares[2] == min(last.input_shares) == pytest.approx(0.238, abs=0.004)
+    assert middle.output_ratio == pytest.approx(1.0, abs=0.02)
+    assert source.source is not None
+    assert source.source.rate_per_s is None
+    assert (model.settings.mode, model.settings.interval_ms) == (Mode.ALIGNED, 5000.0)
+    assert model.network.segment_bytes == 32 * 1024
+    assert {"speed of the store", "buffers"} < {a.subject for a in model.assumptions}
+
+
+def test_a_job_without_back_pressure_has_the_rate_of_its_source():
+    model = model_of("A")
+
+    assert model.vertices[0].source is not None
+    assert model.vertices[0].source.rate_per_s == pytest.approx(2000.0, rel=0.01)
+    assert model.vertices[2].service_us == pytest.approx([480.0] * 4, rel=0.05)
+    assert sum(model.vertices[2].state_bytes) == pytest.approx(844_000, rel=0.05)
+
+
+def test_an_unaligned_job_and_one_whose_checkpoints_expire_are_modelled():
+    assert model_of("C2").settings.mode is Mode.UNALIGNED
+    assert model_of("E").vertices[2].service_us == pytest.approx([4100.0] * 4, rel=0.1)
+
+
+def test_what_is_missing_is_named_with_what_would_help():
+    evidence = recorded_evidence("B2")
+
+    def reason(**changes: object) -> str:
+        changed = replace(evidence, **changes)  # type: ignore[arg-type]
+        with pytest.raises(NotModelledError) as refused:
+            build(changed, engine=FLINK, version="1.20.5")
+        assert refused.value.fix
+        return refused.value.problem
+
+    assert "fewer than two readings" in reason(pressure=evidence.pressure[:3])
+    assert "only 2 of the newest checkpoints" in reason(checkpoints=evidence.checkpoints[:2])
+    assert "settings" in reason(config=None)
+    assert "checkpoint barriers" in reason(is_micro_batched=True)
+    doubled = [replace(r, records_in_count=tuple(3 * (n or 0) for n in r.records_in_count)) for r in evidence.pressure]
+    assert "records/s read" in reason(pressure=tuple(doubled))
+    with pytest.raises(NotModelledError, match="version"):
+        build(evidence, engine=FLINK, version=None)
+    with pytest.raises(NotModelledError, match="barriers"):
+        build(evidence, engine=SPARK, version="4.0")

@@ -14,6 +14,7 @@ TESTS = Path(__file__).parent
 
 _NOT_RUNTIME = (
     "!simulation/test_advice_calibration.py",
+    "!simulation/test_twin_*.py",
     "!simulation/test_alert_lifecycle.py",
     "!simulation/test_collector_*.py",
     "!simulation/test_verdicts_of_the_demo_jobs.py",
@@ -106,6 +107,8 @@ AREAS = {
         "property/test_advice_properties.py",
         "simulation/test_advice_calibration.py",
         "contract/test_advice_recordings.py",
+        "contract/test_twin_*.py",
+        "simulation/test_twin_*.py",
         "integration/test_advice.py",
         "packaging/test_advice_document.py",
     ),

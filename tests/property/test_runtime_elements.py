@@ -90,6 +90,22 @@ def test_each_partitioner_spreads_as_its_name_says(partitioner: Partitioner) -> 
         assert all(800 < counts[t] < 1200 for t in range(4)), counts
 
 
+@given(shares=st.lists(st.floats(0.0, 1.0), min_size=2, max_size=6).filter(lambda of: sum(of) > 0.5))
+def test_each_receiver_gets_its_share_whether_records_are_sent_one_by_one_or_together(shares: list[float]) -> None:
+    edge = EdgeSpec("a", "b", Partitioner.HASH, shares=tuple(shares))
+    count = len(shares)
+    way = route(edge, index=2, subtask=0, targets=list(range(count)), max_parallelism=128, parallelism=count, seed=1)
+    records = [Record(0, origin, 0, 0, 100) for origin in range(4000)]
+
+    places = way.places(records)
+
+    assert places == [way(record)[0] for record in records]
+    for position, share in enumerate(shares):
+        expected = share / sum(shares)
+        assert abs(Counter(places)[position] / 4000 - expected) < 0.05, shares
+        assert expected > 0 or position not in places
+
+
 def test_each_edge_hashes_by_origin_independently() -> None:
     spreads = [
         route(

@@ -164,6 +164,16 @@ class Table:
             factors[int(subtask)] = float(factor)
         return factors
 
+    def shares(self, key: str) -> tuple[float, ...]:
+        """Return a list of numbers from 0 to 1, of which at least one is above 0; an empty one without the field."""
+        value = self._values.get(key, [])
+        rows: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
+        found = [float(v) for v in rows if isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v <= 1]
+        if len(found) < len(rows) or (key in self._values and not any(found)):
+            self._wrong(key, "numbers from 0 to 1, not all 0")
+            return ()
+        return tuple(found)
+
     def rows(self, key: str) -> list[object]:
         """Return the items of a list of tables."""
         value = self._values.get(key, [])

@@ -88,9 +88,10 @@ class VertexSpec:
     """One vertex. Costs are virtual microseconds per record.
 
     All vertices: ``slow_factors`` multiplies the cost of single subtasks. ``slow_upload_factors`` multiplies the time
-    that writing their snapshots takes. ``fan_out`` is the number of output records per input record. A map emits its
-    records in bundles of ``bundle`` records (0: one by one). ``cost_of``, which job files cannot set, returns
-    additional microseconds for a record (DET-7).
+    that writing their snapshots takes, and ``slow_sync_factors`` the time of their sync parts. ``fan_out`` is the mean
+    number of output records per input record, and ``output_bytes`` their size (0: that of the input record); both apply
+    to maps. A map emits its records in bundles of ``bundle`` records (0: one by one). ``cost_of``, which job files
+    cannot set, returns additional microseconds for a record (DET-7).
 
     Sources: ``rate`` is the number of records per second, and ``limit`` is the total number, both over all subtasks.
     With a ``rate`` of 0, a source is as fast as its cost allows. With a ``limit`` of None, it never ends. Keys are 0 to
@@ -119,12 +120,14 @@ class VertexSpec:
     cost_us: int = 10
     cost_ns_per_byte: int = 0
     state_value_bytes: int = 0
-    fan_out: int = 1
+    fan_out: float = 1
+    output_bytes: int = 0
     bundle: int = 0
     watermark_interval_ms: int = 200
     sync_us: int | None = None
     slow_factors: Mapping[int, float] = field(default_factory=dict)
     slow_upload_factors: Mapping[int, float] = field(default_factory=dict)
+    slow_sync_factors: Mapping[int, float] = field(default_factory=dict)
     out_of_orderness_us: int = 0
     idle_timeout_us: int = 0
     burst_period_us: int = 0
@@ -163,13 +166,15 @@ class EdgeSpec:
     """One edge.
 
     With ``by_origin``, an edge with hash partitioning hashes the record's origin and the edge's index instead of the
-    key, to spread records evenly.
+    key, to spread records evenly. With ``shares``, it hashes the origin too, and each receiver gets its share of the
+    records. The shares need not add up to 1.
     """
 
     source: str
     target: str
     partitioner: Partitioner
     by_origin: bool = False
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +312,24 @@ def validate(graph: Graph) -> None:
             )
         if edge.partitioner is not Partitioner.HASH and graph.vertex(edge.target).kind.is_keyed:
             raise PlanError("keyed state needs a hashed edge", rule="PT-2", vertex=edge.target, fix='use "hash"')
-        if edge.by_origin and graph.vertex(edge.target).kind.is_keyed:
+        if edge.shares:
+            _validate_shares(edge, q)
+        if (edge.by_origin or edge.shares) and graph.vertex(edge.target).kind.is_keyed:
             raise PlanError(
                 "keyed state needs an edge hashed by key", rule="PT-2", vertex=edge.target, fix='hash by "key"'
             )
+
+
+def _validate_shares(edge: EdgeSpec, receivers: int) -> None:
+    if edge.partitioner is not Partitioner.HASH:
+        raise PlanError("only hash edges have shares", rule="PT-1", vertex=edge.target, fix='use "hash"')
+    if len(edge.shares) != receivers:
+        raise PlanError(
+            f"{len(edge.shares)} shares for {receivers} subtasks",
+            rule="PT-1",
+            vertex=edge.target,
+            fix="give each subtask a share; a vertex whose input has shares cannot be rescaled",
+        )
 
 
 def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:

@@ -8,12 +8,14 @@ distributes them. Choosing and ``deal`` advance the route, for instance to the n
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Protocol
 
 from backend.runtime.core.elements import Record
 from backend.runtime.core.hashing import key_group, owner_of_group
-from backend.runtime.core.prng import Stream
+from backend.runtime.core.prng import Stream, mix64
 from backend.runtime.job.graph import EdgeSpec, Partitioner
 
 Places = list[int] | None
@@ -194,6 +196,25 @@ class _HashedByOrigin(_Hashed):
         return self._singles[owner_of_group(group, self._parallelism, self._maximum)]
 
 
+class _Shared(_Hashed):
+    """Sends each record to a receiver by a hash of the record's origin, so that each receiver gets its share."""
+
+    def __init__(self, shares: tuple[float, ...], edge: int) -> None:
+        super().__init__(len(shares), 1, 1)
+        self._salt = mix64(edge + 1)
+        self._bounds = [int(end / sum(shares) * (1 << 64)) for end in accumulate(shares)]
+        self._last = max(position for position, share in enumerate(shares) if share > 0)
+
+    def _position(self, origin: int) -> int:
+        return min(bisect_right(self._bounds, mix64(origin ^ self._salt)), self._last)
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        return self._singles[self._position(record.origin)]
+
+    def places(self, records: list[Record]) -> Places:
+        return [self._position(record.origin) for record in records]
+
+
 def route(
     edge: EdgeSpec, *, index: int, subtask: int, targets: list[int], max_parallelism: int, parallelism: int, seed: int
 ) -> Route:
@@ -206,6 +227,8 @@ def route(
     if edge.partitioner is Partitioner.SHUFFLE:
         return _Shuffled(count, Stream(seed, f"shuffle/{index}/{subtask}"))
     if edge.partitioner is Partitioner.HASH:
+        if edge.shares:
+            return _Shared(edge.shares, index)
         if edge.by_origin:
             return _HashedByOrigin(count, max_parallelism, parallelism, index)
         return _Hashed(count, max_parallelism, parallelism)

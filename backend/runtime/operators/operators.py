@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from backend.runtime.core.elements import Record
+from backend.runtime.core.prng import mix64
 from backend.runtime.core.provenance import Provenance
 from backend.runtime.job.graph import VertexKind, VertexSpec
 from backend.runtime.operators.sinks import Bulk, TransactionalSink, pass_on, sink_of
@@ -62,17 +63,28 @@ class Operator(Protocol):
 class Map:
     """Emits ``fan_out`` copies of each record, optionally in bundles.
 
+    If ``fan_out`` is not a whole number, a hash of the record's origin decides between the two nearest whole numbers,
+    so that ``fan_out`` is the mean. The decision is the same in every attempt.
+
     A bundle is not part of the state. It is emitted when it is full, and before each watermark and barrier (TE-2).
     """
 
-    def __init__(self, spec: VertexSpec) -> None:
-        self._fan_out = spec.fan_out
+    def __init__(self, spec: VertexSpec, vertex: int = 0) -> None:
+        self._fan_out = int(spec.fan_out)
+        self._more_below = int((spec.fan_out - self._fan_out) * (1 << 64))
+        self._salt = mix64(~vertex)
+        self._output_bytes = spec.output_bytes
         self._bundle_size = spec.bundle
         self._bundle: list[Record] = []
 
     def process(self, record: Record) -> list[Record]:
         """Return the copies of the record. With bundles, return the bundle if it is now full, otherwise nothing."""
-        out = [record] if self._fan_out == 1 else [record] * self._fan_out
+        count = self._fan_out
+        if self._more_below and mix64(record.origin ^ self._salt) < self._more_below:
+            count += 1
+        if self._output_bytes and count:
+            record = Record(record.key, record.origin, record.event_time_us, record.value, self._output_bytes)
+        out = [record] * count
         if not self._bundle_size:
             return out
         self._bundle += out
@@ -80,7 +92,8 @@ class Map:
 
     def in_bulk(self) -> Bulk | None:
         """Return ``pass_on`` if the map neither copies records nor bundles them."""
-        return pass_on if self._fan_out == 1 and not self._bundle_size else None
+        is_plain = self._fan_out == 1 and not self._more_below and not self._output_bytes
+        return pass_on if is_plain and not self._bundle_size else None
 
     def flush(self) -> list[Record]:
         """Return the records in the bundle, and begin a new one."""
@@ -218,7 +231,7 @@ def _first(
         case VertexKind.TAG | VertexKind.TAG_SINK:
             return WatermarkTag(spec, subtask, backend)
         case VertexKind.MAP | VertexKind.MAP_SINK | VertexKind.SINK:
-            return Map(spec)
+            return Map(spec, vertex)
 
 
 def factor_of(factors: Mapping[int, float], subtask: int) -> float:

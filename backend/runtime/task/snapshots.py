@@ -192,7 +192,8 @@ class Snapshots:
         copied_bytes = 0 if task.is_finished_on_restore else self._measure_state(run, k)
         config = self._env.config
         fixed_us = config.sync_fixed_us if task.spec.sync_us is None else task.spec.sync_us
-        sync_us = fixed_us + config.sync_ns_per_byte * copied_bytes // 1000
+        factor = factor_of(task.spec.slow_sync_factors, task.index)
+        sync_us = round(factor * (fixed_us + config.sync_ns_per_byte * copied_bytes // 1000))
         run.measured.sync_us = sync_us
         task.cost_us += sync_us
         self._env.scheduler.after(sync_us, EventClass.TIMER, self._after_sync, run)

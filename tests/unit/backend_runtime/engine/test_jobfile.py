@@ -55,6 +55,9 @@ def test_each_demo_job_can_be_read(name: str) -> None:
         ('id = "b"', 'id = "b"\nrecord_bytes = 3', "vertex[1].record_bytes", "from 37"),
         ('id = "b"', 'id = "b"\nslow_subtasks = {"1" = 4}', "vertex[1].slow_subtasks", "subtasks 0 to 0"),
         ('name = "small"', "", "name", "text"),
+        ('"rebalance"', '"hash"\nshares = [0, 0]', "edge[0].shares", "not all 0"),
+        ('"rebalance"', '"hash"\nshares = [2]', "edge[0].shares", "from 0 to 1"),
+        ('id = "b"', 'id = "b"\noutput_bytes = 3', "vertex[1].output_bytes", "from 37"),
         ('"rebalance"', '"rebalanced"', "edge[0].partitioner", "hash"),
     ],
 )

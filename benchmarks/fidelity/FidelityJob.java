@@ -1,11 +1,21 @@
 package fidelity;
 
+import java.io.IOException;
+import java.io.Serializable;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.SplittableRandom;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RichMapFunction;
+import org.apache.flink.api.common.state.ValueState;
+import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.connector.source.util.ratelimit.RateLimiterStrategy;
@@ -15,14 +25,18 @@ import org.apache.flink.configuration.Configuration;
 import org.apache.flink.connector.datagen.source.DataGeneratorSource;
 import org.apache.flink.connector.datagen.source.GeneratorFunction;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.co.RichCoMapFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 
 /**
  * The job that the reference runtime is compared with: source -> (hash -> stage) x stages. A stage sleeps per record.
  *
  * <p>All stages but the last are hashed by the record's number (an even load), the last by its key (optionally skewed).
- * Subtask 0 of one stage may be a straggler. Compiles unchanged against Flink 1.20 and 2.x. Options are --name value.
+ * Subtask 0 of one stage may be a straggler, and all subtasks of one TaskManager may be slow. The first stage may join a
+ * second source, the sources may have bursts, and the last stage may keep a value for each key. Compiles unchanged
+ * against Flink 1.20 and 2.x. Options are --name value.
  */
 public final class FidelityJob {
 
@@ -36,17 +50,64 @@ public final class FidelityJob {
         private final int keys;
         private final int bytes;
         private final double hot;
+        private final Bursts bursts;
 
-        Records(int keys, int bytes, double hot) {
+        Records(int keys, int bytes, double hot, Bursts bursts) {
             this.keys = keys;
             this.bytes = bytes;
             this.hot = hot;
+            this.bursts = bursts;
         }
 
         @Override
         public Tuple3<Integer, Long, byte[]> map(Long number) {
+            if (bursts != null) {
+                bursts.await();
+            }
             boolean isHot = scrambled(number, 1) < hot * Integer.MAX_VALUE;
             return Tuple3.of(isHot ? 0 : scrambled(number, 2) % keys, number, new byte[bytes]);
+        }
+    }
+
+    /**
+     * The times at which the records of one subtask of a source are due. A source that is late catches up, as one does
+     * that reads from a log. In each period, the rate is first the mean rate times a factor, and then lower.
+     */
+    private static final class Bursts implements Serializable {
+        private static final long serialVersionUID = 1L;
+        private final double perSecond;
+        private final double periodS;
+        private final double ratio;
+        private final double factor;
+        private transient long beganNs;
+        private transient long emitted;
+
+        Bursts(double perSecond, double periodS, double ratio, double factor) {
+            this.perSecond = perSecond;
+            this.periodS = periodS;
+            this.ratio = ratio;
+            this.factor = factor;
+        }
+
+        private double due(double seconds) {
+            double whole = Math.floor(seconds / periodS);
+            double rest = seconds - whole * periodS;
+            double burst = Math.min(rest, ratio * periodS);
+            double calm = (1 - ratio * factor) / (1 - ratio);
+            return perSecond * (whole * periodS + burst * factor + (rest - burst) * calm);
+        }
+
+        void await() {
+            if (beganNs == 0) {
+                beganNs = System.nanoTime();
+            }
+            // Bursts of all subtasks begin at the same time of the clock.
+            double offsetS = (System.currentTimeMillis() - (System.nanoTime() - beganNs) / 1e6) / 1000 % periodS;
+            double first = due(offsetS);
+            while (due(offsetS + (System.nanoTime() - beganNs) / 1e9) - first < emitted + 1) {
+                LockSupport.parkNanos(1_000_000L);
+            }
+            emitted++;
         }
     }
 
@@ -70,28 +131,49 @@ public final class FidelityJob {
         }
     }
 
-    /** Sleeps for each record. Excess sleep shortens the next sleeps, so that the mean is exact. */
-    private static final class Stage
-            extends RichMapFunction<Tuple3<Integer, Long, byte[]>, Tuple3<Integer, Long, byte[]>> {
+    /** The time that a stage takes for a record: it sleeps. Excess sleep shortens the next sleeps, so the mean is exact. */
+    private static final class Cost implements Serializable {
+        private static final long serialVersionUID = 1L;
         private static final long SHORTEST_SLEEP_NS = 1_000_000L;
         private final long costNs;
         private final double straggling;
+        private final String slowHostFile;
+        private final double slowHostFactor;
         private transient long nsOfRecord;
         private transient long owedNs;
 
-        Stage(long costUs, double straggling) {
+        Cost(long costUs, double straggling, Map<String, String> given) {
             this.costNs = costUs * 1000L;
             this.straggling = straggling;
+            this.slowHostFile = given.get("slow-host-file");
+            this.slowHostFactor = Double.parseDouble(given.getOrDefault("slow-host-factor", "1"));
         }
 
-        @Override
-        public void open(OpenContext context) {
-            boolean isStraggler = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask() == 0;
-            nsOfRecord = isStraggler ? (long) (costNs * straggling) : costNs;
+        void open(int subtask) throws IOException {
+            double factor = subtask == 0 ? straggling : 1.0;
+            if (slowHostFile != null && isSlowHost()) {
+                factor *= slowHostFactor;
+            }
+            nsOfRecord = (long) (costNs * factor);
         }
 
-        @Override
-        public Tuple3<Integer, Long, byte[]> map(Tuple3<Integer, Long, byte[]> record) {
+        /** The slow host is the process that first writes its id to the file. */
+        private boolean isSlowHost() throws IOException {
+            String own = Long.toString(ProcessHandle.current().pid());
+            Path file = Path.of(slowHostFile);
+            Path written = Files.createTempFile(file.getParent(), "slow-host", null);
+            Files.writeString(written, own);
+            try {
+                Files.createLink(file, written);
+            } catch (FileAlreadyExistsException e) {
+                return Files.readString(file).equals(own);
+            } finally {
+                Files.delete(written);
+            }
+            return true;
+        }
+
+        void pay() {
             owedNs += nsOfRecord;
             if (owedNs >= SHORTEST_SLEEP_NS) {
                 long began = System.nanoTime();
@@ -102,8 +184,93 @@ public final class FidelityJob {
                 }
                 owedNs -= slept;
             }
+        }
+    }
+
+    /** Sleeps for each record, and keeps a value of random bytes for each key if {@code stateBytes} is not 0. */
+    private static final class Stage
+            extends RichMapFunction<Tuple3<Integer, Long, byte[]>, Tuple3<Integer, Long, byte[]>> {
+        private final Cost cost;
+        private final int stateBytes;
+        private transient ValueState<byte[]> value;
+        private transient SplittableRandom random;
+
+        Stage(Cost cost, int stateBytes) {
+            this.cost = cost;
+            this.stateBytes = stateBytes;
+        }
+
+        @Override
+        public void open(OpenContext context) throws Exception {
+            cost.open(getRuntimeContext().getTaskInfo().getIndexOfThisSubtask());
+            random = new SplittableRandom(getRuntimeContext().getTaskInfo().getIndexOfThisSubtask());
+            if (stateBytes > 0) {
+                value = getRuntimeContext().getState(
+                        new ValueStateDescriptor<>("value", PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
+            }
+        }
+
+        @Override
+        public Tuple3<Integer, Long, byte[]> map(Tuple3<Integer, Long, byte[]> record) throws Exception {
+            cost.pay();
+            if (stateBytes > 0) {
+                byte[] bytes = new byte[stateBytes];
+                random.nextBytes(bytes);
+                value.update(bytes);
+            }
             return record;
         }
+    }
+
+    /** A stage with two inputs. */
+    private static final class Join extends RichCoMapFunction<
+            Tuple3<Integer, Long, byte[]>, Tuple3<Integer, Long, byte[]>, Tuple3<Integer, Long, byte[]>> {
+        private final Cost cost;
+
+        Join(Cost cost) {
+            this.cost = cost;
+        }
+
+        @Override
+        public void open(OpenContext context) throws Exception {
+            cost.open(getRuntimeContext().getTaskInfo().getIndexOfThisSubtask());
+        }
+
+        @Override
+        public Tuple3<Integer, Long, byte[]> map1(Tuple3<Integer, Long, byte[]> record) {
+            cost.pay();
+            return record;
+        }
+
+        @Override
+        public Tuple3<Integer, Long, byte[]> map2(Tuple3<Integer, Long, byte[]> record) {
+            cost.pay();
+            return record;
+        }
+    }
+
+    private static DataStream<Tuple3<Integer, Long, byte[]>> source(
+            StreamExecutionEnvironment env, Map<String, String> given, String name, double rate) {
+        TypeInformation<Tuple3<Integer, Long, byte[]>> type =
+                Types.TUPLE(Types.INT, Types.LONG, Types.PRIMITIVE_ARRAY(Types.BYTE));
+        double burstS = Double.parseDouble(given.getOrDefault("burst-period-s", "0"));
+        Bursts bursts = burstS == 0 ? null : new Bursts(
+                rate / env.getParallelism(),
+                burstS,
+                Double.parseDouble(given.get("burst-ratio")),
+                Double.parseDouble(given.get("burst-factor")));
+        Records records = new Records(
+                Integer.parseInt(given.get("keys")),
+                Integer.parseInt(given.get("payload-bytes")),
+                Double.parseDouble(given.getOrDefault("hot-key-ratio", "0")),
+                bursts);
+        RateLimiterStrategy limiter =
+                rate > 0 && bursts == null ? RateLimiterStrategy.perSecond(rate) : RateLimiterStrategy.noOp();
+        long count = Long.parseLong(given.getOrDefault("records", Long.toString(Long.MAX_VALUE)));
+        return env.fromSource(
+                        new DataGeneratorSource<>(records, count, limiter, type),
+                        WatermarkStrategy.noWatermarks(), name)
+                .returns(type);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -120,24 +287,26 @@ public final class FidelityJob {
 
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(settings(given));
         env.setParallelism(Integer.parseInt(given.get("parallelism")));
-        TypeInformation<Tuple3<Integer, Long, byte[]>> type =
-                Types.TUPLE(Types.INT, Types.LONG, Types.PRIMITIVE_ARRAY(Types.BYTE));
-        Records records = new Records(
-                Integer.parseInt(given.get("keys")),
-                Integer.parseInt(given.get("payload-bytes")),
-                Double.parseDouble(given.getOrDefault("hot-key-ratio", "0")));
-        RateLimiterStrategy limiter = rate > 0 ? RateLimiterStrategy.perSecond(rate) : RateLimiterStrategy.noOp();
-        DataStream<Tuple3<Integer, Long, byte[]>> stream = env.fromSource(
-                        new DataGeneratorSource<>(records, Long.MAX_VALUE, limiter, type),
-                        WatermarkStrategy.noWatermarks(), "source")
-                .returns(type);
+        double secondRate = Double.parseDouble(given.getOrDefault("second-rate", "0"));
+        int stateBytes = Integer.parseInt(given.getOrDefault("state-bytes", "0"));
+        DataStream<Tuple3<Integer, Long, byte[]>> stream = source(env, given, "source", rate);
         for (int i = 1; i <= stages; i++) {
-            stream = stream.keyBy(i < stages ? new ByNumber(i) : new ByKey())
-                    .map(new Stage(i < stages ? innerCostUs : costUs, i == stragglerStage ? straggling : 1.0))
-                    .returns(type)
-                    .name("stage-" + i);
+            boolean isLast = i == stages;
+            Cost cost = new Cost(isLast ? costUs : innerCostUs, i == stragglerStage ? straggling : 1.0, given);
+            KeySelector<Tuple3<Integer, Long, byte[]>, Integer> by = isLast ? new ByKey() : new ByNumber(i);
+            SingleOutputStreamOperator<Tuple3<Integer, Long, byte[]>> staged;
+            if (i == 1 && secondRate > 0) {
+                DataStream<Tuple3<Integer, Long, byte[]>> second = source(env, given, "second-source", secondRate);
+                staged = stream.keyBy(by).connect(second.keyBy(by)).map(new Join(cost));
+            } else {
+                staged = stream.keyBy(by).map(new Stage(cost, isLast ? stateBytes : 0));
+            }
+            if (isLast && given.containsKey("last-parallelism")) {
+                staged.setParallelism(Integer.parseInt(given.get("last-parallelism")));
+            }
+            stream = staged.returns(stream.getType()).name("stage-" + i);
         }
-        stream.sinkTo(new DiscardingSink<>()).name("sink");
+        stream.sinkTo(new DiscardingSink<>()).name("sink").setParallelism(stream.getParallelism());
         env.execute(given.getOrDefault("name", "fidelity"));
     }
 
@@ -150,7 +319,8 @@ public final class FidelityJob {
         settings.setString(checkpointing + "tolerable-failed-checkpoints", "1000");
         settings.setString(checkpointing + "unaligned.enabled", given.getOrDefault("unaligned", "false"));
         settings.setString(checkpointing + "aligned-checkpoint-timeout", given.getOrDefault("aligned-timeout", "0ms"));
-        settings.setString("state.backend.type", "hashmap");
+        settings.setString("state.backend.type", given.getOrDefault("backend", "hashmap"));
+        settings.setString("execution.checkpointing.incremental", given.getOrDefault("incremental", "false"));
         if (given.containsKey("checkpoint-dir")) {
             settings.setString(checkpointing + "storage", "filesystem");
             settings.setString(checkpointing + "dir", given.get("checkpoint-dir"));

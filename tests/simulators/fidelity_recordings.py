@@ -14,7 +14,7 @@ import json
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,11 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median([*values] or [0.0])
 
 
+def cluster_settings(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the settings of a cluster that influence checkpoints: its network and the number of its slots."""
+    return {name: str(value) for name, value in settings.items() if _CLUSTER.fullmatch(name)}
+
+
 def reduced(folder: Path) -> tuple[Scenario, Run]:
     """Read one recording, and return its scenario and its medians."""
     recording = _Recording(folder)
@@ -108,7 +113,7 @@ def reduced(folder: Path) -> tuple[Scenario, Run]:
         )
     run = recording.run
     arguments = {k: str(v) for k, v in run["job_args"].items() if k not in _OURS}
-    cluster = {k: str(v) for k, v in run["cluster_settings"].items() if _CLUSTER.fullmatch(k)}
+    cluster = cluster_settings(run["cluster_settings"])
     return (
         Scenario(_REPEAT.sub("", run["scenario"]), arguments, cluster),
         Run(run["flink_version"], medians, len(counted), recording.queued_bytes(), run["host_load_1min_mean"]),

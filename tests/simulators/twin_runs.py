@@ -1,0 +1,114 @@
+"""The runs of ``benchmarks/fidelity/FidelityJob.java`` that the twin is proven on, and the settings of their clusters.
+
+Each shape of the job runs aligned and unaligned, and most also with an aligned checkpoint timeout of one second. Any
+two runs that differ in one thing are a pair: the twin is fitted on the first run and predicts the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backend.domain.advice import Mode
+
+_MODES = {
+    Mode.ALIGNED: {"unaligned": "false"},
+    Mode.UNALIGNED: {"unaligned": "true", "aligned-timeout": "0ms"},
+    Mode.ALIGNED_WITH_TIMEOUT: {"unaligned": "true", "aligned-timeout": "1s"},
+}
+_SUFFIXES = {Mode.ALIGNED: "aligned", Mode.UNALIGNED: "unaligned", Mode.ALIGNED_WITH_TIMEOUT: "timeout"}
+# A record of the payload below is 1000 bytes on the wire.
+_COMMON = {
+    "parallelism": "4",
+    "payload-bytes": "971",
+    "keys": "4000",
+    "cost-us": "2000",
+    "interval": "3s",
+}
+_LONGER_S = {"straggler-last": 150, "straggler-middle": 120, "slow-host": 130, "hot-key": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class TwinRun:
+    """One run: the job's arguments, the cluster's settings that differ from Flink's defaults, and how long it lasts.
+
+    ``task_managers`` is the number of TaskManagers that the job needs. ``is_store_slow`` says that its checkpoints go
+    to a store of 8 MB/s.
+    """
+
+    name: str
+    arguments: Mapping[str, str]
+    cluster: Mapping[str, str] = field(default_factory=dict)
+    task_managers: int = 1
+    seconds: float = 80
+    is_store_slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    arguments: Mapping[str, str]
+    modes: tuple[Mode, ...] = tuple(Mode)
+    cluster: Mapping[str, str] = field(default_factory=dict)
+    task_managers: int = 1
+    is_store_slow: bool = False
+
+
+_TWO_MODES = (Mode.ALIGNED, Mode.UNALIGNED)
+_BURSTS = {"rate": "1600", "burst-period-s": "15", "burst-ratio": "0.3333", "burst-factor": "2"}
+_SHAPES = {
+    "one-stage": _Shape({"stages": "1"}),
+    "two-stages": _Shape({"stages": "2"}),
+    "three-stages": _Shape({"stages": "3"}),
+    "four-stages": _Shape({"stages": "4"}),
+    "five-stages": _Shape({"stages": "5"}),
+    "below-capacity": _Shape({"stages": "2", "rate": "1200"}, _TWO_MODES),
+    "near-capacity": _Shape({"stages": "2", "rate": "1900"}, _TWO_MODES),
+    "over-capacity": _Shape({"stages": "2", "rate": "2800"}, _TWO_MODES),
+    "bursts": _Shape({"stages": "2", **_BURSTS}),
+    "hot-key": _Shape({"stages": "2", "hot-key-ratio": "0.3"}),
+    "straggler-last": _Shape({"stages": "2", "straggler-stage": "2", "straggler-factor": "4"}, _TWO_MODES),
+    "straggler-middle": _Shape(
+        {"stages": "3", "cost-us": "1000", "inner-cost-us": "1000", "straggler-stage": "2", "straggler-factor": "6"}
+    ),
+    "no-straggler": _Shape({"stages": "3", "cost-us": "1000", "inner-cost-us": "1000"}, _TWO_MODES),
+    "join": _Shape({"stages": "2", "second-rate": "400", "inner-cost-us": "200"}),
+    "wide": _Shape({"stages": "2", "parallelism": "16", "cost-us": "8000"}),
+    "wider-last-stage": _Shape({"stages": "2", "last-parallelism": "6"}, _TWO_MODES),
+    "state": _Shape({"stages": "2", "state-bytes": "5000"}, _TWO_MODES),
+    "slow-store": _Shape({"stages": "2", "state-bytes": "5000"}, is_store_slow=True),
+    "two-hosts": _Shape({"stages": "3", "inner-cost-us": "500"}, _TWO_MODES, {}, 2),
+    "slow-host": _Shape({"stages": "3", "inner-cost-us": "500", "slow-host-factor": "3"}, tuple(Mode), {}, 2),
+    "debloating": _Shape(
+        {"stages": "3"},
+        tuple(Mode),
+        {
+            "taskmanager.network.memory.buffer-debloat.enabled": "true",
+            "taskmanager.network.memory.buffer-debloat.target": "300ms",
+        },
+    ),
+    "few-buffers": _Shape(
+        {"stages": "2"},
+        _TWO_MODES,
+        {
+            "taskmanager.network.memory.buffers-per-channel": "1",
+            "taskmanager.network.memory.floating-buffers-per-gate": "2",
+        },
+    ),
+    "small-segments": _Shape({"stages": "2"}, _TWO_MODES, {"taskmanager.memory.segment-size": "8kb"}),
+}
+ONLY_FLINK_1 = ("few-buffers",)
+"""Shapes that run on Flink 1.20 only. Flink 2 ignores the settings of the cluster that they need."""
+
+
+def _runs() -> dict[str, TwinRun]:
+    runs = {}
+    for shape_name, shape in _SHAPES.items():
+        for mode in shape.modes:
+            name = f"{shape_name}-{_SUFFIXES[mode]}"
+            arguments = {**_COMMON, **shape.arguments, **_MODES[mode]}
+            seconds = _LONGER_S.get(shape_name, 80) if mode is Mode.ALIGNED else 80
+            runs[name] = TwinRun(name, arguments, shape.cluster, shape.task_managers, seconds, shape.is_store_slow)
+    return runs
+
+
+RUNS: Mapping[str, TwinRun] = _runs()

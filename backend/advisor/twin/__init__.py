@@ -8,5 +8,7 @@ Pure: no clock, no network, no store.
 * ``building``  builds a model from the evidence about a job
 * ``flows``     rates, service times, shares and queues, from readings of backpressure
 * ``parts``     the parts of snapshots, the store and the trigger, from checkpoints
+* ``rates``     the flow that a model reaches, and what its buffers hold
+* ``runtime_tier``  the model as a job of the reference runtime, run in virtual time
 * ``outcomes``  what a tier predicts for a model
 """

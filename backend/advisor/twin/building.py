@@ -147,6 +147,7 @@ class _Builder:
                 ("network", assumed),
                 ("trigger_delay_ms", measured),
             ),
+            age_ms=1000 * max(f.age_s for f in self._flows.values()),
             engine=self._engine,
         )
 
@@ -234,7 +235,7 @@ class _Builder:
             emitted = np.nan_to_num(flow.records_out)
             shares = emitted / emitted.sum() if emitted.sum() > 0 else np.full(emitted.size, 1.0 / emitted.size)
         else:
-            shares = flow.shares()
+            shares = flow.shares(self._queued_records(vertex, flow))
             if np.nansum(flow.counted_in) <= 0:
                 self._assume(f"input shares of {vertex.name}", "equal", "it read no record between the readings")
         return VertexModel(
@@ -252,6 +253,36 @@ class _Builder:
             slow_host_factors=() if slow is None else tuple(slow.tolist()),
             max_parallelism=vertex.max_parallelism,
         )
+
+    def _queued_records(self, vertex: Vertex, flow: VertexFlow) -> Floats:
+        """Return the records queued for each subtask of a vertex behind a hash exchange; 0 if the queues do not matter.
+
+        An aligned barrier shows them: it waits as long as the subtask needs to read them. Without such barriers only
+        the sum over all subtasks is known.
+        """
+        none = np.zeros(vertex.parallelism)
+        above = self._topology.upstream(vertex.id)
+        if not flow.full.any() or not any("HASH" in self._strategies(u, vertex.id) for u in above):
+            return none
+        config = self._evidence.config
+        if config is not None and not config.is_unaligned_enabled:
+            found = parts.waits_ms(self._recorded, vertex.id, above)
+            if found is not None:
+                return np.where(flow.full, np.nan_to_num(found * flow.records_in / 1000), 0.0)
+        size = float(np.nansum(flow.bytes_in)) / max(float(np.nansum(flow.records_in)), 1e-9)
+        queued = sum(float(np.nansum(self._flows[u].queued_out)) for u in above) + float(np.nansum(flow.queued_in))
+        if size <= 0 or queued <= 0:
+            return none
+        order = np.argsort(-np.nan_to_num(flow.total_in), kind="stable")
+        ranks = np.empty(vertex.parallelism)
+        ranks[[i for i in order if flow.full[i]]] = np.arange(1, int(flow.full.sum()) + 1)
+        weights = np.where(flow.full, 1.0 / np.where(flow.full, ranks, 1.0), 0.0)
+        self._assume(
+            f"input shares of {vertex.name}",
+            "what its senders hold is queued for its full subtasks, most of it for the one that read most",
+            "full subtasks read less than their share, and without aligned checkpoints no barrier shows the difference",
+        )
+        return np.asarray(queued / size * weights / weights.sum())
 
     def _source(self, vertex: Vertex, flow: VertexFlow) -> SourceModel:
         held = float(np.nan_to_num(flow.backpressured).mean())

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from backend.analysis.arrays import Floats, array_of
 from backend.domain.ids import VertexId
@@ -25,6 +26,8 @@ _BURST_READINGS_MIN = 6
 _SLOW_HOST_FACTOR = 1.3
 _SERVICE_KNOWN_BUSY = 0.02
 _POOL_BUFFERS_MAX = 1024
+_FULL_BUSY = 0.97
+_YOUNG_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +36,8 @@ class VertexFlow:
 
     ``records_in`` and ``records_out`` are per second, ``bytes_in`` is bytes per second, over ``seconds`` in which
     ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes. ``out_rates_per_s`` has the
-    rate of the whole vertex between each two readings, and ``step_s`` is the time between them.
+    rate of the whole vertex between each two readings, and ``step_s`` is the time between them. ``total_in`` counts the
+    records since the attempt began.
     """
 
     busy: Floats
@@ -42,6 +46,7 @@ class VertexFlow:
     records_out: Floats
     bytes_in: Floats
     counted_in: Floats
+    total_in: Floats
     queued_out: Floats
     queued_in: Floats
     queued_out_max: float
@@ -65,11 +70,30 @@ class VertexFlow:
         is_measured = bool((np.nan_to_num(self.busy) > BUSY_RESOLUTION).any())
         return np.where(np.isnan(service), np.nanmean(service), service), is_measured
 
-    def shares(self) -> Floats:
-        """Return the share of the vertex's input that each subtask read; equal shares if it read nothing."""
-        counted = np.nan_to_num(self.counted_in)
+    @property
+    def full(self) -> npt.NDArray[np.bool_]:
+        """The subtasks that were busy nearly all the time."""
+        return np.nan_to_num(self.busy) >= _FULL_BUSY
+
+    @property
+    def age_s(self) -> float:
+        """How long the attempt has run, from its counts and its present rate."""
+        counts, rates = np.nansum(self.total_in), np.nansum(self.records_in)
+        return float(counts / rates) if rates > 0 else self.seconds
+
+    def shares(self, queued_records: Floats) -> Floats:
+        """Return the share of the vertex's input that is sent to each subtask; equal shares if there is no input.
+
+        A full subtask reads no more than it can, so what it read understates its share: its queue grows meanwhile.
+        ``queued_records`` is what is queued for each subtask now. Nothing was queued when the attempt began, so for a
+        young attempt the records sent are those read plus those queued.
+        """
+        if self.age_s <= _YOUNG_S:
+            counted = np.nan_to_num(self.total_in) + np.nan_to_num(queued_records)
+        else:
+            counted = np.nan_to_num(self.counted_in)
         total = counted.sum()
-        return counted / total if total > 0 else np.full(counted.shape, 1.0 / counted.size)
+        return np.asarray(counted / total) if total > 0 else np.full(counted.shape, 1.0 / counted.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +170,7 @@ def _flow(readings: Sequence[VertexPressure]) -> VertexFlow | None:
             records_out=(counted_out[1] - counted_out[0]) / seconds,
             bytes_in=(counted_bytes[1] - counted_bytes[0]) / seconds,
             counted_in=counted_in[1] - counted_in[0],
+            total_in=counted_in[1],
             queued_out=_over(np.median, queued_out),
             queued_in=_over(np.median, rows(r.queued_in_bytes for r in readings)),
             queued_out_max=float(np.nan_to_num(queued_out).max(initial=0.0)),

@@ -173,6 +173,8 @@ class JobModel:
     assumptions: tuple[Assumption, ...] = ()
     bases: tuple[tuple[str, Basis], ...] = ()
     calibration: Calibration | None = None
+    age_ms: float | None = None
+    """How long the job had run when the evidence was read. Its queues had this time to fill."""
     engine: EngineCapabilities | None = None
     """What the job's engine can do. None if it is not known; no change is refused then because of the engine."""
 

@@ -42,6 +42,7 @@ class Simulated:
     seed: int
     checkpoints: tuple[SimulatedCheckpoint, ...]
     records_per_s: float
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

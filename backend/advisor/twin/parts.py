@@ -106,6 +106,22 @@ def parts_of(recorded: Sequence[Recorded], vertex: VertexId, parallelism: int, s
     )
 
 
+def waits_ms(recorded: Sequence[Recorded], vertex: VertexId, above: Sequence[VertexId]) -> Floats | None:
+    """Return how long the last barrier of each subtask waited behind data, in the newest checkpoint that shows it.
+
+    The wait begins when the last sender has forwarded its barriers. None if no checkpoint has all the times.
+    """
+    for r in reversed(recorded):
+        mine = r.phases.get(vertex)
+        senders = [r.phases[u].travel_ms for u in above if u in r.phases]
+        if mine is None or len(senders) < len(above) or np.isnan(mine.travel_ms).any():
+            continue
+        sent = max(float(np.max(row)) for row in senders)
+        if not np.isnan(sent):
+            return np.maximum(mine.travel_ms - sent, 0.0)
+    return None
+
+
 def trigger_delay_of(recorded: Sequence[Recorded], sources: Sequence[VertexId]) -> Interval | None:
     """Return the start delay of the sources: its median, and its 5 % and 95 % quantiles. None if it is not known."""
     rows = [r.phases[v].first_barrier_ms for r in recorded for v in sources if v in r.phases]

@@ -29,6 +29,7 @@ from backend.contracts import advice_text
 from backend.contracts.advice import AdviceOut, ExpectedOut
 from backend.contracts.advice_text import escaped
 from backend.contracts.api import DiagnosisOut, VerdictOut
+from backend.domain.advice import LintLevel
 from backend.domain.verdict import Diagnosis, Evidence, Health, Verdict, VerdictKind
 
 _WIDTH_MAX = 100
@@ -185,9 +186,9 @@ def _print_short(console: Console, job: JobAnswer) -> None:
 
 
 def _change_lines(advice: AdviceOut, *, width: int) -> list[str]:
-    """Return the recommended changes with their predicted effects, as lines.
+    """Return the recommended changes with their predicted effects, and the lints that are no mere notes, as lines.
 
-    If no change is recommended, return the reason for the first topic that has one.
+    If no change is recommended, the reason for the first topic that has one comes first.
     """
     lines: list[str] = []
     for change in advice.recommendations:
@@ -201,6 +202,9 @@ def _change_lines(advice: AdviceOut, *, width: int) -> list[str]:
         ]
     if not lines and advice.silences:
         lines = textwrap.wrap(f"change: none, {advice.silences[0].reason}", width, subsequent_indent="  ")
+    for lint in advice.lints:
+        if lint.level is not LintLevel.NOTE:
+            lines += textwrap.wrap(f"{lint.level.value}: {advice_text.lint_words(lint)}", width, subsequent_indent="  ")
     return lines
 
 
@@ -233,7 +237,7 @@ def _print_job(console: Console, job: JobAnswer) -> None:
         console.print(Padding(_evidence_table(verdict.evidence), (1, 0, 0, 2)))
     console.print()
     advice = _advice_out(job)
-    for line in advice_text.as_text(advice.recommendations, advice.silences, width=console.width - 2):
+    for line in advice_text.as_text(advice.recommendations, advice.silences, advice.lints, width=console.width - 2):
         # Lines with settings are not wrapped, so that they can be copied.
         console.print(Text(f"  {line}" if line else ""), soft_wrap=True)
 
@@ -343,4 +347,4 @@ def _job_markdown(job: JobAnswer) -> list[str]:
         lines += ["", "| Evidence | Value | Basis |", "|---|---:|---|"]
         lines += [f"| {escaped(r.statement)} | {escaped(_value(r))} | {r.basis.value} |" for r in verdict.evidence]
     advice = _advice_out(job)
-    return [*lines, "", *advice_text.as_markdown(advice.recommendations, advice.silences)]
+    return [*lines, "", *advice_text.as_markdown(advice.recommendations, advice.silences, advice.lints)]

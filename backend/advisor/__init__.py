@@ -11,6 +11,7 @@ Pure: no clock, no network, no store. Import layer 2 (see README).
 * ``aligned_timeout``  rules R-AT: the age at which an aligned checkpoint becomes unaligned
 * ``in_flight``        rules R-CAP: how much in-flight data a checkpoint may persist
 * ``engine_settings``  names of settings for each engine
+* ``lints``            settings and versions that are known to cause trouble
 * ``sentences``        texts of risks, limits and conditions
 * ``recommending``     applies the rules to a job
 * ``lifecycle``        the states of a recommendation after it is first made

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.advice import LintEffect, LintLevel, Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 
 UNITS = {Metric.DURATION: "ms", Metric.PERSISTED: "bytes", Metric.EXPIRED: "ratio", Metric.RESTORE: "ms"}
@@ -173,12 +173,30 @@ class NoAdvice:
 
 
 @dataclass(frozen=True, slots=True)
+class Lint:
+    """One finding about the settings or the version of a job.
+
+    ``cure`` says what to do. ``source`` is the address of a page that describes the problem. ``effect`` says what the
+    lint means for advice to enable unaligned checkpoints.
+    """
+
+    code: str
+    level: LintLevel
+    headline: str
+    detail: str
+    cure: str
+    source: str
+    effect: LintEffect = LintEffect.NONE
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
-    """The recommendations for a job, and for every other topic the reason for giving none."""
+    """The recommendations for a job, the reason for giving none on any other topic, and the lints of its settings."""
 
     recommendations: tuple[Recommendation, ...]
     silences: tuple[NoAdvice, ...]
     considered_count: int
+    lints: tuple[Lint, ...] = ()
 
 
 def recommendation_id(job_id: str, kind: str, began_at: datetime) -> str:

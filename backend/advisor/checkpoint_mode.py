@@ -12,6 +12,7 @@ from backend.advisor import aligned_timeout
 from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
 from backend.advisor.aligned_timeout import Choice
 from backend.advisor.engine_settings import changes_of, how_to
+from backend.advisor.lints import lints_of
 from backend.advisor.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
 from backend.advisor.replay import Recordings, Replay, duration_method, persisted_method, write_ms
 from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
@@ -22,7 +23,7 @@ from backend.analysis import sentences as say
 from backend.analysis.statistics import highest, median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.analysis.travel import hops
-from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.advice import LintEffect, Metric, Mode, Topic
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
@@ -38,6 +39,10 @@ def advise_mode(known: Situation) -> Recommendation | NoAdvice:
         return _while_healthy(known)
     if known.mode is Mode.UNALIGNED:
         return _silence("R-AT-6", "checkpoints are already unaligned from their trigger on: no other mode is faster")
+    useless = next((lint for lint in lints_of(known) if lint.effect is LintEffect.NO_GAIN), None)
+    if useless is not None:
+        text = f"in {known.engine_words}, unaligned checkpoints may have no effect ({useless.code}). {useless.cure}"
+        return _silence(useless.code, text)
     missing = _missing(known)
     return missing if missing is not None else _by_replay(known)
 
@@ -183,7 +188,7 @@ def _recommend(
         confidence=confidence,
         confidence_reason=why,
         preconditions=unaligned_preconditions(known),
-        risks=unaligned_risks(known, choice.chosen.persisted_bytes, restore),
+        risks=(*unaligned_risks(known, choice.chosen.persisted_bytes, restore), *_risks_of_version(known)),
         will_not_cure=will_not_cure(known),
         withdrawn_if=withdrawn_if_(known, proposed),
         how_to=how_to(known.engine, changes),
@@ -246,6 +251,11 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
         how_to=how_to(known.engine, changes),
         checkpoint_ids=known.ids,
     )
+
+
+def _risks_of_version(known: Situation) -> tuple[str, ...]:
+    lints = [lint for lint in lints_of(known) if lint.effect is LintEffect.RISK]
+    return tuple(f"{lint.headline} ({lint.code}). {lint.cure}" for lint in lints)
 
 
 def _headline(known: Situation, choice: Choice) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from backend.advisor import checkpoint_mode, in_flight
 from backend.advisor.advice import Advice, NoAdvice, Recommendation
+from backend.advisor.lints import lints_of
 from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.analysis import sentences as say
@@ -50,6 +51,7 @@ def advise(
         recommendations=tuple(a for a in answers if isinstance(a, Recommendation)),
         silences=tuple(a for a in answers if isinstance(a, NoAdvice)),
         considered_count=len(known.recorded),
+        lints=lints_of(known),
     )
 
 

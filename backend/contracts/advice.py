@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from backend.contracts.model import Model
-from backend.domain.advice import AdviceState, AdviceStep, Metric, Mode, Topic
+from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 
 
@@ -149,12 +149,25 @@ class SilenceOut(Model):
     evidence: tuple[AdviceEvidenceOut, ...] = ()
 
 
+class LintOut(Model):
+    """A setting that is known to cause trouble, or an error of the engine's version that concerns checkpoints."""
+
+    code: str
+    level: LintLevel
+    headline: str
+    detail: str
+    cure: str
+    source: str
+    """The address of a page that describes the problem."""
+
+
 class AdviceOut(Model):
     """The advice that ``diagnose`` prints for a job: the recommendations, and the reason for each topic without one."""
 
     recommendations: list[RecommendationOut]
     silences: list[SilenceOut]
     considered_count: int
+    lints: list[LintOut] = []
 
 
 class MeasuredOut(Model):
@@ -227,6 +240,8 @@ class JobAdviceOut(Model):
     considered_count: int
     cards: list[CardOut]
     silences: list[SilenceOut]
+    lints: list[LintOut] = []
+    """The settings and errors of the version to check, the most serious ones first."""
 
 
 class DismissIn(Model):

@@ -11,7 +11,14 @@ import textwrap
 from collections.abc import Sequence
 
 from backend.analysis import sentences as say
-from backend.contracts.advice import AdviceEvidenceOut, ExpectedOut, MeasuredOut, RecommendationOut, SilenceOut
+from backend.contracts.advice import (
+    AdviceEvidenceOut,
+    ExpectedOut,
+    LintOut,
+    MeasuredOut,
+    RecommendationOut,
+    SilenceOut,
+)
 from backend.domain.advice import Metric
 
 _LABEL_WIDTH = 15
@@ -118,7 +125,18 @@ def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
     return found
 
 
-def as_text(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut], *, width: int) -> list[str]:
+def lint_words(lint: LintOut) -> str:
+    """Format a lint as one line, without the explanation."""
+    return f"{lint.headline}. {lint.cure} ({lint.code})"
+
+
+def as_text(
+    recommendations: Sequence[RecommendationOut],
+    silences: Sequence[SilenceOut],
+    lints: Sequence[LintOut] = (),
+    *,
+    width: int,
+) -> list[str]:
     """Return the advice on one job as lines of at most ``width`` characters. Only lines with settings may be longer."""
     lines: list[str] = []
     for advice in recommendations:
@@ -132,10 +150,15 @@ def as_text(recommendations: Sequence[RecommendationOut], silences: Sequence[Sil
         lines.append("")
     for silence in silences:
         lines += _wrapped(f"advice: {silence_words(silence)}", "", width)
+    for lint in lints:
+        lines += _wrapped(f"{lint.level.value}: {lint_words(lint)}", "", width)
+        lines += _wrapped(lint.detail, "  ", width)
     return lines
 
 
-def as_markdown(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut]) -> list[str]:
+def as_markdown(
+    recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut], lints: Sequence[LintOut] = ()
+) -> list[str]:
     """Return the advice on one job as markdown for a change ticket. Its headings have level four."""
     lines: list[str] = []
     for advice in recommendations:
@@ -150,6 +173,9 @@ def as_markdown(recommendations: Sequence[RecommendationOut], silences: Sequence
         lines.append("")
     for silence in silences:
         lines += [f"Advice: {escaped(silence_words(silence))}", ""]
+    for lint in lints:
+        words = f"{escaped(lint_words(lint))} {escaped(lint.detail)} Source: {lint.source}"
+        lines += [f"{lint.level.value.capitalize()}: {words}", ""]
     return lines
 
 

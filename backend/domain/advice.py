@@ -38,6 +38,25 @@ class AdviceStep(StrEnum):
     """A roll back was sent to the target. The state changes later, when the engine reports the earlier settings."""
 
 
+class LintLevel(StrEnum):
+    """How serious a lint is, the most serious first."""
+
+    DANGER = "danger"
+    """The setting causes restarts or has none of the effect that a user expects."""
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class LintEffect(StrEnum):
+    """What a lint means for advice to enable unaligned checkpoints."""
+
+    NONE = "none"
+    RISK = "risk"
+    """The advice mentions it as a risk."""
+    NO_GAIN = "no-gain"
+    """Unaligned checkpoints may have no effect, so they are not advised."""
+
+
 class AdviceState(StrEnum):
     """The state of a recommendation."""
 

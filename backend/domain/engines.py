@@ -73,6 +73,8 @@ class EngineCapabilities:
     """The engine's own web UI; None if it has none, or if its paths are not known."""
     restore_rules: RestoreRules | None = None
     """The rules for restoring a checkpoint; None if a person cannot choose which checkpoint to restore."""
+    is_flink_release: bool = False
+    """Whether the version that the engine reports is one of Flink's releases, whose published errors it then has."""
     settings: SettingKeys = field(default_factory=SettingKeys)
     settings_file: str | None = None
     """The file for the settings that take effect when a job starts; None if there is no such file."""
@@ -130,6 +132,7 @@ def flink(version: str | None = None) -> EngineCapabilities:
         can_sample_stacks=known is None or known >= _STACKS_OF_SUBTASKS_SINCE,
         web_ui=WebUi.FLINK if known is None or known >= _STATE_IN_PATH_SINCE else WebUi.FLINK_1_14,
         restore_rules=RestoreRules.FLINK,
+        is_flink_release=True,
         settings=SettingKeys(
             unaligned=f"{_CHECKPOINTING}unaligned{'.enabled' if is_named_anew else ''}",
             aligned_timeout=f"{_CHECKPOINTING}aligned-checkpoint-timeout" if has_timeout else None,

@@ -19,11 +19,12 @@ from backend.contracts.advice import (
     ExpectedOut,
     IntervalOut,
     JobAdviceOut,
+    LintOut,
     MeasuredOut,
     RecommendationOut,
     SilenceOut,
 )
-from backend.domain.advice import AdviceState, AdviceStep, Metric
+from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
@@ -50,6 +51,11 @@ _STATES = {
     AdviceState.ROLLED_BACK: ("rolled back", "sync", Tone.QUIET),
     AdviceState.EXPIRED: ("expired", "clock", Tone.QUIET),
 }
+_LINTS = {
+    LintLevel.DANGER: ("warning", Tone.BAD),
+    LintLevel.WARNING: ("warning", Tone.WARN),
+    LintLevel.NOTE: ("question", Tone.QUIET),
+}
 _ROLLING_BACK = ("roll back sent", "hourglass", Tone.INFO)
 
 
@@ -72,6 +78,25 @@ def _silence(silence: SilenceOut) -> Component:
             f": {silence.reason}",
         ],
         title=f"rule {silence.rule}",
+    )
+
+
+def lints(rows: Sequence[LintOut]) -> Component | None:
+    """Build the card of the settings and errors of the version to check; return None if there are none."""
+    if not rows:
+        return None
+    return cards.card("Settings to check", html.Div([_lint(row) for row in rows]), hint="known to cause trouble")
+
+
+def _lint(lint: LintOut) -> Component:
+    icon, tone = _LINTS[lint.level]
+    source = html.A(lint.code, href=lint.source, rel="noopener noreferrer", target="_blank", title="in a new tab")
+    return html.Div(
+        [
+            html.H3([status.badge(lint.level.value, icon, tone), " ", lint.headline]),
+            html.P([lint.detail, " ", html.B(lint.cure), " (", source, ")"]),
+        ],
+        className="lint",
     )
 
 

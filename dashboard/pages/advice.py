@@ -112,7 +112,7 @@ async def refresh(
     changes: Changes = {"source": source}
     behind = [advice_cards.is_behind(c, found.as_of) for c in found.cards]
     drawn_for = (str(view.where), view.theme.name, view.is_narrow)
-    now = digest(*found.cards, *behind, *found.silences, *past.items, found.considered_count, *drawn_for)
+    now = digest(*found.cards, *behind, *found.silences, *found.lints, *past.items, found.considered_count, *drawn_for)
     if now == before:
         return changes
     shown = {c.id for c in found.cards}
@@ -126,6 +126,7 @@ async def refresh(
             "head": _head(found),
             "cards": advice_cards.all_of(found, view.where),
             "history": [
+                advice_cards.lints(found.lints),
                 advice_cards.silences(found.silences),
                 advice_cards.history([c for c in past.items if c.id not in shown], view.where),
             ],

@@ -183,7 +183,7 @@ class MadeUpAlerts:
             open_cards = [c for c in cards if c.state is not AdviceState.DISMISSED]
             return JobAdviceOut(
                 job=job, job_id=job, as_of=self._now(), considered_count=10, cards=open_cards,
-                silences=list(example("job_advice").silences),
+                silences=list(example("job_advice").silences), lints=list(example("job_advice").lints),
             )  # fmt: skip
         match rest:
             case [_, "dismiss"]:

@@ -20,6 +20,7 @@ from backend.advisor.lifecycle import Card, Observed, Step
 from backend.contracts.advice import (
     CardOut,
     JobAdviceOut,
+    LintOut,
     MeasuredOut,
     RecommendationOut,
     SettingOut,
@@ -98,6 +99,7 @@ class AdviceService:
             considered_count=advice.considered_count,
             cards=[self._out(c, events.get(c.id, ()), case.record) for c in shown],
             silences=[SilenceOut.model_validate(s) for s in advice.silences if s.topic not in topics],
+            lints=[LintOut.model_validate(lint) for lint in advice.lints],
         )
 
     async def history(self, job_id: str, *, cursor: str | None, limit: int) -> Page[CardOut]:

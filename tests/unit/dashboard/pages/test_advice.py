@@ -99,6 +99,15 @@ def test_a_topic_without_a_recommendation_shows_reason_and_rule():
     assert "R-CAP-1" in parts
 
 
+def test_settings_to_check_show_the_cure_and_the_source():
+    found: JobAdviceOut = example("job_advice")
+    parts = repr(advice_cards.lints(found.lints))
+
+    assert "Tolerate as many failures" in parts
+    assert found.lints[0].source in parts
+    assert advice_cards.lints([]) is None
+
+
 def test_the_fleet_shows_the_number_of_open_recommendations():
     row = fleet.row(example("job").model_copy(update={"open_advice_count": 2}), "v-1")
 

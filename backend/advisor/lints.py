@@ -1,0 +1,296 @@
+"""Finds settings that are known to cause trouble, and errors of the engine's version that concern checkpoints.
+
+A lint needs no checkpoint that went wrong: it compares the settings and the version with what is known. Each names its
+source. Errors of versions are those of Flink's issue tracker. The versions were checked against the classes of the
+published releases 2.0.0 to 2.3.0 and 1.17.0 to 1.20.5.
+
+Settings of the cluster are defaults, which a job may override. A lint about them says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from backend.advisor.advice import Lint
+from backend.advisor.situation import Situation
+from backend.analysis import sentences as say
+from backend.analysis.statistics import median
+from backend.domain.advice import LintEffect, LintLevel
+from backend.domain.verdict import VerdictKind
+
+_ISSUE = "https://issues.apache.org/jira/browse/"
+_DOCS = "https://nightlies.apache.org/flink/flink-docs-stable/docs/"
+_UNALIGNED_DOCS = f"{_DOCS}ops/state/checkpointing_under_backpressure/"
+_CONFIG_DOCS = f"{_DOCS}deployment/config/"
+_FLIP_547 = "https://cwiki.apache.org/confluence/display/FLINK/FLIP-547%3A+Support+checkpoint+during+recovery"
+_POINTWISE = frozenset({"FORWARD", "RESCALE"})
+_OVERTAKEN = frozenset({"HASH", "REBALANCE", "SHUFFLE", "CUSTOM"})
+_RECOVER_DOWNSTREAM = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
+_DURING_RECOVERY = (
+    "execution.checkpointing.unaligned.during-recovery.enabled",
+    "execution.checkpointing.during-recovery.enabled",
+)
+_RETAINED = ("execution.checkpointing.num-retained", "state.checkpoints.num-retained")
+_IGNORED_SINCE_2 = (
+    "taskmanager.network.memory.buffers-per-channel",
+    "taskmanager.network.memory.floating-buffers-per-gate",
+)
+# From this amount on, reading and processing the in-flight data after a restore takes long enough to matter.
+_PERSISTED_LARGE_BYTES = 256 << 20
+_SYNC_STUCK_MS = 30_000
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """An error of the engine. ``ranges`` has pairs: a version with the error, and the first later one without it."""
+
+    code: str
+    level: LintLevel
+    headline: str
+    detail: str
+    ranges: tuple[tuple[Version, Version], ...]
+    concerns: Callable[[Situation], bool]
+    effect: LintEffect
+
+    def mended_in(self, version: Version) -> Version | None:
+        """Return the first later version without the error; None if this version does not have the error."""
+        return next((fixed for first, fixed in self.ranges if first <= version < fixed), None)
+
+
+def lints_of(known: Situation) -> tuple[Lint, ...]:
+    """Return the lints of a job, the most serious ones first."""
+    if not known.engine.has_barriers:
+        return ()
+    found = [*_of_settings(known), *_of_version(known)]
+    return tuple(sorted(found, key=lambda lint: list(LintLevel).index(lint.level)))
+
+
+def version_of(text: str | None) -> Version | None:
+    """Return the version that the engine reports as three numbers; None if it is not known."""
+    found = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text or "")
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+
+
+# --- errors of a version ------------------------------------------------------------------------------------------
+
+
+def _can_be_unaligned(known: Situation) -> bool:
+    return known.is_exactly_once
+
+
+def _has_custom_exchange(known: Situation) -> bool:
+    return _can_be_unaligned(known) and "CUSTOM" in _strategies(known)
+
+
+def _has_mixed_exchanges(known: Situation) -> bool:
+    """Return whether a vertex has both kinds of exchange on one side: overtaken and pointwise."""
+    edges = known.evidence.topology.edges
+    sides = [{e.ship_strategy for e in edges if e.target == v.id} for v in known.evidence.topology.vertices]
+    sides += [{e.ship_strategy for e in edges if e.source == v.id} for v in known.evidence.topology.vertices]
+    return _can_be_unaligned(known) and any(side & _POINTWISE and side & _OVERTAKEN for side in sides)
+
+
+def _strategies(known: Situation) -> set[str | None]:
+    return {e.ship_strategy for e in known.evidence.topology.edges}
+
+
+_ERRORS = (
+    _Error(
+        "FLINK-37870",
+        LintLevel.DANGER,
+        "Unaligned checkpoints can be off for the whole job although they are enabled",
+        "In this version, a sink with a committer turns unaligned checkpoints off on every exchange of the job, not"
+        " only on those inside of the sink. Such checkpoints stay aligned, and nothing reports it.",
+        (((1, 19, 2), (1, 19, 3)), ((1, 20, 1), (1, 20, 2)), ((2, 0, 0), (2, 0, 1))),
+        _can_be_unaligned,
+        LintEffect.NO_GAIN,
+    ),
+    _Error(
+        "FLINK-31963",
+        LintLevel.WARNING,
+        "A smaller parallelism cannot be restored from an unaligned checkpoint",
+        "The restore fails with an ArrayIndexOutOfBoundsException if an operator without state lies between the"
+        " channels with in-flight data.",
+        (((1, 13, 0), (1, 16, 2)), ((1, 17, 0), (1, 17, 1))),
+        _can_be_unaligned,
+        LintEffect.RISK,
+    ),
+    _Error(
+        "FLINK-35351",
+        LintLevel.WARNING,
+        "Another parallelism cannot be restored from an unaligned checkpoint of this job",
+        "The job has an exchange with a custom partitioner. After a change of the parallelism, the restore of its"
+        " in-flight data fails.",
+        (((1, 13, 0), (1, 19, 1)),),
+        _has_custom_exchange,
+        LintEffect.RISK,
+    ),
+    _Error(
+        "FLINK-38483",
+        LintLevel.WARNING,
+        "Another parallelism cannot be restored from an unaligned checkpoint of this job",
+        "A vertex of this job has both a pointwise exchange (forward, rescale) and another one on the same side. After"
+        " a change of the parallelism, the restore fails (FLINK-38267, FLINK-38483).",
+        (((1, 13, 0), (1, 20, 4)), ((2, 0, 0), (2, 0, 1)), ((2, 1, 0), (2, 1, 1))),
+        _has_mixed_exchanges,
+        LintEffect.RISK,
+    ),
+)
+
+
+def _of_version(known: Situation) -> Iterator[Lint]:
+    version = version_of(known.version)
+    if not known.engine.is_flink_release or version is None:
+        return
+    for error in _ERRORS:
+        mended = error.mended_in(version)
+        if mended is not None and error.concerns(known):
+            is_on = known.aligned_timeout_ms is not None
+            level = error.level if is_on else LintLevel.NOTE
+            when = "" if is_on else " It concerns this job only once unaligned checkpoints are on."
+            yield Lint(
+                error.code,
+                level,
+                error.headline,
+                f"{error.detail}{when}",
+                f"Upgrade to {'.'.join(map(str, mended))} or later.",
+                _ISSUE + error.code,
+                error.effect,
+            )
+    yield from _ignored_buffers(known, version)
+    yield from _during_recovery(known, version)
+    yield from _stuck_sync(known, version)
+
+
+def _ignored_buffers(known: Situation, version: Version) -> Iterator[Lint]:
+    ignored = [key for key in _IGNORED_SINCE_2 if key in _cluster(known)]
+    if version >= (2, 0, 0) and ignored:
+        yield Lint(
+            "ignored-buffers",
+            LintLevel.WARNING,
+            f"{say.listed(ignored)} {'has' if len(ignored) == 1 else 'have'} no effect",
+            "Flink 2 has no such setting. It accepts the key without a message and runs with 2 buffers a channel and"
+            " 8 floating buffers a gate.",
+            "Remove it. Use buffer debloating to have less data in flight.",
+            f"{_CONFIG_DOCS}#network",
+        )
+
+
+def _during_recovery(known: Situation, version: Version) -> Iterator[Lint]:
+    settings = _cluster(known)
+    is_on = _is_true(settings, _RECOVER_DOWNSTREAM) and any(_is_true(settings, key) for key in _DURING_RECOVERY)
+    if version[:2] == (2, 3) and is_on and known.aligned_timeout_ms is None:
+        yield Lint(
+            "FLINK-40518",
+            LintLevel.DANGER,
+            "A restore can end in an endless loop of restarts",
+            "The cluster allows checkpoints during recovery, but this job's checkpoints are aligned. A checkpoint that"
+            " is triggered while the job recovers then hangs until it expires, and the job restarts again.",
+            f"Turn {_DURING_RECOVERY[0]} off, or enable unaligned checkpoints.",
+            f"{_ISSUE}FLINK-40518",
+        )
+    persisted = median(r.persisted_bytes for r in known.recorded) or 0.0
+    if known.aligned_timeout_ms is not None and persisted >= _PERSISTED_LARGE_BYTES and not is_on:
+        size = say.size(persisted)
+        if version >= (2, 3, 0):
+            cure = f"Set {_RECOVER_DOWNSTREAM} and {_DURING_RECOVERY[0]} to true."
+        else:
+            cure = "Limit the in-flight data with buffer debloating. Flink 2.3 can take checkpoints during recovery."
+        yield Lint(
+            "FLIP-547",
+            LintLevel.NOTE,
+            "No checkpoint completes while the job restores its in-flight data",
+            f"Checkpoints persist {size} of in-flight data (median). After a failure, the job reads and processes this"
+            " data first. If it fails again meanwhile, it starts from the same checkpoint.",
+            cure,
+            _FLIP_547,
+        )
+
+
+def _stuck_sync(known: Situation, version: Version) -> Iterator[Lint]:
+    sync_ms = median(r.sync_ms for r in known.recorded)
+    is_sync = known.diagnosis.verdict.kind is VerdictKind.SYNC
+    if version < (2, 4, 0) and is_sync and sync_ms is not None and sync_ms >= _SYNC_STUCK_MS:
+        yield Lint(
+            "FLINK-40200",
+            LintLevel.NOTE,
+            "Nothing ends a sync part that is stuck",
+            f"The longest sync part takes {say.duration(sync_ms)} (median). A checkpoint that expires does not end it:"
+            " the subtask processes nothing until the call returns.",
+            "Restart a stuck task by hand. Later versions have an optional timeout for the sync part, which fails the"
+            " task.",
+            f"{_ISSUE}FLINK-40200",
+        )
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+def _of_settings(known: Situation) -> Iterator[Lint]:
+    config = known.evidence.config
+    if config is None:
+        return
+    if config.tolerable_failed_count == 0:
+        failed = sum(r.is_failed for r in known.recorded)
+        count = len(known.recorded)
+        happened = f" {failed} of the last {say.checkpoints(count)} failed." if failed else ""
+        yield Lint(
+            "tolerable-0",
+            LintLevel.DANGER if failed else LintLevel.WARNING,
+            "One failed checkpoint restarts the job",
+            "No failed checkpoint is tolerated. Under back-pressure a checkpoint expires, the job restarts and replays"
+            f" its input, which causes more back-pressure.{happened}",
+            "Tolerate as many failures as the replay after them allows, for example 3.",
+            f"{_CONFIG_DOCS}#execution-checkpointing-tolerable-failed-checkpoints",
+        )
+    if config.timeout_ms is not None and config.interval_ms is not None and config.timeout_ms < config.interval_ms:
+        timeout, interval = say.duration(config.timeout_ms), say.duration(config.interval_ms)
+        yield Lint(
+            "timeout-below-interval",
+            LintLevel.WARNING,
+            f"The checkpoint timeout of {timeout} is shorter than the interval of {interval}",
+            "A slow checkpoint is aborted although the next one is not due yet.",
+            f"Raise the timeout to at least {interval}: it costs nothing until then.",
+            f"{_CONFIG_DOCS}#execution-checkpointing-timeout",
+        )
+    if known.aligned_timeout_ms is not None and (config.max_concurrent or 1) > 1:
+        yield Lint(
+            "unaligned-concurrent",
+            LintLevel.WARNING,
+            "Unaligned checkpoints and more than one checkpoint at a time exclude each other",
+            f"{config.max_concurrent} checkpoints may run at the same time. Flink then takes aligned checkpoints.",
+            "Allow one checkpoint at a time.",
+            f"{_UNALIGNED_DOCS}#limitations",
+        )
+    yield from _retained(known)
+
+
+def _retained(known: Situation) -> Iterator[Lint]:
+    if known.evidence.cluster_settings is None:
+        return
+    values = [v for key in _RETAINED if (v := _cluster(known).get(key)) is not None]
+    count = int(values[0]) if values and values[0].isdecimal() else 1
+    if count > 1:
+        return
+    set_by = "The cluster's setting is" if values else "Flink's default is"
+    yield Lint(
+        "retained-1",
+        LintLevel.NOTE,
+        "Only the newest checkpoint is kept",
+        f"{set_by} 1 retained checkpoint; the job may override it. If the newest checkpoint is damaged, or if a fault"
+        " in the job is noticed late, there is no earlier one to restore.",
+        f"Set {_RETAINED[0]} to 2 or more, and keep a savepoint for upgrades.",
+        f"{_CONFIG_DOCS}#execution-checkpointing-num-retained",
+    )
+
+
+def _cluster(known: Situation) -> Mapping[str, str]:
+    return dict(known.evidence.cluster_settings or ())
+
+
+def _is_true(settings: Mapping[str, str], key: str) -> bool:
+    return settings.get(key, "").strip().lower() == "true"

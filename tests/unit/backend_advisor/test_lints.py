@@ -1,0 +1,212 @@
+"""Tests of lints: which settings and versions are reported, and what they mean for advice on the mode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from backend.advisor.advice import Advice, Lint
+from backend.advisor.lints import version_of
+from backend.domain.advice import LintLevel
+from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.engines import RUNTIME
+from backend.domain.topology import Edge, Topology
+from tests.support.advised_jobs import (
+    EXACTLY_ONCE,
+    UNALIGNED,
+    advised,
+    expired_run,
+    persisting,
+    recommended,
+    silent,
+    slow_run,
+)
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, quick
+
+RECOVERY = (
+    ("execution.checkpointing.unaligned.during-recovery.enabled", "true"),
+    ("execution.checkpointing.unaligned.recover-output-on-downstream.enabled", "true"),
+)
+
+
+def _calm(**more: object) -> Advice:
+    return advised([quick(n) for n in range(1, 9)], [], **more)  # type: ignore[arg-type]
+
+
+def _codes(advice: Advice) -> list[str]:
+    return [lint.code for lint in advice.lints]
+
+
+def _one(advice: Advice, code: str) -> Lint:
+    return next(lint for lint in advice.lints if lint.code == code)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("1.20.5", (1, 20, 5)), ("2.3", (2, 3, 0)), ("2.0.1-rc1", (2, 0, 1)), ("unknown", None), (None, None)],
+)
+def test_versions_are_read(text, version):
+    assert version_of(text) == version
+
+
+def _mixed() -> Topology:
+    """Return a chain whose middle vertex has a hash and a forward input."""
+    plain = chain()
+    side = plain.vertices[0].__class__("side", "Source: side", 4)
+    return Topology((side, *plain.vertices), (*plain.edges, Edge(side.id, MIDDLE, "FORWARD")))
+
+
+@pytest.mark.parametrize(
+    ("code", "affected", "mended"),
+    [
+        ("FLINK-37870", ["1.19.2", "1.20.1", "2.0.0"], ["1.19.1", "1.19.3", "1.20.0", "1.20.2", "2.0.1", "2.3.0"]),
+        ("FLINK-31963", ["1.15.4", "1.16.1", "1.17.0"], ["1.16.2", "1.17.1", "1.18.0", "2.3.0"]),
+        ("FLINK-38483", ["1.20.3", "2.0.0", "2.1.0"], ["1.20.4", "2.0.1", "2.1.1", "2.2.0"]),
+    ],
+)
+def test_an_error_of_the_engine_is_reported_for_the_versions_that_have_it(code, affected, mended):
+    for version in affected:
+        lint = _one(_calm(config=UNALIGNED, version=version, topology=_mixed()), code)
+        assert lint.cure.startswith("Upgrade to ")
+        assert lint.source.endswith(code)
+    for version in mended:
+        assert code not in _codes(_calm(config=UNALIGNED, version=version, topology=_mixed())), version
+
+
+def test_an_error_is_reported_only_for_jobs_with_the_exchange_that_it_concerns():
+    plain = chain()
+    custom = replace(plain, edges=tuple(replace(e, ship_strategy="CUSTOM") for e in plain.edges))
+
+    assert "FLINK-35351" in _codes(_calm(config=UNALIGNED, version="1.19.0", topology=custom))
+    assert "FLINK-35351" not in _codes(_calm(config=UNALIGNED, version="1.19.0"))
+    assert "FLINK-35351" not in _codes(_calm(config=UNALIGNED, version="1.19.1", topology=custom))
+    assert "FLINK-38483" not in _codes(_calm(config=UNALIGNED, version="1.20.3"))
+
+
+def test_an_error_of_unaligned_checkpoints_is_only_a_note_while_checkpoints_are_aligned():
+    assert _one(_calm(config=UNALIGNED, version="2.0.0"), "FLINK-37870").level is LintLevel.DANGER
+    aligned = _one(_calm(version="2.0.0"), "FLINK-37870")
+    assert (aligned.level, "only once unaligned checkpoints are on" in aligned.detail) == (LintLevel.NOTE, True)
+    at_least_once = replace(EXACTLY_ONCE, mode="at_least_once")
+    assert "FLINK-37870" not in _codes(_calm(version="2.0.0", config=at_least_once))
+
+
+def test_unaligned_checkpoints_are_not_advised_where_the_version_may_ignore_them():
+    refused = silent(advised(slow_run(), version="2.0.0"), "FLINK-37870")
+
+    assert "Upgrade to 2.0.1" in refused.reason
+    assert recommended(advised(slow_run(), version="2.0.1"))
+
+
+def test_advice_to_enable_unaligned_checkpoints_names_the_errors_of_the_version_as_risks():
+    # Restores of a smaller parallelism fail in 1.17.0.
+    assert any("FLINK-31963" in risk for risk in recommended(advised(slow_run(), version="1.17.0")).risks)
+    assert not any("FLINK" in risk for risk in recommended(advised(slow_run(), version="1.20.5")).risks)
+
+
+def test_a_version_or_engine_that_is_not_known_has_no_errors():
+    assert not [c for c in _codes(_calm(config=UNALIGNED, version=None)) if c.startswith("FLINK")]
+    assert not [c for c in _codes(_calm(config=UNALIGNED, version="1.17.0", engine=RUNTIME)) if c.startswith("FLINK")]
+
+
+def test_not_tolerating_a_failed_checkpoint_is_worse_once_one_has_failed():
+    zero = replace(EXACTLY_ONCE, tolerable_failed_count=0)
+
+    assert _one(_calm(config=zero), "tolerable-0").level is LintLevel.WARNING
+    failing = _one(advised(expired_run(), config=zero), "tolerable-0")
+    assert failing.level is LintLevel.DANGER
+    assert "8 of the last 8 checkpoints failed" in failing.detail
+    assert "tolerable-0" not in _codes(_calm(config=replace(zero, tolerable_failed_count=1)))
+    assert "tolerable-0" not in _codes(_calm(config=replace(zero, tolerable_failed_count=None)))
+
+
+def test_a_timeout_below_the_interval_is_reported():
+    short = replace(EXACTLY_ONCE, interval_ms=60_000, timeout_ms=30_000)
+
+    assert "The checkpoint timeout of 30" in _one(_calm(config=short), "timeout-below-interval").headline
+    assert "timeout-below-interval" not in _codes(_calm(config=replace(short, timeout_ms=60_000)))
+
+
+def test_unaligned_checkpoints_with_several_at_a_time_are_reported():
+    two = replace(UNALIGNED, max_concurrent=2)
+
+    assert "unaligned-concurrent" in _codes(_calm(config=two))
+    assert "unaligned-concurrent" not in _codes(_calm(config=replace(two, is_unaligned_enabled=False)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_reported"),
+    [
+        (None, False),
+        ((), True),
+        ((("execution.checkpointing.num-retained", "1"),), True),
+        ((("state.checkpoints.num-retained", "2"),), False),
+        ((("execution.checkpointing.num-retained", "3"),), False),
+    ],
+)
+def test_a_single_retained_checkpoint_is_reported_if_the_settings_of_the_cluster_are_known(settings, is_reported):
+    found = _calm(cluster_settings=settings)
+
+    assert ("retained-1" in _codes(found)) is is_reported
+
+
+@pytest.mark.parametrize(("version", "is_reported"), [("1.20.5", False), ("2.0.0", True), (None, False)])
+def test_settings_of_buffers_that_flink_2_ignores_are_reported(version, is_reported):
+    settings = (("taskmanager.network.memory.buffers-per-channel", "1"),)
+
+    assert ("ignored-buffers" in _codes(_calm(cluster_settings=settings, version=version))) is is_reported
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "settings", "is_reported"),
+    [
+        (EXACTLY_ONCE, "2.3.0", RECOVERY, True),
+        (UNALIGNED, "2.3.0", RECOVERY, False),
+        (EXACTLY_ONCE, "2.3.0", RECOVERY[:1], False),
+        (EXACTLY_ONCE, "2.2.1", RECOVERY, False),
+        (EXACTLY_ONCE, "2.4.0", RECOVERY, False),
+    ],
+)
+def test_checkpoints_during_recovery_need_unaligned_checkpoints(config, version, settings, is_reported):
+    found = _codes(_calm(config=config, version=version, cluster_settings=settings))
+
+    assert ("FLINK-40518" in found) is is_reported
+
+
+@pytest.mark.parametrize(("version", "cure"), [("2.3.0", "to true"), ("1.20.5", "debloating")])
+def test_much_in_flight_data_makes_a_restore_long(version, cure):
+    large = [persisting(c, 32 << 20) for c in slow_run()]
+    small = [persisting(c, 1 << 20) for c in slow_run()]
+
+    assert cure in _one(advised(large, config=UNALIGNED, version=version), "FLIP-547").cure
+    assert "FLIP-547" not in _codes(advised(small, config=UNALIGNED, version=version))
+    on = advised(large, config=UNALIGNED, version="2.3.0", cluster_settings=RECOVERY)
+    assert "FLIP-547" not in _codes(on)
+
+
+def test_a_stuck_sync_part_is_reported():
+    def run(sync_ms: int) -> Advice:
+        rows = [
+            completed(
+                n,
+                detail(SOURCE, first=[5] * 4),
+                detail(MIDDLE, first=[10] * 4),
+                detail(LAST, first=[15] * 4, sync=[sync_ms, 1, 1, 1]),
+            )
+            for n in range(1, 9)
+        ]
+        return advised(rows, [], config=EXACTLY_ONCE)
+
+    assert "FLINK-40200" in _codes(run(40_000))
+    assert "FLINK-40200" not in _codes(run(3_000))
+
+
+def test_the_most_serious_lints_come_first():
+    config: CheckpointConfig = replace(UNALIGNED, tolerable_failed_count=0, timeout_ms=1_000)
+    levels = [lint.level for lint in advised(expired_run(), config=config, version="2.0.0", cluster_settings=()).lints]
+
+    order = list(LintLevel)
+    assert len(levels) >= 3
+    assert all(order.index(a) <= order.index(b) for a, b in pairwise(levels))

@@ -9,8 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from backend.advisor.twin import formulas
 from backend.advisor.twin.building import build
+from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.model import JobModel, Partitioning
+from backend.advisor.twin.outcomes import Simulated
 from backend.domain.advice import Mode
 from backend.domain.engines import SPARK, flink
 from backend.domain.errors import NotModelledError
@@ -76,3 +79,33 @@ def test_what_is_missing_is_named_with_what_would_help():
         build(evidence, engine=FLINK, version=None)
     with pytest.raises(NotModelledError, match="barriers"):
         build(evidence, engine=SPARK, version="4.0")
+
+
+def test_a_calibration_scores_later_checkpoints_that_the_model_has_not_seen():
+    evidence = recorded_evidence("B2")
+    simulated: list[JobModel] = []
+
+    def simulate(model: JobModel) -> list[Simulated]:
+        simulated.append(model)
+        return [formulas.simulate(model)]
+
+    model = calibrated(evidence, engine=FLINK, version="1.20.5", simulate=simulate)
+
+    found = model.calibration
+    assert found is not None
+    assert max(found.fitted_ids) < min(found.scored_ids)
+    assert [e.sample_count for e in found.errors if e.measure == "duration_ms"] == [len(found.scored_ids)]
+    (duration,) = (e for e in found.errors if e.measure == "duration_ms")
+    assert 5000 < duration.measured < 6000
+    # The model that was scored knows nothing of the later part: its counts are lower, and so is its confidence.
+    (fitted,) = simulated
+    assert fitted.vertices[2].input_shares != model.vertices[2].input_shares
+    assert replace(model, calibration=None) == build(evidence, engine=FLINK, version="1.20.5")
+
+
+def test_too_few_checkpoints_to_divide_leave_a_model_without_calibration():
+    evidence = recorded_evidence("B2")
+
+    model = calibrated(replace(evidence, checkpoints=evidence.checkpoints[:4]), engine=FLINK, version="1.20.5")
+
+    assert model.calibration is None

@@ -10,5 +10,8 @@ Pure: no clock, no network, no store.
 * ``parts``     the parts of snapshots, the store and the trigger, from checkpoints
 * ``rates``     the flow that a model reaches, and what its buffers hold
 * ``runtime_tier``  the model as a job of the reference runtime, run in virtual time
+* ``formulas``  the closed forms CM-1 to CM-9
+* ``calibration``  scores a model on checkpoints that it has not seen
+* ``predicting``  the entry for callers: the outcome of a what-if in a tier
 * ``outcomes``  what a tier predicts for a model
 """

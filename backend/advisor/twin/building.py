@@ -231,11 +231,16 @@ class _Builder:
         flow = self._flows[vertex.id]
         snapshot = parts.parts_of(self._recorded, vertex.id, vertex.parallelism, store)
         is_source = self._is_source(vertex.id)
+        hidden: tuple[float, ...] = ()
         if is_source:
             emitted = np.nan_to_num(flow.records_out)
             shares = emitted / emitted.sum() if emitted.sum() > 0 else np.full(emitted.size, 1.0 / emitted.size)
         else:
-            shares = flow.shares(self._queued_records(vertex, flow))
+            queued, is_guess = self._queued_records(vertex, flow)
+            shares = flow.shares(queued)
+            if is_guess and flow.is_young:
+                sent = float(np.nansum(flow.total_in) + queued.sum())
+                hidden = tuple((queued / sent).tolist()) if sent > 0 else ()
             if np.nansum(flow.counted_in) <= 0:
                 self._assume(f"input shares of {vertex.name}", "equal", "it read no record between the readings")
         return VertexModel(
@@ -252,10 +257,11 @@ class _Builder:
             state_growth_bytes_per_s=parts.growth_bytes_per_s(self._recorded, vertex.id),
             slow_host_factors=() if slow is None else tuple(slow.tolist()),
             max_parallelism=vertex.max_parallelism,
+            hidden_shares=hidden,
         )
 
-    def _queued_records(self, vertex: Vertex, flow: VertexFlow) -> Floats:
-        """Return the records queued for each subtask of a vertex behind a hash exchange; 0 if the queues do not matter.
+    def _queued_records(self, vertex: Vertex, flow: VertexFlow) -> tuple[Floats, bool]:
+        """Return the records queued for each subtask behind a hash exchange, and whether their division is a guess.
 
         An aligned barrier shows them: it waits as long as the subtask needs to read them. Without such barriers only
         the sum over all subtasks is known.
@@ -263,16 +269,16 @@ class _Builder:
         none = np.zeros(vertex.parallelism)
         above = self._topology.upstream(vertex.id)
         if not flow.full.any() or not any("HASH" in self._strategies(u, vertex.id) for u in above):
-            return none
+            return none, False
         config = self._evidence.config
         if config is not None and not config.is_unaligned_enabled:
             found = parts.waits_ms(self._recorded, vertex.id, above)
             if found is not None:
-                return np.where(flow.full, np.nan_to_num(found * flow.records_in / 1000), 0.0)
+                return np.where(flow.full, np.nan_to_num(found * flow.records_in / 1000), 0.0), False
         size = float(np.nansum(flow.bytes_in)) / max(float(np.nansum(flow.records_in)), 1e-9)
         queued = sum(float(np.nansum(self._flows[u].queued_out)) for u in above) + float(np.nansum(flow.queued_in))
-        if size <= 0 or queued <= 0:
-            return none
+        if size <= 0 or queued <= 0 or not flow.is_young:
+            return none, False
         order = np.argsort(-np.nan_to_num(flow.total_in), kind="stable")
         ranks = np.empty(vertex.parallelism)
         ranks[[i for i in order if flow.full[i]]] = np.arange(1, int(flow.full.sum()) + 1)
@@ -282,7 +288,7 @@ class _Builder:
             "what its senders hold is queued for its full subtasks, most of it for the one that read most",
             "full subtasks read less than their share, and without aligned checkpoints no barrier shows the difference",
         )
-        return np.asarray(queued / size * weights / weights.sum())
+        return np.asarray(queued / size * weights / weights.sum()), True
 
     def _source(self, vertex: Vertex, flow: VertexFlow) -> SourceModel:
         held = float(np.nan_to_num(flow.backpressured).mean())

@@ -63,7 +63,7 @@ def changed(model: JobModel, what_if: WhatIf) -> JobModel:
             vertex = _rescaled(vertex, wanted[vertex.id], is_hashed=is_hashed)
             assumptions.append(_of_rescaling(old, vertex, is_hashed=is_hashed))
         if what_if.without_skew:
-            vertex = replace(vertex, input_shares=_even(vertex.parallelism))
+            vertex = replace(vertex, input_shares=_even(vertex.parallelism), hidden_shares=())
         if vertex.source is not None and what_if.load_factor != 1.0:
             vertex = replace(vertex, source=_with_load(vertex.source, what_if.load_factor))
         vertices.append(vertex)
@@ -275,6 +275,7 @@ def _rescaled(vertex: VertexModel, parallelism: int, *, is_hashed: bool) -> Vert
         upload_bytes=divided(vertex.upload_bytes),
         state_bytes=divided(vertex.state_bytes),
         slow_host_factors=mean(vertex.slow_host_factors),
+        hidden_shares=divided(vertex.hidden_shares) if is_hashed else (),
     )
 
 

@@ -81,6 +81,11 @@ class VertexFlow:
         counts, rates = np.nansum(self.total_in), np.nansum(self.records_in)
         return float(counts / rates) if rates > 0 else self.seconds
 
+    @property
+    def is_young(self) -> bool:
+        """Whether the counts since the attempt began are used, and not those between the readings."""
+        return self.age_s <= _YOUNG_S
+
     def shares(self, queued_records: Floats) -> Floats:
         """Return the share of the vertex's input that is sent to each subtask; equal shares if there is no input.
 
@@ -88,7 +93,7 @@ class VertexFlow:
         ``queued_records`` is what is queued for each subtask now. Nothing was queued when the attempt began, so for a
         young attempt the records sent are those read plus those queued.
         """
-        if self.age_s <= _YOUNG_S:
+        if self.is_young:
             counted = np.nan_to_num(self.total_in) + np.nan_to_num(queued_records)
         else:
             counted = np.nan_to_num(self.counted_in)

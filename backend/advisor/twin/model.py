@@ -50,7 +50,8 @@ class VertexModel:
     emitted on each output for one record read. ``upload_bytes`` is what a checkpoint writes of the operator state, and
     ``state_bytes`` what it needs to restore. ``async_fixed_ms`` is the part of the async part that does not depend on
     the bytes. ``callback_period_ms`` and ``callback_ms`` describe a long callback (timers, windows) during which the
-    subtask processes no record; None if there is none.
+    subtask processes no record; None if there is none. ``hidden_shares`` is the part of ``input_shares`` that no
+    reading shows: its sum is known, and how it is divided among the subtasks is a guess.
     """
 
     id: VertexId
@@ -68,6 +69,7 @@ class VertexModel:
     callback_period_ms: float | None = None
     callback_ms: float | None = None
     max_parallelism: int | None = None
+    hidden_shares: tuple[float, ...] = ()
 
     @property
     def parallelism(self) -> int:
@@ -132,13 +134,18 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureError:
-    """How far the model's prediction of one measure was from a window that it was not fitted on."""
+    """How far the model's prediction of one measure was from a window that it was not fitted on.
+
+    ``unexplained_spread`` is the standard deviation of the logarithm of the measured values, beyond that of the
+    simulated ones.
+    """
 
     measure: str
     unit: str
     measured: float
     predicted: float
     sample_count: int
+    unexplained_spread: float = 0.0
 
     @property
     def error_ratio(self) -> float | None:

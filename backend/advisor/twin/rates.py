@@ -70,10 +70,7 @@ def channel_count(model: JobModel, edge: EdgeModel) -> tuple[int, int]:
 
 
 def buffer_bytes(model: JobModel, edge: EdgeModel) -> float:
-    """Return the bytes that the buffers of an edge hold if all are full (CM-5).
-
-    With debloating, it is what the receivers read in the target time, if that is less.
-    """
+    """Return the bytes that the buffers of an edge hold if all are full (CM-5)."""
     network = model.network
     senders, channels = channel_count(model, edge)
     pool = network.exclusive_buffers_per_channel * channels + network.floating_buffers_per_gate

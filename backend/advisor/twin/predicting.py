@@ -1,0 +1,204 @@
+"""Predicts the checkpoints of a changed job: the one entry for callers.
+
+The interval of a measure holds 90 % of what the next checkpoints may show. It combines, on a logarithmic scale because
+errors are factors:
+
+* the spread between the simulated checkpoints, over all seeds (5 % to 95 % quantile)
+* the calibration error: the distance of the model's prediction from checkpoints that it had not seen, as a standard
+  deviation, and the part of their spread that the simulation does not have
+* what a model of this tier cannot know about another mode than the one it was calibrated in (``_TIER_ERROR``)
+
+A half width is the square root of the sum of the squares, with 1.645 standard deviations for the errors. Durations get
+``_JITTER_MS`` on top: threads of a real engine share processors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp, hypot, log
+
+import numpy as np
+
+from backend.advisor.advice import Interval
+from backend.advisor.twin import formulas, runtime_tier
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.changing import changed
+from backend.advisor.twin.model import Calibration, JobModel, MeasureError, VertexModel
+from backend.advisor.twin.outcomes import Outcome, Simulated, Tier
+from backend.advisor.twin.runtime_tier import OnProgress
+from backend.domain.advice import Mode
+
+DURATION, PERSISTED, RATE, SYNC = "duration_ms", "persisted_bytes", "records_per_s", "sync_pause_ms"
+"""The names of the measures in ``MeasureError``."""
+RUNTIME_SEEDS = (1, 2)
+_NINETY = 1.645
+_TIER_ERROR = {Tier.RUNTIME: 0.05, Tier.FAST: 0.07, Tier.FORMULAS: 0.35}
+_OTHER_MODE_ERROR = 0.1
+_UNCALIBRATED_ERROR = 0.3
+_JITTER_MS = 15.0
+_ERROR_MAX = 1.5
+_SHORT_MS = 1000.0
+_HIDDEN_POWERS = (1.0, 3.0, 0.3)
+
+
+def predict(
+    model: JobModel,
+    what_if: WhatIf,
+    tier: Tier = Tier.RUNTIME,
+    *,
+    seeds: Sequence[int] = RUNTIME_SEEDS,
+    on_progress: OnProgress | None = None,
+) -> Outcome:
+    """Predict the next checkpoints of the changed job.
+
+    Raises:
+        InvalidInputError: a change does not apply to this job.
+        TooLargeError: the job is too large for the tier.
+    """
+    new = changed(model, what_if)
+    return outcome_of(
+        new, simulated(new, tier, seeds=seeds, on_progress=on_progress), calibrated_mode=model.settings.mode
+    )
+
+
+def simulated(
+    model: JobModel,
+    tier: Tier = Tier.RUNTIME,
+    *,
+    seeds: Sequence[int] = RUNTIME_SEEDS,
+    on_progress: OnProgress | None = None,
+) -> list[Simulated]:
+    """Run a model in a tier, once with each seed. Raises ``TooLargeError`` if it is too large for the tier."""
+    if tier is Tier.FORMULAS:
+        return [formulas.simulate(model)]
+    runs = []
+    for number, seed in enumerate(seeds):
+        report = None if on_progress is None else _part_of(on_progress, number, len(seeds))
+        runs.append(runtime_tier.simulate(_with_hidden_shares(model, number), seed=seed, on_progress=report))
+    return runs
+
+
+def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: Mode | None = None) -> Outcome:
+    """Return what runs of one tier predict for the next checkpoints of ``model``.
+
+    ``calibrated_mode`` is the mode of the job as it is, if ``model`` is a changed one.
+    """
+    tier = runs[0].tier
+    found = [c for one in runs for c in one.checkpoints]
+    notes = tuple(dict.fromkeys(n for one in runs for n in one.notes))
+    if model.calibration is None:
+        notes = (*notes, "the model could not be scored on checkpoints that it had not seen, so intervals are wide")
+    if not found:
+        text = "no checkpoint ended in the simulated time"
+        return Outcome(
+            tier=tier,
+            duration_ms=None,
+            expired_ratio=None,
+            persisted_bytes=None,
+            records_per_s=None,
+            sync_pause_ms=None,
+            notes=(*notes, text),
+        )
+    is_other = calibrated_mode is not None and calibrated_mode is not model.settings.mode
+    timeout = model.settings.timeout_ms
+    durations = [c.duration_ms for c in found]
+    duration = _interval(durations, model.calibration, DURATION, tier, is_other=is_other, jitter=_JITTER_MS)
+    duration = Interval(*(min(v, timeout) for v in (duration.value, duration.low, duration.high)))
+    persisted = [c.persisted_bytes for c in found if not c.is_expired] or [0.0]
+    expired = sum(c.is_expired for c in found)
+    written = _interval(persisted, model.calibration, PERSISTED, tier, is_other=is_other)
+    restored = formulas.restore_ms(model, written.value)
+    return Outcome(
+        tier=tier,
+        duration_ms=duration,
+        expired_ratio=_expired(expired, len(found), duration, timeout),
+        persisted_bytes=written,
+        records_per_s=_interval([r.records_per_s for r in runs], model.calibration, RATE, tier, is_other=False),
+        sync_pause_ms=_interval([c.sync_ms for c in found], model.calibration, SYNC, tier, is_other=False, jitter=1.0),
+        restore_ms=restored,
+        catch_up_ms=formulas.catch_up_ms(model, restored, duration.value),
+        durations_ms=tuple(durations),
+        notes=notes,
+    )
+
+
+def _part_of(on_progress: OnProgress, number: int, count: int) -> OnProgress:
+    return lambda share: on_progress((number + share) / count)
+
+
+def _with_hidden_shares(model: JobModel, number: int) -> JobModel:
+    """Return the model with another guess of shares that no reading shows (``hidden_share``), one for each seed."""
+    if not any(v.hidden_shares for v in model.vertices):
+        return model
+    power = _HIDDEN_POWERS[number % len(_HIDDEN_POWERS)]
+    return replace(model, vertices=tuple(_guessed(v, power) for v in model.vertices))
+
+
+def _guessed(vertex: VertexModel, power: float) -> VertexModel:
+    hidden = np.asarray(vertex.hidden_shares)
+    if hidden.size != vertex.parallelism or hidden.sum() <= 0:
+        return vertex
+    weights = np.where(hidden > 0, hidden, 0.0) ** power
+    shares = np.asarray(vertex.input_shares) - hidden + hidden.sum() * weights / weights.sum()
+    return replace(vertex, input_shares=tuple((shares / shares.sum()).tolist()))
+
+
+def _error_of(calibration: Calibration | None, measure: str) -> MeasureError | None:
+    return next((e for e in calibration.errors if e.measure == measure), None) if calibration is not None else None
+
+
+def _interval(
+    values: Sequence[float],
+    calibration: Calibration | None,
+    measure: str,
+    tier: Tier,
+    *,
+    is_other: bool,
+    jitter: float = 0.0,
+) -> Interval:
+    low, value, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
+    if value <= 0:
+        return Interval(value, low, high + jitter)
+    spread = _NINETY * hypot(
+        _log_error(calibration, measure, value), _TIER_ERROR[tier], _OTHER_MODE_ERROR if is_other else 0.0
+    )
+    up, down = log(max(high, value) / value), log(value / min(max(low, 1e-9), value)) if low > 0 else log(2.0)
+    widest = value * exp(hypot(up, spread)), value * exp(-hypot(down, spread))
+    # Jitter delays. It shortens no part of a checkpoint below what the simulation has, except its own trigger.
+    return Interval(value, max(0.0, widest[1] - jitter / 2), widest[0] + jitter * _NINETY)
+
+
+def _log_error(calibration: Calibration | None, measure: str, value: float) -> float:
+    """Return the calibration error of a measure as a standard deviation of its logarithm.
+
+    Short durations are off by milliseconds, whatever they are a share of: an error that was measured on a short
+    duration is not multiplied if a long one is predicted.
+    """
+    error = _error_of(calibration, measure)
+    if calibration is None:
+        return _UNCALIBRATED_ERROR
+    if error is None or error.measured <= 0 or error.predicted <= 0:
+        return 0.0
+    distance = log(error.predicted / error.measured)
+    found = min(_ERROR_MAX, hypot(distance, error.unexplained_spread))
+    if measure == DURATION and error.measured < _SHORT_MS and value > error.measured:
+        return found * error.measured / min(value, _SHORT_MS)
+    return found
+
+
+def _expired(count: int, total: int, duration: Interval, timeout_ms: float) -> Interval:
+    """Return the share of checkpoints that expire, with Wilson's 90 % interval.
+
+    If the interval of the duration crosses the timeout, some checkpoints may expire although none was simulated to.
+    """
+    z = _NINETY
+    share = count / total
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * (share * (1 - share) / total + z * z / (4 * total * total)) ** 0.5
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    if count == 0 and duration.high < timeout_ms:
+        return Interval(0.0, 0.0, 0.0)
+    if count == total and duration.low >= timeout_ms:
+        return Interval(1.0, 1.0, 1.0)
+    return Interval(share, low, high)

@@ -1,0 +1,64 @@
+"""The closed forms, against numbers computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.advisor.advice import Interval
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.changing import changed
+from backend.advisor.twin.formulas import RESTART_MS, catch_up_ms, restore_ms, simulate
+from backend.advisor.twin.outcomes import Tier
+from backend.domain.advice import Mode
+from tests.support.twin_models import three_vertices
+
+
+def test_an_aligned_barrier_waits_for_the_full_buffers_to_drain():
+    run = simulate(three_vertices())
+    (one,) = run.checkpoints
+
+    # Two exchanges with 4 x 16 buffers of 32 kB, which the sink reads at 2000 records of 1000 bytes a second.
+    drain_ms = 2 * 4 * 16 * 32768 / 2000
+    assert run.tier is Tier.FORMULAS
+    assert one.duration_ms == pytest.approx(5 + drain_ms + 1.01, rel=0.001)
+    assert (one.persisted_bytes, run.records_per_s) == (0.0, pytest.approx(2000.0))
+
+
+def test_a_barrier_that_overtakes_waits_for_one_record_on_each_exchange_and_persists_the_buffers():
+    (one,) = simulate(changed(three_vertices(), WhatIf(mode=Mode.UNALIGNED))).checkpoints
+
+    buffers = 2 * 4 * 16 * 32768
+    assert one.persisted_bytes == buffers
+    # The records take 2.02 ms. Each sender writes its own buffers.
+    assert one.duration_ms == pytest.approx(5 + 0.02 + 5 + buffers / 8 / 50_000, rel=0.05)
+
+
+def test_with_an_aligned_timeout_what_has_drained_by_then_is_not_persisted():
+    timeout = WhatIf(mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=1000.0)
+    (one,) = simulate(changed(three_vertices(), timeout)).checkpoints
+
+    assert 1000 < one.duration_ms < 1100
+    assert 0 < one.persisted_bytes < 2 * 4 * 16 * 32768 * 0.6
+
+
+def test_debloating_limits_the_wait_and_the_timeout_expires_a_checkpoint():
+    debloated = simulate(changed(three_vertices(), WhatIf(debloat_target_ms=200.0))).checkpoints[0]
+    expired = simulate(changed(three_vertices(), WhatIf(timeout_ms=500.0))).checkpoints[0]
+
+    assert debloated.duration_ms == pytest.approx(406.0, abs=2.0)
+    assert (expired.is_expired, expired.duration_ms) == (True, 500.0)
+
+
+def test_a_failure_costs_the_restart_the_reading_and_the_backlog():
+    model = three_vertices(rate_per_s=1000.0)
+    sink = replace(model.vertices[2], state_bytes=(5e7, 0.0, 0.0, 0.0))
+    model = replace(model, vertices=(*model.vertices[:2], sink))
+
+    restored = restore_ms(model, 0.0)
+    assert restored.value == RESTART_MS.value + 1000.0
+    # Half of the capacity is free, so the backlog of 4 s + 0.1 s + 1.5 s takes as long again.
+    assert catch_up_ms(model, Interval(4000.0, 4000.0, 4000.0), 100.0) == Interval(5600.0, 4100.0, 7100.0)
+    assert catch_up_ms(three_vertices(), restored, 100.0) is None
+    assert catch_up_ms(three_vertices(rate_per_s=3000.0), restored, 100.0) is None

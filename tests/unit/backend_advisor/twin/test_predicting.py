@@ -1,0 +1,113 @@
+"""Outcomes: what the intervals contain, and how the calibration error widens them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.model import Calibration, JobModel, MeasureError
+from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
+from backend.advisor.twin.predicting import DURATION, PERSISTED, outcome_of, predict
+from backend.domain.advice import Mode
+from tests.support.twin_models import three_vertices
+
+
+def checkpoint(duration_ms: float, *, persisted: float = 0.0, is_expired: bool = False) -> SimulatedCheckpoint:
+    return SimulatedCheckpoint(
+        checkpoint_id=1,
+        triggered_ms=0.0,
+        duration_ms=duration_ms,
+        is_expired=is_expired,
+        persisted_bytes=persisted,
+        checkpointed_bytes=persisted,
+        travel_ms=duration_ms,
+        alignment_ms=0.0,
+        sync_ms=1.0,
+    )
+
+
+def runs(*found: SimulatedCheckpoint) -> list[Simulated]:
+    return [Simulated(tier=Tier.RUNTIME, seed=1, checkpoints=found, records_per_s=2000.0, notes=("a note",))]
+
+
+def scored(measured: float, predicted: float, spread: float = 0.0, measure: str = DURATION) -> JobModel:
+    error = MeasureError(
+        measure=measure,
+        unit="ms",
+        measured=measured,
+        predicted=predicted,
+        sample_count=5,
+        unexplained_spread=spread,
+    )
+    return replace(three_vertices(), calibration=Calibration(fitted_ids=(1, 2, 3), scored_ids=(4, 5), errors=(error,)))
+
+
+def width(model: JobModel, *, mode: Mode | None = None) -> float:
+    interval = outcome_of(model, runs(checkpoint(4000.0), checkpoint(4400.0)), calibrated_mode=mode).duration_ms
+    assert interval is not None
+    assert interval.low < 4000 < 4400 < interval.high
+    return interval.high / interval.low
+
+
+def test_a_larger_calibration_error_makes_the_interval_wider():
+    exact, off, spread = scored(4000.0, 4000.0), scored(4000.0, 5000.0), scored(4000.0, 4000.0, 0.3)
+
+    assert width(exact) < 1.5
+    assert width(off) > 1.5 * width(exact)
+    assert width(spread) > 1.5 * width(exact)
+    assert width(three_vertices()) > 1.5 * width(exact)
+    assert width(exact, mode=Mode.UNALIGNED) > width(exact)
+
+
+def test_milliseconds_of_error_of_a_short_duration_do_not_multiply_a_long_one():
+    assert width(scored(40.0, 60.0)) < 1.1 * width(scored(4000.0, 4000.0))
+
+
+def test_a_model_that_was_not_scored_says_so():
+    found = outcome_of(three_vertices(), runs(checkpoint(10.0)))
+
+    assert "a note" in found.notes
+    assert any("could not be scored" in note for note in found.notes)
+    assert not any("scored" in n for n in outcome_of(scored(1.0, 1.0), runs(checkpoint(10.0))).notes)
+
+
+def test_expired_checkpoints_end_at_the_timeout_and_their_share_has_an_interval():
+    model = replace(scored(500.0, 500.0), settings=replace(three_vertices().settings, timeout_ms=600.0))
+    mixed = outcome_of(model, runs(checkpoint(600.0, is_expired=True), checkpoint(500.0), checkpoint(550.0)))
+
+    assert mixed.duration_ms is not None
+    assert mixed.duration_ms.high == 600.0
+    assert mixed.expired_ratio is not None
+    assert mixed.expired_ratio.value == pytest.approx(1 / 3)
+    assert mixed.expired_ratio.low < 1 / 3 < mixed.expired_ratio.high
+    never = outcome_of(scored(500.0, 500.0), runs(checkpoint(500.0)))
+    assert never.expired_ratio is not None
+    assert never.expired_ratio.high == 0.0
+    assert never.durations_ms == (500.0,)
+
+
+def test_persisted_bytes_are_those_of_checkpoints_that_completed():
+    model = scored(1e6, 1e6, measure=PERSISTED)
+    found = outcome_of(model, runs(checkpoint(10.0, persisted=2e6), checkpoint(600_000.0, is_expired=True)))
+
+    assert found.persisted_bytes is not None
+    assert found.persisted_bytes.value == 2e6
+
+
+def test_no_checkpoint_in_the_simulated_time_is_no_prediction():
+    found = outcome_of(three_vertices(), runs())
+
+    assert found.duration_ms is None
+    assert any("no checkpoint ended" in note for note in found.notes)
+
+
+def test_formulas_answer_a_what_if_with_recovery():
+    found = predict(three_vertices(rate_per_s=1000.0), WhatIf(interval_ms=10_000.0), Tier.FORMULAS)
+
+    assert found.tier is Tier.FORMULAS
+    assert found.duration_ms is not None
+    assert found.restore_ms is not None
+    assert found.catch_up_ms is not None
+    assert found.catch_up_ms.value == pytest.approx(found.restore_ms.value + found.duration_ms.value + 5000.0)

@@ -41,7 +41,8 @@ def demo(
         typer.Option(metavar="URL", help="Play in this running service instead of starting one, on the same machine."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port of the pages and the API of the own service [8050].")
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of the service that is started, for its pages and its API [8050]."),
     ] = None,
     auto: Annotated[bool, typer.Option("--auto", help="Begin the next act without Enter.")] = False,
     pause: Annotated[
@@ -130,8 +131,14 @@ def _waiting(awaited: str) -> Iterator[None]:
 
 
 def _between(pause_s: float | None, watch: Callable[[], None], what_for: str) -> None:
-    """Wait for Enter, or for ``pause_s`` seconds if it is not None. At the end of standard input, return at once."""
+    """Wait for Enter, or for ``pause_s`` seconds if it is not None.
+
+    At the end of standard input, or if it is closed, return at once.
+    """
     if pause_s is None:
+        # Python sets it to None if the command was started without standard input.
+        if sys.stdin is None or sys.stdin.closed:
+            return
         say(f"  press Enter {what_for}")
     until_s = None if pause_s is None else time.monotonic() + pause_s
     while until_s is None or time.monotonic() < until_s:

@@ -36,6 +36,8 @@ _SOURCE = "Source: orders"
 _WARM_UP = "30s"
 _WATCH_INTERVAL_S = 0.1
 _UP_STOP_TIMEOUT_S = 40.0
+# A start takes less than a minute, and a few minutes on a machine that has much to do.
+_START_MAX_S = 600.0
 _REST_TIMEOUT_S = 10.0
 _SHOWN_MAX = 50
 Tell = Callable[[str], None]
@@ -58,6 +60,9 @@ class LiveStage:
         self._client = Client(self.url)
         self._runtime = f"http://127.0.0.1:{_free_port()}/runtime/v1"
         self._target_id: str | None = None
+        # A job is identified by deployment and name. With a new label, each story has a new job.
+        self._labels = {"deployment": f"story-{secrets.token_hex(4)}"}
+        self._is_target_asked = False
 
     def __enter__(self) -> LiveStage:
         try:
@@ -73,10 +78,10 @@ class LiveStage:
     def close(self) -> None:
         """Remove the target from a service that keeps running, stop every process, and delete the folder."""
         try:
-            if self._target_id is not None and not self._is_own:
+            if self._is_target_asked and not self._is_own:
                 with contextlib.suppress(BarrierscopeError):
-                    self._client.delete(f"/api/v1/targets/{self._target_id}")
-            self._target_id = None
+                    self._remove_target()
+            self._is_target_asked = False
             self._client.__exit__()
             self._supervisor.stop()
         except KeyboardInterrupt:
@@ -110,7 +115,13 @@ class LiveStage:
         self._add_target()
 
     def _await(self, name: str, is_ready: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + _START_MAX_S
         while not is_ready():
+            if time.monotonic() > until_s:
+                raise HostError(
+                    f"{name} is not ready after {_START_MAX_S:.0f} s ({self._supervisor.last_words(name)})",
+                    fix="start the story again when the machine has less to do",
+                )
             if self._supervisor.failures(name):
                 words = self._supervisor.last_words(name)
                 raise HostError(f"{name} did not start ({words})", fix="mend that and start the story again")
@@ -120,10 +131,17 @@ class LiveStage:
     def _add_target(self) -> None:
         from backend.contracts.api import TargetIn, TargetOut
 
-        # A job is identified by deployment and name. With a new label, each story has a new job.
-        labels = {"deployment": f"story-{secrets.token_hex(4)}"}
-        body = TargetIn.model_construct(url=self._runtime, name="story", labels=labels, kind="flink")
+        body = TargetIn.model_construct(url=self._runtime, name="story", labels=self._labels, kind="flink")
+        self._is_target_asked = True
         self._target_id = self._client.post("/api/v1/targets", body, TargetOut).id
+
+    def _remove_target(self) -> None:
+        """Remove the target. If Ctrl-C came before the service answered with its id, find it by its label."""
+        known = self._target_id
+        found = [t.id for t in self._client.targets() if t.labels == self._labels] if known is None else [known]
+        for target in found:
+            self._client.delete(f"/api/v1/targets/{target}")
+        self._target_id = None
 
     # --- what the acts read and do ----------------------------------------------------------------------------------
 

@@ -186,3 +186,12 @@ def test_enter_goes_on_and_the_end_of_standard_input_too(monkeypatch, tmp_path):
             monkeypatch.setattr("sys.stdin", keys)
             demo._between(None, lambda watched=watched: watched.append(True), "for the next act")
         assert watched == [True]
+
+
+def test_without_standard_input_the_next_act_begins_at_once(monkeypatch):
+    watched = []
+    monkeypatch.setattr(demo.sys, "stdin", None)
+
+    demo._between(None, lambda: watched.append(1), "for the next act")
+
+    assert watched == []

@@ -625,7 +625,9 @@
                         scrubTimer = null;
                         const sent = [window.location.pathname, scrubValue];
                         // Ignore the position if the server set it.
-                        if (sent[0] !== scrubSent[0] ? scrubValue !== null : scrubValue !== scrubSent[1]) {
+                        const isNew = sent[0] !== scrubSent[0] ? scrubValue !== null : scrubValue !== scrubSent[1];
+                        // The viewer may have left the page since.
+                        if (isNew && document.getElementById("front-slider")) {
                             window.dash_clientside.set_props("front-at", { data: scrubValue });
                         }
                         scrubSent = sent;

@@ -94,6 +94,7 @@
     // Requests the next block, unless a response is outstanding.
     function request() {
         if (board.sent && Date.now() - board.sent.at < LOST_MS) { return; }
+        if (!isThere()) { return; }
         const next = [...board.wanted.values()].find((b) => isShown(b.startRow, b.endRow))
             || board.wanted.values().next().value;
         if (!next) { return; }
@@ -156,8 +157,13 @@
     let tries = 0;
     let nextTryAt = 0;
 
+    // The viewer may have left the fleet while an answer or a message was under way. Setting a property of a component
+    // that is gone would raise an exception.
+    const isThere = () => document.getElementById("fleet-page") !== null;
+
     function askNow() {
         mustAsk = true;
+        if (!isThere()) { return; }
         window.dash_clientside.set_props("fleet-news", { data: Date.now() });
     }
 
@@ -205,7 +211,7 @@
     // alone, because the browser would log an error.
     window.setInterval(function () {
         ensureSource();
-        const isWanted = document.getElementById("fleet-page") !== null && !isPaused();
+        const isWanted = isThere() && !isPaused();
         if (!isWanted && isListening()) { socket.close(); }
         if (isWanted && board && board.wanted.size) { request(); }
         if (isWanted && isListening() && board && !board.wanted.size) { tell(viewOf(null)); }

@@ -42,7 +42,10 @@ def draw(front: Front, at_ms: float, view: FrontView, *, has_table: bool = True)
         return empty(view.theme, "The engine no longer had the subtasks of this checkpoint when Barrierscope read it.")
     shown = folded(front, view.found) if view.is_folded else front
     places = arrange(shown, is_narrow=view.is_narrow, centre=_centre(shown, view))
-    hidden: dict[str, object] = {"visible": False, "fixedrange": not places.is_large}
+    # By default, Plotly widens the range of an axis when its chart gets another size, and never narrows it again. A
+    # graph that was drawn before its card had its height would then stay small.
+    constrain = "range" if places.is_large else "domain"
+    hidden: dict[str, object] = {"visible": False, "fixedrange": not places.is_large, "constrain": constrain}
     figure = {
         "data": _traces(shown, at_ms, view, places),
         "layout": layout(

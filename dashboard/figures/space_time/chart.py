@@ -59,7 +59,11 @@ def space_time(found: SpaceTimeOut, view: View, *, revision: str) -> Chart:
                 hovermode="closest",
                 hoverdistance=12,
                 margin={"l": 12 if view.is_narrow else 64, "r": 16, "t": _ABOVE_PX, "b": _BELOW_PX},
-                xaxis=axis(theme, "time since the trigger", range=[begin, end], tickvals=ticks, ticktext=tick_words),
+                # The margins are large enough for the labels. A margin that fits itself depends on earlier drawings.
+                xaxis=axis(
+                    theme, "time since the trigger", range=[begin, end], tickvals=ticks, ticktext=tick_words,
+                    automargin=False,
+                ),
                 yaxis=_lanes_axis(found, view),
                 shapes=_lines(found, theme) + _marked(view),
                 annotations=_labels(found, view, row_px),
@@ -68,7 +72,7 @@ def space_time(found: SpaceTimeOut, view: View, *, revision: str) -> Chart:
         words.table(found),
         words.summary(found),
         height_px,
-    )
+    )  # fmt: skip
 
 
 def _row_px(count: int, *, is_narrow: bool) -> int:
@@ -82,7 +86,7 @@ def _lanes_axis(found: SpaceTimeOut, view: View) -> dict[str, object]:
     count = len(found.lanes)
     more: dict[str, Any] = {"range": [count - 0.4, -0.6], "fixedrange": True, "showgrid": False}
     if view.is_narrow:
-        return axis(view.theme, **more, showticklabels=False)
+        return axis(view.theme, **more, showticklabels=False, automargin=False)
     labels = words.labels(found.lanes, name_max=_NAME_MAX)
     ticks: dict[str, Any] = {"ticks": "outside", "ticklen": 6, "tickcolor": "rgba(0,0,0,0)"}
     return axis(view.theme, **more, **ticks, tickvals=list(range(count)), ticktext=labels)

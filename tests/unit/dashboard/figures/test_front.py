@@ -58,6 +58,14 @@ def test_on_a_phone_edges_have_no_labels_and_the_names_of_neighbours_do_not_over
         assert letters * 7 <= (right["x"] - left["x"]) * px, (left["text"], right["text"])
 
 
+def test_a_graph_that_fits_keeps_its_scale_when_its_card_gets_another_size(fake):
+    model = front_of(fake, "jruntime")
+    layout = front.draw(model, model.end_ms / 2, FrontView(theme=LIGHT)).figure["layout"]
+
+    # Otherwise Plotly widens the ranges for each size that the card has had, and the graph stays small.
+    assert [layout[name]["constrain"] for name in ("xaxis", "yaxis")] == ["domain", "domain"]
+
+
 def test_subtasks_never_return_to_an_earlier_state(fake):
     for job in ("jE", "jB2", "jruntime"):
         model = front_of(fake, job)

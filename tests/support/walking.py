@@ -9,6 +9,13 @@ from playwright.sync_api import Locator, Page, expect
 _TABS_MAX = 250
 _ARROWS_MAX = 60
 _IS_FOCUSED = "node => node === document.activeElement"
+_RECORD_NEXT_KEY = """() => {
+    window.keyTarget = null;
+    window.addEventListener(
+        'keydown', event => { window.keyTarget = event.target === document.body ? 'page' : 'element'; },
+        { capture: true, once: true },
+    );
+}"""
 
 
 @dataclass
@@ -31,11 +38,14 @@ class Hand:
             first.click()
             return
         for _ in range(_TABS_MAX):
-            # A refresh may replace the element between two keys.
+            # A refresh may replace the element between two keys, and then the key reaches the page and does nothing.
             if target.count() and first.evaluate(_IS_FOCUSED):
+                self.page.evaluate(_RECORD_NEXT_KEY)
                 self._key("Enter")
-                return
-            self._key("Tab")
+                if self.page.evaluate("window.keyTarget") != "page":
+                    return
+            else:
+                self._key("Tab")
         raise AssertionError(f"{target} cannot be reached with Tab")
 
     def press_cell(self, row: str, column: str) -> None:

@@ -18,6 +18,15 @@
 
     const isShown = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
     const scrolls = (value) => value === "auto" || value === "scroll";
+    // A graph that is larger than its box is moved with the mouse or on its small map, as another box is scrolled.
+    const isMoved = (svg) => svg.closest(".js-plotly-plot")?._fullLayout?.dragmode === "pan";
+
+    function intersection(a, b) {
+        return {
+            left: Math.max(a.left, b.left), right: Math.min(a.right, b.right),
+            top: Math.max(a.top, b.top), bottom: Math.min(a.bottom, b.bottom),
+        };
+    }
 
     // Returns the visible part of a box: the part that its ancestors do not hide. ``lost`` is a hidden part that the
     // viewer cannot scroll to.
@@ -35,16 +44,14 @@
             const hidden = Math.max(around.left - box.left, box.right - around.right, 0);
             const below = Math.max(around.top - box.top, box.bottom - around.bottom, 0);
             const isMeant = style.textOverflow === "ellipsis" || style.webkitLineClamp !== "none";
+            if (up.tagName === "svg" && isMoved(up)) { return { box: intersection(box, around), lost: lost }; }
             if (hidden > 1.5 && !scrolls(style.overflowX) && style.overflowX !== "visible") {
                 lost = lost || { by: up, px: hidden, isMeant: isMeant };
             }
             if (below > 3.5 && !scrolls(style.overflowY) && style.overflowY !== "visible") {
                 lost = lost || { by: up, px: below, isMeant: isMeant };
             }
-            box = {
-                left: Math.max(box.left, around.left), right: Math.min(box.right, around.right),
-                top: Math.max(box.top, around.top), bottom: Math.min(box.bottom, around.bottom),
-            };
+            box = intersection(box, around);
         }
         return { box: box, lost: lost };
     }
@@ -160,10 +167,18 @@
             : style.fill;
         return fill ? rgba(fill, opacityOf(node, "fillOpacity")) : null;
     }
+    function isCentreVisible(box, node) {
+        const seen = clip(box, node).box;
+        const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+        return x > seen.left && x < seen.right && y > seen.top && y < seen.bottom;
+    }
     const touchable = document.createElement("style");
     touchable.textContent = "* { pointer-events: all !important; } .top { position: static !important; }";
     document.head.append(touchable);
     const place = [window.scrollX, window.scrollY];
+    const scrolled = [...document.body.querySelectorAll("*")]
+        .filter((node) => node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight)
+        .map((node) => [node, node.scrollLeft, node.scrollTop]);
     const judged = new Set();
     try {
         for (const { owner } of lines) {
@@ -171,10 +186,12 @@
             if (judged.has(owner) || owner.closest(":disabled, [aria-disabled=true], .is-off, option")) { continue; }
             judged.add(owner);
             let box = owner.getBoundingClientRect();
-            if (box.bottom > window.innerHeight || box.top < 0) {
-                owner.scrollIntoView({ block: "center", behavior: "instant" });
+            if (box.bottom > window.innerHeight || box.top < 0 || !isCentreVisible(box, owner)) {
+                owner.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
                 box = owner.getBoundingClientRect();
             }
+            // Only the text of a graph that is moved can still be hidden.
+            if (!isCentreVisible(box, owner)) { continue; }
             const layers = [];
             for (const node of document.elementsFromPoint(box.left + box.width / 2, box.top + box.height / 2)) {
                 const layer = paint(node);
@@ -196,6 +213,9 @@
         }
     } finally {
         touchable.remove();
+        for (const [node, left, top] of scrolled) {
+            if (node.scrollLeft !== left || node.scrollTop !== top) { node.scrollTo(left, top); }
+        }
         window.scrollTo(...place);
     }
     return [...faults];

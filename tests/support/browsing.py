@@ -108,7 +108,7 @@ class Watch:
     def __init__(self, page: Page) -> None:
         self.found: list[str] = []
         page.on("console", self._console)
-        page.on("pageerror", lambda error: self.found.append(f"exception: {error}"))
+        page.on("pageerror", lambda error: self.found.append(f"exception: {error}, {(error.stack or '')[:800]}"))
         page.on("response", self._response)
         page.on("requestfailed", self._failed)
 
@@ -178,16 +178,27 @@ def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:
 
 
 def overflowing(page: Page) -> list[str]:
-    """Return the elements that overflow the page to the right or are cut off inside their own box."""
+    """Return the elements that overflow the page to the right or are cut off inside their own box.
+
+    An element in a box that can be scrolled sideways, such as the fleet's grid, does not overflow the page.
+    """
     found: list[str] = page.evaluate(
         """() => {
             const width = document.documentElement.clientWidth, found = [];
+            const isScrolled = function (e) {
+                for (let up = e.parentElement; up && up !== document.body; up = up.parentElement) {
+                    const how = getComputedStyle(up).overflowX;
+                    if ((how === 'auto' || how === 'scroll') && up.scrollWidth > up.clientWidth) { return true; }
+                }
+                return false;
+            };
             if (document.documentElement.scrollWidth > width + 1) {
                 found.push('the page scrolls sideways: ' + document.documentElement.scrollWidth);
             }
             for (const e of document.querySelectorAll('.badge, .button, .chip:not(.chip-name), h1, h2, .fact-value')) {
                 const box = e.getBoundingClientRect();
-                if (box.width && (box.right > width + 1 || e.scrollWidth > e.clientWidth + 2 && e.clientWidth)) {
+                const isOut = box.right > width + 1 && !isScrolled(e);
+                if (box.width && (isOut || e.scrollWidth > e.clientWidth + 2 && e.clientWidth)) {
                     found.push(e.className + ': ' + e.textContent);
                 }
             }

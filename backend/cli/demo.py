@@ -42,7 +42,7 @@ def demo(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of the service that is started, for its pages and its API [8050]."),
+        typer.Option(min=1, max=65535, help="Port of the pages and the API, if a service is started [8050]."),
     ] = None,
     auto: Annotated[bool, typer.Option("--auto", help="Begin the next act without Enter.")] = False,
     pause: Annotated[

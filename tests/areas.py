@@ -100,6 +100,7 @@ AREAS = {
         "e2e/test_login.py",
         "e2e/test_pages*.py",
         "e2e/test_every_page.py",
+        "e2e/test_second_engine.py",
         "e2e/test_pictures.py",
     ),
     "advisor": (

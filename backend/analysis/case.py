@@ -288,9 +288,11 @@ def _failing_lead(report: HealthReport) -> str:
 def _checkpoint_lead(walked: Walked) -> str:
     header = walked.checkpoint.header
     took = say.duration(walked.duration_ms)
+    finished = sum(int(phases.has_finished.sum()) for phases in walked.phases.values())
+    note = f" ({finished} of {header.subtask_count} subtasks had finished before)" if finished else ""
     if header.status is CheckpointStatus.IN_PROGRESS:
-        done = f"{header.acknowledged_count} of {header.subtask_count} subtasks acknowledged"
-        return f"Open for {took} with {done}"
+        done = f"{header.acknowledged_count - finished} of {header.subtask_count - finished} subtasks acknowledged"
+        return f"Open for {took} with {done}{note}"
     if walked.is_expired:
-        return f"Expired after {took}"
-    return f"Failed after {took}" if walked.is_failed else f"Completed after {took}"
+        return f"Expired after {took}{note}"
+    return f"Failed after {took}{note}" if walked.is_failed else f"Completed after {took}{note}"

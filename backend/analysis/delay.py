@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.analysis.arrays import Floats
 from backend.analysis.critical_path import Phases
+from backend.analysis.phases import VertexPhases
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
 from backend.domain.verdict import Basis
@@ -44,7 +44,7 @@ class VertexDelay:
 
 def vertex_delays(topology: Topology, phases: Phases) -> Mapping[VertexId, VertexDelay]:
     """Return the delays at every vertex in ``phases``, which are of one checkpoint or savepoint."""
-    at_input = {vertex_id: _latest_of(subtasks.first_barrier_ms) for vertex_id, subtasks in phases.items()}
+    at_input = {vertex_id: _latest_of(subtasks) for vertex_id, subtasks in phases.items()}
     return {vertex_id: _delay(topology, vertex_id, at_input) for vertex_id in phases}
 
 
@@ -60,8 +60,12 @@ def _delay(topology: Topology, vertex_id: VertexId, at_input: Mapping[VertexId, 
     )
 
 
-def _latest_of(delays_ms: Floats) -> int | None:
-    """Return the largest of the delays, or None if there are none or one of them is not known."""
+def _latest_of(subtasks: VertexPhases) -> int | None:
+    """Return the largest start delay of the subtasks, or None if there are none or one of them is not known.
+
+    Subtasks that had finished have none.
+    """
+    delays_ms = subtasks.first_barrier_ms[~subtasks.has_finished]
     return int(delays_ms.max()) if delays_ms.size and not np.isnan(delays_ms).any() else None
 
 

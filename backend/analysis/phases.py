@@ -67,6 +67,8 @@ class SubtaskPhases:
     full_state_size_bytes: int | None = None
     processed_bytes: int | None = None
     persisted_bytes: int | None = None
+    has_finished: bool = False
+    """Whether the subtask had finished before the checkpoint. It counts as acknowledged, and reported nothing."""
 
     @property
     def travel_ms(self) -> int | None:
@@ -88,7 +90,8 @@ class VertexPhases(Sequence[SubtaskPhases]):
     """The phases of all subtasks of one vertex in one checkpoint.
 
     The items are the subtasks, by index. The properties are arrays with one value for each subtask: the field of
-    ``SubtaskPhases`` with the same name, with NaN for None.
+    ``SubtaskPhases`` with the same name, with NaN for None. The exceptions are subtasks that had finished: they have no
+    durations, but their barriers and acknowledgements count as arrived at the trigger, so that no maximum is missing.
     """
 
     def __init__(self, columns: _Columns, detail: VertexDetail, begin: int, gauges: Mapping[int, LateBarrier]) -> None:
@@ -150,12 +153,18 @@ class VertexPhases(Sequence[SubtaskPhases]):
 
         If several acknowledged last, it is the one with the lowest number.
         """
-        return int(np.nanargmax(self.ack_ms)) if self.is_acknowledged.any() else None
+        took_part = self.is_acknowledged & ~self.has_finished
+        return int(np.where(took_part, self.ack_ms, -1.0).argmax()) if took_part.any() else None
 
     @property
     def is_acknowledged(self) -> Flags:
-        """Whether each subtask acknowledged."""
+        """Whether each subtask acknowledged, or had finished before."""
         return self._columns.is_acknowledged[self._own]
+
+    @property
+    def has_finished(self) -> Flags:
+        """Whether each subtask had finished before the checkpoint."""
+        return self._columns.has_finished[self._own]
 
     @property
     def first_barrier_ms(self) -> Floats:
@@ -174,7 +183,7 @@ class VertexPhases(Sequence[SubtaskPhases]):
 
     @property
     def ack_ms(self) -> Floats:
-        """When each acknowledgement arrived."""
+        """When each acknowledgement arrived. 0 for a subtask that had finished before."""
         return self._columns.ack_ms[self._own]
 
     @property
@@ -237,6 +246,14 @@ class _Columns:
         return array_of(list(chain.from_iterable(d.ack_delay_ms for d in self._details)))
 
     @cached_property
+    def has_finished(self) -> Flags:
+        found: Flags = self.ack_ms == 0
+        if found.any():
+            whole = (subtask for d in self._details for subtask in map(d.has_finished, range(d.subtask_count)))
+            found &= np.fromiter(whole, dtype=bool, count=len(found))
+        return found
+
+    @cached_property
     def alignment_duration_ms(self) -> Floats:
         return array_of(list(chain.from_iterable(d.alignment_duration_ms for d in self._details)))
 
@@ -264,11 +281,15 @@ class _Columns:
             for position, gauge in self._gauges.items():
                 if not self.is_acknowledged[position]:
                     found[position] = gauge.start_delay_ms
-        return found
+        return self._with_finished(found)
+
+    def _with_finished(self, at_ms: Floats) -> Floats:
+        """Return the times with 0 for the subtasks that had finished: no other subtask waits for their barriers."""
+        return np.where(self.has_finished, 0.0, at_ms) if self.has_finished.any() else at_ms
 
     @cached_property
     def alignment_end_ms(self) -> Floats:
-        found = self.first_barrier_ms + self.alignment_duration_ms
+        found = self._with_finished(self.first_barrier_ms + self.alignment_duration_ms)
         return found if self.is_complete else np.where(self.is_acknowledged, found, np.nan)
 
     @cached_property
@@ -388,7 +409,9 @@ def _pending(detail: VertexDetail, i: int, gauge: LateBarrier | None) -> Subtask
 
 def _acknowledged(detail: VertexDetail, i: int, timeout: int | None) -> SubtaskPhases:
     first, alignment = detail.start_delay_ms[i], detail.alignment_duration_ms[i]
-    sync, async_, ack = detail.sync_duration_ms[i], detail.async_duration_ms[i], detail.ack_delay_ms[i]
+    has_finished = detail.has_finished(i)
+    sync, async_ = detail.sync_duration_ms[i], detail.async_duration_ms[i]
+    ack = None if has_finished else detail.ack_delay_ms[i]
     aligned_at = _sum(first, alignment)
     snapshot = _snapshot_at(first, aligned_at, timeout)
     sync_end = _sum(snapshot, sync)
@@ -420,6 +443,7 @@ def _acknowledged(detail: VertexDetail, i: int, timeout: int | None) -> SubtaskP
         full_state_size_bytes=detail.full_state_size_bytes[i],
         processed_bytes=detail.processed_bytes[i],
         persisted_bytes=detail.persisted_bytes[i],
+        has_finished=has_finished,
     )
 
 

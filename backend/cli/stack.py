@@ -53,7 +53,9 @@ class Plan:
     host: str
     port: int
     runtime_port: int | None
-    """Port of the runtime that runs the demo jobs; None if they do not run."""
+    """Port of the runtime that runs the live jobs; None if there are none."""
+    runtime_jobs: tuple[str, ...]
+    """The live jobs: names of demo jobs, and job files."""
     poll_interval_s: float
     is_verbose: bool
     has_spark_demo: bool
@@ -67,7 +69,7 @@ class Plan:
 
     @property
     def runtime_url(self) -> str | None:
-        """The root of the live runtime's monitoring REST; None if the demo jobs do not run."""
+        """The root of the live runtime's monitoring REST; None if no live jobs run."""
         return None if self.runtime_port is None else f"http://127.0.0.1:{self.runtime_port}/runtime/v1"
 
     @property
@@ -126,8 +128,9 @@ class Stack:
         environment = dict(os.environ) | {INSTANCE_VARIABLE: folder}
         self._last.start(Role("sweeper", sweeper_command(self._plan.folder), environment))
         if self._plan.runtime_port is not None:
-            self._say("starting the demo jobs of the live runtime")
-            self._supervisor.start(self._role("runtime", runtime_port=str(self._plan.runtime_port)))
+            self._say("starting the live jobs of the reference runtime")
+            jobs = [part for name in self._plan.runtime_jobs for part in ("--job", name)]
+            self._supervisor.start(self._role("runtime", *jobs, runtime_port=str(self._plan.runtime_port)))
         self._start_postgres()
         self._migrate()
         self._supervisor.start(self._api_role())
@@ -318,10 +321,10 @@ class Stack:
         # The query needs time to stop, and so does its JVM after it.
         return replace(role, stop_timeout_s=15.0)
 
-    def _role(self, name: str, **settings: str) -> Role:
+    def _role(self, name: str, *options: str, **settings: str) -> Role:
         # The settings are passed in the environment, because other users of the machine can read a command line.
         values = child_environment(**settings) | {INSTANCE_VARIABLE: str(self._plan.folder)}
-        return Role(name, role_command(name), values)
+        return Role(name, role_command(name, *options), values)
 
     def _check_stop(self) -> None:
         if self._stop.is_set():

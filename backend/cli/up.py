@@ -16,7 +16,7 @@ import typer
 
 from backend.cli.instance import Instance
 from backend.cli.listening import listening_token
-from backend.cli.options import folder_of, seconds
+from backend.cli.options import folder_of, job_spec, seconds
 from backend.cli.stack import Plan, Stack
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import load_settings
@@ -33,6 +33,14 @@ Folder = Annotated[
     str | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the database, logs and run files.")
 ]
 Demo = Annotated[bool, typer.Option(help="Run the live demo jobs of the embedded runtime.")]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--job",
+        metavar="NAME",
+        help="Live job to run too: a job file, the name of a demo job, or `all` demo jobs; may be repeated.",
+    ),
+]
 SparkDemo = Annotated[bool, typer.Option(help="Run a small streaming query on Spark, if Java is available.")]
 RuntimePort = Annotated[
     int | None, typer.Option(min=1, max=65535, help="Port of the demo jobs' REST [port of the pages + 10000].")
@@ -46,13 +54,18 @@ def up(
     host: Host = None,
     folder: Folder = None,
     demo: Demo = True,
+    job: Jobs = None,
     spark_demo: SparkDemo = True,
     runtime_port: RuntimePort = None,
     poll_interval: Interval = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run everything: embedded PostgreSQL, live demo jobs, collector, API and pages. Ctrl-C stops it."""
+    """Run everything: embedded PostgreSQL, live demo jobs, collector, API and pages. Ctrl-C stops it.
+
+    With --no-demo, only the jobs of --job run live.
+    """
     settings = load_settings()
+    jobs = _live_jobs(job or [], with_demo=demo)
     chosen = port or settings.port
     interval_s = settings.poll_interval_s
     if poll_interval is not None:
@@ -61,7 +74,8 @@ def up(
         folder=settings.data_dir_or_default() if folder is None else folder_of(folder),
         host=host or settings.host,
         port=chosen,
-        runtime_port=(runtime_port or _runtime_port(chosen)) if demo else None,
+        runtime_port=(runtime_port or _runtime_port(chosen)) if jobs else None,
+        runtime_jobs=jobs,
         poll_interval_s=interval_s,
         is_verbose=verbose,
         has_spark_demo=demo and spark_demo,
@@ -74,6 +88,22 @@ def up(
         raise InvalidInputError([problem], what="option")
     with _asked_to_stop() as stop, Instance(plan.folder) as instance:
         Stack(plan, instance, stop).run()
+
+
+def _live_jobs(asked: list[str], *, with_demo: bool) -> tuple[str, ...]:
+    """Return the live jobs: the demo jobs, and those that are asked for.
+
+    Raises:
+        InvalidInputError: a job is asked for that does not exist.
+    """
+    from backend.runtime.demo import demo_names, job_names
+
+    found = list(demo_names()) if with_demo else []
+    for text in asked:
+        if text != "all":
+            job_spec(text)
+        found += job_names() if text == "all" else [text]
+    return tuple(dict.fromkeys(found))
 
 
 def _runtime_port(port: int) -> int:

@@ -497,6 +497,11 @@ class SubtaskPhasesOut(Model):
     full_state_size_bytes: int | None = None
     processed_bytes: int | None = None
     persisted_bytes: int | None = None
+    has_finished: bool = False
+    """Whether the subtask had finished before the checkpoint was triggered.
+
+    Engines count such a subtask as acknowledged. It took no part, so its times and sizes are null.
+    """
 
 
 class VertexPhasesOut(Model):
@@ -505,6 +510,9 @@ class VertexPhasesOut(Model):
     vertex_id: str
     vertex: str
     acknowledged_count: int
+    """The subtasks that acknowledged, and those that had finished before."""
+    finished_count: int = 0
+    """The subtasks that had finished before the checkpoint was triggered."""
     subtask_count: int
     slowest_subtask: int | None
     start_delay_max_ms: int | None = None

@@ -52,6 +52,8 @@ class LaneOut(Model):
     """Output that the checkpoint contains because barriers overtook it; null if the engine reports no channels."""
     snapshot_count: int
     ack_count: int
+    finished_count: int = 0
+    """The subtasks that had finished before the checkpoint, so that they took no part."""
 
 
 class ArrowOut(Model):

@@ -90,7 +90,9 @@ class CheckpointHeader:
 class VertexDetail:
     """What the subtasks of one vertex reported for one checkpoint. Every tuple has one entry for each subtask.
 
-    ``ack_delay_ms`` is the time from the trigger to the arrival of the acknowledgement at the coordinator.
+    ``ack_delay_ms`` is the time from the trigger to the arrival of the acknowledgement at the coordinator. It is 0, and
+    every other value None, for a subtask that had finished before the checkpoint: the coordinator counts it as
+    acknowledged at the trigger.
     ``unaligned`` is 1 for a subtask that persisted in-flight data. ``start_delay_ms`` compares the clocks of two
     machines, so it may be wrong or even negative.
     """
@@ -111,6 +113,11 @@ class VertexDetail:
     def subtask_count(self) -> int:
         """Number of subtasks of the vertex."""
         return len(self.ack_delay_ms)
+
+    def has_finished(self, subtask: int) -> bool:
+        """Return whether a subtask had finished before the checkpoint was triggered."""
+        others = (getattr(self, name)[subtask] for name in DETAIL_ARRAYS if name != "ack_delay_ms")
+        return self.ack_delay_ms[subtask] == 0 and all(value is None for value in others)
 
     @property
     def pending(self) -> tuple[int, ...]:

@@ -279,7 +279,7 @@ def _location(record: MeasuredCheckpoint, job_id: str) -> str:
 def _ack(record: MeasuredCheckpoint, key: TaskKey) -> AckView | None:
     ack = record.acks.get(key)
     if ack is None:
-        return None
+        return AckView(record.triggered_at_us) if key in record.finished else None
     m = ack.measured
     return AckView(
         at_us=ack.at_us,

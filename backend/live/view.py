@@ -52,17 +52,20 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AckView:
-    """One subtask's acknowledgement of one checkpoint. ``at_us`` is the time at which the coordinator received it."""
+    """One subtask's acknowledgement of one checkpoint. ``at_us`` is the time at which the coordinator received it.
+
+    A subtask that had finished counts as acknowledged at the trigger, with zeros, as in Flink.
+    """
 
     at_us: int
-    start_delay_us: int
-    alignment_us: int
-    sync_us: int
-    async_us: int
-    checkpointed_bytes: int
-    state_bytes: int
-    processed_bytes: int
-    persisted_bytes: int
+    start_delay_us: int = 0
+    alignment_us: int = 0
+    sync_us: int = 0
+    async_us: int = 0
+    checkpointed_bytes: int = 0
+    state_bytes: int = 0
+    processed_bytes: int = 0
+    persisted_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ def _vertex_phases(
         delay,
         vertex=name,
         acknowledged_count=phases.acknowledged_count,
+        finished_count=int(phases.has_finished.sum()),
         subtask_count=len(phases),
         slowest_subtask=phases.slowest_subtask,
         subtasks=[api.SubtaskPhasesOut.of(p, host=host_of(placements, delay.vertex_id, p.subtask)) for p in phases],

@@ -339,6 +339,10 @@ def subtasks(document: Document, vertex_id: VertexId) -> SubtasksAnswer:
     return SubtasksAnswer(document.get("id").count(), _status(document), detail, triggered_ms)
 
 
+_Row = tuple[int | None, ...]
+_WIDTH = 10
+_FINISHED: _Row = (None, None, None, None, 0, None, None, None, None, None)
+"""The values of a subtask that had finished before the checkpoint, in the order of the columns of ``VertexDetail``."""
 _Columns = tuple[list[Values], int | None]
 """The columns of ``VertexDetail`` in their order, and the trigger time in milliseconds or None."""
 
@@ -381,8 +385,25 @@ def _columns(items: list[Any], count: int) -> _Columns | None:
         return None
     columns = [_between(column, _MS_MAX) for column in durations] + [_between(column, _INT64) for column in sizes]
     columns.append([int(word) for word in unaligned])
+    if 0 in durations[4]:
+        columns = _without_finished(columns)
     triggered = (at - took for at, took in zip(instants, durations[4], strict=True) if at >= 0 and took >= 0)
     return [_placed(column, own, count) for column in columns], next(triggered, None)
+
+
+def _without_finished(columns: list[list[int | None]]) -> list[list[int | None]]:
+    """Return the columns of ``VertexDetail`` in which a subtask that had finished has only its acknowledgement, 0.
+
+    Flink reports such a subtask as acknowledged when the checkpoint is triggered, with zeros that nobody measured
+    (``CheckpointCoordinator.reportFinishedTasks``). No running subtask acknowledges in the millisecond of the trigger
+    and reports only zeros.
+    """
+    rows = [_sentinels_removed(row) for row in zip(*columns, strict=True)]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _sentinels_removed(row: _Row) -> _Row:
+    return row if any(row) or None in row else _FINISHED
 
 
 def _between(column: list[int], limit: int) -> list[int | None]:
@@ -408,7 +429,7 @@ def _checked_columns(document: Document, count: int) -> _Columns:
     for item in document.items():
         n = _index(item.get("index"), len(rows))
         if item.get("className").value == flink.SUBTASK_ACKNOWLEDGED:
-            rows[n] = _row(item)
+            rows[n] = _sentinels_removed(_row(item))
             triggered_ms = _triggered_ms(item) if triggered_ms is None else triggered_ms
     return [tuple(None if row is None else row[n] for row in rows) for n in range(_WIDTH)], triggered_ms
 
@@ -416,10 +437,6 @@ def _checked_columns(document: Document, count: int) -> _Columns:
 def _triggered_ms(item: Document) -> int | None:
     acknowledged_ms, took_ms = item.get("ack_timestamp").whole(), item.get("end_to_end_duration").whole()
     return None if acknowledged_ms < 0 or took_ms < 0 else acknowledged_ms - took_ms
-
-
-_Row = tuple[int | None, ...]
-_WIDTH = 10
 
 
 def _row(item: Document) -> _Row:

@@ -40,6 +40,8 @@ def _numbers(s: SubtaskPhasesOut) -> list[Component]:
     def one(word: str, value: int | None, basis: Basis) -> Component:
         return html.Span([f"{word} ", html.B(text.duration(value)), " ", status.basis(basis)])
 
+    if s.has_finished:
+        return [html.Span("had finished before the checkpoint, so it took no part")]
     found = [one("first barrier", s.first_barrier_ms, s.first_barrier_basis or Basis.MEASURED)]
     if s.first_barrier_resolution_ms is not None:
         found.append(html.Span(f"± {text.duration(s.first_barrier_resolution_ms)}", className="hint"))

@@ -172,7 +172,9 @@ def _hover(vertex: str, subtask: SubtaskPhasesOut | None, who: str, row: Sequenc
     host = f" on {text.plain(subtask.host)}" if subtask.host else ""
     lines = [f"<b>{who} {text.plain(vertex)}</b>", f"subtask {subtask.subtask}{host}"]
     lines += ["not acknowledged" if p.is_pending else f"{p.word} {text.duration(p.end_ms - p.start_ms)}" for p in row]
-    if subtask.is_acknowledged:
+    if subtask.has_finished:
+        lines.append("had finished before the checkpoint")
+    elif subtask.is_acknowledged:
         lines.append(f"acknowledged at {text.duration(subtask.ack_ms)}")
     return "<br>".join(lines)
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from backend.runtime.core.elements import Alignment
+from tests.simulators.model_ending import EndingWorld
 from tests.simulators.model_handlers import ModelError
-from tests.simulators.model_invariants import check_end
 from tests.simulators.model_job import TIMEOUT_US, World
 
 
@@ -37,7 +37,7 @@ def explore(start: World, *, most: int = 10_000_000) -> tuple[int, int, set[str]
         steps = list(world.steps())
         try:
             if not steps:
-                check_end(world)
+                world.check_end()
                 ends += 1
                 endings |= {f"{k} {how}" for k, how in world.ended.items()}
             for name, step in steps:
@@ -80,6 +80,11 @@ STARTS: dict[str, Callable[[], World]] = {
         Alignment.MARKER, None, 1, checkpoints=1, expires=False, triggers_all=True
     ),
     "Chandy-Lamport, overtaking": lambda: World(Alignment.OVERTAKING_MARKER, None, 1, expires=False),
+    "aligned, the sources end": lambda: EndingWorld(Alignment.ALIGNED, 1),
+    "aligned, the sources end, two at any time": lambda: EndingWorld(Alignment.ALIGNED, 1, checkpoints=2),
+    "unaligned, the sources end": lambda: EndingWorld(Alignment.UNALIGNED, 1),
+    "Chandy-Lamport, the sources end": lambda: EndingWorld(Alignment.MARKER, 1),
+    "unaligned on the last barrier, the sources end": lambda: EndingWorld(Alignment.UNALIGNED_LAST, 1),
     "aligned with timeout": lambda: World(Alignment.ALIGNED, TIMEOUT_US, 1, expires=False),
 }
 

@@ -25,7 +25,7 @@ from backend.runtime.protocols.base import COORDINATOR, Keeper
 from backend.runtime.protocols.mode import InFlight, TaskView
 from backend.runtime.protocols.registry import keeper_of
 from tests.simulators.model_handlers import Meter, ModelError, asked_of, copied, key_of
-from tests.simulators.model_invariants import CHANNELS, INPUTS, OUTPUTS, TASKS, check_cut
+from tests.simulators.model_invariants import CHANNELS, INPUTS, OUTPUTS, TASKS, check_cut, check_end
 
 TIMEOUT_US = 10
 _OLD_US = 11
@@ -151,6 +151,14 @@ class World:
                 for each in held
             ),
         )
+
+    def check_end(self) -> None:
+        """Check a state without a next step.
+
+        Raises:
+            ModelError: something is left.
+        """
+        check_end(self)
 
     # --- next steps -----------------------------------------------------------------------------------------------
 

@@ -62,6 +62,8 @@ class Lane:
     overtaken_bytes: int | None
     snapshot_count: int
     ack_count: int
+    finished_count: int = 0
+    """The subtasks that had finished before the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ def _lane(vertex: LaneVertex, members: Sequence[int], subtasks: Mapping[Subtask,
         overtaken_bytes=_sum([s.overtaken_bytes for s in own]),
         snapshot_count=len(snapshots),
         ack_count=len(acks),
+        finished_count=sum(s.has_finished for s in own),
     )
 
 

@@ -30,6 +30,7 @@ class _Subtask:
     """Changes of the number of blocked channels: the time, and 1 or -1."""
     logged_bytes: int = 0
     overtaken_bytes: int = 0
+    has_finished: bool = False
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ def trace_of(events: Iterable[BarrierEvent]) -> Trace:
         at_ms = event.at_us / 1000
         if event.kind in _FIRST_OF:
             own.at.setdefault(_FIRST_OF[event.kind], at_ms)
+        elif event.kind is Kind.FINISHED:
+            own.has_finished = True
         elif event.channel is not None:
             _on_channel(event, event.channel, own, channels.setdefault(event.channel, _Channel()), at_ms)
     return Trace(
@@ -109,6 +112,7 @@ def _subtask(own: _Subtask) -> SubtaskTrace:
         recorded=_recorded(own, is_over=is_written or "aborted" in at),
         logged_bytes=own.logged_bytes if is_written else None,
         overtaken_bytes=own.overtaken_bytes if snapshot_ms is not None else None,
+        has_finished=own.has_finished,
     )
 
 

@@ -39,6 +39,7 @@ def _subtask(s: SubtaskPhases) -> SubtaskTrace:
         blocked=(_stretch(s.first_barrier_ms, blocked_end_ms),) if is_blocked else (),
         recorded=_stretch(s.snapshot_at_ms, s.alignment_end_ms) if is_copying else None,
         logged_bytes=s.persisted_bytes,
+        has_finished=s.has_finished,
     )
 
 

@@ -47,6 +47,8 @@ class SubtaskTrace:
     """The input that the checkpoint contains as channel state."""
     overtaken_bytes: int | None = None
     """The output that the checkpoint contains because its barriers overtook it."""
+    has_finished: bool = False
+    """Whether the subtask had finished before the checkpoint, so that it took no part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The demo jobs: job files in this folder.
 
-Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. Two are
-workloads for ``simulate`` and the Lab page: ``large_kv`` has large keyed state of which little changes, and the sources
-of ``bounded`` end. ``rising-load`` is the job of the story that ``barrierscope demo`` plays.
+Seven of them run live by default: one is healthy, and six show a typical problem or its remedy. Five show one further
+system each: Chandy-Lamport, unaligned checkpoints on the last barrier, continuous spilling into merged files,
+incremental checkpoints of large keyed state (``large_kv``), and sources that end (``bounded``). ``barrierscope up --job
+NAME`` runs them live. ``rising-load`` is the job of the story that ``barrierscope demo`` plays.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _ORDER = (
 )
 
 STORY = "rising-load"
-_WORKLOADS = ("large_kv", "bounded", STORY)
+_SYSTEMS = ("chandy-lamport", "last-barrier", "spilling", "large_kv", "bounded")
 
 
 def job_names() -> tuple[str, ...]:
     """Return the names of all jobs in this folder."""
-    return _ORDER + _WORKLOADS
+    return (*_ORDER, *_SYSTEMS, STORY)
 
 
 def demo_names() -> tuple[str, ...]:

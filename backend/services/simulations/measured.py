@@ -25,7 +25,7 @@ from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Topology, Vertex
 from backend.runtime.job.config import UNLIMITED, RuntimeConfig
 from backend.runtime.job.graph import Graph
-from backend.runtime.measure.measures import Ack, CheckpointState, MeasuredCheckpoint
+from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint, TaskKey
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUS: Final[Mapping[CheckpointState, CheckpointStatus]] = {
@@ -77,8 +77,8 @@ def checkpoint_of(record: MeasuredCheckpoint) -> Checkpoint:
         full_state_size_bytes=record.state_bytes + record.persisted_bytes if has_acks else None,
         processed_bytes=record.processed_bytes if has_acks else None,
         persisted_bytes=record.persisted_bytes if has_acks else None,
-        subtask_count=record.total,
-        acknowledged_count=len(record.acks),
+        subtask_count=record.total + len(record.finished),
+        acknowledged_count=len(record.acks) + len(record.finished),
         failure_reason=record.reason,
         failure_message=record.message,
         failed_at=None if record.failed_at_us is None else at(record.failed_at_us),
@@ -86,7 +86,7 @@ def checkpoint_of(record: MeasuredCheckpoint) -> Checkpoint:
         savepoint_format=None if record.savepoint is None else SavepointFormat(record.savepoint.format.value.lower()),
     )
     details = tuple(
-        _detail(record, VertexId(v.id), [record.acks.get((i, s)) for s in range(v.parallelism)])
+        _detail(record, VertexId(v.id), [(i, s) for s in range(v.parallelism)])
         for i, v in enumerate(record.graph.vertices)
     )
     return Checkpoint(header, details)
@@ -114,7 +114,8 @@ def _end_to_end_ms(record: MeasuredCheckpoint) -> int | None:
     return None if ended_us is None else ended_us // 1000 - record.triggered_at_us // 1000
 
 
-def _detail(record: MeasuredCheckpoint, vertex_id: VertexId, acks: Sequence[Ack | None]) -> VertexDetail:
+def _detail(record: MeasuredCheckpoint, vertex_id: VertexId, keys: Sequence[TaskKey]) -> VertexDetail:
+    acks = [record.acks.get(key) for key in keys]
     measured = [None if a is None else a.measured for a in acks]
     trigger_ms = record.triggered_at_us // 1000
     return VertexDetail(
@@ -123,7 +124,10 @@ def _detail(record: MeasuredCheckpoint, vertex_id: VertexId, acks: Sequence[Ack 
         alignment_duration_ms=_ms([None if m is None else m.alignment_us for m in measured]),
         sync_duration_ms=_ms([None if m is None else m.sync_us for m in measured]),
         async_duration_ms=_ms([None if m is None else m.async_us for m in measured]),
-        ack_delay_ms=tuple(None if a is None else a.at_us // 1000 - trigger_ms for a in acks),
+        ack_delay_ms=tuple(
+            a.at_us // 1000 - trigger_ms if a is not None else 0 if key in record.finished else None
+            for key, a in zip(keys, acks, strict=True)
+        ),
         checkpointed_size_bytes=tuple(None if m is None else m.written_bytes + m.persisted_bytes for m in measured),
         full_state_size_bytes=tuple(None if m is None else m.state_bytes + m.persisted_bytes for m in measured),
         processed_bytes=tuple(None if m is None else m.processed_bytes for m in measured),

@@ -51,6 +51,8 @@ class SubtaskTimes:
     host: str | None = None
     start_delay_ms: int | None = None
     alignment_ms: int | None = None
+    has_finished: bool = False
+    """Whether the subtask had finished before the checkpoint. It counts as acknowledged from the trigger on."""
 
     def state(self, at_ms: float) -> SubtaskState:
         """Return the state of the subtask at ``at_ms`` milliseconds since the trigger."""
@@ -237,6 +239,9 @@ def _subtask_events(barriers: BarriersOut) -> _Seen:
 
 
 def _times(subtask: SubtaskPhasesOut, seen: dict[str, float]) -> SubtaskTimes:
+    if subtask.has_finished:
+        return SubtaskTimes(subtask.subtask, None, None, 0.0, host=subtask.host, has_finished=True)
+
     def reported(key: str, value: int | None) -> float | None:
         return seen.get(key, None if value is None else float(value))
 

@@ -259,7 +259,7 @@ def _subtask_hover(vertex: FrontVertex, s: SubtaskTimes, at_ms: float, held: str
     host = f" on {text.plain(s.host)}" if s.host else ""
     lines = [
         f"<b>{text.plain(vertex.name)}</b> subtask {s.subtask}{host}",
-        f"now {s.state(at_ms)}",
+        "had finished before the checkpoint" if s.has_finished else f"now {s.state(at_ms)}",
         f"first barrier at {text.duration(s.first_ms)}, last at {text.duration(s.last_ms)}",
         f"snapshot from {text.duration(s.snapshot_ms)}",
         f"acknowledged at {text.duration(s.ack_ms)}",

@@ -6,7 +6,7 @@ from dashboard import text
 from dashboard.figures.base import Table, note
 from dashboard.figures.front.places import RADIUS
 from dashboard.figures.front.senders import held_by
-from dashboard.figures.front.times import Front, FrontVertex, SubtaskState
+from dashboard.figures.front.times import Front, FrontVertex, SubtaskState, SubtaskTimes
 from dashboard.figures.front.vertices import DOT, block_of, shown_subtasks
 from dashboard.palette import UNALIGNED, Theme
 
@@ -22,8 +22,11 @@ def summary(front: Front, at_ms: float) -> str:
             continue
         counts = v.counts(at_ms)
         past = len(v.subtasks) - counts[SubtaskState.NOT_REACHED]
+        finished = sum(s.has_finished for s in v.subtasks)
         parts.append(
-            f"{v.name}: barrier at {past} of {len(v.subtasks)}, {counts[SubtaskState.ACKNOWLEDGED]} acknowledged"
+            f"{v.name}: barrier at {past - finished} of {len(v.subtasks)}, "
+            f"{counts[SubtaskState.ACKNOWLEDGED] - finished} acknowledged"
+            + (f", {finished} had finished before" if finished else "")
         )
     return f"{text.duration(at_ms)} after the trigger. " + "; ".join(parts) + "."
 
@@ -67,7 +70,7 @@ def table(front: Front, at_ms: float) -> Table:
     """Return the times of each subtask, with its state at ``at_ms``."""
     rows = tuple(
         (
-            v.name, s.subtask, s.host, s.state(at_ms), s.first_ms, s.last_ms, s.snapshot_ms, s.ack_ms,
+            v.name, s.subtask, s.host, _state(s, at_ms), s.first_ms, s.last_ms, s.snapshot_ms, s.ack_ms,
             front.basis.value, held.get(s.subtask),
         )
         for v, held in ((v, held_by(v, front)) for v in front.vertices)
@@ -78,6 +81,10 @@ def table(front: Front, at_ms: float) -> Table:
         "snapshot (ms)", "ack (ms)", "basis", "last barrier from",
     )  # fmt: skip
     return Table(columns, rows)
+
+
+def _state(subtask: SubtaskTimes, at_ms: float) -> str:
+    return "had finished" if subtask.has_finished else subtask.state(at_ms)
 
 
 def table_of_times(front: Front) -> Table:

@@ -76,9 +76,18 @@ def _sorted(subtasks: Sequence[SubtaskPhasesOut], sort: SubtaskOrder) -> list[Su
 def _vertex_label(vertex: VertexPhasesOut, is_open: bool) -> str:
     mark = "▾" if is_open else "▸"
     name = text.plain(text.short(vertex.vertex, 26))
-    return f"{mark} <b>{name}</b>  {vertex.acknowledged_count}/{vertex.subtask_count}"
+    return f"{mark} <b>{name}</b>  {counted(vertex)}"
+
+
+def counted(vertex: VertexPhasesOut) -> str:
+    """Return how many subtasks of a vertex acknowledged, such as ``3/4`` or, if one had finished, ``3/3 +1 ended``."""
+    finished = vertex.finished_count
+    if finished == vertex.subtask_count > 0:
+        return "ended"
+    part = f"{vertex.acknowledged_count - finished}/{vertex.subtask_count - finished}"
+    return f"{part} +{finished} ended" if finished else part
 
 
 def _subtask_label(subtask: SubtaskPhasesOut, is_on_path: bool) -> str:
     host = f" · {text.plain(text.short(subtask.host, 16))}" if subtask.host else ""
-    return f"{'● ' if is_on_path else ''}{subtask.subtask}{host}"
+    return f"{'● ' if is_on_path else ''}{subtask.subtask}{host}{' · ended' if subtask.has_finished else ''}"

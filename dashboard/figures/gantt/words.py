@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.contracts.api import CheckpointDetailOut
+from backend.contracts.api import CheckpointDetailOut, SubtaskPhasesOut
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.figures.base import Table
@@ -37,12 +37,16 @@ def hover(row: GanttRow) -> str:
     if s is None:
         return f"<b>{text.plain(row.vertex.vertex)}</b>"
     which = "subtask"
-    if row.is_vertex:
+    if s.has_finished:
+        which = "all had finished: subtask" if row.is_vertex else which
+    elif row.is_vertex:
         which = "on the critical path: subtask" if row.is_critical else "slowest: subtask"
     lines = [
         f"<b>{text.plain(row.vertex.vertex)}</b>",
         f"{which} {s.subtask}" + (f" on {text.plain(s.host)}" if s.host else ""),
     ]
+    if s.has_finished:
+        return "<br>".join([*lines, "had finished before the checkpoint, so it took no part"])
     if s.first_barrier_ms is not None:
         is_marked = s.first_barrier_basis not in (None, Basis.MEASURED)
         basis = f" ({s.first_barrier_basis.value})" if is_marked and s.first_barrier_basis is not None else ""
@@ -71,9 +75,14 @@ def summary(checkpoint: CheckpointDetailOut) -> str:
     for vertex in checkpoint.vertices:
         acks = [s.ack_ms for s in vertex.subtasks if s.ack_ms is not None]
         slowest = f", slowest subtask {vertex.slowest_subtask}" if vertex.slowest_subtask is not None else ""
+        finished = f"{vertex.finished_count} of {vertex.subtask_count} had finished before"
+        if vertex.finished_count == vertex.subtask_count:
+            parts.append(f"{vertex.vertex}: {finished}")
+            continue
         parts.append(
-            f"{vertex.vertex}: {vertex.acknowledged_count} of {vertex.subtask_count} acknowledged, the last "
-            f"after {text.duration(max(acks, default=None))}{slowest}"
+            f"{vertex.vertex}: {vertex.acknowledged_count - vertex.finished_count} of {vertex.subtask_count} "
+            f"acknowledged, the last after {text.duration(max(acks, default=None))}{slowest}"
+            + (f", {finished}" if vertex.finished_count else "")
         )
     path = checkpoint.critical_path
     steps = path.steps if path is not None else []
@@ -86,10 +95,15 @@ def summary(checkpoint: CheckpointDetailOut) -> str:
     return "Phases since the trigger. " + "; ".join(parts) + "." + end
 
 
+def acknowledged(subtask: SubtaskPhasesOut) -> str:
+    """Return whether a subtask acknowledged, in words."""
+    return "had finished" if subtask.has_finished else "yes" if subtask.is_acknowledged else "no"
+
+
 def table(checkpoint: CheckpointDetailOut) -> Table:
     rows = tuple(
         (
-            vertex.vertex, s.subtask, s.host, "yes" if s.is_acknowledged else "no", s.first_barrier_ms,
+            vertex.vertex, s.subtask, s.host, acknowledged(s), s.first_barrier_ms,
             s.first_barrier_basis.value if s.first_barrier_basis else None, s.start_delay_ms, s.alignment_duration_ms,
             s.sync_duration_ms, s.async_duration_ms, s.ack_ms, s.snapshot_at_ms, s.ack_wait_ms,
             None if s.is_unaligned is None else ("yes" if s.is_unaligned else "no"),

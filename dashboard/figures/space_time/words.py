@@ -21,7 +21,10 @@ def labels(lanes: Sequence[LaneOut], *, name_max: int) -> list[str]:
 
 
 def _which(lane: LaneOut) -> str:
-    return f"× {lane.subtask_count}" if lane.subtask is None else str(lane.subtask)
+    which = f"× {lane.subtask_count}" if lane.subtask is None else str(lane.subtask)
+    if not lane.finished_count:
+        return which
+    return f"{which} ended" if lane.finished_count == lane.subtask_count else f"{which}, {lane.finished_count} ended"
 
 
 def name_of(lane: LaneOut) -> str:
@@ -124,6 +127,9 @@ def summary(found: SpaceTimeOut) -> str:
     recorded = sum(lane.recorded is not None for lane in found.lanes)
     if recorded:
         parts.append(f"input was recorded at {recorded} lanes")
+    finished = sum(lane.finished_count for lane in found.lanes)
+    if finished:
+        parts.append(f"{finished} subtasks had finished before")
     return f"{'; '.join(parts)}. {found.cut.sentence}"
 
 
@@ -132,6 +138,7 @@ def table(found: SpaceTimeOut) -> Table:
     columns = (
         "vertex", "subtask", "subtasks", "first barrier ms", "last barrier ms", "snapshot ms", "sync end ms",
         "async end ms", "acknowledged ms", "blocked ms", "recorded ms", "logged bytes", "overtaken bytes",
+        "had finished before",
     )  # fmt: skip
     return Table(columns, tuple(_row(lane) for lane in found.lanes))
 
@@ -149,6 +156,7 @@ def _row(lane: LaneOut) -> tuple[Cell, ...]:
         *(None if t is None else round(t, 3) for t in times),
         lane.logged_bytes,
         lane.overtaken_bytes,
+        lane.finished_count,
     )
 
 

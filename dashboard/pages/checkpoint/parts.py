@@ -5,7 +5,7 @@ from __future__ import annotations
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import CheckpointDetailOut
+from backend.contracts.api import CheckpointDetailOut, VertexPhasesOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.links import LinksOut
 from backend.domain.checkpoint import CheckpointStatus
@@ -14,6 +14,7 @@ from dashboard import routes, text
 from dashboard.components import cards, inspection, links, micro_batch, restoring, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures.front import times
+from dashboard.figures.gantt.rows import counted
 from dashboard.live import Look
 from dashboard.pages.checkpoint.selection import is_pending
 from dashboard.span import epoch_ms
@@ -81,10 +82,10 @@ def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Compon
         html.Span("Subtasks of", className="hint"),
         *(
             html.Button(
-                [html.Span(text.short(v.vertex, 24)), html.Span(f"{v.acknowledged_count}/{v.subtask_count}")],
+                [html.Span(text.short(v.vertex, 24)), html.Span(counted(v))],
                 id={"type": "vertex-toggle", "vertex": v.vertex_id},
                 className="button",
-                title=f"{v.vertex}: {v.acknowledged_count} of {v.subtask_count} acknowledged; show or hide subtasks",
+                title=f"{v.vertex}: {_acknowledged(v)}; show or hide subtasks",
                 **attrs({"aria-pressed": "true" if v.vertex_id in opened else "false"}),
             )
             for v in found.vertices
@@ -99,6 +100,11 @@ def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Compon
             if v.vertex_id in opened
         ),
     ]
+
+
+def _acknowledged(vertex: VertexPhasesOut) -> str:
+    words = f"{vertex.acknowledged_count - vertex.finished_count} of {vertex.subtask_count} acknowledged"
+    return f"{words}, {vertex.finished_count} had finished before" if vertex.finished_count else words
 
 
 def _kind(found: CheckpointDetailOut) -> str:

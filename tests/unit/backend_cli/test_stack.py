@@ -58,6 +58,7 @@ def up(tmp_path, room):
         host="127.0.0.1",
         port=1,
         runtime_port=None,
+        runtime_jobs=(),
         poll_interval_s=1.0,
         is_verbose=False,
         has_spark_demo=False,

@@ -277,6 +277,9 @@ def _location(record: MeasuredCheckpoint, job_id: str) -> str:
 
 
 def _ack(record: MeasuredCheckpoint, key: TaskKey) -> AckView | None:
+    if key in record.finished:
+        # Flink shows a subtask that had finished as one that acknowledged at the trigger, with nothing to write.
+        return AckView(record.triggered_at_us, 0, 0, 0, 0, 0, 0, 0, 0)
     ack = record.acks.get(key)
     if ack is None:
         return AckView(record.triggered_at_us) if key in record.finished else None

@@ -79,14 +79,16 @@ public final class FidelityJob {
         private final double periodS;
         private final double ratio;
         private final double factor;
+        private final boolean isFromStart;
         private transient long beganNs;
         private transient long emitted;
 
-        Bursts(double perSecond, double periodS, double ratio, double factor) {
+        Bursts(double perSecond, double periodS, double ratio, double factor, boolean isFromStart) {
             this.perSecond = perSecond;
             this.periodS = periodS;
             this.ratio = ratio;
             this.factor = factor;
+            this.isFromStart = isFromStart;
         }
 
         private double due(double seconds) {
@@ -101,8 +103,10 @@ public final class FidelityJob {
             if (beganNs == 0) {
                 beganNs = System.nanoTime();
             }
-            // Bursts of all subtasks begin at the same time of the clock.
-            double offsetS = (System.currentTimeMillis() - (System.nanoTime() - beganNs) / 1e6) / 1000 % periodS;
+            // Bursts of all subtasks begin at the same time of the clock, unless the first one begins with the source.
+            double offsetS = isFromStart
+                    ? 0
+                    : (System.currentTimeMillis() - (System.nanoTime() - beganNs) / 1e6) / 1000 % periodS;
             double first = due(offsetS);
             while (due(offsetS + (System.nanoTime() - beganNs) / 1e9) - first < emitted + 1) {
                 LockSupport.parkNanos(1_000_000L);
@@ -258,7 +262,8 @@ public final class FidelityJob {
                 rate / env.getParallelism(),
                 burstS,
                 Double.parseDouble(given.get("burst-ratio")),
-                Double.parseDouble(given.get("burst-factor")));
+                Double.parseDouble(given.get("burst-factor")),
+                given.containsKey("burst-from-start"));
         Records records = new Records(
                 Integer.parseInt(given.get("keys")),
                 Integer.parseInt(given.get("payload-bytes")),
@@ -321,6 +326,11 @@ public final class FidelityJob {
         settings.setString(checkpointing + "aligned-checkpoint-timeout", given.getOrDefault("aligned-timeout", "0ms"));
         settings.setString("state.backend.type", given.getOrDefault("backend", "hashmap"));
         settings.setString("execution.checkpointing.incremental", given.getOrDefault("incremental", "false"));
+        given.forEach((name, value) -> {
+            if (name.startsWith("conf.")) {
+                settings.setString(name.substring("conf.".length()), value);
+            }
+        });
         if (given.containsKey("checkpoint-dir")) {
             settings.setString(checkpointing + "storage", "filesystem");
             settings.setString(checkpointing + "dir", given.get("checkpoint-dir"));

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
@@ -34,63 +33,20 @@ from collectors.diagnose import Gathered, OnlyJobs
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
 from tests.simulators import twin_recordings
-from tests.simulators.fidelity_recordings import cluster_settings
+from tests.simulators.flink_cluster import Cluster
 from tests.simulators.twin_recordings import Recording
 from tests.simulators.twin_runs import RUNS, TwinRun
 
 _POLL_S = 1.0
 _PRESSURE_S = 4.0
 _TRANSPORT_S = 20.0
-_HTTP_ERRORS = 300
 
 
 def _now() -> datetime:
     return datetime.fromtimestamp(time.time(), UTC)
 
 
-class _Cluster:
-    """The parts of Flink's REST API that start and stop jobs."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
-        self._url = url
-
-    async def _json(self, method: str, path: str, **given: Any) -> Any:
-        async with self._session.request(method, self._url + path, **given) as answer:
-            if answer.status >= _HTTP_ERRORS:
-                raise SystemExit(f"{method} {path}: {answer.status} {(await answer.text())[:2000]}")
-            return await answer.json()
-
-    async def upload(self, name: str, jar: bytes) -> str:
-        form = aiohttp.FormData()
-        form.add_field("jarfile", jar, filename=name, content_type="application/x-java-archive")
-        answer = await self._json("POST", "/jars/upload", data=form)
-        return str(answer["filename"]).rpartition("/")[2]
-
-    async def submit(self, jar_id: str, arguments: dict[str, str]) -> str:
-        listed = [word for name, value in arguments.items() for word in (f"--{name}", value)]
-        body = {"entryClass": "fidelity.FidelityJob", "programArgsList": listed}
-        answer = await self._json("POST", f"/jars/{jar_id}/run", json=body)
-        return str(answer["jobid"])
-
-    async def cancel(self, job_id: str) -> None:
-        async with self._session.patch(f"{self._url}/jobs/{job_id}?mode=cancel"):
-            pass
-        for _ in range(60):
-            if (await self._json("GET", f"/jobs/{job_id}"))["state"] == "CANCELED":
-                return
-            await asyncio.sleep(0.5)
-
-    async def version(self) -> str:
-        return str((await self._json("GET", "/config"))["flink-version"])
-
-    async def settings(self) -> dict[str, str]:
-        rows = await self._json("GET", "/jobmanager/config")
-        count = len((await self._json("GET", "/taskmanagers"))["taskmanagers"])
-        return cluster_settings({row["key"]: row["value"] for row in rows} | {"lab.taskmanagers": count})
-
-
-async def _record(cluster: _Cluster, url: str, jar_id: str, run: TwinRun, options: argparse.Namespace) -> Recording:
+async def _record(cluster: Cluster, url: str, jar_id: str, run: TwinRun, options: argparse.Namespace) -> Recording:
     settings = await cluster.settings()
     wrong = {k: v for k, v in run.cluster.items() if settings.get(k) != v}
     if wrong or int(settings["lab.taskmanagers"]) != run.task_managers:
@@ -136,7 +92,7 @@ async def _record(cluster: _Cluster, url: str, jar_id: str, run: TwinRun, option
 
 async def _main(options: argparse.Namespace, jar: bytes) -> None:
     async with aiohttp.ClientSession() as session:
-        cluster = _Cluster(session, options.url)
+        cluster = Cluster(session, options.url)
         jar_id = await cluster.upload(options.jar.name, jar)
         for name in options.runs:
             recording = await _record(cluster, options.url, jar_id, RUNS[name], options)

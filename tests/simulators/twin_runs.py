@@ -25,7 +25,7 @@ _COMMON = {
     "cost-us": "2000",
     "interval": "3s",
 }
-_LONGER_S = {"straggler-last": 150, "straggler-middle": 120, "slow-host": 130, "hot-key": 100}
+_LONGER_S = {"wide": 300, "straggler-last": 150, "straggler-middle": 120, "slow-host": 130, "hot-key": 100}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.job.graph import FaultAction
 from backend.runtime.measure.measures import Ack, CheckpointState, MeasuredCheckpoint, SubtaskSnapshot, TaskKey
-from backend.runtime.measure.requested import UserCheckpoint
+from backend.runtime.measure.requested import RequestedFormat, Savepoint, UserCheckpoint
 from backend.runtime.protocols.registry import barrier_of, triggers_every_task
 from backend.runtime.snapshot.completed import Completed, cap_share_bytes
 from backend.runtime.snapshot.finished import nothing_left, partly_finished_union
@@ -424,6 +424,16 @@ class Coordinator:
                 pending.expires_at_us = expires_at_us
                 delay_us = expires_at_us - self._env.now
                 self._env.scheduler.after(delay_us, EventClass.TIMER, self._expire, checkpoint_id)
+
+    def request_stop(self, form: RequestedFormat, *, drains: bool) -> Savepoint:
+        """Stop the job with a savepoint (SV-3). All pending checkpoints fail first.
+
+        If the job is already stopping, return the savepoint of that stop.
+        """
+        if self.triggering.stop is None:
+            for checkpoint_id in sorted(self._pending):
+                self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED)
+        return self.triggering.request_stop(form, drains=drains)
 
     def abort(self, checkpoint_id: int) -> bool:
         """Fail a pending checkpoint because a user aborts it (CO-14). Return whether it was pending.

@@ -110,10 +110,6 @@ class RequestQueue:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def drop_periodic(self) -> None:
-        """Drop the timer's requests. Called when the job stops."""
-        self._waiting = [r for r in self._waiting if not r.is_periodic]
-
     def keep_one_periodic(self) -> None:
         """Drop all of the timer's requests except the first. Called when the settings change (PROTOCOL.md, CO-2)."""
         periodic = [r for r in self._waiting if r.is_periodic]

@@ -94,13 +94,17 @@ class Triggering:
         return self._request(Savepoint(self._next_number(), form, self._env.now, when_ended=when_ended))
 
     def request_stop(self, form: RequestedFormat, *, drains: bool) -> Savepoint:
-        """Stop the job with a savepoint (SV-3). If the job is already stopping, return the savepoint of that stop."""
+        """Refuse all waiting requests, and request the savepoint that stops the job (SV-3).
+
+        If the job is already stopping, return the savepoint of that stop.
+        """
         if self.stop is not None:
             return self.stop
         kind = SnapshotType.SAVEPOINT_TERMINATE if drains else SnapshotType.SAVEPOINT_SUSPEND
         self.stop = Savepoint(self._next_number(), form, self._env.now, kind=kind)
         self._ticks.stop()
-        self._queue.drop_periodic()
+        for request in self._queue.clear():
+            self.refuse(request, FailureReason.COORDINATOR_SUSPENDED)
         return self._request(self.stop)
 
     def _request(self, savepoint: Savepoint) -> Savepoint:

@@ -223,7 +223,7 @@ class JobEngine:
         With ``drains``, the job ends for good: all timers fire and all windows close.
         """
         self.scheduler.fold(f"stop {form} {drains}")
-        return self.coordinator.triggering.request_stop(form, drains=drains)
+        return self.coordinator.request_stop(form, drains=drains)
 
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
         """Return a completed savepoint, from which another job can begin, or None if there is no such savepoint."""
@@ -331,7 +331,7 @@ class JobEngine:
         if savepoint.stop is None:
             self.coordinator.triggering.request_savepoint(savepoint.format)
         else:
-            self.coordinator.triggering.request_stop(savepoint.format, drains=savepoint.stop is Stop.DRAIN)
+            self.coordinator.request_stop(savepoint.format, drains=savepoint.stop is Stop.DRAIN)
 
     # --- failing --------------------------------------------------------------------------------------------------
 

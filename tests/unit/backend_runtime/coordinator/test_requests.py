@@ -107,14 +107,3 @@ def test_of_many_requests_the_oldest_ended_ones_are_forgotten_and_no_pending_one
     under_way = {n: Savepoint(n, RequestedFormat.CANONICAL, n) for n in range(REQUESTS_KEPT)}
     keep(under_way, asked[1000])
     assert len(under_way) == REQUESTS_KEPT + 1
-
-
-def test_a_job_that_stops_drops_periodic_requests_and_keeps_those_of_users() -> None:
-    """SV-3: when the job stops with a savepoint, requests by users are still carried out, and periodic ones are not."""
-    queue = RequestQueue()
-    for number in range(1, 5):
-        queue.add(_request(number, savepoint=number == 3))
-    queue.add(Request(is_forced=False, number=9))
-    queue.drop_periodic()
-    assert _order(queue) == [3, 9]
-    assert (len(queue), queue.first) == (0, None)

@@ -141,7 +141,8 @@ def test_only_what_changed_is_written_and_old_files_are_used_again(kind: StateBa
 
 def test_the_history_of_sorted_files_is_bounded_and_a_merge_leaves_out_deleted_rows() -> None:
     states, chains = _driven(StateBackend.SST, 60)
-    assert max(len(chain.pieces) for chain in chains) == _CONFIG.sst_runs_max
+    # A merge happens after the snapshot with the last file, and the next snapshot adds its own file to the merged one.
+    assert max(len(chain.pieces) for chain in chains) == _CONFIG.sst_runs_max + 1
     total = max(sum(piece.size_bytes for piece in chain.pieces) for chain in chains)
     assert total <= 3 * states.keyed.size_bytes
     for key in range(40):

@@ -36,6 +36,13 @@ class VertexHistoryOut(Model):
     """
     queued_max_bytes: Ints
     """Bytes in the input and output queues of all subtasks: the largest sum of a reading in the bucket."""
+    time_to_consume_s: Floats
+    """Reconstructed: the bytes queued before the vertex, divided by the bytes that it read in a second.
+
+    Queued before it are its input queues and the output queues of its upstream vertices, also if these feed other
+    vertices too. Null if the engine does not report the queues or the bytes, without two readings of one attempt, or if
+    nothing was read while bytes were queued.
+    """
     records_in_skew_ratio: Floats
     """The most records that a subtask has read since its attempt began, divided by the mean over the subtasks."""
 

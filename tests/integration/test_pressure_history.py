@@ -92,6 +92,36 @@ async def test_a_bucket_has_the_means_and_maxima_of_its_readings_and_its_largest
     assert (found.readings_count, found.readings_used_count) == (3, 3)
 
 
+async def test_the_time_to_consume_is_the_queue_before_a_vertex_over_what_it_reads_in_a_second(client, writer, target):
+    def of_sink(seconds, read, queued_in):
+        return replace(
+            reading(SINK, seconds, (1.0,) * PARALLELISM, queued=(9, 9, 9)),
+            queued_in_bytes=queued_in,
+            bytes_in_count=read,
+        )
+
+    sources = [reading(SOURCE, at, (0.5,) * PARALLELISM, queued=(100, 100, 100)) for at in (0, 1, 300, 600, 900)]
+    await store(
+        writer,
+        target,
+        *sources,
+        of_sink(0, (10, 20, 30), (0, 100, 200)),
+        of_sink(1, (110, 120, 130), (0, 100, 200)),
+        # A new attempt counts from zero again, which is no rate.
+        of_sink(300, (1, 1, 1), (0, 100, 200)),
+        of_sink(600, (1, 1, 1), (0, 100, 200)),
+        of_sink(900, (301, 301, None), (0, 100, 200)),
+    )
+
+    found = await _history(client, **{"from": NOW, "to": NOW + timedelta(minutes=20)})
+
+    source, sink = found.vertices
+    # 300 bytes in its own input queues and 300 in the output queues of the source, at 300 bytes in a second. Its own
+    # output queues are read by others.
+    assert sink.time_to_consume_s == [2.0, None, None, None], "then: a new attempt, nothing read, a missing count"
+    assert source.time_to_consume_s == [None] * 4, "a source has no queue before it"
+
+
 @pytest.mark.parametrize(("measure", "expected"), [("busy", [1.0, 0.3, None]), ("backpressured", [0.0, 0.5, None])])
 async def test_one_vertex_has_a_row_for_each_subtask(client, writer, target, measure, expected):
     await store(

@@ -73,6 +73,7 @@ def _vertex(v: VertexPressureOut, columns: Sequence[int]) -> VertexHistoryOut:
         backpressured_max_ratio=[max(r) for r in held],
         queued_bytes=[round(30_000 * count * (1 + sum(r))) for r in held],
         queued_max_bytes=[round(40_000 * count * (1 + sum(r))) for r in held],
+        time_to_consume_s=[None if v.vertex.startswith("Source") else round(0.3 + 4 * max(r), 3) for r in busy],
         records_in_skew_ratio=_skew(v.records_in_count, len(columns)),
     )
 

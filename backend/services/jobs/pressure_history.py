@@ -98,7 +98,7 @@ class PressureHistoryService:
             is_micro_batched=run.engine.is_micro_batched,
         )
         begins = sorted({b.begin for b in buckets})
-        vertices = _vertices(names, buckets, begins)
+        vertices = _vertices(names, buckets, begins, topology)
         return PressureHistoryOut(
             since=since,
             until=until,
@@ -161,7 +161,7 @@ def _names(graphs: Iterable[Topology], buckets: Sequence[VertexBucket]) -> dict[
 
 
 def _vertices(
-    names: Mapping[VertexId, str], buckets: Sequence[VertexBucket], begins: Sequence[datetime]
+    names: Mapping[VertexId, str], buckets: Sequence[VertexBucket], begins: Sequence[datetime], topology: Topology
 ) -> list[VertexHistoryOut]:
     found: dict[VertexId, dict[datetime, VertexBucket]] = {}
     for bucket in buckets:
@@ -171,6 +171,7 @@ def _vertices(
         if vertex_id not in found:
             continue
         row = [found[vertex_id].get(b) for b in begins]
+        senders = [found.get(v, {}) for v in topology.upstream(vertex_id)]
         vertices.append(
             VertexHistoryOut(
                 vertex_id=vertex_id,
@@ -183,10 +184,28 @@ def _vertices(
                 backpressured_max_ratio=[None if b is None else b.backpressured_max for b in row],
                 queued_bytes=[None if b is None else b.queued_bytes for b in row],
                 queued_max_bytes=[None if b is None else b.queued_max_bytes for b in row],
+                time_to_consume_s=[
+                    None if b is None else time_to_consume_s(b, [sent.get(b.begin) for sent in senders]) for b in row
+                ],
                 records_in_skew_ratio=[None if b is None else b.records_in_skew for b in row],
             )
         )
     return vertices
+
+
+def time_to_consume_s(bucket: VertexBucket, senders: Sequence[VertexBucket | None]) -> float | None:
+    """Return the time in seconds in which a vertex reads what is queued before it, at the rate of the bucket.
+
+    ``senders`` are the buckets of its upstream vertices. Return None if a part is missing or the rate is 0. An empty
+    queue takes no time at any rate.
+    """
+    parts = [bucket.queued_in_bytes, *(None if s is None else s.queued_out_bytes for s in senders)]
+    known = [part for part in parts if part is not None]
+    if not senders or len(known) < len(parts) or bucket.intake_bytes_per_s is None:
+        return None
+    if sum(known) == 0:
+        return 0.0
+    return round(sum(known) / bucket.intake_bytes_per_s, 3) if bucket.intake_bytes_per_s > 0 else None
 
 
 def _subtasks(

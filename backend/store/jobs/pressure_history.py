@@ -69,7 +69,13 @@ class VertexBucket:
     busy_max: float | None
     backpressured_max: float | None
     queued_bytes: int | None
+    queued_in_bytes: int | None
+    """The mean of the input queues alone."""
+    queued_out_bytes: int | None
+    """The mean of the output queues alone."""
     queued_max_bytes: int | None
+    intake_bytes_per_s: float | None
+    """What all subtasks read between the readings. None without two readings of one attempt."""
     records_in_skew: float | None
 
 
@@ -101,9 +107,12 @@ _OF_USED = (
 # which avg, max and sum leave out. If an array has one element, that value applies to every subtask.
 _TIMES = "CASE WHEN cardinality(p.{0}) = 1 THEN p.subtask_count ELSE 1 END"
 _READINGS = (
-    " SELECT u.b, p.vertex_id, p.subtask_count, v.busy, v.busy_max, v.held, v.held_max, v.idle,"
+    " SELECT u.b, u.run_id, u.observed_at, p.vertex_id, p.subtask_count,"
+    " v.busy, v.busy_max, v.held, v.held_max, v.idle,"
     f" (v.sum_in * {_TIMES.format('queued_in_bytes')})::int8 AS queued_in,"
-    f" (v.sum_out * {_TIMES.format('queued_out_bytes')})::int8 AS queued_out, v.skew"
+    f" (v.sum_out * {_TIMES.format('queued_out_bytes')})::int8 AS queued_out, v.skew,"
+    " CASE WHEN cardinality(p.bytes_in_count) > 0 AND array_position(p.bytes_in_count, NULL) IS NULL"
+    f" THEN (SELECT sum(x) FROM unnest(p.bytes_in_count) x) * {_TIMES.format('bytes_in_count')} END AS taken"
     " FROM pressure p"
     " CROSS JOIN LATERAL (SELECT avg(busy) AS busy, max(busy) AS busy_max, avg(held) AS held, max(held) AS held_max,"
     " avg(idle) AS idle, sum(queue_in) AS sum_in, sum(queue_out) AS sum_out,"
@@ -111,13 +120,20 @@ _READINGS = (
     " FROM unnest(p.busy_ratio, p.backpressured_ratio, p.idle_ratio, p.queued_in_bytes, p.queued_out_bytes,"
     " p.records_in_count) AS t(busy, held, idle, queue_in, queue_out, records) OFFSET 0) v" + _OF_USED
 )
+# The totals of bytes begin at zero with each attempt. A step down, or another number of subtasks, is no rate.
+_IS_STEP = "FILTER (WHERE step >= 0 AND subtask_count = count_before)"
 _BY_VERTEX = text(
     _USED + " SELECT b, vertex_id, max(subtask_count) AS subtask_count, avg(busy) AS busy, avg(held) AS held,"
     " avg(idle) AS idle, max(busy_max) AS busy_max, max(held_max) AS held_max,"
-    " max(skew)::float8 AS skew, avg(queued)::int8 AS queued_mean, max(queued) AS queued_max"
+    " max(skew)::float8 AS skew, avg(queued)::int8 AS queued_mean, max(queued) AS queued_max,"
+    " avg(queued_in)::int8 AS queued_in_mean, avg(queued_out)::int8 AS queued_out_mean,"
+    f" sum(step) {_IS_STEP}::float8 / nullif(sum(step_s) {_IS_STEP}, 0) AS intake"
     " FROM (SELECT *, CASE WHEN queued_in IS NULL AND queued_out IS NULL THEN NULL"
-    " ELSE COALESCE(queued_in, 0) + COALESCE(queued_out, 0) END AS queued"
-    f" FROM ({_READINGS}) q) r GROUP BY b, vertex_id ORDER BY b, vertex_id"
+    " ELSE COALESCE(queued_in, 0) + COALESCE(queued_out, 0) END AS queued,"
+    " taken - lag(taken) OVER own AS step, lag(subtask_count) OVER own AS count_before,"
+    " extract(epoch FROM observed_at - lag(observed_at) OVER own)::float8 AS step_s"
+    f" FROM ({_READINGS}) q WINDOW own AS (PARTITION BY run_id, vertex_id ORDER BY observed_at)) r"
+    " GROUP BY b, vertex_id ORDER BY b, vertex_id"
 )
 _ARRAYS: Mapping[PressureMeasure, str] = {
     PressureMeasure.BUSY: "busy_ratio",
@@ -178,7 +194,10 @@ async def vertex_buckets(connection: AsyncConnection, wanted: HistoryRange) -> l
             busy_max=_rounded(row.busy_max),
             backpressured_max=_rounded(row.held_max),
             queued_bytes=row.queued_mean,
+            queued_in_bytes=row.queued_in_mean,
+            queued_out_bytes=row.queued_out_mean,
             queued_max_bytes=row.queued_max,
+            intake_bytes_per_s=row.intake,
             records_in_skew=_rounded(row.skew),
         )
         for row in rows

@@ -125,6 +125,20 @@ def _panels(history: PressureHistoryOut, opened: VertexHistoryOut | None, *, is_
     return panels
 
 
+def _with_times(which: str, opened: VertexHistoryOut | None, view: View) -> str:
+    """Append the time in which the opened vertex would read its queue, and the target of buffer debloating."""
+    target = None if view.debloat_target_ms is None else text.duration(view.debloat_target_ms)
+    if view.is_narrow:
+        # In a narrow window, the whole sentence would be cut off.
+        return which if target is None else f"debloated to {target}"
+    said = []
+    if opened is not None and opened.time_to_consume_s[-1] is not None:
+        said.append(f"read in about {text.duration(1000 * opened.time_to_consume_s[-1])}, reconstructed")
+    if target is not None:
+        said.append(f"debloating target now {target}")
+    return f"{which} ({'; '.join(said)})" if said else which
+
+
 def _below(
     history: PressureHistoryOut,
     checkpoints: Sequence[CheckpointOut],
@@ -164,10 +178,7 @@ def _below(
         shown = below.queue_lines(history, opened, cells, theme, "y3")
         top = max((q for line in shown for q in line["y"] if q is not None), default=1)  # type: ignore[attr-defined]
         which = "all vertices" if opened is None else f"all vertices, and {text.plain(text.short(opened.vertex, 30))}"
-        if view.debloat_target_ms is not None:
-            target = text.duration(view.debloat_target_ms)
-            # In a narrow window, the whole sentence would be cut off.
-            which = f"debloated to {target}" if view.is_narrow else f"{which} (debloating target now {target})"
+        which = _with_times(which, opened, view)
         marks = [0.0, top]
         add(
             "queue", 3, f"buffered bytes, mean: {which}", top=max(1.0, top * 1.1), found=shown,

@@ -109,7 +109,7 @@ def hovers(vertices: Sequence[VertexHistoryOut], cells: Cells) -> list[Trace]:
     for index, v in enumerate(vertices):
         columns = (v.busy_ratio, v.busy_max_ratio, v.backpressured_ratio, v.backpressured_max_ratio, v.idle_ratio)
         shown = [
-            [v.vertex_id, *(text.percent(c[i]) for c in columns), text.size(v.queued_max_bytes[i])]
+            [v.vertex_id, *(text.percent(c[i]) for c in columns), text.size(v.queued_max_bytes[i]), _consumed(v, i)]
             for i in range(len(v.busy_ratio))
         ]
         subtasks = "its only subtask" if v.parallelism == 1 else f"{v.parallelism} subtasks"
@@ -122,11 +122,17 @@ def hovers(vertices: Sequence[VertexHistoryOut], cells: Cells) -> list[Trace]:
                     f"<b>{text.plain(v.vertex)}</b>, {subtasks}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>"
                     "busy %{customdata[1]}, busiest subtask %{customdata[2]}<br>"
                     "backpressured %{customdata[3]}, most backpressured subtask %{customdata[4]}<br>"
-                    "idle %{customdata[5]}<br>buffered at most %{customdata[6]}<extra></extra>"
+                    "idle %{customdata[5]}<br>buffered at most %{customdata[6]}%{customdata[7]}<extra></extra>"
                 ),
             }
         )  # fmt: skip
     return traces
+
+
+def _consumed(vertex: VertexHistoryOut, bucket: int) -> str:
+    seconds = vertex.time_to_consume_s[bucket]
+    # A source has no input, so nothing is missing there.
+    return "" if seconds is None else f"<br>read in about {text.duration(1000 * seconds)} (reconstructed)"
 
 
 def labels(

@@ -21,6 +21,7 @@ _COLUMNS = (
     "most backpressured subtask (ratio)",
     "buffered, mean (bytes)",
     "buffered, largest (bytes)",
+    "time to consume, reconstructed (s)",
 )
 
 
@@ -45,6 +46,7 @@ def table(history: PressureHistoryOut, opened: VertexHistoryOut | None) -> Table
             v.backpressured_max_ratio,
             v.queued_bytes,
             v.queued_max_bytes,
+            v.time_to_consume_s,
         )
         rows += [
             (v.vertex, begin.isoformat(), history.bucket_s, *(c[i] for c in columns))

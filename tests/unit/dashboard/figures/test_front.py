@@ -228,6 +228,7 @@ def _readings(model, **values):
             backpressured_max_ratio=[values["held"].get(i)],
             queued_bytes=[values["queued"].get(i)],
             queued_max_bytes=[values["queued"].get(i)],
+            time_to_consume_s=[None],
             records_in_skew_ratio=[values["skew"].get(i)],
             **kept,
         )

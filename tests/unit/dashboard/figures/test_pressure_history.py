@@ -160,6 +160,26 @@ def test_the_queue_is_left_out_if_no_vertex_reports_one(fake):
     assert not traces(chart, yaxis="y3")
 
 
+@pytest.mark.parametrize(
+    ("time_s", "said"), [(4.25, "(read in about 4.25 s, reconstructed; debloating target now 1 s)"), (None, "now 1 s)")]
+)
+def test_the_time_in_which_the_opened_vertex_reads_its_queue_stands_beside_the_target(fake, time_s, said):
+    history = history_of(fake)
+    vertex = history.vertices[-1]
+    times = [1.0] * (len(history.buckets) - 1) + [time_s]
+    history = history.model_copy(
+        update={"vertices": [*history.vertices[:-1], vertex.model_copy(update={"time_to_consume_s": times})]}
+    )
+    view = View(LIGHT, UTC_ZONE, opened=vertex.vertex_id, debloat_target_ms=1000)
+
+    chart = pressure_history(history, [], view)
+
+    (title,) = [n["text"] for n in chart.figure["layout"]["annotations"] if "buffered bytes" in n["text"]]
+    assert title.endswith(said)
+    hover = next(t for t in traces(chart, name="", mode="lines") if t["customdata"][0][0] == vertex.vertex_id)
+    assert ["read in about" in row[7] for row in hover["customdata"]][-2:] == [True, time_s is not None]
+
+
 def test_the_debloating_target_stands_at_the_buffered_bytes_if_it_is_known(fake):
     history = history_of(fake)
     titles = {}

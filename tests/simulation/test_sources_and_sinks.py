@@ -116,6 +116,15 @@ def test_a_burst_emits_the_records_of_a_period_in_its_first_part() -> None:
     assert Counter(at_us // 200_000 for at_us in bursty) == Counter(at_us // 200_000 for at_us in even)
 
 
+def test_a_part_of_the_records_of_a_period_comes_in_the_burst_and_the_rest_evenly_after_it() -> None:
+    due = _due_times(rate=100, burst_period="200 ms", burst_ratio=0.25, burst_share=0.6)
+
+    assert due == sorted(due)
+    parts = Counter((at_us % 200_000 >= 50_000) for at_us in due)
+    assert abs(parts[False] / len(due) - 0.6) < 0.05
+    assert max(due) % 200_000 > 150_000
+
+
 def test_bursts_without_a_rate_are_refused() -> None:
     with pytest.raises(PlanError, match="SRC-4 at 's': bursts need a rate"):
         _due_times(burst_period="200 ms")

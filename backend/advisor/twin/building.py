@@ -7,6 +7,7 @@ of its checkpoints (``parts``). A value that neither shows is assumed, and the m
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,7 @@ from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.topology import Vertex
 from backend.domain.verdict import Basis
+from backend.runtime.core.units import size_bytes
 
 CHECKPOINTS_MIN_COUNT = 3
 _SECONDS_MIN = 4.0
@@ -48,6 +50,13 @@ _SEGMENT_MIN_BYTES, _SEGMENT_MAX_BYTES = 4096, 1 << 20
 _FILLED_RATIO = 0.8
 """The usual content of a full buffer pool, as a share of its segments: buffers are flushed before they are full."""
 _UNKNOWN_TRIGGER = Interval(5.0, 1.0, 50.0)
+_SEGMENT = "taskmanager.memory.segment-size"
+_BUFFERS = "taskmanager.network.memory.buffers-per-channel"
+_FLOATING = "taskmanager.network.memory.floating-buffers-per-gate"
+_MAX_BUFFERS = "taskmanager.network.memory.max-buffers-per-channel"
+_WAITING_BUSY, _NEVER_IDLE = 0.2, 0.95
+_BUFFERS_FIXED_SINCE = (2, 0)
+"""Since this version Flink ignores the settings of buffers per channel and per gate, and uses the defaults."""
 _PARTITIONINGS = {
     "HASH": Partitioning.HASH,
     "REBALANCE": Partitioning.REBALANCE,
@@ -92,6 +101,8 @@ class _Builder:
         self._topology = evidence.topology
         self._assumptions: list[Assumption] = []
         self._refuse_early(version)
+        major, minor = (version or "0.0").split(".")[:2]
+        self._version = int(major), int(re.sub(r"\D.*", "", minor))
         self._flows = readings.flows_of(evidence.pressure)
         self._recorded = [
             parts.Recorded(c, checkpoint_phases(c, evidence.config, evidence.late(c.header.checkpoint_id)))
@@ -112,6 +123,7 @@ class _Builder:
         for vertex in self._topology.vertices:
             flow = self._flows[vertex.id]
             service, is_measured = flow.service_us(is_source=self._is_source(vertex.id))
+            service = self._without_waits(vertex, flow, service)
             self._services[vertex.id], busy[vertex.id] = service, np.nan_to_num(flow.busy)
             if not is_measured:
                 self._assume(
@@ -150,6 +162,22 @@ class _Builder:
             age_ms=1000 * max(f.age_s for f in self._flows.values()),
             engine=self._engine,
         )
+
+    def _without_waits(self, vertex: Vertex, flow: VertexFlow, service: Floats) -> Floats:
+        """Return the service times of a source without the time that it waits for its next record.
+
+        A source that waits inside its own code counts as busy. If a source is never idle and not held back, its busy
+        time is assumed to be such a wait, except for a tenth.
+        """
+        busy, held = float(np.nan_to_num(flow.busy).mean()), float(np.nan_to_num(flow.backpressured).mean())
+        if not self._is_source(vertex.id) or busy < _WAITING_BUSY or busy + held < _NEVER_IDLE:
+            return service
+        self._assume(
+            f"service time of {vertex.name}",
+            f"a tenth of its busy time, {float(service.mean()) / 10:.3g} us for a record",
+            "it is never idle, so its busy time seems to contain the wait for its next record",
+        )
+        return service / 10
 
     # --- what refuses a job -----------------------------------------------------------------------------------------
 
@@ -293,21 +321,35 @@ class _Builder:
     def _source(self, vertex: Vertex, flow: VertexFlow) -> SourceModel:
         held = float(np.nan_to_num(flow.backpressured).mean())
         rate = float(np.nansum(flow.records_out))
-        # A source whose subtasks are busy or back-pressured all the time reads as fast as it can.
-        used = float((np.nan_to_num(flow.busy) + np.nan_to_num(flow.backpressured)).mean())
-        if held >= _HELD_RATIO or used >= 1.0 - 0.05:
+        # A source that is back-pressured because a vertex is always full has more input than the vertex can read. If no
+        # vertex is always full, bursts cause the back-pressure, and the source catches up between them.
+        if held >= _HELD_RATIO and any(f.full.any() for f in self._flows.values()):
             self._assume(
                 f"rate of {vertex.name}",
                 "as fast as it can",
                 f"it was back-pressured for {held:.0%} of the time, so its input grows by at least {rate:.0f}/s",
             )
             return SourceModel(rate_per_s=None)
-        bursts = readings.bursts_of(flow)
+        bursts = readings.bursts_of(flow, self._period_ms())
         if bursts is None:
             return SourceModel(rate_per_s=rate)
         return SourceModel(
             rate_per_s=rate, burst_period_ms=bursts.period_ms, burst_ratio=bursts.ratio, burst_factor=bursts.factor
         )
+
+    def _period_ms(self) -> float | None:
+        """Return the period in which the checkpoints repeat: their durations, or what they persist."""
+        headers = [r.checkpoint.header for r in self._recorded]
+        if len(headers) < 2:
+            return None
+        apart_ms = (headers[-1].triggered_at - headers[0].triggered_at).total_seconds() * 1000 / (len(headers) - 1)
+        rows = ([h.end_to_end_duration_ms for h in headers], [h.persisted_bytes for h in headers])
+        for row in rows:
+            known = [float(v) for v in row if v is not None]
+            found = readings.period_of(known, apart_ms) if len(known) == len(headers) else None
+            if found is not None:
+                return found
+        return None
 
     def _output_ratio(self, vertex: VertexId, flow: VertexFlow, *, is_source: bool) -> float:
         """Return the records emitted on each output for one record read.
@@ -372,6 +414,8 @@ class _Builder:
             debloat_target_ms=None if config.debloat_target_ms is None else float(config.debloat_target_ms),
             is_remote_ratio=self._remote_ratio(),
         )
+        if self._evidence.cluster_settings is not None:
+            return self._reported_buffers(network, dict(self._evidence.cluster_settings))
         if network.debloat_target_ms is not None:
             self._assume("buffers", "32 kB, 2 a channel and 8 a gate", "with debloating, queues do not show them")
             return network
@@ -390,6 +434,22 @@ class _Builder:
             segment_bytes=found.segment_bytes,
             exclusive_buffers_per_channel=found.exclusive_buffers_per_channel,
             floating_buffers_per_gate=found.floating_buffers_per_gate,
+        )
+
+    def _reported_buffers(self, network: NetworkModel, reported: Mapping[str, str]) -> NetworkModel:
+        """Return the buffers that the cluster is configured with. A setting that it does not list has its default."""
+        segment = size_bytes(reported[_SEGMENT]) if _SEGMENT in reported else network.segment_bytes
+        network = replace(
+            network,
+            segment_bytes=segment,
+            max_buffers_per_channel=int(reported.get(_MAX_BUFFERS, network.max_buffers_per_channel)),
+        )
+        if self._version >= _BUFFERS_FIXED_SINCE:
+            return network
+        return replace(
+            network,
+            exclusive_buffers_per_channel=int(reported.get(_BUFFERS, network.exclusive_buffers_per_channel)),
+            floating_buffers_per_gate=int(reported.get(_FLOATING, network.floating_buffers_per_gate)),
         )
 
     def _observed_buffers(self, default: NetworkModel) -> NetworkModel | None:

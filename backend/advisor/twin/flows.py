@@ -24,6 +24,8 @@ BUSY_RESOLUTION = 0.0005
 _BURST_FACTOR = 1.3
 _BURST_READINGS_MIN = 6
 _SLOW_HOST_FACTOR = 1.3
+_PERIODS_ROW_MIN = 10
+_PERIODIC_MIN = 0.5
 _SERVICE_KNOWN_BUSY = 0.02
 _POOL_BUFFERS_MAX = 1024
 _FULL_BUSY = 0.97
@@ -115,7 +117,7 @@ def flows_of(readings: Iterable[VertexPressure]) -> dict[VertexId, VertexFlow]:
     rows: dict[VertexId, list[VertexPressure]] = {}
     for reading in readings:
         rows.setdefault(reading.vertex_id, []).append(reading)
-    found = {vertex: _flow(_steady(_present(of))) for vertex, of in rows.items()}
+    found = {vertex: _flow(_present(of)) for vertex, of in rows.items()}
     return {vertex: flow for vertex, flow in found.items() if flow is not None}
 
 
@@ -149,7 +151,8 @@ def _steady(readings: Sequence[VertexPressure]) -> Sequence[VertexPressure]:
     return readings[int(len(readings) * _WARM_UP_SHARE) :]
 
 
-def _flow(readings: Sequence[VertexPressure]) -> VertexFlow | None:
+def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
+    readings = _steady(present)
     if len(readings) < 2:
         return None
     first, last = readings[0], readings[-1]
@@ -167,13 +170,14 @@ def _flow(readings: Sequence[VertexPressure]) -> VertexFlow | None:
     outs = rows(r.records_out_count for r in readings)
     times = np.array([r.observed_at.timestamp() for r in readings])
     queued_out = rows(r.queued_out_bytes for r in readings)
+    taken, sent = (_pace(present, of, seconds) for of in ("records_in_count", "records_out_count"))
     with np.errstate(invalid="ignore"):
         return VertexFlow(
             busy=_over(np.mean, rows(r.busy_ratio for r in readings)),
             backpressured=_over(np.mean, rows(r.backpressured_ratio for r in readings)),
-            records_in=(counted_in[1] - counted_in[0]) / seconds,
-            records_out=(counted_out[1] - counted_out[0]) / seconds,
-            bytes_in=(counted_bytes[1] - counted_bytes[0]) / seconds,
+            records_in=taken * (counted_in[1] - counted_in[0]) / seconds,
+            records_out=sent * (counted_out[1] - counted_out[0]) / seconds,
+            bytes_in=taken * (counted_bytes[1] - counted_bytes[0]) / seconds,
             counted_in=counted_in[1] - counted_in[0],
             total_in=counted_in[1],
             queued_out=_over(np.median, queued_out),
@@ -185,6 +189,24 @@ def _flow(readings: Sequence[VertexPressure]) -> VertexFlow | None:
             seconds=seconds,
             reading_count=len(readings),
         )
+
+
+def _pace(readings: Sequence[VertexPressure], name: str, seconds: float) -> float:
+    """Return the slope of a line through the counts of a vertex, relative to the difference of the last readings.
+
+    An engine serves counts that are some seconds old, by different ages. A line through many readings of an attempt
+    depends less on the ages than two readings do. 1 if there are few readings.
+    """
+    steady, rows = _steady(readings), readings[1:]
+    if len(rows) < _TRIMMED_FROM_COUNT:
+        return 1.0
+    totals = np.array([np.nansum(array_of(getattr(r, name))) for r in rows])
+    times = np.array([r.observed_at.timestamp() for r in rows])
+    between = float(np.nansum(array_of(getattr(steady[-1], name))) - np.nansum(array_of(getattr(steady[0], name))))
+    if between <= 0:
+        return 1.0
+    slope = float(np.polyfit(times - times[0], totals, 1)[0])
+    return slope * seconds / between
 
 
 def _sized(values: Floats, size: int) -> Floats:
@@ -203,21 +225,47 @@ def _over(statistic: object, rows: Floats) -> Floats:
     return found
 
 
-def bursts_of(flow: VertexFlow) -> Bursts | None:
-    """Return the bursts of a source that is not back-pressured; None if its rate is steady or readings are few.
+def bursts_of(flow: VertexFlow, period_ms: float | None) -> Bursts | None:
+    """Return the bursts of a source; None if its rate is steady or readings are few.
 
-    Bursts that are shorter than the time between two readings are averages in the readings and cannot be seen.
+    ``period_ms`` is the period in which checkpoints repeat, if they do; without it, the readings must show the period.
+    The high rate is at least what the readings show: a reading may average over a part of a burst, and back-pressure
+    limits it. Bursts that are much shorter than the time between two readings cannot be seen.
     """
     rates = flow.out_rates_per_s
     mean = float(rates.mean()) if rates.size else 0.0
     if rates.size < _BURST_READINGS_MIN or mean <= 0:
         return None
-    is_high = rates > (rates.max() + rates.min()) / 2
-    factor = float(rates[is_high].mean()) / mean
-    starts = np.flatnonzero(is_high[1:] & ~is_high[:-1])
-    if factor < _BURST_FACTOR or starts.size < 2:
+    low, high = (float(q) for q in np.quantile(rates, (0.1, 0.95)))
+    factor = high / mean
+    if factor < _BURST_FACTOR or low >= mean:
         return None
-    return Bursts(float(np.diff(starts).mean()) * flow.step_s * 1000, float(is_high.mean()), factor)
+    is_high = rates > (low + high) / 2
+    if period_ms is None:
+        starts = np.flatnonzero(is_high[1:] & ~is_high[:-1])
+        if starts.size < 2:
+            return None
+        period_ms = float(np.diff(starts).mean()) * flow.step_s * 1000
+    return Bursts(period_ms, (mean - low) / (high - low), factor)
+
+
+def period_of(values: Sequence[float], apart_ms: float) -> float | None:
+    """Return the period in which a row of values repeats, such as the durations of checkpoints; None if it does not.
+
+    ``apart_ms`` is the time between two values. At least two periods must be seen.
+    """
+    row = np.asarray(values, dtype=float)
+    row = row - row.mean() if row.size else row
+    power = float((row * row).sum())
+    if row.size < _PERIODS_ROW_MIN or power <= 0:
+        return None
+    best, found = _PERIODIC_MIN, None
+    for lag in range(2, row.size // 2 + 1):
+        pairs = row[lag:] * row[:-lag]
+        likeness = float(pairs.mean()) / (power / row.size)
+        if likeness > best + 0.05:
+            best, found = likeness, lag
+    return None if found is None else found * apart_ms
 
 
 def pool_size_of(usages: Floats, expected: int) -> int | None:

@@ -257,7 +257,8 @@ def _vertex(model: JobModel, vertex: VertexModel, bundle: int) -> dict[str, Any]
         row["rate"] = source.rate_per_s / bundle
         if source.burst_period_ms is not None and source.burst_factor > 1.0:
             row["burst_period"] = _ms(source.burst_period_ms)
-            row["burst_ratio"] = max(0.001, min(1.0, 1.0 / source.burst_factor))
+            row["burst_ratio"] = max(0.001, min(1.0, source.burst_ratio))
+            row["burst_share"] = max(0.001, min(1.0, source.burst_ratio * source.burst_factor))
     return row
 
 

@@ -97,9 +97,9 @@ class VertexSpec:
     With a ``rate`` of 0, a source is as fast as its cost allows. With a ``limit`` of None, it never ends. Keys are 0 to
     ``keys`` - 1; the share ``hot_key_ratio`` of the records has key 0. Event times are up to ``out_of_orderness_us``
     too early. A source becomes idle after ``idle_timeout_us`` without records (0: never). With a ``burst_period_us``,
-    all records of a period come in its first part, which is the share ``burst_ratio`` of the period. The first
-    ``backlog`` records are available from the start. A legacy source does not check for free buffers before it emits
-    (SRC-2).
+    the share ``burst_share`` of a period's records comes in its first part, which is the share ``burst_ratio`` of the
+    period. The first ``backlog`` records are available from the start. A legacy source does not check for free buffers
+    before it emits (SRC-2).
 
     Windows last ``window_us``. Timer operators hold a record for ``hold_us``. Firing one timer costs ``timer_cost_us``.
 
@@ -132,6 +132,7 @@ class VertexSpec:
     idle_timeout_us: int = 0
     burst_period_us: int = 0
     burst_ratio: float = 1.0
+    burst_share: float = 1.0
     backlog: int = 0
     is_legacy: bool = False
     has_nonblocking_hook: bool = False

@@ -61,6 +61,7 @@ class Split:
         self._spread_us = spec.out_of_orderness_us
         self._burst_period_us = spec.burst_period_us
         self._burst_ratio = spec.burst_ratio
+        self._burst_share = spec.burst_share
         self._backlog = _share(spec.backlog, number, spec.split_count)
         self.limit = None if spec.limit is None else _share(spec.limit, number, spec.split_count)
         everything = 1 << 62 if self.limit is None else self.limit
@@ -90,9 +91,15 @@ class Split:
             return 0
         at_us = int((offset - self._backlog) * self._period_us)
         if self._burst_period_us:
-            # All records of one burst period become due in its first part (SRC-4).
+            # The share of the burst of a period's records becomes due in its first part (SRC-4).
             begun_us = at_us // self._burst_period_us * self._burst_period_us
-            at_us = begun_us + int((at_us - begun_us) * self._burst_ratio)
+            part_us, period_us = at_us - begun_us, self._burst_period_us
+            high_us = period_us * self._burst_share
+            if part_us < high_us or self._burst_share >= 1.0:
+                at_us = begun_us + int(part_us / self._burst_share * self._burst_ratio)
+            else:
+                rest = (part_us - high_us) / (period_us - high_us)
+                at_us = begun_us + int(period_us * (self._burst_ratio + rest * (1.0 - self._burst_ratio)))
         return at_us
 
     def stop(self) -> None:

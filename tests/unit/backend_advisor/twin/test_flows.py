@@ -1,0 +1,128 @@
+"""What readings say of a vertex: rates, shares, service times, bursts, pools and slow hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from backend.advisor.twin.flows import VertexFlow, bursts_of, flows_of, period_of, pool_size_of, slow_host_factors
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Placement
+
+VERTEX = VertexId("v")
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def reading(at_s: float, counts: Sequence[int], *, busy: float = 1.0, held: float = 0.0) -> VertexPressure:
+    size = len(counts)
+    return VertexPressure(
+        vertex_id=VERTEX,
+        observed_at=BEGAN + timedelta(seconds=at_s),
+        busy_ratio=(busy,) * size,
+        backpressured_ratio=(held,) * size,
+        idle_ratio=(1 - busy - held,) * size,
+        queued_in_bytes=(0,) * size,
+        queued_out_bytes=(1000,) * size,
+        records_in_count=tuple(counts),
+        records_out_count=tuple(counts),
+        bytes_in_count=tuple(100 * n for n in counts),
+    )
+
+
+def flow_of(readings: Sequence[VertexPressure]) -> VertexFlow:
+    return flows_of(readings)[VERTEX]
+
+
+def even(count: int, rate: int = 100, every_s: int = 5) -> list[VertexPressure]:
+    return [reading(every_s * n, [rate * every_s * n, 3 * rate * every_s * n], busy=0.6) for n in range(count)]
+
+
+def test_rates_shares_and_service_times_come_from_the_counts():
+    flow = flow_of(even(12))
+
+    assert flow.records_in == pytest.approx([100.0, 300.0])
+    assert flow.bytes_in == pytest.approx([10_000.0, 30_000.0])
+    assert flow.shares(np.zeros(2)) == pytest.approx([0.25, 0.75])
+    service, is_measured = flow.service_us(is_source=False)
+    assert (list(service), is_measured) == (pytest.approx([6000.0, 2000.0]), True)
+
+
+def test_a_full_subtask_is_sent_what_it_read_and_what_is_queued_for_it():
+    flow = flow_of([reading(5 * n, [500 * n, 500 * n]) for n in range(12)])
+
+    assert flow.full.all()
+    assert flow.shares(np.array([1000.0, 0.0])) == pytest.approx([6500 / 12000, 5500 / 12000])
+
+
+def test_readings_before_a_restart_and_repeated_readings_are_left_out():
+    before = [reading(n, [90_000 + n, 90_000]) for n in range(3)]
+    after = [reading(10 + n, [100 * n, 100 * n]) for n in range(4)]
+
+    flow = flow_of([*before, *after, replace(after[-1], observed_at=BEGAN + timedelta(seconds=99))])
+
+    assert flow.records_in == pytest.approx([100.0, 100.0])
+    assert VERTEX not in flows_of([*before, after[0]])
+
+
+def test_counts_of_different_ages_disturb_a_rate_little():
+    ages = [0.0, 2.0, 4.0, 1.0, 3.0, 4.0, 0.5, 2.5, 3.5, 1.5, 0.0, 2.0, 4.0, 0.0]
+    aged = [reading(5 * n, [round(100 * max(0.0, 5 * n - ages[n]))] * 2) for n in range(len(ages))]
+
+    assert flow_of(aged).records_in == pytest.approx([100.0, 100.0], rel=0.03)
+
+
+def test_a_subtask_that_is_never_busy_has_an_upper_bound():
+    flow = flow_of([reading(5 * n, [500 * n, 500 * n], busy=0.0) for n in range(6)])
+
+    service, is_measured = flow.service_us(is_source=False)
+    assert (list(service), is_measured) == (pytest.approx([5.0, 5.0]), False)
+
+
+def test_bursts_show_in_the_rates_between_readings():
+    rates = [200, 800, 200, 200, 800, 200, 200, 800, 200, 200, 800, 200, 200]
+    counts = np.cumsum([0, *rates]) * 5
+    flow = flow_of([reading(5 * n, [int(c)], busy=0.3) for n, c in enumerate(counts)])
+
+    found = bursts_of(flow, None)
+
+    assert found is not None
+    assert found.period_ms == pytest.approx(15_000.0, rel=0.2)
+    assert found.factor == pytest.approx(2.0, rel=0.2)
+    assert found.ratio == pytest.approx(1 / 3, abs=0.1)
+    assert bursts_of(flow_of(even(12)), None) is None
+
+
+def test_a_row_of_durations_that_repeats_has_a_period():
+    assert period_of([50, 60, 1500, 2000, 1600] * 4, 3000.0) == 15_000.0
+    assert period_of([50, 60, 1500], 3000.0) is None
+    assert period_of([50, 52, 49, 55, 51, 58, 47, 50, 60, 44, 53, 50], 3000.0) is None
+
+
+@pytest.mark.parametrize("buffers", [16, 6, 40])
+def test_the_usage_of_a_pool_shows_its_number_of_buffers(buffers: int):
+    usages = np.array([1.0, 0.0, *(k / buffers for k in (1, 3, buffers - 1))])
+
+    assert pool_size_of(np.round(usages, 6), 16) == buffers
+    assert pool_size_of(np.array([1.0, 0.0, 0.5]), 16) is None
+
+
+def test_a_host_is_slow_if_all_its_subtasks_are_slow_in_several_vertices():
+    names = (VertexId("a"), VertexId("b"))
+    hosts = ("h1", "h1", "h2", "h2")
+    placements = tuple(Placement(v, hosts, hosts, (0,) * 4, (None,) * 4) for v in names)
+    slow = {names[0]: np.array([10.0, 10.0, 22.0, 20.0]), names[1]: np.array([50.0, 50.0, 100.0, 100.0])}
+    busy = dict.fromkeys(names, np.full(4, 0.5))
+
+    found = slow_host_factors(slow, busy, placements)
+
+    assert list(found[names[0]]) == pytest.approx([1.0, 1.0, 2.0, 2.0])
+    assert list(found[names[1]]) == pytest.approx([1.0, 1.0, 2.0, 2.0])
+    only_one = slow | {names[1]: np.full(4, 50.0)}
+    assert slow_host_factors(only_one, busy, placements) == {}
+    one_straggler = slow | {names[0]: np.array([10.0, 10.0, 22.0, 10.0])}
+    assert slow_host_factors(one_straggler, busy, placements) == {}

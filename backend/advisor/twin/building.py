@@ -43,7 +43,7 @@ from backend.runtime.core.units import size_bytes
 
 CHECKPOINTS_MIN_COUNT = 3
 _SECONDS_MIN = 4.0
-_HELD_RATIO = 0.5
+_HELD_RATIO, _ALWAYS_HELD_RATIO = 0.5, 0.9
 _CONTRADICTION_FACTOR = 1.5
 _RATIO_SUM_MAX = 1.5
 _SEGMENT_MIN_BYTES, _SEGMENT_MAX_BYTES = 4096, 1 << 20
@@ -323,7 +323,8 @@ class _Builder:
         rate = float(np.nansum(flow.records_out))
         # A source that is back-pressured because a vertex is always full has more input than the vertex can read. If no
         # vertex is always full, bursts cause the back-pressure, and the source catches up between them.
-        if held >= _HELD_RATIO and any(f.full.any() for f in self._flows.values()):
+        is_full = any(f.full.any() for f in self._flows.values())
+        if held >= _ALWAYS_HELD_RATIO or (held >= _HELD_RATIO and is_full):
             self._assume(
                 f"rate of {vertex.name}",
                 "as fast as it can",

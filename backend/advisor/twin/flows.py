@@ -173,8 +173,8 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
     taken, sent = (_pace(present, of, seconds) for of in ("records_in_count", "records_out_count"))
     with np.errstate(invalid="ignore"):
         return VertexFlow(
-            busy=_over(np.mean, rows(r.busy_ratio for r in readings)),
-            backpressured=_over(np.mean, rows(r.backpressured_ratio for r in readings)),
+            busy=_over(np.median, rows(r.busy_ratio for r in readings)),
+            backpressured=_over(np.median, rows(r.backpressured_ratio for r in readings)),
             records_in=taken * (counted_in[1] - counted_in[0]) / seconds,
             records_out=sent * (counted_out[1] - counted_out[0]) / seconds,
             bytes_in=taken * (counted_bytes[1] - counted_bytes[0]) / seconds,

@@ -199,6 +199,7 @@ def main() -> int:
     """Run the verb, and print the table as it grows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only pairs whose runs contain this text")
+    parser.add_argument("--skip", default="nothing", help="no pairs whose runs contain this text")
     parser.add_argument("--flink", default="", help="only this version")
     parser.add_argument("--tier", default="runtime", choices=["runtime", "formulas"])
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
@@ -207,7 +208,9 @@ def main() -> int:
     chosen = [
         p
         for p in pairs(read_all().values())
-        if options.only in f"{p.base.name} {p.changed.name}" and options.flink in p.base.flink
+        if options.only in (names := f"{p.base.name} {p.changed.name}")
+        and options.skip not in names
+        and options.flink in p.base.flink
     ]
     for number, pair in enumerate(chosen, start=1):
         try:

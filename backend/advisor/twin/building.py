@@ -112,7 +112,7 @@ class _Builder:
         self._services: dict[VertexId, Floats] = {}
 
     def model(self) -> JobModel:
-        store, is_store_measured = parts.store_of(self._recorded)
+        store, is_store_measured = parts.store_of(self._recorded, self._topology, self._evidence.config)
         if not is_store_measured:
             self._assume(
                 "speed of the store",
@@ -257,7 +257,7 @@ class _Builder:
 
     def _vertex(self, vertex: Vertex, store: StoreModel, slow: Floats | None) -> VertexModel:
         flow = self._flows[vertex.id]
-        snapshot = parts.parts_of(self._recorded, vertex.id, vertex.parallelism, store)
+        snapshot = parts.parts_of(self._recorded, vertex.id, store, self._topology, self._evidence.config)
         is_source = self._is_source(vertex.id)
         hidden: tuple[float, ...] = ()
         if is_source:

@@ -11,9 +11,10 @@ from backend.advisor.advice import Interval
 from backend.advisor.thresholds import WRITE_BYTES_PER_MS
 from backend.advisor.twin.model import StoreModel
 from backend.analysis.arrays import Floats, array_of
-from backend.analysis.critical_path import Phases
-from backend.domain.checkpoint import Checkpoint
+from backend.analysis.critical_path import Phases, arrived_below_ms
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.ids import VertexId
+from backend.domain.topology import Topology
 
 _LARGE_BYTES = 1_000_000
 _LARGE_MS = 20.0
@@ -38,6 +39,19 @@ class Recorded:
     phases: Phases
 
 
+def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: CheckpointConfig | None) -> Floats:
+    """Return the async part of each subtask without its waits for barriers.
+
+    If barriers may overtake data, a subtask with outputs is not finished before its barriers have left its outputs, and
+    with an aligned timeout this may take as long as the timeout.
+    """
+    phases = r.phases[vertex]
+    if config is None or not config.is_unaligned_enabled or not topology.downstream(vertex):
+        return phases.own_async_ms
+    released = arrived_below_ms(topology, vertex, r.phases)
+    return np.minimum(phases.own_async_ms, np.maximum(0.0, phases.async_end_ms - released))
+
+
 def _middle(rows: Sequence[Floats], size: int, statistic: object = np.median) -> Floats:
     """Return a statistic of each subtask over the rows in which it has a value; 0 without any value."""
     found = np.zeros(size)
@@ -48,7 +62,9 @@ def _middle(rows: Sequence[Floats], size: int, statistic: object = np.median) ->
     return found
 
 
-def store_of(recorded: Sequence[Recorded]) -> tuple[StoreModel, bool]:
+def store_of(
+    recorded: Sequence[Recorded], topology: Topology, config: CheckpointConfig | None
+) -> tuple[StoreModel, bool]:
     """Return the store as the uploads show it, and whether an upload was large enough to measure it.
 
     The speed is that of one upload beside the others of its checkpoint.
@@ -57,10 +73,12 @@ def store_of(recorded: Sequence[Recorded]) -> tuple[StoreModel, bool]:
     times: list[float] = []
     for r in recorded:
         for detail in r.checkpoint.details:
-            phases = r.phases.get(detail.vertex_id)
-            if phases is None:
+            if detail.vertex_id not in r.phases:
                 continue
-            written, took = array_of(detail.checkpointed_size_bytes), phases.own_async_ms
+            written, took = (
+                array_of(detail.checkpointed_size_bytes),
+                own_async_ms(r, detail.vertex_id, topology, config),
+            )
             known = ~np.isnan(written) & ~np.isnan(took)
             sizes += written[known].tolist()
             times += took[known].tolist()
@@ -77,7 +95,13 @@ def store_of(recorded: Sequence[Recorded]) -> tuple[StoreModel, bool]:
     return StoreModel(bytes_per_ms=speed, latency_ms=0.0, noise_ratio=min(noise, _NOISE_MAX)), True
 
 
-def parts_of(recorded: Sequence[Recorded], vertex: VertexId, parallelism: int, store: StoreModel) -> SnapshotParts:
+def parts_of(
+    recorded: Sequence[Recorded],
+    vertex: VertexId,
+    store: StoreModel,
+    topology: Topology,
+    config: CheckpointConfig | None,
+) -> SnapshotParts:
     """Return the parts of the snapshots of one vertex.
 
     ``async_fixed_ms`` has everything after the sync part that does not grow with the bytes, including the way of the
@@ -87,6 +111,8 @@ def parts_of(recorded: Sequence[Recorded], vertex: VertexId, parallelism: int, s
     fixed: list[Floats] = []
     upload: list[Floats] = []
     state: list[Floats] = []
+    known = topology.vertex(vertex)
+    parallelism = known.parallelism if known is not None else 0
     for r in recorded:
         detail, phases = r.checkpoint.detail(vertex), r.phases.get(vertex)
         if detail is None or phases is None:
@@ -95,7 +121,8 @@ def parts_of(recorded: Sequence[Recorded], vertex: VertexId, parallelism: int, s
         written = array_of(detail.checkpointed_size_bytes)
         sync.append(phases.sync_duration_ms)
         waits = np.nan_to_num(np.maximum(phases.ack_ms - phases.async_end_ms, 0.0))
-        fixed.append(np.maximum(phases.own_async_ms + waits - written / store.bytes_per_ms, 0.0))
+        own = own_async_ms(r, vertex, topology, config)
+        fixed.append(np.maximum(own + waits - written / store.bytes_per_ms, 0.0))
         upload.append(np.maximum(written - persisted, 0.0))
         state.append(np.maximum(array_of(detail.full_state_size_bytes) - persisted, 0.0))
     return SnapshotParts(

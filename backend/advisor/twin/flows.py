@@ -29,6 +29,7 @@ _PERIODIC_MIN = 0.5
 _SERVICE_KNOWN_BUSY = 0.02
 _POOL_BUFFERS_MAX = 1024
 _FULL_BUSY = 0.97
+_SMALL_RATIO = 0.1
 _YOUNG_S = 1800.0
 
 
@@ -173,8 +174,8 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
     taken, sent = (_pace(present, of, seconds) for of in ("records_in_count", "records_out_count"))
     with np.errstate(invalid="ignore"):
         return VertexFlow(
-            busy=_over(np.median, rows(r.busy_ratio for r in readings)),
-            backpressured=_over(np.median, rows(r.backpressured_ratio for r in readings)),
+            busy=_typical(rows(r.busy_ratio for r in readings)),
+            backpressured=_typical(rows(r.backpressured_ratio for r in readings)),
             records_in=taken * (counted_in[1] - counted_in[0]) / seconds,
             records_out=sent * (counted_out[1] - counted_out[0]) / seconds,
             bytes_in=taken * (counted_bytes[1] - counted_bytes[0]) / seconds,
@@ -213,6 +214,16 @@ def _sized(values: Floats, size: int) -> Floats:
     found = np.full(size, np.nan)
     found[: min(size, values.size)] = values[:size]
     return found
+
+
+def _typical(rows: Floats) -> Floats:
+    """Return the median of each column, or its mean if the median is small.
+
+    The first readings of an attempt are low, because the engine averages over a minute. Small ratios are rounded, so
+    that their mean says more.
+    """
+    middle = _over(np.median, rows)
+    return np.where(middle < _SMALL_RATIO, _over(np.mean, rows), middle)
 
 
 def _over(statistic: object, rows: Floats) -> Floats:

@@ -17,16 +17,17 @@ from backend.domain.barriers import BarrierEventKind
 from backend.domain.cut import CutState
 from backend.domain.errors import PlanError
 from backend.domain.failure import FailureReason
+from backend.runtime.coordinator import coordinator
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.faults import FINISH_POINTS, FinishStep
 from backend.runtime.job.graph import FaultSpec
-from backend.runtime.measure.measures import CheckpointState, Finished
+from backend.runtime.measure.measures import CheckpointState, Finished, SubtaskSnapshot
 from backend.runtime.network.channel import InputChannel
-from backend.runtime.snapshot.finished import VertexEnd
+from backend.runtime.snapshot.finished import VertexEnd, nothing_left
 from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
 from backend.runtime.task.ending import Ending
-from backend.runtime.task.task import TaskStatus
+from backend.runtime.task.task import Task, TaskStatus
 from tests.support.ending_jobs import bounded_and_unbounded, cascade, ending_job, run, source, steps_of
 from tests.support.inside_jobs import take_over, waiting_files
 from tests.support.invariants import InvariantError, Watch, run_to_the_end
@@ -357,3 +358,42 @@ def test_a_sender_that_ends_before_its_data_is_processed_is_caught(monkeypatch: 
         except InvariantError:
             caught += 1
     assert caught > 0
+
+
+def _two_ends(*crashes: FaultSpec, **sink: object) -> JobSpec:
+    """Build a job of a short source C and a long one A, both of which E reads."""
+    vertices = [source("a", limit=600), source("c", limit=100), {"id": "e", "kind": "keyed+sink", "cost_us": 50} | sink]
+    return ending_job(vertices, [("a", "e", "hash"), ("c", "e", "hash")], plan=crashes)
+
+
+_AFTER_C = FaultSpec("source.after-emit", at_us=400_000)
+
+
+def test_a_checkpoint_that_forgets_which_tasks_had_finished_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = run_to_the_end(_two_ends(_AFTER_C), records=700)
+    assert (engine.restart_count, engine.status) == (1, "FINISHED")
+    assert [task.name for task in engine.tasks if task.is_finished_on_restore] == ["c/0"]
+
+    def forgotten(operators: int) -> SubtaskSnapshot:
+        return replace(nothing_left(operators), finished=Finished.NO)
+
+    monkeypatch.setattr(coordinator, "nothing_left", forgotten)
+    with pytest.raises((InvariantError, AssertionError), match=r"INV-"):
+        # C reads its records again.
+        run_to_the_end(_two_ends(_AFTER_C), records=700)
+
+
+def test_an_end_of_data_that_leaves_the_last_records_behind_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map that holds records back when its data ends loses them (TE-2, SRC-4)."""
+    spec = ending_job(
+        [
+            source("s", limit=150),
+            {"id": "m", "kind": "map", "bundle": 40},
+            {"id": "w", "kind": "keyed+sink", "cost_us": 50},
+        ],
+        [("s", "m", "hash"), ("m", "w", "hash")],
+    )
+    assert run_to_the_end(spec, records=150).status == "FINISHED"
+    monkeypatch.setattr(Task, "flush", lambda self: None)
+    with pytest.raises(InvariantError, match="INV-"):
+        run_to_the_end(spec, records=150)

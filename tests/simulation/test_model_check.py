@@ -19,7 +19,9 @@ from backend.runtime.protocols.capped import Capped
 from backend.runtime.protocols.chandy_lamport import ChandyLamport
 from backend.runtime.protocols.last_barrier import LastBarrier
 from backend.runtime.protocols.unaligned import Unaligned
-from tests.simulators.model_check import explore
+from backend.runtime.task.ending import Ending
+from tests.simulators.model_check import TooManyStatesError, explore
+from tests.simulators.model_ending import EndingWorld
 from tests.simulators.model_handlers import ModelError
 from tests.simulators.model_job import TIMEOUT_US, World
 
@@ -169,3 +171,40 @@ def test_a_cap_that_is_not_enforced_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Capped, "_advance", greedy)
     with pytest.raises(ModelError, match="CAP-2: checkpoint 1, task 2: 2 persisted, cap 1"):
         explore(_world(Alignment.UNALIGNED, cap=1))
+
+
+# --- sources that end -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alignment", [Alignment.ALIGNED, Alignment.UNALIGNED, Alignment.MARKER])
+def test_a_job_whose_sources_end_commits_everything_in_every_interleaving(alignment: Alignment) -> None:
+    """The first states are explored. ``make model-check`` explores all of them."""
+    try:
+        _, ends, endings = explore(EndingWorld(alignment, 1), most=20_000)
+    except TooManyStatesError:
+        return
+    assert ends > 0
+    assert endings >= {"1 completed"}
+
+
+def test_a_job_without_records_ends_after_a_final_checkpoint_in_every_interleaving() -> None:
+    states, ends, endings = explore(EndingWorld(Alignment.ALIGNED, 0, checkpoints=0))
+    assert states > 100
+    assert ends > 0
+    assert endings == {"1 completed"}
+
+
+@pytest.mark.parametrize(
+    ("patch", "rule"),
+    [
+        (("may_close", property(lambda self: self.is_at_end and self._are_inputs_ended)), "FN-32|INV-"),
+        (("processed", lambda self: None), "FN-28"),
+        (("snapshotting", lambda self, _: None), "FN-28"),
+    ],
+    ids=["the final checkpoint is not awaited", "no report that all is processed", "no checkpoint is the final one"],
+)
+def test_a_broken_end_is_found(patch: tuple[str, Any], rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ending, *patch)
+    with pytest.raises(ModelError, match=rule):
+        explore(EndingWorld(Alignment.ALIGNED, 1, checkpoints=0), most=200_000)

@@ -94,8 +94,18 @@ class EndingWorld(World):
         for task in sorted(self.telling):
             yield f"finished{task}", _step(EndingWorld._on_finished, task)
         if len(self.pending) < self.most_pending and len(self.finished) < len(TASKS):
-            is_quiet = not (self.told or self.telling or self.processed or self.aborts or self.triggers)
-            is_final = all(ending.is_at_end for ending in self.endings) and is_quiet
+            under_way = (
+                self.told,
+                self.telling,
+                self.processed,
+                self.aborts,
+                self.triggers,
+                *self.sending,
+                *self.queue,
+            )
+            is_quiet = not any(under_way)
+            # If the end is broken, no checkpoint may be enough. Without a limit, there would be ever more of them.
+            is_final = all(e.is_at_end for e in self.endings) and is_quiet and self.next_id <= self.checkpoints + 2
             if self.next_id <= self.checkpoints or (is_final and not any(map(self._may_close, TASKS))):
                 yield f"begin{self.next_id}", _step(EndingWorld._begin_planned)
 

@@ -1,6 +1,7 @@
 """The twin's proof on a real Flink: calibrate on a run as it is, predict the changed run, then compare with it.
 
     python -m tests.simulators.twin_proof [--only TEXT] [--flink VERSION] [--tier runtime|formulas] [--json]
+    python -m tests.simulators.twin_proof --drawn COUNT
 
 Every pair of recorded runs that differ by one change is a prediction, in both directions. Beside the twin's prediction
 stand the plain formulas (CM-1 to CM-5) on the same model and today's replay of the recorded checkpoints. Nothing of the
@@ -28,6 +29,7 @@ from backend.advisor.twin.predicting import predict
 from backend.domain.advice import Mode
 from backend.domain.engines import flink
 from backend.domain.errors import BarrierscopeError
+from tests.simulators import twin_jobs
 from tests.simulators.twin_recordings import Pair, Recording, pairs, read_all
 
 MEASURES = {
@@ -202,8 +204,13 @@ def main() -> int:
     parser.add_argument("--skip", default="nothing", help="no pairs whose runs contain this text")
     parser.add_argument("--flink", default="", help="only this version")
     parser.add_argument("--tier", default="runtime", choices=["runtime", "formulas"])
+    parser.add_argument("--drawn", type=int, default=0, help="instead, this many drawn jobs of the reference runtime")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     options = parser.parse_args()
+    if options.drawn:
+        for compared in twin_jobs.drawn(options.drawn):
+            print(compared, flush=True)
+        return 0
     bases, rows = Bases(), []
     chosen = [
         p

@@ -29,7 +29,7 @@ from backend.runtime.protocols.base import Began, Ended, Forget, Snapshot
 from backend.runtime.task.task import Task
 from tests.support.inside_jobs import pending_ids
 from tests.support.invariants import Watch, run_to_the_end
-from tests.support.runtime_jobs import RECORDS, late_triggers, points_of, small_job, two_subtasks_job
+from tests.support.runtime_jobs import RECORDS, STAYS, late_triggers, points_of, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
 _MODE: dict[str, object] = {f"{_CP}mode": "AT_LEAST_ONCE"}
@@ -125,7 +125,8 @@ def test_no_record_is_lost_and_exactly_the_predicted_ones_are_repeated(monkeypat
 
 
 def test_no_channel_is_ever_blocked_and_nothing_is_persisted_in_flight() -> None:
-    engine = JobEngine(small_job("aligned", parallelism=3, task_managers=2, config=_MODE, plan=tuple(late_triggers())))
+    late = tuple(late_triggers())
+    engine = JobEngine(small_job("aligned", parallelism=3, task_managers=2, config=_MODE | STAYS, plan=late))
     seen: Counter[BarrierEventKind] = Counter()
     engine.env.log.listener = lambda _, event: seen.update([event.kind])
     engine.run_until(600_000)

@@ -137,7 +137,8 @@ def test_the_end_of_bounded_sources_reaches_every_task_after_the_last_record(
     monkeypatch.setattr(Subpartition, "append", appended)
     monkeypatch.setattr(Subpartition, "add_event", added)
     plan = (FaultSpec("task.in-sync", at_us=900_000),)
-    engine = JobEngine(_bundled(protocol, 3, plan), keeps_rows=True)
+    stays = {"runtime.finish-protocol": "none"}
+    engine = JobEngine(_bundled(protocol, 3, plan).with_config(stays), keeps_rows=True)
     engine.run_until(200_000)
     assert not any(is_at_end_of_data(task) for task in engine.tasks if task.spec.kind.has_sink)
     engine.run_until(3_000_000)

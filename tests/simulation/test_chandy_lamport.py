@@ -19,7 +19,7 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import MeasuredCheckpoint
 from tests.support.invariants import Watch
-from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
+from tests.support.runtime_jobs import RECORDS, STAYS, late_triggers, small_job
 
 _EVERY_TASK: dict[str, object] = {"runtime.chandy-lamport.initiation": "all-tasks"}
 _UNTIL_READ: dict[str, object] = {"runtime.chandy-lamport.log-until": "consumption"}
@@ -70,7 +70,8 @@ def test_each_checkpoint_contains_the_bytes_between_its_snapshots_under_crashes(
     lost = tuple(FaultSpec(point, hit=5, action=FaultAction.DROP) for point in ("rpc.trigger", "rpc.abort", "rpc.ack"))
     checked_bytes = 0
     for seed in range(1, 4):
-        spec = _job(seed, records=RECORDS, more=more, expiring={"execution.checkpointing.timeout": "250 ms"})
+        expiring: dict[str, object] = {"execution.checkpointing.timeout": "250 ms"}
+        spec = _job(seed, records=RECORDS, more=more, expiring=expiring, stays=STAYS)
         engine = JobEngine(replace(spec, faults=(*spec.faults, *crashes, *lost)), keeps_rows=True)
         watch = Watch(engine, records=RECORDS)
         watch.run_to_the_end()

@@ -59,7 +59,7 @@ def test_checkpointing_changes_timing_but_no_result() -> None:
 
 
 def test_a_change_of_settings_during_the_run_changes_the_trace() -> None:
-    engines = [JobEngine(small_job("unaligned", seed=5)) for _ in range(2)]
+    engines = [JobEngine(small_job("unaligned", seed=5, records=None)) for _ in range(2)]
     for engine in engines:
         engine.run_until(500_000)
     engines[0].set_config({"execution.checkpointing.interval": "50 ms"})

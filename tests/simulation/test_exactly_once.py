@@ -40,7 +40,7 @@ def test_no_crash_loses_or_repeats_a_record(protocol: str, seeds: int, hits_leas
         restores += engine.coordinator.restored_count
     seldom = {point: struck[point] for point in points_of(protocol) if struck[point] < hits_least}
     assert not seldom, f"{protocol}: struck less than {hits_least} times over {seeds} seeds: {seldom}"
-    assert restores > seeds, "too few restores: the runs do not test recovery"
+    assert restores > seeds // 2, "too few restores: the runs do not test recovery"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -26,7 +26,7 @@ from backend.runtime.operators.backends.base import Chain
 from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
 from tests.support.inside_jobs import take_over
 from tests.support.invariants import Watch
-from tests.support.runtime_jobs import small_job
+from tests.support.runtime_jobs import STAYS, small_job
 
 BACKENDS = ("changelog", "diff", "sst")
 _RECORDS = 300
@@ -40,7 +40,7 @@ def _config(backend: str, **more: object) -> dict[str, object]:
         "runtime.changelog.materialize-interval": "170 ms",
         "runtime.diff.chain-max": 3,
         "runtime.sst.runs-max": 3,
-    }
+    } | STAYS
     return settings | {name.replace("_", "-"): value for name, value in more.items()}
 
 

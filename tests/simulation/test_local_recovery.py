@@ -10,7 +10,7 @@ from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot, Task
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
 from backend.runtime.snapshot.local_copies import LocalCopies
 from tests.support.invariants import run_to_the_end
-from tests.support.runtime_jobs import RECORDS, small_job
+from tests.support.runtime_jobs import RECORDS, STAYS, small_job
 
 _LOCAL: dict[str, object] = {
     "execution.state-recovery.from-local": True,
@@ -24,7 +24,7 @@ def _restarted(protocol: str, config: dict[str, object], *plan: FaultSpec) -> tu
     Return its engine, and a pair for each subtask with keyed state: whether the subtask used its local copy, and
     whether the restored state equals that of the store.
     """
-    spec = small_job(protocol, seed=4, plan=plan, config=config, keyed={"state_bytes": 100})
+    spec = small_job(protocol, seed=4, plan=plan, config=config | STAYS, keyed={"state_bytes": 100})
     engine = JobEngine(spec, keeps_rows=True)
     told: list[tuple[bool, bool]] = []
     restored = engine.env.local.restored

@@ -17,7 +17,7 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import SubtaskCheckpoint
 from tests.support.invariants import Watch
-from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
+from tests.support.runtime_jobs import RECORDS, STAYS, late_triggers, small_job
 
 _CP = "execution.checkpointing."
 _UNALIGNED = {f"{_CP}unaligned.enabled": True}
@@ -92,7 +92,7 @@ def test_if_the_state_is_taken_first_every_checkpoint_is_a_consistent_cut(order:
             FaultSpec("task.before-forward", hit=15 + seed),
             FaultSpec("rpc.abort", hit=2, action=FaultAction.DROP),
         )
-        config = {"runtime.phase-order": order, "runtime.cost.sync": "4 ms"}
+        config: dict[str, object] = {"runtime.phase-order": order, "runtime.cost.sync": "4 ms"} | STAYS
         if seed == 3:
             config[f"{_CP}timeout"] = "60 ms"
         spec = small_job(

@@ -80,7 +80,7 @@ def test_output_is_recovered_through_a_pool_smaller_than_itself(seed: int, monke
         began_us = task.initialization.deployed_at_us + task.initialization.mailbox_start_us
         if task.key in watch.waited:
             assert watch.waited[task.key] <= began_us <= watch.freed[task.key], f"seed {seed}: {task.name}"
-    assert all(task.status is TaskStatus.RUNNING for task in second.tasks), f"seed {seed}"
+    assert {task.status for task in second.tasks} <= {TaskStatus.RUNNING, TaskStatus.FINISHED}, f"seed {seed}"
     while second.ledger.committed_count < _RECORDS and second.now_us < 20_000_000:
         second.run_until(second.now_us + 100_000)
     assert not exactly_once_violations(second.ledger.rows, _RECORDS), f"seed {seed}"

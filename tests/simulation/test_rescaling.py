@@ -37,6 +37,7 @@ from tests.support.rescaled_jobs import (
     run_rescaled,
     violations,
 )
+from tests.support.runtime_jobs import STAYS
 
 _SEEDS = int(os.environ.get("RESCALE_SEEDS", "0"))
 _TURN = [(mode, partitioner) for mode in MODES for partitioner in PARTITIONERS]
@@ -77,7 +78,7 @@ def test_a_job_continues_exactly_once_at_another_parallelism(mode: str, partitio
         assert engine.restarts[-1].restored_id == rescale.restored_id, where
         assert engine.restart_count == 1, where
         assert {t.spec.id: t.spec.parallelism for t in engine.tasks}["map"] == pair[1], where
-        assert all(task.status is TaskStatus.RUNNING for task in engine.tasks), where
+        assert {task.status for task in engine.tasks} == {TaskStatus.FINISHED}, where
         assert engine.coordinator.newest is not None, where
         assert engine.coordinator.newest.record.id > rescale.restored_id, where
         in_flight += rescale.persisted_bytes
@@ -161,7 +162,7 @@ def test_a_crash_while_a_rescaled_job_recovers_loses_and_repeats_nothing() -> No
 
 
 def test_a_job_can_be_rescaled_several_times() -> None:
-    engine = JobEngine(rescaled_job("unaligned", "hash", (2, 2, 2), seed=3), keeps_rows=True)
+    engine = JobEngine(rescaled_job("unaligned", "hash", (2, 2, 2), seed=3, config=STAYS), keeps_rows=True)
     engine.run_until(200_000)
     changes = ({"map": 4, "keyed": 3}, {"source": 1, "keyed": 1}, {"source": 3, "map": 2, "keyed": 4})
     for n, wanted in enumerate(changes):
@@ -179,7 +180,7 @@ def test_a_job_can_be_rescaled_several_times() -> None:
 
 
 def test_another_job_starts_from_a_savepoint_at_another_parallelism() -> None:
-    first = JobEngine(rescaled_job("unaligned", "hash", (3, 2, 2), seed=3), keeps_rows=True)
+    first = JobEngine(rescaled_job("unaligned", "hash", (3, 2, 2), seed=3, config=STAYS), keeps_rows=True)
     first.run_until(200_000)
     # No later checkpoint may commit the records that follow the savepoint.
     first.set_config({"execution.checkpointing.interval": "1 h"})
@@ -316,7 +317,7 @@ def test_a_pointwise_edge_with_in_flight_data_is_not_rescaled_and_the_job_contin
 
 
 def test_a_rescale_in_a_job_file_is_carried_out_or_reported_as_refused() -> None:
-    spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=1)
+    spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=1, config=STAYS)
     rescales = (
         RescaleSpec(150_000, {"map": 3, "keyed": 4}),
         RescaleSpec(400_000, {"keyed": 200}),
@@ -398,7 +399,7 @@ def test_a_rescale_restores_a_checkpoint_that_is_newer_than_its_savepoint() -> N
     """A start from the savepoint would repeat what the newer checkpoint has already committed (CO-8)."""
     late = (FaultSpec("rpc.ack", hit=1, at_us=200_000, action=FaultAction.DELAY, delay_us=300_000),)
     config: dict[str, object] = {"execution.checkpointing.max-concurrent-checkpoints": 2}
-    spec = rescaled_job("aligned", "hash", (2, 2, 2), seed=1, plan=late, config=config)
+    spec = rescaled_job("aligned", "hash", (2, 2, 2), seed=1, plan=late, config=config | STAYS)
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(200_000)
     rescale = engine.rescale({"keyed": 3}, from_savepoint=True)

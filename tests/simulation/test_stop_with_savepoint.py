@@ -22,7 +22,7 @@ from backend.runtime.network.channel import InputChannel
 from backend.runtime.network.gate import InputGate
 from backend.runtime.task.task import TaskStatus
 from tests.support.inside_jobs import oldest_open_us, take_over
-from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, small_job, two_subtasks_job
+from tests.support.runtime_jobs import PROTOCOLS, STAYS, exactly_once_violations, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
 _HELD: dict[str, object] = {"kind": "timer+sink", "hold": "40 ms", "cost_us": 300, "timer_cost_us": 50}
@@ -148,7 +148,7 @@ def test_after_a_crash_at_any_step_of_stopping_the_job_runs_and_loses_and_repeat
         drains = number % 2 == 1
         hit = 1 + number % 3 if point.startswith("task.") else 1
         plan = (FaultSpec(point, hit=hit),)
-        spec = small_job("aligned", records=records, seed=number, plan=plan, config={f"{_CP}interval": "1 h"})
+        spec = small_job("aligned", records=records, seed=number, plan=plan, config=STAYS | {f"{_CP}interval": "1 h"})
         engine = JobEngine(spec, keeps_rows=True)
         engine.run_until(60_000)
         stop = engine.request_stop(drains=drains)
@@ -175,14 +175,14 @@ def test_after_a_crash_at_any_step_of_stopping_the_job_runs_and_loses_and_repeat
 
 def test_a_failure_after_the_savepoint_ends_the_job_if_the_settings_say_so() -> None:
     config: dict[str, object] = {"runtime.on-stop-failure": "fail", f"{_CP}interval": "1 h"}
-    engine = JobEngine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config=config))
+    engine = JobEngine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config=config | STAYS))
     engine.run_until(60_000)
     stop = engine.request_stop()
     engine.run_until(2_000_000)
     assert (engine.status, stop.reason) == ("FAILED", FailureReason.TASK_FAILURE)
     assert str(stop.checkpoint_id) in engine.exceptions[0].message
     # If the savepoint is not complete yet, the job restarts, because a restart loses nothing.
-    engine = JobEngine(small_job("aligned", plan=(FaultSpec("task.before-ack"),), config=config))
+    engine = JobEngine(small_job("aligned", plan=(FaultSpec("task.before-ack"),), config=config | STAYS))
     engine.run_until(60_000)
     engine.request_stop()
     engine.run_until(2_000_000)
@@ -190,7 +190,9 @@ def test_a_failure_after_the_savepoint_ends_the_job_if_the_settings_say_so() -> 
 
 
 def test_a_savepoint_from_which_the_job_recovered_stays_owned_by_the_user() -> None:
-    engine = JobEngine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config={f"{_CP}interval": "1 h"}))
+    engine = JobEngine(
+        small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config=STAYS | {f"{_CP}interval": "1 h"})
+    )
     engine.run_until(60_000)
     stop = engine.request_stop()
     engine.run_until(1_000_000)

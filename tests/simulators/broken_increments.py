@@ -114,6 +114,7 @@ def _settings(backend: str, **more: object) -> dict[str, object]:
         "execution.checkpointing.timeout": "250 ms",
         "runtime.sst.runs-max": 2,
         "runtime.changelog.flush-interval": "10 ms",
+        "runtime.finish-protocol": "none",
     } | more
 
 

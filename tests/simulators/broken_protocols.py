@@ -36,6 +36,7 @@ from backend.runtime.snapshot import metadata
 from backend.runtime.task.snapshots import Snapshots
 from backend.runtime.task.task import Task
 from tests.simulators.fault_plans import AT_LEAST_ONCE
+from tests.support.runtime_jobs import STAYS
 
 _CRASH = (FaultSpec("coordinator.between-notifies", hit=8),)
 _EXPIRING = {"execution.checkpointing.timeout": "60 ms"}
@@ -348,7 +349,7 @@ VARIANTS: dict[str, Variant] = {
         Variant(do_not_commit_at_restore, "INV-5", plan=(FaultSpec("coordinator.after-store", hit=3),)),
         Variant(store_the_offset_before_the_last_record, "INV-4"),
         Variant(announce_a_credit_twice, "INV-8"),
-        Variant(complete_what_is_subsumed, "INV-10", protocol="aligned", plan=_LATE_ACKS, config=_CONCURRENT),
+        Variant(complete_what_is_subsumed, "INV-10", protocol="aligned", plan=_LATE_ACKS, config=_CONCURRENT | STAYS),
         Variant(never_expire, "INV-9", plan=(FaultSpec("rpc.ack", hit=9, action=FaultAction.DROP),)),
         Variant(measure_no_alignment, "INV-11", protocol="aligned"),
         Variant(write_a_file_too_many, "INV-7"),

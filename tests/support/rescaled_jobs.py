@@ -12,7 +12,7 @@ from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import Watch
-from tests.support.runtime_jobs import PROTOCOLS, STAYS, exactly_once_violations
+from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations
 
 RECORDS = 260
 TARGETS = ((1, 2), (2, 1), (2, 3), (3, 2), (4, 10), (10, 4), (3, 3))
@@ -53,7 +53,7 @@ def rescaled_job(
         "runtime.task-managers": 1 + seed % 3,
         "runtime.fuzz-schedule": seed,
         "runtime.inflight-cap.stall": "200 ms",
-    } | STAYS
+    }
     settings |= PROTOCOLS[{"savepoint": "unaligned", "at-least-once": "aligned"}.get(mode, mode)]
     if mode == "at-least-once":
         settings["execution.checkpointing.mode"] = "AT_LEAST_ONCE"

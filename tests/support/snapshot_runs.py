@@ -8,6 +8,7 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.snapshot.capabilities import SnapshotKind
 from backend.runtime.snapshot.metadata import StoredCheckpoint
 from tests.support.rescaled_jobs import rescaled_job
+from tests.support.runtime_jobs import STAYS
 
 SNAPSHOT_SETTINGS = {
     SnapshotKind.CANONICAL_SAVEPOINT: ("savepoint", SnapshotType.SAVEPOINT),
@@ -37,4 +38,4 @@ def run_to_snapshot(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, Store
 
 def snapshot_job(kind: SnapshotKind, parallelism: tuple[int, int, int] = (2, 2, 2)) -> JobSpec:
     """Build a job that takes snapshots of this kind."""
-    return rescaled_job(SNAPSHOT_SETTINGS[kind][0], "hash", parallelism, seed=3, record_bytes=400)
+    return rescaled_job(SNAPSHOT_SETTINGS[kind][0], "hash", parallelism, seed=3, record_bytes=400, config=STAYS)

@@ -17,7 +17,7 @@ from backend.runtime.snapshot.metadata import (
     read_checkpoint,
 )
 from backend.runtime.snapshot.restoring import assign
-from tests.support.runtime_jobs import small_job, two_subtasks_job
+from tests.support.runtime_jobs import STAYS, small_job, two_subtasks_job
 
 # --- a checkpoint as bytes --------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ def test_state_of_twenty_kibibytes_gets_a_file_and_smaller_state_none(size_bytes
 
 
 def test_reading_back_gives_what_was_written() -> None:
-    engine = JobEngine(small_job("unaligned", seed=3))
+    engine = JobEngine(small_job("unaligned", seed=3, config=STAYS))
     engine.run_until(450_000)
     newest = engine.coordinator.newest
     assert newest is not None

@@ -107,6 +107,8 @@ class StoreModel:
     bytes_per_ms: float
     latency_ms: float = 0.0
     noise_ratio: float = 0.0
+    shared_bytes_per_ms: float | None = None
+    """The speed of all uploads of a checkpoint together; None if no upload was large enough to measure it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from backend.domain.topology import Topology
 _LARGE_BYTES = 1_000_000
 _LARGE_MS = 20.0
 _NOISE_MAX = 1.0
+_SHARED_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,35 @@ def store_of(
     speed = float(np.median(speeds))
     expected = latency + size[is_large] / speed
     noise = float(np.std(took[is_large] / expected))
-    return StoreModel(bytes_per_ms=speed, latency_ms=0.0, noise_ratio=min(noise, _NOISE_MAX)), True
+    return StoreModel(
+        bytes_per_ms=speed,
+        noise_ratio=min(noise, _NOISE_MAX),
+        shared_bytes_per_ms=_shared_speed(recorded, topology, config),
+    ), True
+
+
+def _shared_speed(recorded: Sequence[Recorded], topology: Topology, config: CheckpointConfig | None) -> float | None:
+    """Return the bytes that all uploads of a checkpoint write in a millisecond during which at least one runs."""
+    speeds = []
+    for r in recorded:
+        spans: list[tuple[float, float]] = []
+        total = 0.0
+        for detail in r.checkpoint.details:
+            if detail.vertex_id not in r.phases:
+                continue
+            ends, own = r.phases[detail.vertex_id].async_end_ms, own_async_ms(r, detail.vertex_id, topology, config)
+            written = array_of(detail.checkpointed_size_bytes)
+            for end, took, size in zip(ends.tolist(), own.tolist(), written.tolist(), strict=True):
+                if took > 0 and size > 0:
+                    spans.append((end - took, end))
+                    total += size
+        running = last = 0.0
+        for begin, end in sorted(spans):
+            running += max(0.0, end - max(begin, last)) if last else end - begin
+            last = max(last, end)
+        if total >= _LARGE_BYTES and running >= _LARGE_MS:
+            speeds.append(total / running)
+    return float(np.median(speeds)) if speeds else None
 
 
 def parts_of(
@@ -122,7 +151,9 @@ def parts_of(
         sync.append(phases.sync_duration_ms)
         waits = np.nan_to_num(np.maximum(phases.ack_ms - phases.async_end_ms, 0.0))
         own = own_async_ms(r, vertex, topology, config)
-        fixed.append(np.maximum(own + waits - written / store.bytes_per_ms, 0.0))
+        # Beside large uploads, the wait for other uploads looks like a fixed part. The shared speed contains it.
+        is_large = written >= _SHARED_BYTES if store.shared_bytes_per_ms is not None else np.zeros(own.size, dtype=bool)
+        fixed.append(np.where(is_large, waits, np.maximum(own + waits - written / store.bytes_per_ms, 0.0)))
         upload.append(np.maximum(written - persisted, 0.0))
         state.append(np.maximum(array_of(detail.full_state_size_bytes) - persisted, 0.0))
     return SnapshotParts(

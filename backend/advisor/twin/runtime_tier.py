@@ -290,15 +290,24 @@ def _checkpoint(model: JobModel, r: MeasuredCheckpoint, draws: random.Random) ->
     shift_ms = drawn(model.trigger_delay_ms, draws.random()) - model.trigger_delay_ms.value
     duration = travel = alignment = sync = 0.0
     uploaded = 0.0
+    writes: list[tuple[float, float, float]] = []
     for (number, subtask), ack in r.acks.items():
         m, vertex = ack.measured, model.vertices[number]
         noise = max(0.1, draws.gauss(1.0, model.store.noise_ratio)) if model.store.noise_ratio else 1.0
         reached = (m.start_delay_us + m.before_snapshot_us + (m.sync_us or 0) + (m.async_us or 0)) / 1000
-        duration = max(duration, reached + noise * _written_ms(model, vertex, subtask, float(m.persisted_bytes)))
+        own = vertex.upload_bytes[subtask] if vertex.upload_bytes else 0.0
+        if model.store.shared_bytes_per_ms is None:
+            duration = max(duration, reached + noise * _written_ms(model, vertex, subtask, float(m.persisted_bytes)))
+        else:
+            fixed = vertex.async_fixed_ms[subtask] if vertex.async_fixed_ms else 0.0
+            writes.append((reached, own + m.persisted_bytes, fixed))
         travel = max(travel, (m.start_delay_us + (m.alignment_us or 0)) / 1000)
         alignment = max(alignment, (m.alignment_us or 0) / 1000)
         sync = max(sync, (m.sync_us or 0) / 1000)
-        uploaded += vertex.upload_bytes[subtask] if vertex.upload_bytes else 0.0
+        uploaded += own
+    if model.store.shared_bytes_per_ms is not None:
+        noise = max(0.5, draws.gauss(1.0, min(0.3, model.store.noise_ratio)))
+        duration = _shared_end_ms(writes, model.store.shared_bytes_per_ms / noise)
     timeout = model.settings.timeout_ms
     duration = max(0.0, duration + shift_ms)
     is_expired = r.reason is FailureReason.EXPIRED or duration >= timeout
@@ -314,6 +323,18 @@ def _checkpoint(model: JobModel, r: MeasuredCheckpoint, draws: random.Random) ->
         alignment_ms=alignment,
         sync_ms=sync,
     )
+
+
+def _shared_end_ms(writes: Sequence[tuple[float, float, float]], bytes_per_ms: float) -> float:
+    """Return when the last of several writes to one store ends; each is its begin, its bytes and a fixed time after it.
+
+    The store is never idle while a write waits, so the order of the writes does not matter for the end of the last one.
+    """
+    busy_until = ends = 0.0
+    for begin, size, fixed in sorted(writes):
+        busy_until = max(busy_until, begin) + size / bytes_per_ms
+        ends = max(ends, begin + fixed, busy_until + fixed if size else 0.0)
+    return ends
 
 
 def drawn(interval: Interval, quantile: float) -> float:

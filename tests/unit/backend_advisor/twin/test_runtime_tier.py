@@ -139,3 +139,18 @@ def test_the_trigger_delay_is_drawn_from_its_quantiles():
     delay = Interval(10.0, 4.0, 40.0)
 
     assert [drawn(delay, q) for q in (0.0, 0.05, 0.5, 0.95, 1.0)] == [4.0, 4.0, 10.0, 40.0, 40.0]
+
+
+def test_uploads_to_one_store_take_turns():
+    model = slow(rate_per_s=40.0)
+    source, middle, sink = model.vertices
+    sink = replace(sink, upload_bytes=(1e6,) * 4)
+    shared = StoreModel(bytes_per_ms=10_000.0, shared_bytes_per_ms=4_000.0)
+    alone = simulate(
+        replace(model, vertices=(source, middle, sink), store=replace(shared, shared_bytes_per_ms=None)), scale=UNSCALED
+    )
+    together = simulate(replace(model, vertices=(source, middle, sink), store=shared), scale=UNSCALED)
+
+    ends = [median(c.duration_ms for c in run.checkpoints) for run in (alone, together)]
+    # Alone, each writes for 100 ms. Together they write for 1 s, less what was written before the last barrier.
+    assert 750.0 < ends[1] - ends[0] < 950.0

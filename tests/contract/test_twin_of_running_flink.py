@@ -1,0 +1,59 @@
+"""Models built from what the collector read of jobs of known parameters on a running Flink (1.20 and 2.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.advisor.twin.building import build
+from backend.advisor.twin.model import JobModel
+from backend.domain.engines import flink
+from tests.simulators.twin_recordings import FOLDER, read
+
+VERSIONS = ("1.20.5", "2.3.0")
+
+
+def model_of(name: str, version: str) -> JobModel:
+    evidence = read(FOLDER / f"{name}-{version}.json.gz").evidence
+    return build(evidence, engine=flink(version), version=version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+def test_the_service_times_of_a_straggler_are_those_of_the_job(mode: str, version: str):
+    last = model_of(f"straggler-last-{mode}", version).vertices[-1]
+
+    assert last.service_us[0] == pytest.approx(8000.0, rel=0.05)
+    # The others are rarely busy, and their small ratios are rounded.
+    assert last.service_us[1:] == pytest.approx([2000.0] * 3, rel=0.25)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+def test_the_shares_are_those_of_the_keys_although_full_subtasks_read_less(mode: str, version: str):
+    shares = model_of(f"two-stages-{mode}", version).vertices[-1].input_shares
+
+    assert sorted(shares) == pytest.approx([0.2385, 0.25, 0.253, 0.2585], abs=0.003)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mode", ["aligned", "timeout", "unaligned"])
+def test_the_store_has_the_speed_that_all_uploads_share(mode: str, version: str):
+    store = model_of(f"slow-store-{mode}", version).store
+
+    assert store.shared_bytes_per_ms == pytest.approx(8000.0, rel=0.05)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_join_has_the_rate_of_the_source_that_is_not_held_back(version: str):
+    sources = [v.source for v in model_of("join-aligned", version).vertices if v.source is not None]
+
+    assert [s.rate_per_s for s in sources] == [None, pytest.approx(400.0, rel=0.05)]
+
+
+def test_bursts_of_a_source_show_in_its_checkpoints():
+    source = model_of("bursts-aligned", "1.20.5").vertices[0].source
+
+    assert source is not None
+    assert source.rate_per_s == pytest.approx(1600.0, rel=0.05)
+    assert source.burst_period_ms == pytest.approx(15_000.0, rel=0.05)
+    assert 1.3 < source.burst_factor <= 2.0

@@ -30,7 +30,7 @@ from backend.runtime.task.spilling import SpillLogWriter
 from tests.simulators.fault_plans import FILES, Case
 from tests.simulators.storms import outcome_of
 from tests.support.invariants import Watch
-from tests.support.runtime_jobs import PROTOCOLS, late_triggers, small_job
+from tests.support.runtime_jobs import PROTOCOLS, STAYS, late_triggers, small_job
 
 _CP = "execution.checkpointing."
 _CONTINUOUS: dict[str, object] = {"runtime.spilling": "continuous", f"{_CP}file-merging.max-file-size": "4 kb"}
@@ -49,7 +49,13 @@ _UNTIL_US = 1_000_000
 
 def _watched(protocol: str, seed: int, config: dict[str, object], **more: Any) -> Watch:
     spec = small_job(
-        protocol, seed=seed, fuzz=seed, task_managers=1 + seed % 2, plan=tuple(late_triggers()), config=config, **more
+        protocol,
+        seed=seed,
+        fuzz=seed,
+        task_managers=1 + seed % 2,
+        plan=tuple(late_triggers()),
+        config=config | STAYS,
+        **more,
     )
     watch = Watch(JobEngine(spec))
     watch.run_until(_UNTIL_US)

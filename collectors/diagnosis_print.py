@@ -43,6 +43,8 @@ _HEALTH = {
     Health.HEALTHY: ("✔", "healthy", "green"),
     Health.SLOW: ("▲", "slow", "yellow"),
     Health.FAILING: ("✖", "failing", "red"),
+    Health.RESTARTING: ("✖", "restarting", "red"),
+    Health.INTERMITTENT: ("▲", "intermittent", "yellow"),
     Health.TOO_FEW: ("?", "too few checkpoints", "cyan"),
 }
 _KIND = {
@@ -54,6 +56,12 @@ _KIND = {
     VerdictKind.STORE: "slow checkpoint store",
     VerdictKind.LATE_INPUT: "late input",
     VerdictKind.FAILING_SUBTASK: "failing subtask",
+    VerdictKind.CALLBACK: "long callback",
+    VerdictKind.COMMIT: "waiting for an outside commit",
+    VerdictKind.COORDINATOR: "late coordinator",
+    VerdictKind.REPLAY: "replaying in-flight data",
+    VerdictKind.SLOW_HOST: "slow host",
+    VerdictKind.RESTARTS: "restart loop",
     VerdictKind.UNDECIDED: "not decided",
 }
 

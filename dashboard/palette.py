@@ -105,12 +105,16 @@ HEALTH_WORDS: dict[Health, str] = {
     Health.HEALTHY: "healthy",
     Health.SLOW: "slow",
     Health.FAILING: "failing",
+    Health.RESTARTING: "restarting",
+    Health.INTERMITTENT: "intermittent",
     Health.TOO_FEW: "too few checkpoints",
 }
 HEALTH_ICONS: dict[Health, str] = {
     Health.HEALTHY: "check",
     Health.SLOW: "hourglass",
     Health.FAILING: "cross",
+    Health.RESTARTING: "bolt",
+    Health.INTERMITTENT: "hourglass",
     Health.TOO_FEW: "question",
 }
 STATUS_WORDS: dict[CheckpointStatus, str] = {

@@ -1,9 +1,9 @@
 """Recommends aligned or unaligned checkpoints, or gives the reason for no advice on the mode (rules R-UC).
 
 Unaligned checkpoints help if barriers wait behind queued data, and if writing this data takes less time than waiting
-(R-UC-1, CM-6). They do not help if the problem is the store (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5),
-a subtask that fails, or an exchange at which barriers cannot overtake data (R-UC-7). Healthy checkpoints need no
-change (R-UC-12). The rules apply only to engines that have unaligned checkpoints.
+(R-UC-1, CM-6). They do not help if the problem is the store (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5), a
+long callback or an outside commit (R-UC-6), a subtask that fails, or an exchange at which barriers cannot overtake data
+(R-UC-7). Healthy checkpoints need no change (R-UC-12). The rules apply only to engines that have unaligned checkpoints.
 """
 
 from __future__ import annotations
@@ -78,6 +78,24 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
         case VerdictKind.LATE_INPUT:
             text = f"{where} emits its barrier late, before any queue: no mode changes that"
             return _silence("R-UC-5", text, verdict_row(known), about=verdict)
+        case VerdictKind.CALLBACK:
+            text = (
+                f"{where} takes no barrier during a long callback, in no mode. Split the work of the timer or window,"
+                " or let barriers interrupt timers (execution.checkpointing.unaligned.interruptible-timers.enabled)"
+            )
+            return _silence("R-UC-6", text, verdict_row(known), about=verdict)
+        case VerdictKind.COMMIT:
+            text = f"{where} takes no barrier while it waits for an outside commit, in no mode: make the commit quicker"
+            return _silence("R-UC-6", text, verdict_row(known), about=verdict)
+        case VerdictKind.COORDINATOR:
+            text = "the coordinator is late, not the barriers: no mode changes that. Look at the JobManager's load"
+            return _silence("R-UC-1", text, verdict_row(known), about=verdict)
+        case VerdictKind.REPLAY:
+            text = f"{where} still processes restored in-flight data: wait until checkpoints begin again"
+            return _silence("R-UC-1", text, verdict_row(known), about=verdict)
+        case VerdictKind.RESTARTS:
+            text = "the job restarts again and again, and its checkpoints are not the cause: no mode changes that"
+            return _silence("R-UC-1", text, verdict_row(known), about=verdict)
     return None
 
 

@@ -62,6 +62,7 @@ def will_not_cure(known: Situation) -> tuple[str, ...]:
     cause = {
         VerdictKind.CAPACITY: f"the lack of capacity of {where}: throughput and waiting times stay the same",
         VerdictKind.SKEW: f"key skew: {where} gets more records than its siblings and still limits the job",
+        VerdictKind.SLOW_HOST: f"the slow host: {where} takes longer for each record and still limits the job",
         VerdictKind.STRAGGLER: f"the straggler: {where} takes longer for each record and still limits the job",
     }.get(verdict.kind, "the cause of the queues: throughput and waiting times stay the same")
     found = [cause, "slow savepoints: they are always aligned"]

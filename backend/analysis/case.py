@@ -10,22 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from itertools import pairwise
 
 from backend.analysis import health, pressure, travel
 from backend.analysis import sentences as say
+from backend.analysis.conditions import condition
 from backend.analysis.critical_path import CriticalPath, Phases, path_through
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import HealthReport
 from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
 from backend.analysis.statistics import median
-from backend.analysis.thresholds import CHECKPOINT_WINDOW_S, CONFIDENT_COUNT, SLOW_IN_A_ROW_COUNT
+from backend.analysis.thresholds import (
+    CHECKPOINT_WINDOW_S,
+    CHECKPOINTS_MAX,
+    CONFIDENT_COUNT,
+    SLOW_IN_A_ROW_COUNT,
+    STRUCK_READING_S,
+)
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
-from backend.domain.verdict import Confidence, Health, Phase
+from backend.domain.verdict import Confidence, Health, Intermittence, Phase
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,8 @@ class Case:
     ``lead`` is the first part of the verdict's sentence, which states the effect. ``is_suffering`` means that
     checkpoints fail or take long. ``apart`` is a warning if the readings of back-pressure are from another time than
     the checkpoint, otherwise None. ``is_of_one`` means that the case is about one checkpoint. It is False for a case
-    about a job, even if the job has only one checkpoint.
+    about a job, even if the job has only one checkpoint. ``readings`` are the readings of back-pressure that count,
+    oldest first.
     """
 
     evidence: JobEvidence
@@ -86,6 +95,13 @@ class Case:
     has_restarts: bool
     apart: str | None = None
     is_of_one: bool = False
+    readings: tuple[VertexPressure, ...] = ()
+    intermittence: Intermittence | None = None
+
+    @property
+    def typical_ms(self) -> float | None:
+        """The median duration of the judged checkpoints, in milliseconds."""
+        return median(w.duration_ms for w in self.walked)
 
     def name(self, vertex_id: VertexId) -> str:
         """Return the vertex's name, short enough for a sentence."""
@@ -146,23 +162,55 @@ class Case:
 def of_job(evidence: JobEvidence) -> Case:
     """Build the case of a job from its newest terminal checkpoints and its newest readings."""
     has_restarts = _has_restarts(evidence)
-    report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts, now=evidence.now)
+    report = health.report(
+        evidence.checkpoints,
+        evidence.config,
+        has_restarts=has_restarts,
+        now=evidence.now,
+        restarted_at=[at for at, _ in evidence.exceptions],
+    )
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
     overdue = () if report.overdue is None else (report.overdue.checkpoint,)
-    # If only the newest checkpoints are slow, the earlier healthy ones do not show the cause, so they are left out.
-    walked = tuple(_walk(c, evidence) for c in (*(report.newest_slow if report.is_recent else judged), *overdue))
+    # If only some checkpoints are slow, the healthy ones do not show the cause, so they are left out.
+    chosen = judged
+    if report.is_recent:
+        chosen = report.newest_slow
+    elif report.is_mixed:
+        chosen = report.struck[-CHECKPOINTS_MAX:]
+    walked = tuple(_walk(c, evidence) for c in (*chosen, *overdue))
     parallelism = {v.id: v.parallelism for v in evidence.topology.vertices}
     readings = pressure.of_parallelism(evidence.pressure, parallelism)
-    loads, suspect = _pressure(evidence, readings, walked)
+    near = readings
+    if report.is_mixed and not report.is_recent:
+        readings = (*pressure.of_parallelism(evidence.earlier_pressure, parallelism), *readings)
+        near = _near_any(walked, readings)
+    loads, suspect = _pressure(evidence, near or readings, walked)
+    intermittence = _intermittence(report, evidence, readings)
+    when = "" if intermittence is None or intermittence.condition is None else f", {intermittence.condition},"
     return Case(
         evidence=evidence,
         report=report,
-        lead=_job_lead(report),
+        lead=f"{_job_lead(report)}{when}",
         is_suffering=_is_job_suffering(report, judged, evidence),
         walked=walked,
         loads=loads,
         suspect=suspect,
         has_restarts=has_restarts,
+        readings=readings,
+        intermittence=intermittence,
+    )
+
+
+def _intermittence(
+    report: HealthReport, evidence: JobEvidence, readings: Sequence[VertexPressure]
+) -> Intermittence | None:
+    if not report.is_mixed or report.is_recent or report.health is Health.RESTARTING:
+        return None
+    return Intermittence(
+        struck_count=len(report.struck),
+        checkpoint_count=report.window_count,
+        since=report.struck[0].header.triggered_at,
+        condition=condition(report, evidence, readings),
     )
 
 
@@ -192,6 +240,7 @@ def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
         suspect=suspect,
         has_restarts=has_restarts,
         is_of_one=True,
+        readings=near or readings,
         apart=None if near or not loads else "the readings are more than a minute away from this checkpoint",
     )
 
@@ -230,9 +279,19 @@ def _near(checkpoint: Checkpoint, duration_ms: int, readings: Sequence[VertexPre
     return tuple(r for r in readings if begin - margin <= r.observed_at <= end + margin)
 
 
+def _near_any(walked: Sequence[Walked], readings: Sequence[VertexPressure]) -> tuple[VertexPressure, ...]:
+    """Return the readings taken while one of the checkpoints was open, and those that followed next."""
+    spans = [
+        (w.checkpoint.header.triggered_at, w.checkpoint.header.triggered_at + timedelta(milliseconds=w.duration_ms))
+        for w in walked
+    ]
+    margin = timedelta(seconds=STRUCK_READING_S)
+    return tuple(r for r in readings if any(begin <= r.observed_at <= end + margin for begin, end in spans))
+
+
 def _is_job_suffering(report: HealthReport, judged: Sequence[Checkpoint], evidence: JobEvidence) -> bool:
     if report.health is not Health.TOO_FEW:
-        return report.health is not Health.HEALTHY
+        return report.health not in (Health.HEALTHY, Health.RESTARTING)
     limit = health.slow_limit_ms(evidence.config)
     return report.overdue is not None or any(
         c.header.status is CheckpointStatus.FAILED
@@ -262,6 +321,10 @@ def _job_lead(report: HealthReport) -> str:
         return f"{so_far} so far took {took}{aside}"
     if report.health is Health.HEALTHY:
         return f"Checkpoints are healthy at {took}"
+    if report.health is Health.RESTARTING:
+        return _restarting_lead(report)
+    if report.health is Health.INTERMITTENT:
+        return _intermittent_lead(report)
     newest = report.newest_slow
     if len(newest) >= SLOW_IN_A_ROW_COUNT and report.is_recent:
         now = say.duration(median(c.header.end_to_end_duration_ms for c in newest) or 0.0)
@@ -283,6 +346,23 @@ def _failing_lead(report: HealthReport) -> str:
     if len(report.failed) == report.judged_count:
         return f"{say.all_of_the_last(report.judged_count)} {verb}{at}"
     return f"{say.of_the_last(len(report.failed), report.judged_count)} {verb}{at}"
+
+
+def _restarting_lead(report: HealthReport) -> str:
+    """Return the first part of the sentence on a job that restarts again and again."""
+    usual = median((b - a).total_seconds() * 1000 for a, b in pairwise(report.restarts)) or 0.0
+    return f"The job restarts every {say.duration(usual)}"
+
+
+def _intermittent_lead(report: HealthReport) -> str:
+    """Return the first part of the sentence on a job that only some checkpoints suffer in."""
+    failed = [c for c in report.struck if c.header.status is CheckpointStatus.FAILED]
+    took = median(c.header.end_to_end_duration_ms for c in report.struck)
+    which = f"{len(report.struck)} of the last {report.window_count} checkpoints"
+    usual = "" if report.quick_median_ms is None else f" (the others: {say.duration(report.quick_median_ms)})"
+    if len(failed) == len(report.struck):
+        return f"{which} failed{usual}"
+    return f"{which} took {say.duration(took or 0.0)}{usual}"
 
 
 def _checkpoint_lead(walked: Walked) -> str:

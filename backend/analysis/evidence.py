@@ -30,6 +30,8 @@ class JobEvidence:
     counts: CheckpointCounts | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
     pressure: tuple[VertexPressure, ...] = ()
+    earlier_pressure: tuple[VertexPressure, ...] = ()
+    """Older readings, from the time of checkpoints that a cause struck and of some others to compare with."""
     placements: tuple[Placement, ...] = ()
     late_barriers: Mapping[int, tuple[LateBarrier, ...]] = field(default_factory=dict)
     exceptions: tuple[tuple[datetime, str], ...] = ()

@@ -5,6 +5,9 @@ that does not complete protects nothing. Whether a checkpoint is slow depends on
 one second it never is. The median over all judged checkpoints hides a problem that has just begun. So a job is slow
 also if several of its newest checkpoints in a row are slow. A checkpoint in progress makes a healthy job slow as soon
 as it has been open too long, because waiting for its timeout would be too late.
+
+If most checkpoints are quick, but again and again one takes many times as long, the job is intermittent: the median
+hides this too. If the checkpoints are well, but the job restarts again and again, it is restarting.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from backend.analysis.arrays import array_of, highest_of
 from backend.analysis.failures import is_real_failure
-from backend.analysis.statistics import highest, median
+from backend.analysis.statistics import highest, median, quantile
 from backend.analysis.thresholds import (
     CHECKPOINTS_MAX,
     EXPIRY_SLACK_MS,
@@ -23,14 +27,28 @@ from backend.analysis.thresholds import (
     FAILED_MIN_RATIO,
     HEALTH_MIN_COUNT,
     PROGRESS_SLOW_RATIO,
+    QUICK_QUANTILE,
+    RESTARTS_MIN_COUNT,
+    RESTARTS_OVER_TIMES,
+    RESTARTS_WINDOW_S,
     SLOW_IN_A_ROW_COUNT,
     SLOW_INTERVAL_RATIO,
     SLOW_MIN_MS,
     SLOW_TIMEOUT_RATIO,
     SLOW_TRAVEL_MS,
+    STRUCK_MIN_COUNT,
+    STRUCK_MIN_RATIO,
+    STRUCK_SLOW_TIMES,
+    STRUCK_TIMES,
+    STRUCK_WINDOW_COUNT,
+    STRUCK_WINDOW_MIN_COUNT,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointKind, CheckpointStatus
+from backend.domain.failure import FailureReason
 from backend.domain.verdict import Health
+
+# Why a checkpoint fails if the job restarts while it is in progress.
+_BY_RESTART = frozenset({FailureReason.COORDINATOR_SUSPENDED, FailureReason.TASK_FAILURE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +73,33 @@ class HealthReport:
 
     It is empty if the judged checkpoints as a whole show that the job is failing or slow, or if they are too few.
     """
+    struck: tuple[Checkpoint, ...] = ()
+    """The checkpoints that failed or took many times as long as the quick ones, if most of the others were quick.
+
+    They are among the newest ``window_count`` terminal checkpoints. It is empty if the checkpoints do not differ so
+    much.
+    """
+    quick: tuple[Checkpoint, ...] = ()
+    """The other checkpoints of the same window, if there are struck ones."""
+    restarts: tuple[datetime, ...] = ()
+    """When the job restarted, oldest first, if it restarts again and again."""
     is_recent: bool = False
     """Whether only the newest checkpoints make the job slow. The earlier checkpoints then do not show the cause."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a cause strikes some checkpoints and leaves others quick."""
+        return bool(self.struck) and bool(self.quick)
+
+    @property
+    def window_count(self) -> int:
+        """The number of checkpoints that were searched for an intermittent cause."""
+        return len(self.struck) + len(self.quick)
+
+    @property
+    def quick_median_ms(self) -> float | None:
+        """The median duration of the quick checkpoints, if there are struck ones."""
+        return median(c.header.end_to_end_duration_ms for c in self.quick)
 
     @property
     def judged_count(self) -> int:
@@ -70,10 +113,11 @@ def report(
     *,
     has_restarts: bool = False,
     now: datetime | None = None,
+    restarted_at: Sequence[datetime] = (),
 ) -> HealthReport:
     """Judge the newest of ``checkpoints``, which are oldest first.
 
-    Without ``now``, checkpoints in progress do not count.
+    Without ``now``, checkpoints in progress do not count. ``restarted_at`` are the known times of restarts.
     """
     judged = judged_checkpoints(checkpoints, has_restarts=has_restarts)
     completed = tuple(c for c in judged if c.header.status is CheckpointStatus.COMPLETED)
@@ -81,16 +125,84 @@ def report(
     middle = median(c.header.end_to_end_duration_ms for c in completed)
     late = None if now is None else _overdue(checkpoints, completed, config, now)
     health = _health(judged, failed, completed, middle, config)
+    window = judged_checkpoints(checkpoints, has_restarts=has_restarts, count_max=STRUCK_WINDOW_COUNT)
+    struck, quick = _split(window, config)
+    loop = _restart_loop(restarted_at, now)
+    if health is Health.FAILING and loop and all(c.header.failure_reason in _BY_RESTART for c in failed):
+        # The restarts ended these checkpoints, so the checkpoints are not what fails.
+        health = Health.HEALTHY if completed else Health.FAILING
+        struck = ()
     if health is not Health.HEALTHY:
-        return HealthReport(health, completed, failed, middle, late)
+        return HealthReport(
+            health, completed, failed, middle, late, struck=struck, quick=quick if struck else (), restarts=loop
+        )
     newest = _newest_slow(judged, config)
     is_recent = len(newest) >= SLOW_IN_A_ROW_COUNT or late is not None
+    if is_recent:
+        health = Health.SLOW
+    elif loop:
+        health = Health.RESTARTING
+    elif struck:
+        health = Health.INTERMITTENT
     return HealthReport(
-        Health.SLOW if is_recent else Health.HEALTHY, completed, failed, middle, late, newest, is_recent=is_recent
+        health,
+        completed,
+        failed,
+        middle,
+        late,
+        newest,
+        struck=struck,
+        quick=quick if struck else (),
+        restarts=loop,
+        is_recent=is_recent,
     )
 
 
-def judged_checkpoints(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> tuple[Checkpoint, ...]:
+def _split(
+    window: Sequence[Checkpoint], config: CheckpointConfig | None
+) -> tuple[tuple[Checkpoint, ...], tuple[Checkpoint, ...]]:
+    """Divide the checkpoints into those that a cause struck, and the quick ones.
+
+    The first is empty if no cause strikes again and again, or if it strikes nearly always.
+    """
+    completed = [c.header.end_to_end_duration_ms for c in window if c.header.status is CheckpointStatus.COMPLETED]
+    usual = quantile(completed, QUICK_QUANTILE)
+    if usual is None or len(window) < STRUCK_WINDOW_MIN_COUNT:
+        return (), tuple(window)
+    limit = slow_limit_ms(config)
+    at_least = max(SLOW_MIN_MS, STRUCK_TIMES * usual)
+    if limit is not None:
+        at_least = min(at_least, max(limit, STRUCK_SLOW_TIMES * usual))
+
+    def is_struck(checkpoint: Checkpoint) -> bool:
+        took = checkpoint.header.end_to_end_duration_ms
+        return checkpoint.header.status is CheckpointStatus.FAILED or (took is not None and took >= at_least)
+
+    struck = tuple(c for c in window if is_struck(c))
+    quick = tuple(c for c in window if not is_struck(c))
+    # A cause that struck only once, in one checkpoint or in several in a row, has just begun or is over.
+    episodes = sum(is_struck(b) and not is_struck(a) for a, b in pairwise(window)) + is_struck(window[0])
+    is_now = any(is_struck(c) for c in window[-CHECKPOINTS_MAX:])
+    is_enough = len(struck) >= STRUCK_MIN_RATIO * len(window) and episodes >= STRUCK_MIN_COUNT and is_now
+    return (struck if is_enough else ()), quick
+
+
+def _restart_loop(restarted_at: Sequence[datetime], now: datetime | None) -> tuple[datetime, ...]:
+    """Return the newest restarts, if the job still restarts again and again."""
+    if now is None or len(restarted_at) < RESTARTS_MIN_COUNT:
+        return ()
+    times = sorted(set(restarted_at))
+    times = [t for t in times if (times[-1] - t).total_seconds() <= RESTARTS_WINDOW_S]
+    if len(times) < RESTARTS_MIN_COUNT:
+        return ()
+    usual_s = median((b - a).total_seconds() for a, b in pairwise(times)) or 0.0
+    is_over = (now - times[-1]).total_seconds() > RESTARTS_OVER_TIMES * usual_s
+    return () if is_over else tuple(times)
+
+
+def judged_checkpoints(
+    checkpoints: Sequence[Checkpoint], *, has_restarts: bool, count_max: int = CHECKPOINTS_MAX
+) -> tuple[Checkpoint, ...]:
     """Return the newest terminal checkpoints, oldest first, without savepoints and checkpoints aborted from outside."""
     terminal = [
         c
@@ -98,7 +210,7 @@ def judged_checkpoints(checkpoints: Sequence[Checkpoint], *, has_restarts: bool)
         if c.header.kind is CheckpointKind.CHECKPOINT
         and (c.header.status is CheckpointStatus.COMPLETED or is_real_failure(c, has_restarts=has_restarts))
     ]
-    return tuple(terminal[-CHECKPOINTS_MAX:])
+    return tuple(terminal[-count_max:])
 
 
 def _health(

@@ -164,7 +164,7 @@ def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[
         load, feeder = loads.get(vertex.id), _feeder(topology, loads, vertex.id)
         if load is not None and feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO:
             full = load.full_subtasks
-            found += [_suspect(load, full, feeder)] if full else []
+            found += [suspect_of(load, full, feeder)] if full else []
     return tuple(found)
 
 
@@ -184,7 +184,7 @@ def queued_suspects(
         full = load.full_subtasks
         met = highest_of(_at(hop, full))
         if met is not None and met >= HOP_MIN_MS:
-            found.append(replace(_suspect(load, full, feeder), queue_ms=met))
+            found.append(replace(suspect_of(load, full, feeder), queue_ms=met))
     return tuple(found)
 
 
@@ -299,7 +299,8 @@ def _feeder(
     return max(held, key=lambda x: x[1], default=None)
 
 
-def _suspect(load: VertexLoad, full: tuple[int, ...], feeder: tuple[VertexId, float]) -> Suspect:
+def suspect_of(load: VertexLoad, full: tuple[int, ...], feeder: tuple[VertexId, float]) -> Suspect:
+    """Return the suspect for these subtasks: one or few of a vertex, or all. ``feeder`` is the vertex before it."""
     named = frozenset(full)
     rest = tuple(i for i in load.known_subtasks if i not in named)
     busy = mean_of(_at(load.busy, full)) or 0.0

@@ -79,12 +79,14 @@ def long_part(
     checkpoints: Sequence[tuple[Phases, int]],
     *,
     held_back: Collection[VertexId] = (),
+    min_ratio: float = PHASE_MIN_RATIO,
+    phase: Phase | None = None,
 ) -> LongPart | None:
-    """Return the sync or async part that makes checkpoints long, or None if there is none.
+    """Return the sync or async part that makes checkpoints long, or None. ``phase`` asks for one only.
 
-    The part must take at least half of the duration of at least half of the long checkpoints. A checkpoint is a pair
-    ``(phases, duration_ms)``. ``held_back`` are the back-pressured vertices. The async part of such a vertex is left
-    out if it may include the time that barriers wait in output queues.
+    The part must take at least ``min_ratio`` of the duration of at least half of the long checkpoints. A checkpoint is
+    a pair ``(phases, duration_ms)``. ``held_back`` are the back-pressured vertices. The async part of such a vertex is
+    left out if it may include the time that barriers wait in output queues.
     """
     considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
     if not considered:
@@ -92,8 +94,9 @@ def long_part(
     found = [
         part
         for vertex in topology.vertices
-        for asked in (_Asked(topology, config, vertex.id, phase) for phase in (Phase.SYNC, Phase.ASYNC))
-        if not (asked.may_wait and vertex.id in held_back) and (part := _long_part(asked, considered)) is not None
+        for asked in (_Asked(topology, config, vertex.id, p) for p in (Phase.SYNC, Phase.ASYNC) if phase in (None, p))
+        if not (asked.may_wait and vertex.id in held_back)
+        and (part := _long_part(asked, considered, min_ratio)) is not None
     ]
     longest = max(found, key=lambda p: p.part_ms, default=None)
     if longest is None:
@@ -178,14 +181,14 @@ class _Asked:
         return is_enabled and bool(self.topology.downstream(self.vertex_id))
 
 
-def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]]) -> LongPart | None:
+def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]], min_ratio: float) -> LongPart | None:
     rows: list[Floats] = []
     longest_ms: list[float] = []
     there: list[VertexPhases] = []
     for phases, duration in checkpoints:
         row = asked.parts_ms(phases)
         most = highest_of(row)
-        if most is not None and most >= PHASE_MIN_MS and most >= PHASE_MIN_RATIO * duration:
+        if most is not None and most >= PHASE_MIN_MS and most >= min_ratio * duration:
             rows.append(row)
             longest_ms.append(most)
             there.append(phases[asked.vertex_id])

@@ -26,6 +26,69 @@ SLOW_IN_A_ROW_COUNT: Final = 3
 The median of ten checkpoints would show a new problem only later.
 """
 
+STRUCK_WINDOW_COUNT: Final = 20
+"""How many of the newest terminal checkpoints are searched for a cause that strikes only some of them."""
+
+STRUCK_WINDOW_MIN_COUNT: Final = 5
+"""With fewer terminal checkpoints than this, a cause is not called intermittent."""
+
+STRUCK_MIN_COUNT: Final = 2
+"""A cause is intermittent if it struck at least this many times, with quick checkpoints in between."""
+
+STRUCK_MIN_RATIO: Final = 0.2
+"""A cause is intermittent if it struck at least this share of the checkpoints."""
+
+STRUCK_TIMES: Final = 5.0
+"""A checkpoint is struck if it takes at least this many times as long as the quick ones of the job.
+
+Under an even load, the longest of twenty checkpoints of a job takes two to three times as long as a quick one.
+"""
+
+STRUCK_SLOW_TIMES: Final = 2.0
+"""A checkpoint that is slow by the job's settings is struck from this many times the quick ones on."""
+
+QUICK_QUANTILE: Final = 0.25
+"""The quick checkpoints of a job take no longer than this quantile of its durations.
+
+A cause may strike up to two thirds of the checkpoints, so the median may itself be struck.
+"""
+
+STRUCK_READING_S: Final = 6
+"""A reading up to this long after the end of a struck checkpoint shows the job as it was during the checkpoint."""
+
+CONDITION_TIMES: Final = 1.5
+"""A value explains when a cause strikes if it differs by this factor, without overlap, when the cause strikes."""
+
+RESTARTS_MIN_COUNT: Final = 3
+"""A job restarts again and again if it restarted at least this many times within ``RESTARTS_WINDOW_S``."""
+
+RESTARTS_WINDOW_S: Final = 600
+"""Restarts that are more than this many seconds older than the newest one are left out."""
+
+RESTARTS_OVER_TIMES: Final = 4.0
+"""Restarts are over if the job has since run for this many times their usual distance."""
+
+NAMED_MIN_MS: Final = 100
+"""If nothing suffers, the verdict says what takes the time of checkpoints that take at least this long."""
+
+SECOND_MIN_RATIO: Final = 0.2
+"""A further cause is named if it takes at least this share of the checkpoints' time."""
+
+ACK_WAIT_MIN_RATIO: Final = 0.75
+"""The coordinator is late if at least this share of the subtasks waits for it.
+
+If fewer wait, the delay is on the way from their machines, or in the subtasks themselves.
+"""
+
+STALL_RATE_RATIO: Final = 0.5
+"""A subtask stands still while a barrier waits at it if it then reads at most this share of its usual records.
+
+A subtask with a queue reads as many records as it can while a barrier waits in this queue.
+"""
+
+HOST_COST_TIMES: Final = 1.5
+"""A host is slow if its subtasks need at least this many times as long for a record as those of other hosts."""
+
 SLOW_MIN_MS: Final = 1_000
 """A shorter duration is never slow, because it is within the noise of a loaded machine."""
 

@@ -18,27 +18,56 @@ If no rule applies, the verdict is undecided and names the readings that would d
 from __future__ import annotations
 
 from backend.analysis import case as cases
-from backend.analysis import rows, snapshots, verdict_barrier, verdict_micro_batch, verdict_snapshot
+from backend.analysis import (
+    rows,
+    snapshots,
+    verdict_barrier,
+    verdict_micro_batch,
+    verdict_outside,
+    verdict_snapshot,
+    verdict_stall,
+)
 from backend.analysis import sentences as say
 from backend.analysis.arrays import mean_of
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.statistics import median, ratio
-from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, PERSISTED_MIN_BYTES
-from backend.analysis.verdict_draft import are, draft, weaker
+from backend.analysis.thresholds import (
+    BACKPRESSURED_MIN_RATIO,
+    NAMED_MIN_MS,
+    PERSISTED_MIN_BYTES,
+    PHASE_MIN_RATIO,
+    SECOND_MIN_RATIO,
+)
+from backend.analysis.verdict_draft import are, draft, weaker, with_second
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.ids import VertexId
-from backend.domain.verdict import Confidence, Diagnosis, Evidence, Health, Verdict, VerdictKind
+from backend.domain.verdict import Confidence, Diagnosis, Evidence, Health, Phase, Verdict, VerdictKind
 
-_RULES = (
-    verdict_snapshot.long_part,
-    verdict_barrier.late_source,
-    verdict_barrier.by_pressure,
-    verdict_snapshot.unanswered,
-    verdict_barrier.by_travel,
-    lambda case: _hidden(case),
+# The rules by the part of a checkpoint that they explain. Of one part, the first rule that applies is used.
+_PARTS = (
+    (verdict_snapshot.long_sync,),
+    (verdict_snapshot.long_async,),
+    (verdict_outside.late_coordinator, verdict_barrier.late_source),
+    (
+        verdict_stall.stuck_sync,
+        verdict_stall.standing_still,
+        verdict_barrier.by_pressure,
+        verdict_barrier.by_queue,
+    ),
 )
+# The rules that apply if nothing else explains the checkpoints.
+_LAST_RULES = (verdict_snapshot.unanswered, verdict_barrier.by_travel, lambda case: _hidden(case))
+_AT_SOURCES = (VerdictKind.COORDINATOR, VerdictKind.LATE_INPUT)
+_OWN_WAIT = (VerdictKind.SYNC, VerdictKind.CALLBACK, VerdictKind.COMMIT)
+_PHASE_WORDS = {
+    Phase.START_DELAY: "way of the barrier to",
+    Phase.ALIGNMENT: "alignment of",
+    Phase.SYNC: "sync part of",
+    Phase.ASYNC: "async part of",
+    Phase.ACK_WAIT: "acknowledgement of",
+}
 _NO_READINGS = "back-pressure of each vertex, read while the job runs"
 
 
@@ -73,11 +102,33 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
     failing = verdict_snapshot.failing_subtask(case, checkpoints)
     if failing is not None:
         return failing
-    for rule in _RULES:
+    outside = verdict_outside.restart_loop(case) or (None if case.is_of_one else verdict_outside.replaying(case))
+    if outside is not None:
+        return outside
+    found = [v for rules in _PARTS if (v := next(filter(None, (rule(case) for rule in rules)), None)) is not None]
+    if found:
+        # The sort is stable, so the order of the parts decides if two causes explain equally much.
+        ordered = sorted(found, key=lambda v: -(v.share_ratio or 0.0))
+        first, others = ordered[0], ordered[1:]
+        rest = [v for v in others if _is_another(first, v)]
+        is_measured = first.phase in (Phase.SYNC, Phase.ASYNC, Phase.ACK_WAIT) or first.kind in _AT_SOURCES
+        explained = (first.share_ratio or 0.0) + sum(v.share_ratio or 0.0 for v in rest)
+        if not is_measured or explained >= PHASE_MIN_RATIO:
+            return with_second(case, first, rest[0] if rest else None)
+    for rule in _LAST_RULES:
         verdict = rule(case)
         if verdict is not None:
             return verdict
     return _undecided(case) if case.is_suffering or not (case.walked or case.loads) else _nothing(case)
+
+
+def _is_another(first: Verdict, other: Verdict) -> bool:
+    """Return whether ``other`` is a cause of its own that takes much of the time, and not an effect of ``first``."""
+    if other.kind is VerdictKind.UNDECIDED or (other.share_ratio or 0.0) < SECOND_MIN_RATIO:
+        return False
+    # While a subtask is in its sync part, or stands still, records queue up in front of it.
+    is_effect = first.kind in _OWN_WAIT and other.vertex_id == first.vertex_id and other.phase is not Phase.ASYNC
+    return not is_effect
 
 
 def _undecided(case: Case) -> Verdict:
@@ -152,11 +203,28 @@ def _nothing(case: Case) -> Verdict:
     return draft(
         case,
         VerdictKind.NONE,
-        f"nothing holds the barrier{_calm_text(case, most, is_calm=is_calm)}",
+        f"nothing holds the barrier{_calm_text(case, most, is_calm=is_calm)}{_where_the_time_goes(case)}",
         evidence=[*rows.fare(case), *busy, *unexplained, *_longest_part(case), *rows.calm(case), *rows.settings(case)],
         confidence=weaker(case.confidence, _how_sure(case, is_calm=is_calm and not busy)),
         would_decide=() if case.loads else (_NO_READINGS,),
     )
+
+
+def _where_the_time_goes(case: Case) -> str:
+    """Return which phase of which subtask takes most of the newest completed checkpoint, to end a sentence.
+
+    The text is empty if the checkpoint is too quick for this to matter, or if no phase takes most of it.
+    """
+    newest = next((w for w in reversed(case.walked) if w.is_completed), None)
+    if newest is None or newest.path is None or newest.duration_ms < NAMED_MIN_MS:
+        return ""
+    longest = max(newest.path.steps, key=lambda s: s.end_ms - s.start_ms, default=None)
+    share = 0.0 if longest is None else (longest.end_ms - longest.start_ms) / newest.duration_ms
+    if longest is None or share < PHASE_MIN_RATIO:
+        return ""
+    what = _PHASE_WORDS[longest.phase]
+    where = f"{say.vertex(longest.vertex)} subtask {longest.subtask}"
+    return f"; {say.percent(share)} of {say.duration(newest.duration_ms)} is the {what} {where}"
 
 
 def _calm_text(case: Case, most: tuple[VertexId, float] | None, *, is_calm: bool) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from backend.analysis import rows, travel
+import numpy as np
+
+from backend.analysis import hosts, rows, travel
 from backend.analysis import sentences as say
-from backend.analysis.arrays import highest_of
+from backend.analysis.arrays import highest_of, indices_of, mean_of
 from backend.analysis.case import Case
-from backend.analysis.pressure import Suspect
-from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
+from backend.analysis.hosts import SlowHost
+from backend.analysis.pressure import Suspect, suspect_of
+from backend.analysis.statistics import median
+from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, HOP_MIN_MS, STANDOUT_RATIO
 from backend.analysis.verdict_draft import are, draft, weaker
+from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
 
@@ -37,6 +42,7 @@ def late_source(case: Case) -> Verdict | None:
         vertex_id=late.vertex_id,
         subtasks=late.subtasks,
         phase=Phase.START_DELAY,
+        explained_ms=late.start_delay_ms,
         evidence=[
             rows.number(f"{vertex}: largest start delay, mean", "start_delay", late.start_delay_ms, "ms"),
             rows.number("checkpoints in which it emitted late", "start_delay", late.checkpoint_count, "count"),
@@ -53,6 +59,9 @@ def by_pressure(case: Case) -> Verdict | None:
     suspect = case.suspect
     if suspect is None:
         return None
+    slow = hosts.slow_host(case.evidence, case.loads, suspect.vertex_id, suspect.full)
+    if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
+        return _on_slow_host(case, suspect, slow)
     is_undecided = suspect.kind is VerdictKind.UNDECIDED
     is_whole = suspect.kind is VerdictKind.CAPACITY
     named = tuple(range(case.subtask_count(suspect.vertex_id))) if is_whole else suspect.full
@@ -63,6 +72,7 @@ def by_pressure(case: Case) -> Verdict | None:
         vertex_id=suspect.vertex_id,
         subtasks=named,
         phase=case.travel_phase,
+        explained_ms=explained_ms(case, suspect.vertex_id),
         evidence=[
             *rows.load(case, suspect),
             *rows.arrival(case, suspect.vertex_id),
@@ -80,6 +90,118 @@ def by_pressure(case: Case) -> Verdict | None:
         confidence=_confidence(case, suspect),
         would_decide=("records read by each subtask, from readings a minute apart",)
         if is_undecided or suspect.is_contradicted
+        else (),
+    )
+
+
+def explained_ms(case: Case, vertex_id: VertexId) -> float | None:
+    """Return how long the barrier took from the sources to the last subtask of a vertex: the median over checkpoints.
+
+    A culprit holds back the vertices above it, so the time before them is due to it too.
+    """
+    if not case.is_suffering:
+        return None
+    topology = case.evidence.topology
+    sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
+    spent: list[float | None] = []
+    for walked in case.walked:
+        phases = walked.phases.get(vertex_id)
+        if phases is None:
+            continue
+        begun = max(
+            (highest_of(walked.phases[s].first_barrier_ms) or 0.0 for s in sources if s in walked.phases), default=0.0
+        )
+        is_reached = not np.isnan(phases.travel_ms).any()
+        reached = highest_of(phases.travel_ms) if is_reached else float(walked.duration_ms)
+        spent.append(None if reached is None else max(0.0, reached - begun))
+    return median(spent)
+
+
+def _on_slow_host(case: Case, suspect: Suspect, slow: SlowHost) -> Verdict:
+    """Return the verdict on a host whose subtasks are slow in several vertices."""
+    named = [case.name(v) for v in slow.cost_ratios]
+    least = say.times(min(slow.cost_ratios.values()))
+    return draft(
+        case,
+        VerdictKind.SLOW_HOST,
+        f"{slow.host} is slow: a record takes at least {least} as long there as on other hosts, at {say.listed(named)}",
+        vertex_id=suspect.vertex_id,
+        subtasks=suspect.full,
+        phase=case.travel_phase,
+        explained_ms=explained_ms(case, suspect.vertex_id),
+        evidence=[
+            *(
+                rows.reconstructed(
+                    f"{case.name(v)}: busy time per record on {slow.host} over that on other hosts",
+                    "busyRatio / numRecordsIn",
+                    times,
+                    "ratio",
+                )
+                for v, times in slow.cost_ratios.items()
+            ),
+            *rows.load(case, suspect),
+            *rows.arrival(case, suspect.vertex_id),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=_confidence(case, suspect),
+    )
+
+
+def by_queue(case: Case) -> Verdict | None:
+    """Return the verdict if barriers wait long in the queue before a vertex that is not always full.
+
+    This is so if the input comes in bursts. Averages of a minute then show the vertex as idle most of the time, so the
+    time of the barrier decides, and the readings decide between one slow subtask and a slow vertex.
+    """
+    if not case.loads or not case.report.is_mixed or case.suspect is not None or not case.is_suffering:
+        return None
+    hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
+    load = None if hop is None else case.loads.get(hop.vertex_id)
+    if hop is None or load is None:
+        return None
+    feeders = [u for u in case.evidence.topology.upstream(hop.vertex_id) if u in case.loads]
+    most = max(feeders, key=lambda u: highest_of(case.loads[u].backpressured) or 0.0, default=None)
+    if most is None:
+        return None
+    waiting = indices_of(hop.hop_ms >= max(HOP_MIN_MS, STANDOUT_RATIO * hop.longest_ms))
+    rest = [i for i in load.known_subtasks if i not in waiting]
+    if (mean_of(load.busy[list(waiting)]) or 0.0) < (mean_of(load.busy[rest]) or 0.0):
+        # The subtasks with a queue are less busy than their siblings, so they do not work off the queue.
+        return None
+    held = highest_of(case.loads[most].backpressured) or 0.0
+    suspect = suspect_of(load, waiting, (most, held))
+    slow = hosts.slow_host(case.evidence, case.loads, hop.vertex_id, waiting)
+    if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
+        return _on_slow_host(case, suspect, slow)
+    vertex, total = case.name(hop.vertex_id), case.subtask_count(hop.vertex_id)
+    is_whole = suspect.kind is VerdictKind.CAPACITY or len(waiting) * 2 > total
+    kind = VerdictKind.CAPACITY if is_whole else suspect.kind
+    longest = say.duration(hop.longest_ms)
+    where = vertex if is_whole else say.where(vertex, waiting, total)
+    why = {
+        VerdictKind.CAPACITY: "it cannot keep up when much input comes",
+        VerdictKind.SKEW: "it gets more records than its siblings (key skew)",
+        VerdictKind.STRAGGLER: "it needs longer for a record than its siblings (straggler)",
+    }.get(kind, "key skew or a straggler")
+    return draft(
+        case,
+        kind,
+        f"the barrier waits up to {longest} in the queue before {where}: {why}",
+        vertex_id=hop.vertex_id,
+        subtasks=tuple(range(total)) if is_whole else waiting,
+        phase=case.travel_phase,
+        explained_ms=explained_ms(case, hop.vertex_id),
+        evidence=[
+            rows.reconstructed(f"{vertex}: longest hop of the barrier, mean", "start_delay", hop.longest_ms, "ms"),
+            *rows.load(case, suspect),
+            *rows.fare(case),
+            *rows.travel(case, hop.vertex_id),
+            *rows.settings(case),
+        ],
+        confidence=weaker(case.confidence, Confidence.LOW if kind is VerdictKind.UNDECIDED else Confidence.MEDIUM),
+        would_decide=("records read by each subtask, from readings a minute apart",)
+        if kind is VerdictKind.UNDECIDED
         else (),
     )
 
@@ -107,6 +229,7 @@ def by_travel(case: Case) -> Verdict | None:
         vertex_id=hop.vertex_id,
         subtasks=tuple(range(total)) if is_most else waiting,
         phase=case.travel_phase,
+        explained_ms=hop.longest_ms,
         evidence=[
             rows.reconstructed(f"{vertex}: longest hop of the barrier, mean", "start_delay", hop.longest_ms, "ms"),
             rows.reconstructed(f"{vertex}: subtasks with a long hop, of {total}", "start_delay", len(waiting), "count"),
@@ -139,8 +262,8 @@ def reason(case: Case, suspect: Suspect) -> str:
             return f"{where} {gets} all the records (key skew)"
         return f"{where} {gets} {say.times(share)} the records of a sibling (key skew)"
     if suspect.kind is VerdictKind.STRAGGLER and cost is not None:
-        hosts = case.evidence.hosts(suspect.vertex_id, suspect.full)
-        at = f" on {say.listed(hosts)}" if hosts else ""
+        machines = case.evidence.hosts(suspect.vertex_id, suspect.full)
+        at = f" on {say.listed(machines)}" if machines else ""
         slow = f"{where}{at} {verb} slow"
         return f"{slow}: each record takes {say.times(cost)} as long as at a sibling (straggler)"
     return f"{where} {verb} busy {busy} of the time and the others {others}: key skew or a straggler"

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from backend.analysis import sentences as say
 from backend.analysis.case import Case
+from backend.analysis.statistics import ratio
 from backend.domain.ids import VertexId
-from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
+from backend.domain.verdict import Confidence, Evidence, Phase, SecondCause, Verdict, VerdictKind
 
 _RANK = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 _SURE_COUNT = 3
+# The rows of the second cause follow the strongest ones of the first.
+_FIRST_ROWS = 3
+_SECOND_ROWS = 2
 
 
 def draft(
@@ -21,12 +27,14 @@ def draft(
     subtasks: tuple[int, ...] = (),
     phase: Phase | None = None,
     evidence: list[Evidence],
+    explained_ms: float | None = None,
     confidence: Confidence | None = None,
     would_decide: tuple[str, ...] = (),
 ) -> Verdict:
     """Build the verdict. Its sentence is the effect (``case.lead``) and then ``reason``: the culprit and the cause.
 
-    ``reason`` has no full stop. ``evidence`` is in the order of its weight, strongest first (``docs/diagnosis.md``).
+    ``reason`` has no full stop. ``explained_ms`` is the time that the cause takes by itself. ``evidence`` is in the
+    order of its weight, strongest first (``docs/diagnosis.md``).
     """
     sure = case.confidence if confidence is None else confidence
     headline, detail = two_lines(case, kind, sure, reason, None if vertex_id is None else case.name(vertex_id))
@@ -43,6 +51,39 @@ def draft(
         would_decide=would_decide,
         headline=headline,
         detail=detail,
+        share_ratio=None if explained_ms is None else _share(case, explained_ms),
+        intermittence=case.intermittence,
+    )
+
+
+def _share(case: Case, explained_ms: float) -> float | None:
+    share = ratio(explained_ms, case.typical_ms)
+    return None if share is None else say.rounded(min(1.0, share))
+
+
+def with_second(case: Case, first: Verdict, second: Verdict | None) -> Verdict:
+    """Return the verdict with ``second`` as what would limit the checkpoints if the first cause were cured."""
+    if second is None:
+        return first
+    reason = second.sentence.removeprefix(case.lead).removesuffix(".")
+    reason = re.sub(r"^(; |: |, but | because |, probably because )", "", reason)
+    cause = SecondCause(
+        kind=second.kind,
+        sentence=reason,
+        vertex_id=second.vertex_id,
+        vertex=second.vertex,
+        subtasks=second.subtasks,
+        hosts=second.hosts,
+        phase=second.phase,
+        share_ratio=second.share_ratio,
+    )
+    more = f" After that, {reason}."
+    return replace(
+        first,
+        sentence=first.sentence + more,
+        detail=None if first.detail is None else first.detail + more,
+        second=cause,
+        evidence=(*first.evidence[:_FIRST_ROWS], *second.evidence[:_SECOND_ROWS], *first.evidence[_FIRST_ROWS:]),
     )
 
 
@@ -52,7 +93,7 @@ def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vert
     If a cause is known and the checkpoints suffer from it, the headline is the first part of ``reason``. Otherwise it
     is the state of the checkpoints.
     """
-    if kind in (VerdictKind.NONE, VerdictKind.UNDECIDED):
+    if kind in (VerdictKind.NONE, VerdictKind.UNDECIDED, VerdictKind.RESTARTS):
         return case.lead, f"{_capital(reason, vertex)}."
     if not case.is_suffering:
         return case.lead, f"But {reason}."
@@ -77,7 +118,7 @@ def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:
     """Return the words between the effect and the reason."""
     if kind is VerdictKind.NONE:
         return ": "
-    if kind is VerdictKind.UNDECIDED:
+    if kind in (VerdictKind.UNDECIDED, VerdictKind.RESTARTS):
         return "; "
     if not case.is_suffering:
         return ", but "

@@ -9,10 +9,12 @@ from backend.analysis.case import Case
 from backend.analysis.failures import FailingSubtask
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.snapshots import LongPart, Unanswered
-from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO
+from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, SECOND_MIN_RATIO
 from backend.analysis.verdict_draft import by_count, draft
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
+
+_HOSTS_MIN = 2
 
 
 def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict | None:
@@ -68,20 +70,39 @@ def _where_the_cause_is(case: Case) -> list[Evidence]:
     return rows.restarts(case) or [rows.note("the job has no exception: the log of its task manager shows the cause")]
 
 
-def long_part(case: Case) -> Verdict | None:
-    """Return the verdict if a sync or async part by itself takes at least half of the checkpoints' time."""
+def long_sync(case: Case) -> Verdict | None:
+    """Return the verdict if a sync part by itself takes much of the checkpoints' time."""
+    return _long_part(case, Phase.SYNC)
+
+
+def long_async(case: Case) -> Verdict | None:
+    """Return the verdict if an async part by itself takes much of the checkpoints' time."""
+    return _long_part(case, Phase.ASYNC)
+
+
+def _long_part(case: Case, phase: Phase) -> Verdict | None:
     if not case.is_suffering:
         return None
     held_back = [
         v for v, load in case.loads.items() if (highest_of(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO
     ]
-    part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones, held_back=held_back)
+    part = snapshots.long_part(
+        case.evidence.topology,
+        case.evidence.config,
+        case.long_ones,
+        held_back=held_back,
+        min_ratio=SECOND_MIN_RATIO,
+        phase=phase,
+    )
     if part is None:
         return None
+    host = _host_of_all(case, part)
+    kind = VerdictKind.SYNC if part.phase is Phase.SYNC else VerdictKind.STORE
     return draft(
         case,
-        VerdictKind.SYNC if part.phase is Phase.SYNC else VerdictKind.STORE,
-        _long_part_text(case, part),
+        kind if host is None else VerdictKind.SLOW_HOST,
+        _long_part_text(case, part) if host is None else _slow_host_text(case, part, host),
+        explained_ms=part.part_ms,
         vertex_id=part.vertex_id,
         subtasks=part.subtasks,
         phase=part.phase,
@@ -93,6 +114,22 @@ def long_part(case: Case) -> Verdict | None:
             *rows.settings(case),
         ],
     )
+
+
+def _host_of_all(case: Case, part: LongPart) -> str | None:
+    """Return the host if the part is long at the subtasks of one host only, and so in another vertex too."""
+    hosts = case.evidence.hosts(part.vertex_id, part.subtasks)
+    others = case.evidence.hosts(part.vertex_id, tuple(range(case.subtask_count(part.vertex_id))))
+    if len(hosts) != 1 or len(others) < _HOSTS_MIN or not part.likewise:
+        return None
+    alike = [case.evidence.hosts(p.vertex_id, p.subtasks) == hosts for p in part.likewise]
+    return hosts[0] if all(alike) else None
+
+
+def _slow_host_text(case: Case, part: LongPart, host: str) -> str:
+    vertices = say.listed([case.name(v) for v in (part.vertex_id, *(p.vertex_id for p in part.likewise))])
+    took = say.duration(part.part_ms)
+    return f"{host} is slow: the {part.phase.value} parts of {vertices} take up to {took} there, and less elsewhere"
 
 
 def _long_part_text(case: Case, part: LongPart) -> str:
@@ -145,6 +182,7 @@ def unanswered(case: Case) -> Verdict | None:
         case,
         VerdictKind.STORE,
         _unanswered_text(case, found),
+        explained_ms=case.typical_ms,
         vertex_id=found.vertex_id,
         subtasks=found.subtasks,
         phase=Phase.ASYNC,

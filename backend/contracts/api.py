@@ -213,6 +213,36 @@ class EvidenceOut(Model):
     unit: str | None = None
 
 
+class SecondCauseOut(Model):
+    """The cause that would limit the checkpoints if the first one were cured.
+
+    ``share_ratio`` is the share of the duration that the cause takes by itself (0..1), reconstructed. The shares of two
+    causes that overlap in time add up to more than one.
+    """
+
+    kind: VerdictKind
+    sentence: str
+    vertex: str | None
+    vertex_id: str | None
+    subtasks: list[int]
+    hosts: list[str]
+    phase: Phase | None
+    share_ratio: float | None
+
+
+class IntermittenceOut(Model):
+    """How often a cause strikes: in ``struck_count`` of the newest ``checkpoint_count`` checkpoints.
+
+    ``since`` is the trigger of the first of them. ``condition`` says in words what they have in common and the other
+    checkpoints lack; null if nothing of the kind was found.
+    """
+
+    struck_count: int
+    checkpoint_count: int
+    since: datetime
+    condition: str | None
+
+
 class VerdictOut(Model):
     """What delays a checkpoint: the vertex, its subtasks, the phase and the cause."""
 
@@ -233,6 +263,10 @@ class VerdictOut(Model):
     these fields existed.
     """
     detail: str | None = None
+    share_ratio: float | None = None
+    """The share of the duration that the cause takes by itself (0..1), reconstructed; null if it is not known."""
+    second: SecondCauseOut | None = None
+    intermittence: IntermittenceOut | None = None
 
 
 class DiagnosisOut(Model):

@@ -6,6 +6,7 @@ The subtask that is late is not always the cause.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from backend.domain.ids import VertexId
@@ -17,6 +18,10 @@ class Health(StrEnum):
     HEALTHY = "healthy"
     SLOW = "slow"
     FAILING = "failing"
+    RESTARTING = "restarting"
+    """The checkpoints are well, but the job restarts again and again."""
+    INTERMITTENT = "intermittent"
+    """Most checkpoints are well, but again and again one takes many times as long or fails."""
     TOO_FEW = "too-few"
 
 
@@ -31,6 +36,12 @@ class VerdictKind(StrEnum):
     STORE = "store"
     LATE_INPUT = "late-input"
     FAILING_SUBTASK = "failing-subtask"
+    CALLBACK = "long-callback"
+    COMMIT = "outside-commit"
+    COORDINATOR = "coordinator"
+    REPLAY = "replay"
+    SLOW_HOST = "slow-host"
+    RESTARTS = "restarts"
     UNDECIDED = "undecided"
 
 
@@ -75,8 +86,44 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondCause:
+    """The cause that would limit the checkpoints if the first one were cured.
+
+    ``sentence`` names the culprit and the cause. ``share_ratio`` is the share of the duration that the cause takes by
+    itself. The shares of both causes may add up to more than one, because causes may overlap in time.
+    """
+
+    kind: VerdictKind
+    sentence: str
+    vertex_id: VertexId | None = None
+    vertex: str | None = None
+    subtasks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    phase: Phase | None = None
+    share_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intermittence:
+    """How often a cause strikes: in ``struck_count`` of the newest ``checkpoint_count`` checkpoints.
+
+    ``since`` is the trigger of the first of them. ``condition`` is what the struck checkpoints have in common and the
+    others lack, in words; None if nothing of the kind was found.
+    """
+
+    struck_count: int
+    checkpoint_count: int
+    since: datetime
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a job. If ``kind`` is undecided, ``would_decide`` names the evidence that is missing."""
+    """The verdict on a job. If ``kind`` is undecided, ``would_decide`` names the evidence that is missing.
+
+    ``share_ratio`` is the share of the duration that the cause takes by itself, reconstructed; None if the cause does
+    not take time in the checkpoints, or the share is not known.
+    """
 
     kind: VerdictKind
     sentence: str
@@ -91,6 +138,9 @@ class Verdict:
     headline: str | None = None
     """The sentence as two texts: the culprit or the state in a few words, and then the rest."""
     detail: str | None = None
+    share_ratio: float | None = None
+    second: SecondCause | None = None
+    intermittence: Intermittence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.task.task import Task
 
+_HOST = "localhost"
 _UNLIMITED_FAILURES = 2**31 - 1
 _STATES: Mapping[CheckpointState, FlinkCheckpointState] = {
     CheckpointState.IN_PROGRESS: FlinkCheckpointState.IN_PROGRESS,
@@ -314,6 +315,12 @@ def _ship_strategy(partitioner: Partitioner) -> str:
     return partitioner.value.upper()
 
 
+def _host_of(task: Task) -> str:
+    """Return the name of the subtask's machine. With several task managers, each is a machine of its own."""
+    count = task.env.config.task_managers
+    return f"host-{task.index % count}" if count > 1 else _HOST
+
+
 def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> SubtaskView:
     busy_us, idle_us, soft_us, hard_us = task.account.settle(now_us)
     busy, idle, soft, hard = task.account.ms_per_s()
@@ -327,6 +334,7 @@ def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> Subtask
     totals = task.totals
     return SubtaskView(
         status=TaskState(task.status.value),
+        host=_host_of(task),
         attempt=task.attempt,
         started_at_us=task.started_us,
         ended_at_us=task.ended_us,

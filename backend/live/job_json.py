@@ -19,7 +19,6 @@ from backend.live.wire import Json, Object, quantile
 FLINK_VERSION = "1.20"
 """The version of Flink whose REST this is. The collector recognises the live runtime by ``barrierscope-runtime``."""
 
-_HOST = "localhost"
 # As in Flink, the state of a vertex is that of the subtask that is furthest from running. The list begins with the
 # state that is furthest from running. A vertex is FINISHED only if every subtask has finished.
 _DECIDES_FIRST = (
@@ -388,8 +387,8 @@ def _vertex_subtask(view: JobView, index: int, subtask: SubtaskView, task_manage
         "subtask": index,
         "status": subtask.status,
         "attempt": subtask.attempt,
-        "host": _HOST,
-        "endpoint": f"{_HOST}:0",
+        "host": subtask.host,
+        "endpoint": f"{subtask.host}:0",
         "start-time": view.epoch_ms(subtask.started_at_us),
         "end-time": NOT_YET if subtask.ended_at_us is None else view.epoch_ms(subtask.ended_at_us),
         "duration": (end_us - subtask.started_at_us) // 1000,

@@ -173,6 +173,7 @@ class SubtaskView:
     """
 
     status: TaskState
+    host: str
     attempt: int
     started_at_us: int
     ended_at_us: int | None

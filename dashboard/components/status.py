@@ -24,6 +24,12 @@ KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.STORE: "slow store",
     VerdictKind.LATE_INPUT: "late input",
     VerdictKind.FAILING_SUBTASK: "failing subtask",
+    VerdictKind.CALLBACK: "long callback",
+    VerdictKind.COMMIT: "outside commit",
+    VerdictKind.COORDINATOR: "late coordinator",
+    VerdictKind.REPLAY: "replaying data",
+    VerdictKind.SLOW_HOST: "slow host",
+    VerdictKind.RESTARTS: "restart loop",
     VerdictKind.UNDECIDED: "undecided",
 }
 KIND_ICONS: dict[VerdictKind, str] = {
@@ -35,9 +41,22 @@ KIND_ICONS: dict[VerdictKind, str] = {
     VerdictKind.STORE: "store",
     VerdictKind.LATE_INPUT: "clock",
     VerdictKind.FAILING_SUBTASK: "bolt",
+    VerdictKind.CALLBACK: "hourglass",
+    VerdictKind.COMMIT: "store",
+    VerdictKind.COORDINATOR: "clock",
+    VerdictKind.REPLAY: "progress",
+    VerdictKind.SLOW_HOST: "straggler",
+    VerdictKind.RESTARTS: "bolt",
     VerdictKind.UNDECIDED: "question",
 }
-HEALTH_TONES = {Health.HEALTHY: Tone.GOOD, Health.SLOW: Tone.WARN, Health.FAILING: Tone.BAD, Health.TOO_FEW: Tone.QUIET}
+HEALTH_TONES = {
+    Health.HEALTHY: Tone.GOOD,
+    Health.SLOW: Tone.WARN,
+    Health.FAILING: Tone.BAD,
+    Health.RESTARTING: Tone.BAD,
+    Health.INTERMITTENT: Tone.WARN,
+    Health.TOO_FEW: Tone.QUIET,
+}
 STATUS_TONES = {
     CheckpointStatus.COMPLETED: Tone.GOOD,
     CheckpointStatus.FAILED: Tone.BAD,
@@ -101,12 +120,12 @@ def checkpoint(value: CheckpointOut) -> html.Span:
 
 
 def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> Tone:
-    """Return the tone of a verdict. It is ``BAD`` only if the checkpoints fail."""
+    """Return the tone of a verdict. It is ``BAD`` only if the checkpoints fail or the job restarts all the time."""
     if verdict.kind is VerdictKind.NONE:
         return Tone.GOOD
     if verdict.kind is VerdictKind.UNDECIDED:
         return Tone.QUIET
-    return Tone.BAD if health_value is Health.FAILING else Tone.WARN
+    return Tone.BAD if health_value in (Health.FAILING, Health.RESTARTING) else Tone.WARN
 
 
 def kind_word(value: VerdictKind, engine: CapabilitiesOut | None = None) -> str:

@@ -39,6 +39,7 @@ def verdict_card(
         chips.append(html.Span(["host ", html.B(", ".join(verdict.hosts[:3]))], className="chip chip-name"))
     if verdict.phase is not None:
         chips.append(status.phase(verdict.phase))
+    chips += _more_chips(verdict, engine)
     chips.append(status.confidence(verdict.confidence))
     parts: list[Component] = [
         html.P(verdict.headline or verdict.sentence, className="verdict-sentence"),
@@ -59,6 +60,23 @@ def verdict_card(
     return html.Section(
         parts, className=f"card verdict edge-{tone}", **attrs({"aria-label": "Verdict", "aria-live": "polite"})
     )
+
+
+def _more_chips(verdict: VerdictOut, engine: CapabilitiesOut | None) -> list[Component]:
+    """Return chips with the share that the cause explains, how often it strikes, and the second cause."""
+    found: list[Component] = []
+    if verdict.share_ratio is not None:
+        hint = "share of the duration that the cause takes by itself (reconstructed)"
+        found.append(html.Span(["share ", html.B(text.percent(verdict.share_ratio))], className="chip", title=hint))
+    often = verdict.intermittence
+    if often is not None:
+        hint = f"checkpoints that the cause struck, since {text.instant_utc(often.since)}"
+        words = f"{often.struck_count} of {often.checkpoint_count}"
+        found.append(html.Span(["strikes ", html.B(words)], className="chip", title=hint))
+    if verdict.second is not None:
+        word = status.kind_word(verdict.second.kind, engine)
+        found.append(html.Span(["second ", html.B(word)], className="chip chip-name", title=verdict.second.sentence))
+    return found
 
 
 def evidence_table(verdict: VerdictOut) -> Component:

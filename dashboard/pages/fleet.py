@@ -416,7 +416,14 @@ def _source(sources: Sequence[str]) -> str:
 
 _UNANALYSED = "This job is being analysed; the service has just started."
 _UNREAD = "not read yet; the service has just started"
-_URGENCY = {Health.FAILING: 3, Health.SLOW: 2, Health.TOO_FEW: 1, Health.HEALTHY: 0}
+_URGENCY = {
+    Health.FAILING: 5,
+    Health.RESTARTING: 4,
+    Health.SLOW: 3,
+    Health.INTERMITTENT: 2,
+    Health.TOO_FEW: 1,
+    Health.HEALTHY: 0,
+}
 
 
 def _alerts_badge(job: JobOut) -> dict[str, str] | None:
@@ -457,7 +464,7 @@ def _spark_text(job: JobOut, durations: list[int]) -> str:
 def _counts(counts: Mapping[Health, int], unanalysed_count: int) -> list[Component]:
     found: list[Component] = [
         status.badge(f"{number} {HEALTH_WORDS[health]}", HEALTH_ICONS[health], status.HEALTH_TONES[health])
-        for health in (Health.FAILING, Health.SLOW, Health.TOO_FEW, Health.HEALTHY)
+        for health in sorted(_URGENCY, key=_URGENCY.__getitem__, reverse=True)
         if (number := counts.get(health, 0))
     ]
     if unanalysed_count:

@@ -91,7 +91,9 @@ class VertexSpec:
     that writing their snapshots takes, and ``slow_sync_factors`` the time of their sync parts. ``fan_out`` is the mean
     number of output records per input record, and ``output_bytes`` their size (0: that of the input record); both apply
     to maps. A map emits its records in bundles of ``bundle`` records (0: one by one). ``cost_of``, which job files
-    cannot set, returns additional microseconds for a record (DET-7).
+    cannot set, returns additional microseconds for a record (DET-7). The sync phase takes
+    ``sync_us`` in every ``sync_every``-th checkpoint, and in the others the time that the settings give. A sink waits
+    ``commit_us`` for the outside system each time that it commits (SNK-2), and processes nothing meanwhile.
 
     Sources: ``rate`` is the number of records per second, and ``limit`` is the total number, both over all subtasks.
     With a ``rate`` of 0, a source is as fast as its cost allows. With a ``limit`` of None, it never ends. Keys are 0 to
@@ -125,6 +127,8 @@ class VertexSpec:
     bundle: int = 0
     watermark_interval_ms: int = 200
     sync_us: int | None = None
+    sync_every: int = 1
+    commit_us: int = 0
     slow_factors: Mapping[int, float] = field(default_factory=dict)
     slow_upload_factors: Mapping[int, float] = field(default_factory=dict)
     slow_sync_factors: Mapping[int, float] = field(default_factory=dict)

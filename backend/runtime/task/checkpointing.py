@@ -210,6 +210,7 @@ class TaskCheckpointing:
             operator.complete(checkpoint_id)
             if self._task.spec.kind.has_sink:
                 faults.passed("sink.after-commit", self._task.name)
+        self._task.cost_us += self._task.spec.commit_us
         self._env.local.confirm(self._task.key, checkpoint_id)
         self._task.increments.confirm(checkpoint_id)
         self.channel_state.confirm(checkpoint_id)

@@ -191,7 +191,8 @@ class Snapshots:
         run.watermark_us = task.watermark_us
         copied_bytes = 0 if task.is_finished_on_restore else self._measure_state(run, k)
         config = self._env.config
-        fixed_us = config.sync_fixed_us if task.spec.sync_us is None else task.spec.sync_us
+        own_us = task.spec.sync_us if k % task.spec.sync_every == 0 else None
+        fixed_us = config.sync_fixed_us if own_us is None else own_us
         factor = factor_of(task.spec.slow_sync_factors, task.index)
         sync_us = round(factor * (fixed_us + config.sync_ns_per_byte * copied_bytes // 1000))
         run.measured.sync_us = sync_us

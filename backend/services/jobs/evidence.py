@@ -19,13 +19,13 @@ import anyio.to_thread
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis import verdict_micro_batch
+from backend.analysis import health, verdict_micro_batch
 from backend.analysis.evidence import JobEvidence
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
-from backend.domain.pressure import on_clock
+from backend.domain.pressure import VertexPressure, on_clock
 from backend.services.jobs.findings import (
     Finding,
     SettingsTaken,
@@ -52,13 +52,19 @@ from backend.store.schema.partitions import day_of
 
 _log = structlog.get_logger(__name__)
 
-# The rules use the ten newest ended checkpoints. More are read, because some of the newest are open or are
+# The rules use the twenty newest ended checkpoints. More are read, because some of the newest are open or are
 # savepoints.
-_CHECKPOINTS_COUNT = 16
+_CHECKPOINTS_COUNT = 26
 # An open checkpoint that the engine has not reported for this long is lost: its end will never be reported.
 _LOST_AFTER = timedelta(seconds=60)
 _PRESSURE_WINDOW = timedelta(seconds=150)
 _PRESSURE_NEAR = timedelta(seconds=60)
+# If a cause strikes some checkpoints only, the readings around so many of the struck and the quick ones are read too.
+_STRUCK_COUNT = 4
+_QUICK_COUNT = 3
+_STRUCK_BEFORE = timedelta(seconds=20)
+_STRUCK_AFTER = timedelta(seconds=10)
+_STRUCK_LONG_MS = 60_000
 _LOOK_BACK = timedelta(days=8)
 # The finding on a run that has not ended is computed again after this time even if nothing is known to have changed.
 _KEPT = timedelta(minutes=5)
@@ -419,7 +425,7 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
     late = await late_barriers_of(connection, run_ids, oldest)
     readings = await _newest_readings(connection, {a.record.run.id: a.read_at for a in asked if a.read_at is not None})
     exceptions = await newest_exceptions(connection, run_ids)
-    return {
+    found = {
         r.id: JobEvidence(
             topology=shapes[r.run.id].topology,
             now=r.engine_now(now),
@@ -438,6 +444,38 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
         )
         for r in records
     }
+    for record in records:
+        if not record.run.engine.is_micro_batched:
+            earlier = await _readings_of_struck(connection, record, found[record.id])
+            found[record.id] = replace(found[record.id], earlier_pressure=earlier) if earlier else found[record.id]
+    return found
+
+
+async def _readings_of_struck(connection: AsyncConnection, record: JobRecord, evidence: JobEvidence) -> Readings:
+    """Return the readings around some struck and some quick checkpoints, if a cause strikes only some of them.
+
+    The newest readings are left out, because the evidence has them.
+    """
+    has_restarts = bool(evidence.restart_count) or bool(evidence.exceptions)
+    report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts)
+    if not report.is_mixed:
+        return ()
+    newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
+    found: list[VertexPressure] = []
+    seen = datetime.min.replace(tzinfo=UTC)
+    chosen = (*report.struck[-_STRUCK_COUNT:], *report.quick[-_QUICK_COUNT:])
+    for checkpoint in sorted(chosen, key=lambda c: c.header.triggered_at):
+        header = checkpoint.header
+        took = timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, _STRUCK_LONG_MS))
+        since = max(seen, header.triggered_at - _STRUCK_BEFORE)
+        until = min(newest, header.triggered_at + took + _STRUCK_AFTER)
+        if since < until:
+            offset = record.reading_offset
+            rows = await readings_between(connection, [record.run.id], since - offset, until - offset)
+            read = on_clock(rows.get(record.run.id, ()), offset)
+            found += [r for r in read if seen < r.observed_at < newest]
+            seen = until
+    return tuple(found)
 
 
 async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, datetime]) -> Mapping[str, Readings]:

@@ -56,7 +56,15 @@ _STATISTICS_BUDGET_S = 0.5
 _SPARK_POINTS = 60
 # The orders of the board that are kept until the next refresh.
 _ORDERS_MAX = 20
-_URGENCY = {Health.FAILING: 0, Health.SLOW: 1, Health.TOO_FEW: 2, None: 2, Health.HEALTHY: 3}
+_URGENCY = {
+    Health.FAILING: 0,
+    Health.RESTARTING: 1,
+    Health.SLOW: 2,
+    Health.INTERMITTENT: 3,
+    Health.TOO_FEW: 4,
+    None: 4,
+    Health.HEALTHY: 5,
+}
 _AGING = {"observed_at", "last_completed_age_intervals"}
 _LASTING = [name for name in api.JobOut.model_fields if name not in _AGING]
 _SORT_KEYS: Mapping[BoardSort, Callable[[api.JobOut], Any]] = {

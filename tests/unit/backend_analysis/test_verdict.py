@@ -264,7 +264,7 @@ _STRONGEST = {
 }
 
 
-@pytest.mark.parametrize("kind", VerdictKind)
+@pytest.mark.parametrize("kind", sorted(_STRONGEST))
 def test_evidence_begins_with_what_decides_the_kind_and_ends_with_the_settings(kind):
     evidence, strongest = _STRONGEST[kind]
 

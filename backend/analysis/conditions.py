@@ -1,0 +1,111 @@
+"""Finds when a cause strikes that strikes only some checkpoints: what these have in common and the others lack.
+
+A condition is stated only if it separates the two groups: nearly all struck checkpoints have it, and nearly no quick
+one. That two things come together does not prove that one causes the other, so the condition says *when*, not *why*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from backend.analysis import sentences as say
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.health import HealthReport
+from backend.analysis.statistics import highest, known, median, quantile
+from backend.analysis.thresholds import CONDITION_TIMES
+from backend.domain.checkpoint import Checkpoint
+from backend.domain.pressure import VertexPressure
+
+_NTH = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth"}
+_STRUCK_MIN = 3
+# The input just before a checkpoint fills the queues in which its barrier waits.
+_BEFORE = timedelta(seconds=5)
+# Up to this share of a group may be on the wrong side.
+_WRONG_RATIO = 0.2
+
+
+def condition(report: HealthReport, evidence: JobEvidence, readings: Sequence[VertexPressure]) -> str | None:
+    """Return when the cause strikes, in words that follow "in 9 of the last 18", or None if nothing separates them."""
+    if not report.is_mixed or len(report.struck) < _STRUCK_MIN:
+        return None
+    return (
+        _after_restarts(report, evidence)
+        or _by_input(report, evidence, readings)
+        or _by_size(report)
+        or _every_nth(report)
+    )
+
+
+def _after_restarts(report: HealthReport, evidence: JobEvidence) -> str | None:
+    restarts = sorted({at for at, _ in evidence.exceptions})
+    if not restarts:
+        return None
+    first = {id(c) for c in _first_after(restarts, (*report.struck, *report.quick))}
+    struck = sum(id(c) in first for c in report.struck)
+    quick = sum(id(c) in first for c in report.quick)
+    is_clear = struck >= (1 - _WRONG_RATIO) * len(report.struck) and quick <= _WRONG_RATIO * len(report.quick)
+    return "each time after a restart" if is_clear else None
+
+
+def _first_after(restarts: Sequence[datetime], checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    ordered = sorted(checkpoints, key=lambda c: c.header.triggered_at)
+    found = [next((c for c in ordered if c.header.triggered_at >= at), None) for at in restarts]
+    return [c for c in found if c is not None]
+
+
+def _by_input(report: HealthReport, evidence: JobEvidence, readings: Sequence[VertexPressure]) -> str | None:
+    sources = {v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)}
+    rates = _input_rates([r for r in readings if r.vertex_id in sources])
+    times = _times(*([_rate_at(c, rates) for c in group] for group in (report.struck, report.quick)))
+    if times is None:
+        return None
+    return "whenever the input doubles" if 1.75 <= times < 2.5 else f"whenever the input is {say.times(times)} as high"
+
+
+def _input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, datetime, float]]:
+    """Return the records that the sources emit in a second, between each two readings of the same source."""
+    found: list[tuple[datetime, datetime, float]] = []
+    last: dict[str, VertexPressure] = {}
+    for reading in readings:
+        before = last.get(reading.vertex_id)
+        last[reading.vertex_id] = reading
+        if before is None:
+            continue
+        seconds = (reading.observed_at - before.observed_at).total_seconds()
+        grown = sum(known(reading.records_out_count)) - sum(known(before.records_out_count))
+        if seconds > 0 and grown >= 0 and known(reading.records_out_count):
+            found.append((before.observed_at, reading.observed_at, grown / seconds))
+    return found
+
+
+def _rate_at(checkpoint: Checkpoint, rates: Sequence[tuple[datetime, datetime, float]]) -> float | None:
+    header = checkpoint.header
+    begin = header.triggered_at - _BEFORE
+    end = header.triggered_at + timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, 5_000))
+    return highest(rate for since, until, rate in rates if since < end and until > begin)
+
+
+def _by_size(report: HealthReport) -> str | None:
+    sizes = [[c.header.checkpointed_size_bytes for c in group] for group in (report.struck, report.quick)]
+    times = _times(*sizes)
+    return None if times is None else f"whenever a checkpoint writes {say.times(times)} as much"
+
+
+def _times(struck: Sequence[float | None], quick: Sequence[float | None]) -> float | None:
+    """Return how many times as large the values of the struck checkpoints are, if they are larger without overlap."""
+    if len(known(struck)) < _STRUCK_MIN or len(known(quick)) < _STRUCK_MIN:
+        return None
+    usual, more = median(quick) or 0.0, median(struck) or 0.0
+    least, most = quantile(struck, _WRONG_RATIO) or 0.0, quantile(quick, 1 - _WRONG_RATIO) or 0.0
+    return more / usual if usual > 0 and more >= CONDITION_TIMES * usual and least > most else None
+
+
+def _every_nth(report: HealthReport) -> str | None:
+    struck = {c.header.checkpoint_id for c in report.struck}
+    quick = {c.header.checkpoint_id for c in report.quick}
+    for n, word in _NTH.items():
+        for rest in range(n):
+            if all(k % n == rest for k in struck) and not any(k % n == rest for k in quick):
+                return f"every {word} time"
+    return None

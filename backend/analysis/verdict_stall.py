@@ -1,0 +1,133 @@
+"""Rules about subtasks that stand still: a stuck sync part, a long callback, a sink that waits for a commit."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from backend.analysis import rows, snapshots, stalls
+from backend.analysis import sentences as say
+from backend.analysis.case import Case
+from backend.analysis.stalls import Wait
+from backend.analysis.statistics import highest
+from backend.analysis.thresholds import HOP_MIN_MS
+from backend.analysis.verdict_draft import are, draft
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
+
+_STILL_S = 2.0
+# Two readings are inside a span if nearly all of the time between them is.
+_INSIDE = 0.9
+# A sink that reads at most this share of its usual records from a completion to the next barrier waits for its commit.
+_STILL_RATIO = 0.2
+
+
+def stuck_sync(case: Case) -> Verdict | None:
+    """Return the verdict if a subtask does not end its sync part.
+
+    It forwards the barrier before the sync part, so all other subtasks acknowledge, also those downstream of it. Its
+    snapshot does not reach the store then, which looks like a slow store. But a subtask whose snapshot is only being
+    written goes on reading records, and this one stands still.
+    """
+    if not case.waiting:
+        return None
+    first = [snapshots.unanswered(case.evidence.topology, [one], has_readings=True) for one in case.waiting]
+    found = next((one for one in first if one is not None), None)
+    if found is None:
+        return None
+    still = set(stalls.still_subtasks(case, found.vertex_id, seconds_min=_STILL_S))
+    stuck = tuple(i for i in found.subtasks if i in still)
+    load = case.loads.get(found.vertex_id)
+    if not stuck or load is None or any(not load.busy[i] > 0 for i in stuck if i < load.busy.size):
+        return None
+    vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
+    where = say.where(vertex, stuck, total)
+    return draft(
+        case,
+        VerdictKind.SYNC,
+        f"{where} {are(stuck)} stuck in the sync part: it forwarded the barrier, but reads no records since",
+        vertex_id=found.vertex_id,
+        subtasks=stuck,
+        phase=Phase.SYNC,
+        explained_ms=case.typical_ms,
+        evidence=[
+            rows.number(f"{where}: records read between the readings, while it was busy", "numRecordsIn", 0, "count"),
+            rows.note(f"all other subtasks acknowledged a checkpoint, also those downstream of {vertex}"),
+            *rows.fare(case),
+            *rows.late(case, found.vertex_id),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def standing_still(case: Case) -> Verdict | None:
+    """Return the verdict if barriers wait at subtasks that stand still: for a long callback, or for a commit."""
+    if not case.is_suffering:
+        return None
+    wait = stalls.lowest_wait(case)
+    if wait is None or not wait.stands_still:
+        return None
+    is_sink = not case.evidence.topology.downstream(wait.vertex_id)
+    kind = VerdictKind.COMMIT if is_sink and _follows_completion(case, wait) else VerdictKind.CALLBACK
+    vertex, total = case.name(wait.vertex_id), case.subtask_count(wait.vertex_id)
+    where = say.where(vertex, wait.subtasks, total)
+    longest = say.duration(wait.longest_ms)
+    stands = "stands" if len(wait.subtasks) == 1 else "stand"
+    reason = f"{where} {stands} still for up to {longest} in a long callback: a timer, a window or user code"
+    if kind is VerdictKind.COMMIT:
+        waits = "waits" if len(wait.subtasks) == 1 else "wait"
+        reason = f"{where} {waits} up to {longest} for an outside commit: each wait follows a completed checkpoint"
+    return draft(
+        case,
+        kind,
+        reason,
+        vertex_id=wait.vertex_id,
+        subtasks=wait.subtasks,
+        phase=Phase.START_DELAY,
+        explained_ms=wait.longest_ms,
+        evidence=[
+            rows.reconstructed(
+                f"{where}: wait of the barrier in front of it, mean", "start_delay", wait.longest_ms, "ms"
+            ),
+            *_still_rows(wait, where),
+            *rows.fare(case),
+            *rows.travel(case, wait.vertex_id),
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
+        confidence=case.confidence if wait.rate_ratio is not None and case.loads else Confidence.MEDIUM,
+    )
+
+
+def _still_rows(wait: Wait, where: str) -> list[Evidence]:
+    found: list[Evidence] = []
+    if wait.rate_ratio is not None:
+        text = f"{where}: records read while the barrier waited, over their usual number"
+        found.append(rows.reconstructed(text, "numRecordsIn", wait.rate_ratio, "ratio"))
+    if wait.is_overtaking:
+        found.append(rows.note("the barriers overtake queues, so no queue delayed them"))
+    return found
+
+
+def _follows_completion(case: Case, wait: Wait) -> bool:
+    """Return whether the subtasks stand still from the completion of one checkpoint to the barrier of the next.
+
+    A commit begins when a checkpoint completes. A timer or a window also leaves time in which records are read.
+    """
+    ended = {
+        c.header.checkpoint_id: c.header.triggered_at + timedelta(milliseconds=c.header.end_to_end_duration_ms)
+        for c in case.evidence.checkpoints
+        if c.header.status is CheckpointStatus.COMPLETED and c.header.end_to_end_duration_ms is not None
+    }
+    spans: list[tuple[datetime, datetime]] = []
+    for walked in case.walked:
+        phases, header = walked.phases.get(wait.vertex_id), walked.checkpoint.header
+        before = max((at for k, at in ended.items() if k < header.checkpoint_id), default=None)
+        if phases is None or before is None:
+            continue
+        arrived = highest(phases.first_barrier_of(i) for i in wait.subtasks if i < len(phases))
+        if arrived is not None and arrived >= HOP_MIN_MS:
+            spans.append((before, header.triggered_at + timedelta(milliseconds=arrived)))
+    ratio = stalls.rate_ratio(case, wait.vertex_id, wait.subtasks, spans, overlap_min=_INSIDE)
+    return ratio is not None and ratio <= _STILL_RATIO

@@ -1,0 +1,436 @@
+"""Draws jobs of the reference runtime with one or two known causes, and asks the verdict for them.
+
+A seed determines the kind of each cause, its place, how often it strikes, and the rest of the job. The job runs in
+virtual time and is polled like a live target, so that the verdict has the evidence that a collector would have stored.
+Beside the verdict stand two baselines: the vertex of the subtask that acknowledged last, and the vertex that is most
+back-pressured.
+
+    python -m tests.simulators.culprits [--seeds 60] [--kind callback] [--doubles 40] [--replay callback/7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.pressure import backpressured_max, vertex_loads
+from backend.analysis.verdict import diagnose
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.verdict import Diagnosis, Health, VerdictKind
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from tests.support.simulated_target import SimulatedTarget
+
+INTERVAL_S = 5
+RUN_S = 105.0
+POLL_S = 2.5
+_ENABLED = "execution.checkpointing.unaligned.enabled"
+_UNALIGNED = {_ENABLED: True}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the verdict has to name. A cause outside the subtasks has no vertex."""
+
+    kind: VerdictKind
+    vertex: str | None = None
+    subtasks: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A job under construction: source -> stage-1 ... -> last, which can keep up everywhere."""
+
+    rnd: random.Random
+    is_intermittent: bool = False
+    run_s: float = RUN_S
+    polls_from_s: float = 0.0
+    causes: list[Expected] = field(default_factory=list)
+    healths: frozenset[Health] = frozenset({Health.SLOW, Health.FAILING, Health.INTERMITTENT})
+    config: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rnd, count = self.rnd, self.rnd.randint(3, 4)
+        common: dict[str, Any] = {"parallelism": count, "record_bytes": 2_000, "cost_us": 200}
+        self.source = {**common, "id": "source", "kind": "source", "keys": 600, "cost_us": 100, "rate": 60 * count}
+        names = [f"stage-{i}" for i in range(1, rnd.choice([2, 3]))]
+        self.stages = [{**common, "id": name, "kind": "keyed"} for name in names]
+        self.stages.append({**common, "id": "last", "kind": "keyed+sink"})
+        self.config = {
+            "execution.checkpointing.interval": f"{INTERVAL_S} s",
+            "execution.checkpointing.timeout": "1 min",
+            "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
+        }
+
+    @property
+    def parallelism(self) -> int:
+        """The number of subtasks of every vertex."""
+        return int(self.source["parallelism"])
+
+    def spec(self) -> JobSpec:
+        """Load the job."""
+        names = [v["id"] for v in (self.source, *self.stages)]
+        edges = [{"from": a, "to": b, "partitioner": "hash"} for a, b in pairwise(names)]
+        vertices = [self.source, *self.stages]
+        document = {"name": "drawn", "seed": self.rnd.randrange(10**6), "config": self.config, "vertex": vertices}
+        return load_job_document({**document, "edge": edges, **self.more})
+
+    def strikes(self) -> list[float]:
+        """Return virtual times before some triggers, a third to a half of them; before all if not intermittent."""
+        every = self.rnd.choice([2, 3]) if self.is_intermittent else 1
+        first = self.rnd.randrange(every)
+        return [float(INTERVAL_S * n) for n in range(first, int(self.run_s / INTERVAL_S), every)]
+
+    def faults(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Add faults to the job."""
+        self.more.setdefault("fault", []).extend(rows)
+
+    def overload(self, slow: dict[str, Any], capacity_per_s: float) -> None:
+        """Let more records come than ``slow`` can process: always, or in bursts that it works off in between."""
+        if not self.is_intermittent:
+            self.source["rate"] = capacity_per_s * self.rnd.choice([1.3, 1.6])
+            return
+        period = INTERVAL_S * self.rnd.choice([3, 4])
+        self.source["rate"] = capacity_per_s * self.rnd.choice([0.5, 0.6])
+        self.source["burst_period"] = f"{period} s"
+        self.source["burst_ratio"] = 0.2
+
+
+def capacity(job: Draft) -> None:
+    """All subtasks of one vertex are slow."""
+    slow = job.rnd.choice(job.stages)
+    slow["cost_us"] = job.rnd.choice([8_000, 12_000])
+    job.overload(slow, job.parallelism * 1e6 / slow["cost_us"])
+    job.causes.append(Expected(VerdictKind.CAPACITY, slow["id"], tuple(range(job.parallelism))))
+
+
+def straggler(job: Draft) -> None:
+    """One subtask of one vertex needs several times as long for each record."""
+    slow, who = job.rnd.choice(job.stages), job.rnd.randrange(job.parallelism)
+    slow |= {"cost_us": 3_000, "slow_subtasks": {str(who): job.rnd.choice([5.0, 8.0])}}
+    job.overload(slow, job.parallelism * 1e6 / (3_000 * slow["slow_subtasks"][str(who)]))
+    job.causes.append(Expected(VerdictKind.STRAGGLER, slow["id"], (who,)))
+
+
+def slow_host(job: Draft) -> None:
+    """All subtasks of one host are slow, in every vertex."""
+    hosts = job.parallelism
+    who, factor = job.rnd.randrange(hosts), job.rnd.choice([5.0, 8.0])
+    job.config["runtime.task-managers"] = hosts
+    for vertex in (job.source, *job.stages):
+        vertex["slow_subtasks"] = {str(who): factor}
+    for vertex in job.stages:
+        vertex["cost_us"] = 1_000
+    slow = job.rnd.choice(job.stages)
+    slow["cost_us"] = 3_000
+    job.overload(slow, job.parallelism * 1e6 / (3_000 * factor))
+    job.causes.append(Expected(VerdictKind.SLOW_HOST, slow["id"], (who,)))
+
+
+def sync(job: Draft) -> None:
+    """The sync part of one vertex takes seconds."""
+    vertex = job.rnd.choice(job.stages)
+    vertex["sync"] = job.rnd.choice(["3 s", "4 s"])
+    if job.is_intermittent:
+        vertex["sync_every"] = job.rnd.choice([2, 3])
+    job.causes.append(Expected(VerdictKind.SYNC, vertex["id"], tuple(range(job.parallelism))))
+
+
+def store(job: Draft) -> None:
+    """Writing the snapshots of one vertex takes seconds."""
+    vertex = job.rnd.choice(job.stages)
+    if job.is_intermittent:
+        count = 2 * (len(job.stages) + 1) * job.parallelism
+        job.faults(
+            [
+                {"point": "store.write", "at": f"{at} s", "action": "delay", "delay": "4 s", "times": count // 2}
+                for at in job.strikes()
+            ]
+        )
+        job.causes.append(Expected(VerdictKind.STORE))
+        return
+    vertex["state_bytes"] = 20_000
+    job.more["store"] = {"latency": "50 ms", "bytes_per_s": f"{600 * 20_000 // 4} b"}
+    job.causes.append(Expected(VerdictKind.STORE, vertex["id"], tuple(range(job.parallelism))))
+
+
+def slow_upload(job: Draft) -> None:
+    """One subtask writes slowly to the store."""
+    vertex, who = job.rnd.choice(job.stages), job.rnd.randrange(job.parallelism)
+    vertex |= {"state_bytes": 2_000, "slow_uploads": {str(who): 450.0}}
+    job.causes.append(Expected(VerdictKind.STORE, vertex["id"], (who,)))
+
+
+def late_input(job: Draft) -> None:
+    """One subtask of the source gets the trigger late."""
+    who, count = job.rnd.randrange(job.parallelism), job.parallelism
+    every = job.strikes()
+    if job.is_intermittent:
+        rows = [{"point": "rpc.trigger", "at": f"{at} s", "hit": who + 1} for at in every]
+    else:
+        rows = [{"point": "rpc.trigger", "hit": who + 1 if n == 0 else count} for n in range(40)]
+    job.faults([row | {"action": "delay", "delay": "3500 ms"} for row in rows])
+    job.causes.append(Expected(VerdictKind.LATE_INPUT, "source", None if job.is_intermittent else (who,)))
+
+
+def coordinator(job: Draft) -> None:
+    """The coordinator counts acknowledgements late, or triggers late."""
+    point = job.rnd.choice(["rpc.ack", "rpc.trigger"])
+    count = job.parallelism * (1 if point == "rpc.trigger" else 1 + len(job.stages))
+    job.faults(
+        [
+            {"point": point, "at": f"{at} s", "action": "delay", "delay": "3500 ms", "times": count}
+            for at in job.strikes()
+        ]
+    )
+    job.causes.append(Expected(VerdictKind.COORDINATOR))
+
+
+def callback(job: Draft) -> None:
+    """Windows of one vertex fire for seconds, while the vertex reads nothing."""
+    vertex = job.rnd.choice(job.stages)
+    vertex["kind"] = "window+sink" if vertex["kind"].endswith("sink") else "window"
+    window_s = INTERVAL_S * (job.rnd.choice([3, 4]) if job.is_intermittent else 1)
+    keys = 600 / job.parallelism
+    busy_s = window_s * (0.3 if job.is_intermittent else 0.6)
+    vertex |= {"window": f"{window_s} s", "timer_cost_us": round(busy_s * 1e6 / keys)}
+    job.source["rate"] = 150 * job.parallelism
+    if job.rnd.random() < 0.5:
+        job.config |= _UNALIGNED
+    job.causes.append(Expected(VerdictKind.CALLBACK, vertex["id"], tuple(range(job.parallelism))))
+
+
+def commit(job: Draft) -> None:
+    """The sink waits for seconds when it commits."""
+    job.stages[-1]["commit"] = job.rnd.choice(["7 s", "8 s"])
+    job.causes.append(Expected(VerdictKind.COMMIT, "last", tuple(range(job.parallelism))))
+
+
+def stuck_sync(job: Draft) -> None:
+    """One subtask never ends its sync part."""
+    vertex = job.rnd.choice(job.stages)
+    vertex["sync"] = "10 min"
+    vertex["sync_every"] = 12
+    job.config["execution.checkpointing.timeout"] = "10 s"
+    job.run_s = 80.0
+    job.causes.append(Expected(VerdictKind.SYNC, vertex["id"], None))
+
+
+def restarts(job: Draft) -> None:
+    """The job fails every half minute, and its checkpoints are well."""
+    times = [7.0 + 13 * n + job.rnd.random() for n in range(8)]
+    job.faults([{"point": "source.after-emit", "at": f"{at:.2f} s"} for at in times])
+    job.healths = frozenset({Health.RESTARTING})
+    job.causes.append(Expected(VerdictKind.RESTARTS))
+
+
+def replay(job: Draft) -> None:
+    """The job failed, and one vertex still processes the in-flight data of its last unaligned checkpoint."""
+    slow = job.rnd.choice(job.stages)
+    slow["cost_us"] = 40_000
+    job.config |= _UNALIGNED
+    job.source["rate"] = 0
+    job.run_s = 46.0
+    job.faults([{"point": "source.after-emit", "at": "40 s"}])
+    job.healths = frozenset(Health)
+    job.causes.append(Expected(VerdictKind.REPLAY))
+
+
+def healthy(job: Draft) -> None:
+    """Nothing is wrong. Some jobs have bursts or expensive records, but all can keep up."""
+    vertex = job.rnd.choice(job.stages)
+    vertex["cost_us"] = job.rnd.choice([500, 2_000, 10_000])
+    job.source["rate"] = job.parallelism * 1e6 / vertex["cost_us"] * job.rnd.choice([0.1, 0.3, 0.5])
+    job.source["rate"] = min(job.source["rate"], 300 * job.parallelism)
+    if job.rnd.random() < 0.5:
+        job.config |= _UNALIGNED
+    job.healths = frozenset({Health.HEALTHY})
+    job.causes.append(Expected(VerdictKind.NONE))
+
+
+KINDS: dict[str, Callable[[Draft], None]] = {
+    f.__name__: f
+    for f in (
+        capacity, straggler, slow_host, sync, store, slow_upload, late_input, coordinator, callback, commit, stuck_sync,
+        restarts, replay, healthy,
+    )
+}  # fmt: skip
+_MAY_BE_INTERMITTENT = ("capacity", "straggler", "slow_host", "sync", "store", "late_input", "coordinator", "callback")
+_DOUBLES = (
+    ("sync", "capacity"), ("sync", "slow_upload"), ("sync", "coordinator"), ("slow_upload", "capacity"),
+    ("late_input", "sync"), ("coordinator", "capacity"), ("late_input", "slow_upload"), ("sync", "straggler"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the verdict and the baselines said of one drawn job."""
+
+    name: str
+    is_intermittent: bool
+    causes: tuple[Expected, ...]
+    diagnosis: Diagnosis
+    last_to_acknowledge: str | None
+    most_backpressured: str | None
+    is_health_right: bool
+
+    @property
+    def is_first_right(self) -> bool:
+        """Whether the first cause named is one of the drawn causes, at its place."""
+        verdict = self.diagnosis.verdict
+        return any(_is(c, verdict.kind, verdict.vertex, verdict.subtasks) for c in self.causes)
+
+    @property
+    def are_both_right(self) -> bool:
+        """Whether both causes named are the drawn ones."""
+        verdict, second = self.diagnosis.verdict, self.diagnosis.verdict.second
+        if second is None:
+            return False
+        a, b = self.causes
+        named = [(verdict.kind, verdict.vertex, verdict.subtasks), (second.kind, second.vertex, second.subtasks)]
+        return all(_is(c, *n) for c, n in zip((a, b), named, strict=True)) or all(
+            _is(c, *n) for c, n in zip((b, a), named, strict=True)
+        )
+
+
+def _is(cause: Expected, kind: VerdictKind, vertex: str | None, subtasks: tuple[int, ...]) -> bool:
+    is_place = cause.vertex is None or vertex == cause.vertex
+    return kind is cause.kind and is_place and (cause.subtasks is None or subtasks == cause.subtasks)
+
+
+def drawn(name: str) -> Draft:
+    """Draw the job ``kind/seed``, ``kind/seed/intermittent`` or ``kind+kind/seed``."""
+    kinds, _, rest = name.partition("/")
+    job = Draft(random.Random(name), is_intermittent=rest.endswith("intermittent"))
+    for kind in kinds.split("+"):
+        KINDS[kind](job)
+    return job
+
+
+async def judged(name: str) -> Outcome:
+    """Run the job and judge it."""
+    job = drawn(name)
+    async with SimulatedTarget([job.spec()]) as target:
+        gathered = await target.watched(polls=math.ceil(job.run_s / POLL_S), every_s=POLL_S)
+    evidence = gathered.evidence()
+    found = diagnose(evidence)
+    return Outcome(
+        name=name,
+        is_intermittent=job.is_intermittent,
+        causes=tuple(job.causes),
+        diagnosis=found,
+        last_to_acknowledge=_last(evidence),
+        most_backpressured=_most_backpressured(evidence),
+        is_health_right=found.health in job.healths,
+    )
+
+
+def _last(evidence: JobEvidence) -> str | None:
+    """Return the vertex of the subtask that acknowledged last most often."""
+    lasts: Counter[str] = Counter()
+    for checkpoint in evidence.checkpoints:
+        if checkpoint.header.status is CheckpointStatus.IN_PROGRESS or not checkpoint.details:
+            continue
+        acks = [(v if v is not None else math.inf, d.vertex_id) for d in checkpoint.details for v in d.ack_delay_ms]
+        lasts[evidence.vertex_name(max(acks)[1])] += 1
+    return lasts.most_common(1)[0][0] if lasts else None
+
+
+def _most_backpressured(evidence: JobEvidence) -> str | None:
+    most = backpressured_max(vertex_loads(evidence.pressure))
+    return None if most is None else evidence.vertex_name(most[0])
+
+
+def names_of(kinds: Sequence[str], seeds: int, doubles: int) -> list[str]:
+    """Return the names of the jobs to draw: ``seeds`` of each kind, and ``doubles`` with two causes."""
+    names = [f"{kind}/{seed}" for kind in kinds for seed in range(seeds)]
+    names += [f"{k}/{seed}/intermittent" for k in kinds if k in _MAY_BE_INTERMITTENT for seed in range(seeds)]
+    return names + [f"{'+'.join(_DOUBLES[n % len(_DOUBLES)])}/{n}" for n in range(doubles)]
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """Return the confusion table and the shares that are right."""
+    lines = ["", f"{'drawn':<28}{'right':>9}  named instead"]
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        kinds = outcome.name.partition("/")[0]
+        word = "two causes" if "+" in kinds else kinds + (" (intermittent)" if outcome.is_intermittent else "")
+        groups.setdefault(word, []).append(outcome)
+    for word, group in groups.items():
+        wrong = Counter(
+            f"{o.diagnosis.verdict.kind.value} at {o.diagnosis.verdict.vertex}" for o in group if not o.is_first_right
+        )
+        right = sum(o.is_first_right for o in group)
+        lines.append(
+            f"{word:<28}{right:>4}/{len(group):<4}  " + ", ".join(f"{n} x {w}" for w, n in wrong.most_common())
+        )
+    double = [o for o in outcomes if len(o.causes) == 2]
+    sick = [o for o in outcomes if o.causes[0].kind is not VerdictKind.NONE]
+    well = [o for o in outcomes if o.causes[0].kind is VerdictKind.NONE]
+    placed = [o for o in sick if any(c.vertex for c in o.causes)]
+    lines += [
+        "",
+        f"first cause right: {_of(sum(o.is_first_right for o in sick), len(sick))}",
+        f"both causes right: {_of(sum(o.are_both_right for o in double), len(double))}",
+        f"healthy jobs accused: {sum(not o.is_first_right for o in well)} of {len(well)}",
+        f"health right: {_of(sum(o.is_health_right for o in outcomes), len(outcomes))}",
+        "baselines, vertex alone, of the causes that have one:",
+        f"  verdict: {_of(sum(_names(o, o.diagnosis.verdict.vertex) for o in placed), len(placed))}",
+        f"  last to acknowledge: {_of(sum(_names(o, o.last_to_acknowledge) for o in placed), len(placed))}",
+        f"  most back-pressured: {_of(sum(_names(o, o.most_backpressured) for o in placed), len(placed))}",
+    ]
+    return "\n".join(lines)
+
+
+def _names(outcome: Outcome, vertex: str | None) -> bool:
+    return vertex is not None and vertex in {c.vertex for c in outcome.causes}
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.0%})" if whole else "none drawn"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draw and judge jobs, and print the report. Return 1 if the shares asked for are missed."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=10, help="jobs of each kind [10]")
+    parser.add_argument("--doubles", type=int, default=40, help="jobs with two causes [40]")
+    parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="only this kind; repeatable")
+    parser.add_argument("--replay", help="run one job by its name, and print its verdict")
+    options = parser.parse_args(arguments)
+    names = (
+        [options.replay] if options.replay else names_of(options.kind or list(KINDS), options.seeds, options.doubles)
+    )
+    outcomes: list[Outcome] = []
+    for number, name in enumerate(names, 1):
+        began = time.process_time()
+        outcome = asyncio.run(judged(name))
+        outcomes.append(outcome)
+        is_right = outcome.is_first_right and (len(outcome.causes) < 2 or outcome.are_both_right)
+        if options.replay or not is_right or not outcome.is_health_right:
+            print(f"\n{name}: {outcome.diagnosis.health.value}: {outcome.diagnosis.verdict.sentence}", flush=True)
+        else:
+            took = time.process_time() - began
+            print(f"\r{number} of {len(names)}: {name}, {took:.1f} s of CPU    ", end="", file=sys.stderr, flush=True)
+    if options.replay:
+        for row in outcomes[0].diagnosis.verdict.evidence:
+            print(f"  {row.value if row.value is not None else '':>12} {row.unit or '':<8} {row.statement}")
+        return 0
+    print(report(outcomes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""Tests of subtasks that stand still: in a long callback, in a commit, or in a sync part that does not end."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.analysis.verdict import diagnose
+from backend.domain.verdict import Health, Phase, VerdictKind
+from tests.support.handwritten_jobs import (
+    LAST,
+    MIDDLE,
+    SOURCE,
+    UNALIGNED,
+    chain,
+    completed,
+    detail,
+    failed,
+    job,
+    reading,
+)
+from tests.support.handwritten_runs import CALM
+
+RATE = 100
+
+
+def waiting(number, wait_ms, *, at=LAST):
+    """Build a checkpoint whose barrier waits in front of a vertex."""
+    before = {SOURCE: 5, MIDDLE: 10, LAST: 20}
+    rows = (
+        detail(
+            v, first=[ms + (wait_ms if (SOURCE, MIDDLE, LAST).index(v) >= (SOURCE, MIDDLE, LAST).index(at) else 0)] * 4
+        )
+        for v, ms in before.items()
+    )
+    return completed(number, *rows)
+
+
+def counted(records_at, *, vertex=LAST, busy=0.7, until_s=50):
+    """Build a reading of a vertex for each second. ``records_at`` gives its records by second."""
+    rows = [reading(vertex, [busy] * 4, records=[records_at(s)] * 4, at_s=s) for s in range(until_s)]
+    others = [v for v in (SOURCE, MIDDLE, LAST) if v != vertex]
+    return [*(reading(v, [0.1] * 4, [0.3] * 4, at_s=s) for s in range(until_s) for v in others), *rows]
+
+
+def stands_still(second):
+    """Count records that are read except in the first three seconds of every five."""
+    return RATE * (second // 5 * 2 + max(0, second % 5 - 3))
+
+
+RUN = [waiting(n, 3_000) for n in range(1, 9)]
+
+
+def test_a_vertex_that_reads_nothing_while_barriers_wait_is_in_a_long_callback():
+    found = diagnose(job(RUN, counted(stands_still, vertex=MIDDLE), topology=chain(SOURCE, LAST, MIDDLE)))
+
+    assert found.health is Health.SLOW
+    sink = [waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)]
+    verdict = diagnose(job(sink, counted(stands_still, vertex=MIDDLE))).verdict
+    assert (verdict.kind, verdict.vertex, verdict.subtasks) == (VerdictKind.CALLBACK, "middle", (0, 1, 2, 3))
+    assert verdict.phase is Phase.START_DELAY
+    assert verdict.share_ratio == pytest.approx(0.99, abs=0.02)
+
+
+def test_a_vertex_that_reads_as_fast_as_ever_while_barriers_wait_has_a_queue():
+    verdict = diagnose(job(RUN, counted(lambda second: RATE * second))).verdict
+
+    assert verdict.kind is VerdictKind.UNDECIDED
+
+
+def test_barriers_that_overtake_queues_and_wait_all_the_same_show_a_long_callback():
+    verdict = diagnose(job([waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)], CALM, config=UNALIGNED)).verdict
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.CALLBACK, "middle")
+
+
+def test_over_a_broadcast_barriers_overtake_nothing():
+    run = [waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)]
+
+    assert diagnose(job(run, CALM, config=UNALIGNED, topology=chain(ship="BROADCAST"))).verdict.kind is not (
+        VerdictKind.CALLBACK
+    )
+
+
+def committing(number):
+    """Build a checkpoint whose barrier waits three seconds at the sink, and which completes a second later."""
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[10] * 4), detail(LAST, first=[3_000] * 4, async_=1_000)
+    return completed(number, *rows)
+
+
+def test_a_sink_that_stands_still_from_each_completion_to_the_next_barrier_waits_for_its_commit():
+    """It reads only between the barrier, three seconds after the trigger, and the completion a second later."""
+    readings = counted(lambda second: RATE * (second // 5 + (second % 5 >= 4)))
+
+    verdict = diagnose(job([committing(n) for n in range(1, 9)], readings)).verdict
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.COMMIT, "last")
+    assert "outside commit" in verdict.sentence
+
+
+def test_a_sink_that_also_reads_after_completions_is_in_a_callback():
+    verdict = diagnose(job([committing(n) for n in range(1, 9)], counted(stands_still))).verdict
+
+    assert verdict.kind is VerdictKind.CALLBACK
+
+
+# --- a sync part that does not end ----------------------------------------------------------------------------------
+
+
+def expired(number):
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[9, None, 9, 9]), detail(LAST, first=[20] * 4)
+    return failed(number, *rows, after_ms=10_000)
+
+
+def test_a_subtask_that_alone_does_not_acknowledge_and_reads_nothing_is_stuck_in_its_sync_part():
+    stuck = [reading(MIDDLE, [1.0] * 4, records=[100 * s, 700, 100 * s, 100 * s], at_s=s) for s in (56, 58, 60)]
+    held = [reading(SOURCE, [0.0] * 4, [0.9] * 4, at_s=s) for s in (56, 58, 60)]
+
+    found = diagnose(job([expired(n) for n in (1, 2, 3)], [*stuck, *held])).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.SYNC, "middle", (1,))
+    assert found.phase is Phase.SYNC
+    assert "stuck in the sync part" in found.sentence
+
+
+def test_a_subtask_that_goes_on_reading_is_not_stuck():
+    reads = [reading(MIDDLE, [0.3] * 4, records=[100 * s] * 4, at_s=s) for s in (56, 58, 60)]
+
+    found = diagnose(job([expired(n) for n in (1, 2, 3)], [*reads, *CALM])).verdict
+
+    assert (found.kind, found.phase) == (VerdictKind.STORE, Phase.ASYNC)

@@ -13,6 +13,7 @@
 #   make rescale-matrix [SEEDS=1]                   all changes of parallelism x partitioners x kinds of checkpoint
 #   make soak [RECORDS=1000000]                     a long run of the runtime with faults and bounded memory
 #   make model-check                                all interleavings of a small job, with the real input handlers
+#   make culprits [ARGS="--seeds 10"]               jobs with drawn causes: does the verdict name them? a table of confusions
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
@@ -25,7 +26,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity twin sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-quick test-long test-flink check bench fidelity twin sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -116,6 +117,9 @@ twin: install-dev
 
 model-check: install-dev
 	@exec $(BIN)/python -m tests.simulators.model_check $(ARGS)
+
+culprits: install-dev
+	@exec $(BIN)/python -m tests.simulators.culprits $(ARGS)
 
 # Needs Node.js. The result is part of the repository, so this is needed only for another version or trace type.
 PLOTLY := 4.1.1

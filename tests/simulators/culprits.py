@@ -24,6 +24,7 @@ from typing import Any
 
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.pressure import backpressured_max, vertex_loads
+from backend.analysis.thresholds import SLOW_INTERVAL_RATIO, STRUCK_MIN_RATIO
 from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Diagnosis, Health, VerdictKind
@@ -285,6 +286,8 @@ class Outcome:
     last_to_acknowledge: str | None
     most_backpressured: str | None
     is_health_right: bool
+    has_effect: bool
+    """Whether at least one in five checkpoints failed or took half of the interval, or the job restarted."""
 
     @property
     def is_first_right(self) -> bool:
@@ -334,7 +337,15 @@ async def judged(name: str) -> Outcome:
         last_to_acknowledge=_last(evidence),
         most_backpressured=_most_backpressured(evidence),
         is_health_right=found.health in job.healths,
+        has_effect=_has_effect(evidence),
     )
+
+
+def _has_effect(evidence: JobEvidence) -> bool:
+    ended = [c.header for c in evidence.checkpoints if c.header.status.is_terminal]
+    limit_ms = INTERVAL_S * 1000 * SLOW_INTERVAL_RATIO
+    hit = sum(h.status is CheckpointStatus.FAILED or (h.end_to_end_duration_ms or 0) >= limit_ms for h in ended)
+    return bool(evidence.exceptions) or hit >= STRUCK_MIN_RATIO * max(1, len(ended))
 
 
 def _last(evidence: JobEvidence) -> str | None:
@@ -367,7 +378,8 @@ def report(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         kinds = outcome.name.partition("/")[0]
         word = "two causes" if "+" in kinds else kinds + (" (intermittent)" if outcome.is_intermittent else "")
-        groups.setdefault(word, []).append(outcome)
+        if outcome.has_effect or outcome.causes[0].kind is VerdictKind.NONE:
+            groups.setdefault(word, []).append(outcome)
     for word, group in groups.items():
         wrong = Counter(
             f"{o.diagnosis.verdict.kind.value} at {o.diagnosis.verdict.vertex}" for o in group if not o.is_first_right
@@ -376,8 +388,9 @@ def report(outcomes: Sequence[Outcome]) -> str:
         lines.append(
             f"{word:<28}{right:>4}/{len(group):<4}  " + ", ".join(f"{n} x {w}" for w, n in wrong.most_common())
         )
-    double = [o for o in outcomes if len(o.causes) == 2]
-    sick = [o for o in outcomes if o.causes[0].kind is not VerdictKind.NONE]
+    double = [o for o in outcomes if len(o.causes) == 2 and o.has_effect]
+    sick = [o for o in outcomes if o.causes[0].kind is not VerdictKind.NONE and o.has_effect]
+    calm = [o for o in outcomes if o.causes[0].kind is not VerdictKind.NONE and not o.has_effect]
     well = [o for o in outcomes if o.causes[0].kind is VerdictKind.NONE]
     placed = [o for o in sick if any(c.vertex for c in o.causes)]
     lines += [
@@ -386,6 +399,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
         f"both causes right: {_of(sum(o.are_both_right for o in double), len(double))}",
         f"healthy jobs accused: {sum(not o.is_first_right for o in well)} of {len(well)}",
         f"health right: {_of(sum(o.is_health_right for o in outcomes), len(outcomes))}",
+        f"causes without effect in the run, left out: {len(calm)}",
         "baselines, vertex alone, of the causes that have one:",
         f"  verdict: {_of(sum(_names(o, o.diagnosis.verdict.vertex) for o in placed), len(placed))}",
         f"  last to acknowledge: {_of(sum(_names(o, o.last_to_acknowledge) for o in placed), len(placed))}",

@@ -113,8 +113,8 @@ HEALTH_ICONS: dict[Health, str] = {
     Health.HEALTHY: "check",
     Health.SLOW: "hourglass",
     Health.FAILING: "cross",
-    Health.RESTARTING: "bolt",
-    Health.INTERMITTENT: "hourglass",
+    Health.RESTARTING: "swap",
+    Health.INTERMITTENT: "warning",
     Health.TOO_FEW: "question",
 }
 STATUS_WORDS: dict[CheckpointStatus, str] = {

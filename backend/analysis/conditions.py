@@ -83,7 +83,7 @@ def _rate_at(checkpoint: Checkpoint, rates: Sequence[tuple[datetime, datetime, f
     header = checkpoint.header
     begin = header.triggered_at - _BEFORE
     end = header.triggered_at + timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, 5_000))
-    return highest(rate for since, until, rate in rates if since < end and until > begin)
+    return highest(rate for since, until, rate in rates if begin <= since + (until - since) / 2 <= end)
 
 
 def _by_size(report: HealthReport) -> str | None:

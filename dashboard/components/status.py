@@ -42,11 +42,11 @@ KIND_ICONS: dict[VerdictKind, str] = {
     VerdictKind.LATE_INPUT: "clock",
     VerdictKind.FAILING_SUBTASK: "bolt",
     VerdictKind.CALLBACK: "hourglass",
-    VerdictKind.COMMIT: "store",
-    VerdictKind.COORDINATOR: "clock",
-    VerdictKind.REPLAY: "progress",
-    VerdictKind.SLOW_HOST: "straggler",
-    VerdictKind.RESTARTS: "bolt",
+    VerdictKind.COMMIT: "plug",
+    VerdictKind.COORDINATOR: "link",
+    VerdictKind.REPLAY: "play",
+    VerdictKind.SLOW_HOST: "flame",
+    VerdictKind.RESTARTS: "swap",
     VerdictKind.UNDECIDED: "question",
 }
 HEALTH_TONES = {

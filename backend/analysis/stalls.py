@@ -23,7 +23,13 @@ from backend.analysis.arrays import Floats, array_of, column_means, highest_of, 
 from backend.analysis.case import Case, Walked
 from backend.analysis.critical_path import sent_ms
 from backend.analysis.phases import effective_aligned_timeout_ms
-from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, HOP_MIN_MS, STALL_RATE_RATIO, STANDOUT_RATIO
+from backend.analysis.thresholds import (
+    BACKPRESSURED_MIN_RATIO,
+    HOP_MIN_MS,
+    STALL_RATE_RATIO,
+    STALL_TIME_RATIO,
+    STANDOUT_RATIO,
+)
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
@@ -33,18 +39,34 @@ _NOT_OVERTAKEN = frozenset({"BROADCAST", "FORWARD", "RESCALE"})
 _OVERLAP_MIN = 0.6
 
 
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What subtasks read in some spans of time.
+
+    ``rate_ratio`` is the number of records that they read in a second, divided by their usual number. ``still_ratio``
+    is the share of the time between readings in which they read no record at all.
+    """
+
+    rate_ratio: float
+    still_ratio: float
+
+    @property
+    def are_few(self) -> bool:
+        """Whether the subtasks stood still most of the time. A subtask that works off a queue always reads records."""
+        return self.rate_ratio <= STALL_RATE_RATIO or self.still_ratio >= STALL_TIME_RATIO
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
     """The wait of the barrier in front of one vertex: the mean over the checkpoints by subtask, in milliseconds.
 
-    ``rate_ratio`` is the number of records that the subtasks with a long wait read in a second while the barrier
-    waited, divided by their usual number. None if no readings are from this time. ``is_overtaking`` is whether the
-    barriers waited although they overtake queues.
+    ``reads`` is what the subtasks with a long wait read while the barrier waited. None if no readings are from this
+    time. ``is_overtaking`` is whether the barriers waited although they overtake queues.
     """
 
     vertex_id: VertexId
     wait_ms: Floats
-    rate_ratio: float | None
+    reads: Reads | None
     is_overtaking: bool
 
     @property
@@ -60,7 +82,7 @@ class Wait:
     @property
     def stands_still(self) -> bool:
         """Whether the subtasks read nothing while the barrier waited. They then did not process a queue."""
-        return self.is_overtaking or (self.rate_ratio is not None and self.rate_ratio <= STALL_RATE_RATIO)
+        return self.is_overtaking or (self.reads is not None and self.reads.are_few)
 
 
 def lowest_wait(case: Case) -> Wait | None:
@@ -85,7 +107,7 @@ def wait_before(case: Case, vertex_id: VertexId) -> Wait | None:
     return Wait(
         vertex_id=vertex_id,
         wait_ms=means,
-        rate_ratio=_rate_ratio(case, vertex_id, long, list(zip(there, waits, strict=True))),
+        reads=_reads_of(case, vertex_id, long, list(zip(there, waits, strict=True))),
         is_overtaking=bool(long) and sum(overtaking) * 2 > len(overtaking),
     )
 
@@ -128,22 +150,22 @@ def _overtakes(case: Case, walked: Walked, vertex_id: VertexId, waits: Floats) -
     return (highest_of(late) or 0.0) >= HOP_MIN_MS
 
 
-def _rate_ratio(
+def _reads_of(
     case: Case, vertex_id: VertexId, subtasks: Sequence[int], waits: Sequence[tuple[Walked, Floats]]
-) -> float | None:
+) -> Reads | None:
     spans = [_span(case, walked, vertex_id, row, subtasks) for walked, row in waits]
-    return rate_ratio(case, vertex_id, subtasks, spans, overlap_min=_OVERLAP_MIN)
+    return reads_in(case, vertex_id, subtasks, spans, overlap_min=_OVERLAP_MIN)
 
 
-def rate_ratio(
+def reads_in(
     case: Case,
     vertex_id: VertexId,
     subtasks: Sequence[int],
     spans: Sequence[tuple[datetime, datetime]],
     *,
     overlap_min: float,
-) -> float | None:
-    """Return the records that subtasks read in a second of these spans, divided by their usual number.
+) -> Reads | None:
+    """Return what subtasks read in these spans, compared with their usual number of records.
 
     Two readings count if at least the share ``overlap_min`` of the time between them is in a span. None without such
     readings.
@@ -151,7 +173,7 @@ def rate_ratio(
     readings = [r for r in case.readings if r.vertex_id == vertex_id and any(c is not None for c in r.records_in_count)]
     if len(readings) < 2 or not subtasks:
         return None
-    during_records = during_s = usual_records = usual_s = 0.0
+    during_records = during_s = still_s = usual_records = usual_s = 0.0
     for before, after in pairwise(readings):
         seconds = (after.observed_at - before.observed_at).total_seconds()
         records = _records_between(before, after, subtasks)
@@ -160,9 +182,10 @@ def rate_ratio(
         usual_records, usual_s = usual_records + records, usual_s + seconds
         if any(_overlap_s(span, before.observed_at, after.observed_at) >= overlap_min * seconds for span in spans):
             during_records, during_s = during_records + records, during_s + seconds
+            still_s += seconds if records == 0 else 0.0
     if during_s <= 0 or usual_records <= 0:
         return None
-    return (during_records / during_s) / (usual_records / usual_s)
+    return Reads((during_records / during_s) / (usual_records / usual_s), still_s / during_s)
 
 
 def _records_between(before: VertexPressure, after: VertexPressure, subtasks: Sequence[int]) -> float | None:

@@ -86,6 +86,9 @@ STALL_RATE_RATIO: Final = 0.5
 A subtask with a queue reads as many records as it can while a barrier waits in this queue.
 """
 
+STALL_TIME_RATIO: Final = 0.5
+"""A subtask stands still if it reads no record at all in this share of the time in which a barrier waits at it."""
+
 HOST_COST_TIMES: Final = 1.5
 """A host is slow if its subtasks need at least this many times as long for a record as those of other hosts."""
 

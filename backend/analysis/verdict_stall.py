@@ -19,6 +19,8 @@ _STILL_S = 2.0
 _INSIDE = 0.9
 # A sink that reads at most this share of its usual records from a completion to the next barrier waits for its commit.
 _STILL_RATIO = 0.2
+# The same if it reads nothing at all in this share of that time.
+_STILL_TIME_RATIO = 0.7
 
 
 def stuck_sync(case: Case) -> Verdict | None:
@@ -96,15 +98,17 @@ def standing_still(case: Case) -> Verdict | None:
             *rows.calm(case),
             *rows.settings(case),
         ],
-        confidence=case.confidence if wait.rate_ratio is not None and case.loads else Confidence.MEDIUM,
+        confidence=case.confidence if wait.reads is not None and case.loads else Confidence.MEDIUM,
     )
 
 
 def _still_rows(wait: Wait, where: str) -> list[Evidence]:
     found: list[Evidence] = []
-    if wait.rate_ratio is not None:
+    if wait.reads is not None:
+        text = f"{where}: share of the wait without a record, by the readings"
+        found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.still_ratio, "ratio"))
         text = f"{where}: records read while the barrier waited, over their usual number"
-        found.append(rows.reconstructed(text, "numRecordsIn", wait.rate_ratio, "ratio"))
+        found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.rate_ratio, "ratio"))
     if wait.is_overtaking:
         found.append(rows.note("the barriers overtake queues, so no queue delayed them"))
     return found
@@ -129,5 +133,5 @@ def _follows_completion(case: Case, wait: Wait) -> bool:
         arrived = highest(phases.first_barrier_of(i) for i in wait.subtasks if i < len(phases))
         if arrived is not None and arrived >= HOP_MIN_MS:
             spans.append((before, header.triggered_at + timedelta(milliseconds=arrived)))
-    ratio = stalls.rate_ratio(case, wait.vertex_id, wait.subtasks, spans, overlap_min=_INSIDE)
-    return ratio is not None and ratio <= _STILL_RATIO
+    reads = stalls.reads_in(case, wait.vertex_id, wait.subtasks, spans, overlap_min=_INSIDE)
+    return reads is not None and (reads.rate_ratio <= _STILL_RATIO or reads.still_ratio >= _STILL_TIME_RATIO)

@@ -223,7 +223,7 @@ def stuck_sync(job: Draft) -> None:
     """One subtask never ends its sync part."""
     vertex = job.rnd.choice(job.stages)
     vertex["sync"] = "10 min"
-    vertex["sync_every"] = 12
+    vertex["sync_every"] = 9
     job.config["execution.checkpointing.timeout"] = "10 s"
     job.run_s = 80.0
     job.causes.append(Expected(VerdictKind.SYNC, vertex["id"], None))

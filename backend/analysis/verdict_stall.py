@@ -19,8 +19,6 @@ _STILL_S = 2.0
 _INSIDE = 0.9
 # A sink that reads at most this share of its usual records from a completion to the next barrier waits for its commit.
 _STILL_RATIO = 0.2
-# The same if it reads nothing at all in this share of that time.
-_STILL_TIME_RATIO = 0.7
 
 
 def stuck_sync(case: Case) -> Verdict | None:
@@ -134,4 +132,4 @@ def _follows_completion(case: Case, wait: Wait) -> bool:
         if arrived is not None and arrived >= HOP_MIN_MS:
             spans.append((before, header.triggered_at + timedelta(milliseconds=arrived)))
     reads = stalls.reads_in(case, wait.vertex_id, wait.subtasks, spans, overlap_min=_INSIDE)
-    return reads is not None and (reads.rate_ratio <= _STILL_RATIO or reads.still_ratio >= _STILL_TIME_RATIO)
+    return reads is not None and reads.rate_ratio <= _STILL_RATIO

@@ -113,11 +113,11 @@ def wait_before(case: Case, vertex_id: VertexId) -> Wait | None:
 
 
 def _wait_ms(case: Case, walked: Walked, vertex_id: VertexId) -> Floats:
-    phases = walked.phases[vertex_id]
-    first = np.where(
-        ~phases.is_acknowledged & np.isnan(phases.first_barrier_ms), walked.duration_ms, phases.first_barrier_ms
-    )
-    return np.maximum(0.0, first - _first_sent_ms(case, walked, vertex_id))
+    """Return how long first barriers waited; missing for a subtask whose first barrier is not known.
+
+    A subtask that did not acknowledge may have had its barrier early, and be slow for another reason.
+    """
+    return np.maximum(0.0, walked.phases[vertex_id].first_barrier_ms - _first_sent_ms(case, walked, vertex_id))
 
 
 def _first_sent_ms(case: Case, walked: Walked, vertex_id: VertexId) -> Floats:

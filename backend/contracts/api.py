@@ -61,6 +61,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
+from backend.contracts.causes import IntermittenceOut, SecondCauseOut
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
@@ -211,36 +212,6 @@ class EvidenceOut(Model):
     basis: Basis
     value: float | None = None
     unit: str | None = None
-
-
-class SecondCauseOut(Model):
-    """The cause that would limit the checkpoints if the first one were cured.
-
-    ``share_ratio`` is the share of the duration that the cause takes by itself (0..1), reconstructed. The shares of two
-    causes that overlap in time add up to more than one.
-    """
-
-    kind: VerdictKind
-    sentence: str
-    vertex: str | None
-    vertex_id: str | None
-    subtasks: list[int]
-    hosts: list[str]
-    phase: Phase | None
-    share_ratio: float | None
-
-
-class IntermittenceOut(Model):
-    """How often a cause strikes: in ``struck_count`` of the newest ``checkpoint_count`` checkpoints.
-
-    ``since`` is the trigger of the first of them. ``condition`` says in words what they have in common and the other
-    checkpoints lack; null if nothing of the kind was found.
-    """
-
-    struck_count: int
-    checkpoint_count: int
-    since: datetime
-    condition: str | None
 
 
 class VerdictOut(Model):

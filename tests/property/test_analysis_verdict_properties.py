@@ -185,8 +185,9 @@ def test_every_verdict_has_its_parts(evidence):
         assert all(0 <= i < WIDTH for i in verdict.subtasks)
         assert len(set(verdict.subtasks)) == len(verdict.subtasks)
         if verdict.kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED):
-            assert verdict.vertex is not None
-            assert verdict.subtasks
+            is_outside = verdict.kind in (VerdictKind.COORDINATOR, VerdictKind.RESTARTS)
+            assert (verdict.vertex is None) == is_outside
+            assert bool(verdict.subtasks) != is_outside
             assert verdict.evidence
         if verdict.kind is VerdictKind.UNDECIDED:
             assert verdict.would_decide

@@ -94,7 +94,8 @@ def _lint(lint: LintOut) -> Component:
     return html.Div(
         [
             html.H3([status.badge(lint.level.value, icon, tone), " ", lint.headline]),
-            html.P([lint.detail, " ", html.B(lint.cure), " (", source, ")"]),
+            html.P([lint.detail, " ", html.B(lint.cure)]),
+            html.P(source, className="lint-source"),
         ],
         className="lint",
     )

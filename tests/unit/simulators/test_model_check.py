@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.core.elements import Alignment
-from tests.simulators import model_check
 from tests.simulators.model_check import TooManyStatesError, explore, main
 from tests.simulators.model_handlers import ModelError
 from tests.simulators.model_job import World
@@ -20,7 +19,7 @@ def test_a_state_that_breaks_an_invariant_is_printed_with_the_way_there_and_the_
     def broken(world: World) -> None:
         raise ModelError("INV-2: made up", ())
 
-    monkeypatch.setattr(model_check, "check_end", broken)
+    monkeypatch.setattr(World, "check_end", broken)
 
     assert main(["--only", "aligned"]) == 1
 

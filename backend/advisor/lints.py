@@ -1,8 +1,8 @@
 """Finds settings that are known to cause trouble, and errors of the engine's version that concern checkpoints.
 
 A lint needs no checkpoint that went wrong: it compares the settings and the version with what is known. Each names its
-source. Errors of versions are those of Flink's issue tracker. The versions were checked against the classes of the
-published releases 2.0.0 to 2.3.0 and 1.17.0 to 1.20.5.
+source. Errors of versions are those of Flink's issue tracker. The versions with FLINK-37870 and FLINK-38483 were read
+from the classes of releases 1.19 to 2.2, those with FLINK-31963 and FLINK-35351 from the announcements of the releases.
 
 Settings of the cluster are defaults, which a job may override. A lint about them says so.
 """
@@ -37,6 +37,8 @@ _IGNORED_SINCE_2 = (
     "taskmanager.network.memory.buffers-per-channel",
     "taskmanager.network.memory.floating-buffers-per-gate",
 )
+CLUSTER_KEYS = frozenset({_RECOVER_DOWNSTREAM, *_DURING_RECOVERY, *_RETAINED, *_IGNORED_SINCE_2})
+"""The settings of the cluster that lints read."""
 # From this amount on, reading and processing the in-flight data after a restore takes long enough to matter.
 _PERSISTED_LARGE_BYTES = 256 << 20
 _SYNC_STUCK_MS = 30_000

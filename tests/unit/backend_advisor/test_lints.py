@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from backend.advisor import lints
 from backend.advisor.advice import Advice, Lint
 from backend.advisor.lints import version_of
+from backend.contracts import flink
 from backend.domain.advice import LintLevel
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import RUNTIME
@@ -201,6 +203,10 @@ def test_a_stuck_sync_part_is_reported():
 
     assert "FLINK-40200" in _codes(run(40_000))
     assert "FLINK-40200" not in _codes(run(3_000))
+
+
+def test_the_collector_stores_every_setting_of_the_cluster_that_a_lint_reads():
+    assert lints.CLUSTER_KEYS <= flink.CLUSTER_KEYS
 
 
 def test_the_most_serious_lints_come_first():

@@ -24,6 +24,7 @@ from backend.advisor.advice import Interval
 from backend.advisor.twin import formulas, runtime_tier
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
+from backend.advisor.twin.fast import simulate_fast
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError, VertexModel
 from backend.advisor.twin.outcomes import Outcome, Simulated, Tier
 from backend.advisor.twin.runtime_tier import OnProgress
@@ -72,6 +73,8 @@ def simulated(
     """Run a model in a tier, once with each seed. Raises ``TooLargeError`` if it is too large for the tier."""
     if tier is Tier.FORMULAS:
         return [formulas.simulate(model)]
+    if tier is Tier.FAST:
+        return [simulate_fast(_with_hidden_shares(model, number), seed=seed) for number, seed in enumerate(seeds)]
     runs = []
     for number, seed in enumerate(seeds):
         report = None if on_progress is None else _part_of(on_progress, number, len(seeds))

@@ -18,6 +18,7 @@ _EXPECTED = {"few-buffers": 0.45}
 """Flink continues to fill a flushed buffer, so tiny pools hold less than the rule says (``docs/fidelity.md``)."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "runs"), [pytest.param(s, r, id=s.name) for s, r in recorded()])
 def test_duration_persisted_bytes_and_throughput_are_near_flinks(scenario: Scenario, runs: list[Run]):
     flink = middle(run.medians for run in runs)

@@ -37,13 +37,15 @@ def edge(source: str, target: str, partitioning: Partitioning = Partitioning.HAS
     return EdgeModel(source=VertexId(source), target=VertexId(target), partitioning=partitioning, record_bytes=1000.0)
 
 
-def three_vertices(*, rate_per_s: float | None = None, settings: CheckpointSettings = ALIGNED) -> JobModel:
+def three_vertices(
+    *, rate_per_s: float | None = None, settings: CheckpointSettings = ALIGNED, parallelism: int = 4
+) -> JobModel:
     """Return source -> hash -> map -> hash -> sink, in which the sink is slow: 2 ms for a record at each subtask."""
     return JobModel(
         vertices=(
-            vertex("source", source=SourceModel(rate_per_s=rate_per_s), service_us=20.0),
-            vertex("map", service_us=20.0),
-            vertex("sink", service_us=2000.0, output_ratio=0.0),
+            vertex("source", parallelism, source=SourceModel(rate_per_s=rate_per_s), service_us=20.0),
+            vertex("map", parallelism, service_us=20.0),
+            vertex("sink", parallelism, service_us=2000.0, output_ratio=0.0),
         ),
         edges=(edge("source", "map"), edge("map", "sink")),
         network=NetworkModel(),

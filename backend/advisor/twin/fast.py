@@ -1,7 +1,8 @@
 """The fast tier: simulates the checkpoints of a model in compiled code, some milliseconds for each setting.
 
 It uses the rules of the reference runtime, but moves a few records at a time and holds no record's content. numba
-compiles it at the first use in a process, or loads what an earlier process compiled.
+compiles it at the first use, which takes about 20 s of processor time, or loads what an earlier process compiled.
+``prepare`` does this alone.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -66,9 +68,7 @@ def simulate_fast(model: JobModel, *, seed: int = 1, checkpoints: int = 6, scale
     Raises:
         ValueError: the model has a forward edge between unequal parallelisms, or its queues exceed their bounds.
     """
-    _choose_cache()
-    from backend.advisor.twin.fast_loop import run
-
+    run = _compiled()
     scale = scale or scale_of(model, checkpoints)
     state = build(model, scale, seed=seed, checkpoints=checkpoints)
     head, values = state.i[0], state.v[0]
@@ -94,12 +94,35 @@ def simulate_fast(model: JobModel, *, seed: int = 1, checkpoints: int = 6, scale
     )
 
 
+def prepare() -> None:
+    """Compile the simulation, or load it, so that the next simulation starts at once.
+
+    Call it from a thread or a process that may be busy for half a minute, and not from an event loop.
+    """
+    columns = f.SLOTS + f.QUEUE
+    nothing = Sim(i=np.zeros((1, columns), np.int64), v=np.zeros((1, columns)), e=np.zeros((1, 5)))
+    _compiled()(nothing, 0.0, 0, 0)
+
+
+def _compiled() -> Callable[[Sim, float, int, int], None]:
+    _choose_cache()
+    from backend.advisor.twin.fast_loop import run
+
+    return cast(Callable[[Sim, float, int, int], None], run)
+
+
 @cache
 def _choose_cache() -> None:
-    """Let numba keep compiled code in a directory of this process, if it could write none of its usual ones."""
+    """Let numba keep compiled code in a folder of this process, if it can write none of its usual ones.
+
+    Those are the folder of the code and the user's cache. With none to write to, numba refuses to compile.
+    """
+    import numba
+
+    config: Any = numba.config
     usual = (Path(__file__).parent, Path.home())
-    if not any(os.access(folder, os.W_OK) for folder in usual):
-        os.environ.setdefault("NUMBA_CACHE_DIR", tempfile.mkdtemp(prefix="barrierscope-numba-"))
+    if not config.CACHE_DIR and not any(os.access(folder, os.W_OK) for folder in usual):
+        config.CACHE_DIR = tempfile.mkdtemp(prefix="barrierscope-numba-")
 
 
 def scale_of(model: JobModel, checkpoints: int) -> FastScale:

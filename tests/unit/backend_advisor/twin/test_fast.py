@@ -1,64 +1,120 @@
-"""The fast tier: what its rules imply for a job whose queues are full, and its bounds."""
+"""The fast tier: what its rules imply for a job whose queues are full, and its bounds.
+
+Everyday tests run its code in the interpreter on small jobs. The slow ones run the compiled code on larger jobs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
+import numba
 import pytest
 
-from backend.advisor.twin.fast import FastScale, scale_of, simulate_fast
+from backend.advisor.twin import fast
+from backend.advisor.twin.fast import FastScale, build, prepare, scale_of, simulate_fast
 from backend.advisor.twin.model import JobModel, NetworkModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated, Tier
 from backend.advisor.twin.rates import throughput_of
 from backend.domain.advice import Mode
+from tests.support.interpreted_fast_tier import interpreted_fast_tier
 from tests.support.twin_models import ALIGNED, edge, three_vertices, vertex
 
 UNALIGNED = replace(ALIGNED, mode=Mode.UNALIGNED)
-SCALE = FastScale(grain=4, warm_up_ms=30_000.0)
 
 
-def run(model: JobModel, **changes: object) -> Simulated:
-    return simulate_fast(replace(model, **changes), checkpoints=6, scale=SCALE)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Size:
+    """How large the jobs of a test are."""
+
+    parallelism: int
+    scale: FastScale
+    checkpoints: int
+
+    def model(self, **kwargs: Any) -> JobModel:
+        return three_vertices(parallelism=self.parallelism, **kwargs)
+
+    def run(self, model: JobModel, *, seed: int = 1, **changes: Any) -> Simulated:
+        return simulate_fast(replace(model, **changes), seed=seed, checkpoints=self.checkpoints, scale=self.scale)
+
+    @property
+    def rate_per_s(self) -> float:
+        """The records that the slow sinks process in a second."""
+        return 500.0 * self.parallelism
+
+
+SMALL = Size(2, FastScale(grain=2, warm_up_ms=4_000.0), 2)
+LARGE = Size(4, FastScale(grain=4, warm_up_ms=30_000.0), 6)
+
+
+@pytest.fixture(scope="module", params=["interpreted", pytest.param("compiled", marks=pytest.mark.slow)])
+def size(request: pytest.FixtureRequest) -> Iterator[Size]:
+    if request.param == "compiled":
+        yield LARGE
+        return
+    with interpreted_fast_tier():
+        yield SMALL
+
+
+@pytest.mark.slow
+def test_compiled_code_does_what_its_source_does():
+    def runs() -> list[Simulated]:
+        return [
+            SMALL.run(SMALL.model(settings=settings), network=network)
+            for settings in (
+                ALIGNED,
+                UNALIGNED,
+                replace(UNALIGNED, aligned_timeout_ms=300.0),
+                replace(UNALIGNED, inflight_cap_bytes=100_000),
+                replace(ALIGNED, is_exactly_once=False),
+            )
+            for network in (NetworkModel(), NetworkModel(is_remote_ratio=0.5, debloat_target_ms=300.0))
+        ]
+
+    compiled = runs()
+    with interpreted_fast_tier():
+        assert runs() == compiled
 
 
 def durations(found: Simulated) -> float:
     return median(c.duration_ms for c in found.checkpoints)
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another():
-    model = three_vertices()
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(size: Size):
+    model = size.model()
 
-    first, again = (simulate_fast(model, seed=3, checkpoints=3, scale=SCALE) for _ in range(2))
-    other = simulate_fast(model, seed=4, checkpoints=3, scale=SCALE)
+    first, again = (size.run(model, seed=3) for _ in range(2))
+    other = size.run(model, seed=4)
 
     assert first == again
     assert first.tier is Tier.FAST
     assert [c.duration_ms for c in other.checkpoints] != [c.duration_ms for c in first.checkpoints]
 
 
-def test_an_aligned_barrier_waits_behind_full_queues_and_persists_nothing():
-    found = run(three_vertices())
+def test_an_aligned_barrier_waits_behind_full_queues_and_persists_nothing(size: Size):
+    found = size.run(size.model())
 
-    flow = throughput_of(three_vertices())
+    flow = throughput_of(size.model())
     full_ms = flow.queued_bytes_max / flow.bytes_per_ms
     assert 0.4 * full_ms < durations(found) < 2 * full_ms
     assert all(c.persisted_bytes == 0 and not c.is_expired for c in found.checkpoints)
     assert all(c.travel_ms <= c.duration_ms and c.alignment_ms <= c.duration_ms for c in found.checkpoints)
-    assert found.records_per_s == pytest.approx(2000, rel=0.05)
+    assert found.records_per_s == pytest.approx(size.rate_per_s, rel=0.05)
 
 
-def test_an_unaligned_barrier_overtakes_what_is_queued_and_persists_it():
-    found = run(three_vertices(), settings=UNALIGNED)
+def test_an_unaligned_barrier_overtakes_what_is_queued_and_persists_it(size: Size):
+    found = size.run(size.model(), settings=UNALIGNED)
 
-    most = throughput_of(three_vertices()).queued_bytes_max
+    most = throughput_of(size.model()).queued_bytes_max
     assert durations(found) < 150
     assert all(0.4 * most < c.persisted_bytes < 1.6 * most for c in found.checkpoints)
 
 
-def test_an_aligned_timeout_limits_the_travel_and_persists_less():
-    always = run(three_vertices(), settings=UNALIGNED)
-    found = run(three_vertices(), settings=replace(UNALIGNED, aligned_timeout_ms=1000.0))
+def test_an_aligned_timeout_limits_the_travel_and_persists_less(size: Size):
+    always = size.run(size.model(), settings=UNALIGNED)
+    found = size.run(size.model(), settings=replace(UNALIGNED, aligned_timeout_ms=1000.0))
 
     assert 1000 < durations(found) < 1200
     assert all(c.persisted_bytes > 0 for c in found.checkpoints)
@@ -66,43 +122,48 @@ def test_an_aligned_timeout_limits_the_travel_and_persists_less():
     assert persisted[0] < persisted[1]
 
 
-def test_a_timeout_that_no_barrier_reaches_keeps_checkpoints_aligned():
-    calm = three_vertices(rate_per_s=500.0, settings=replace(UNALIGNED, aligned_timeout_ms=2000.0))
-    found = run(calm)
+def test_a_timeout_that_no_barrier_reaches_keeps_checkpoints_aligned(size: Size):
+    calm = size.model(rate_per_s=size.rate_per_s / 4, settings=replace(UNALIGNED, aligned_timeout_ms=2000.0))
+    found = size.run(calm)
 
     assert all(c.persisted_bytes == 0 and c.duration_ms < 500 for c in found.checkpoints)
-    assert found.records_per_s == pytest.approx(500, rel=0.02)
+    assert found.records_per_s == pytest.approx(size.rate_per_s / 4, rel=0.02)
 
 
 @pytest.mark.parametrize("cap", [0, 200_000, 500_000])
-def test_a_cap_bounds_the_in_flight_data_of_every_subtask(cap: int):
-    free = run(three_vertices(), settings=UNALIGNED)
-    found = run(three_vertices(), settings=replace(UNALIGNED, inflight_cap_bytes=cap))
+def test_a_cap_bounds_the_in_flight_data_of_every_subtask(size: Size, cap: int):
+    free = size.run(size.model(), settings=UNALIGNED)
+    found = size.run(size.model(), settings=replace(UNALIGNED, inflight_cap_bytes=cap))
 
-    assert all(c.persisted_bytes <= 12 * cap for c in found.checkpoints)
+    assert all(c.persisted_bytes <= 3 * size.parallelism * cap for c in found.checkpoints)
     assert all(not c.is_expired for c in found.checkpoints)
     assert durations(found) > durations(free)
 
 
-def test_checkpoints_that_reach_the_timeout_expire_and_the_job_goes_on():
-    found = run(three_vertices(), settings=replace(ALIGNED, timeout_ms=400.0))
+def test_checkpoints_that_reach_the_timeout_expire_and_the_job_goes_on(size: Size):
+    found = size.run(size.model(), settings=replace(ALIGNED, timeout_ms=400.0))
 
-    assert [(c.is_expired, c.duration_ms) for c in found.checkpoints] == [(True, pytest.approx(400.0))] * 6
-    assert found.records_per_s == pytest.approx(2000, rel=0.05)
+    assert [(c.is_expired, c.duration_ms) for c in found.checkpoints] == [
+        (True, pytest.approx(400.0))
+    ] * size.checkpoints
+    assert found.records_per_s == pytest.approx(size.rate_per_s, rel=0.05)
 
 
-def test_at_least_once_barriers_wait_in_queues_but_block_no_channel():
-    exactly = run(three_vertices())
-    found = run(three_vertices(), settings=replace(ALIGNED, is_exactly_once=False))
+def test_at_least_once_barriers_wait_in_queues_but_block_no_channel(size: Size):
+    exactly = size.run(size.model())
+    found = size.run(size.model(), settings=replace(ALIGNED, is_exactly_once=False))
 
     # Data behind the barriers that have arrived is read too, so the data in front of the last barrier drains slowly.
     assert durations(exactly) < durations(found) < 4 * durations(exactly)
     assert all(c.persisted_bytes == 0 for c in found.checkpoints)
 
 
-def test_two_aligned_checkpoints_may_run_at_the_same_time():
+def test_two_aligned_checkpoints_may_run_at_the_same_time(size: Size):
     fast = replace(ALIGNED, interval_ms=700.0)
-    alone, both = run(three_vertices(), settings=fast), run(three_vertices(), settings=replace(fast, max_concurrent=2))
+    alone, both = (
+        size.run(size.model(), settings=fast),
+        size.run(size.model(), settings=replace(fast, max_concurrent=2)),
+    )
 
     def overlaps(found: Simulated) -> bool:
         ends = [c.triggered_ms + c.duration_ms for c in found.checkpoints]
@@ -112,62 +173,64 @@ def test_two_aligned_checkpoints_may_run_at_the_same_time():
     assert overlaps(both)
 
 
-def test_remote_channels_hold_more_and_obey_their_credits():
-    near = run(three_vertices())
-    far = run(three_vertices(), network=NetworkModel(is_remote_ratio=0.5))
+def test_remote_channels_hold_more_and_obey_their_credits(size: Size):
+    near = size.run(size.model())
+    far = size.run(size.model(), network=NetworkModel(is_remote_ratio=0.5))
     bare = NetworkModel(is_remote_ratio=0.5, exclusive_buffers_per_channel=0, floating_buffers_per_gate=8)
 
     assert durations(far) > durations(near)
     for mode in (ALIGNED, UNALIGNED, replace(UNALIGNED, aligned_timeout_ms=500.0)):
-        found = run(three_vertices(settings=mode), network=bare)
+        found = size.run(size.model(settings=mode), network=bare)
         assert not any(c.is_expired for c in found.checkpoints)
 
 
-def test_debloating_keeps_the_queues_to_its_target():
-    found = run(three_vertices(), network=NetworkModel(debloat_target_ms=300.0))
+def test_debloating_keeps_the_queues_to_its_target(size: Size):
+    found = size.run(size.model(), network=NetworkModel(debloat_target_ms=300.0))
 
     assert durations(found) == pytest.approx(600, rel=0.5)
 
 
 @pytest.mark.parametrize("partitioning", list(Partitioning))
-def test_every_partitioning_moves_barriers(partitioning: Partitioning):
-    model = three_vertices(rate_per_s=25.0)
+def test_every_partitioning_moves_barriers(size: Size, partitioning: Partitioning):
+    model = size.model(rate_per_s=25.0)
     model = replace(model, edges=(edge("source", "map", partitioning), edge("map", "sink", partitioning)))
 
     for settings in (ALIGNED, UNALIGNED):
-        found = run(model, settings=settings)
+        found = size.run(model, settings=settings)
         assert all(not c.is_expired and c.duration_ms < 3000 for c in found.checkpoints)
 
 
-def test_a_join_reads_all_its_inputs():
-    model = three_vertices(rate_per_s=300.0)
+def test_a_join_reads_all_its_inputs(size: Size):
+    model = size.model(rate_per_s=0.15 * size.rate_per_s)
     right = replace(model.vertices[0], id=vertex("right").id)
     model = replace(
         model, vertices=(model.vertices[0], right, *model.vertices[1:]), edges=(*model.edges, edge("right", "sink"))
     )
 
-    assert run(model).records_per_s == pytest.approx(600, rel=0.02)
+    assert size.run(model).records_per_s == pytest.approx(0.3 * size.rate_per_s, rel=0.02)
 
 
-def test_a_long_callback_and_a_sync_part_delay_barriers_that_overtake():
-    source, middle, sink = three_vertices().vertices
+def test_a_long_callback_and_a_sync_part_delay_barriers_that_overtake(size: Size):
+    source, middle, sink = size.model().vertices
     storm = replace(sink, callback_period_ms=4000.0, callback_ms=3500.0)
-    slow = replace(middle, sync_ms=(1.0, 1.0, 900.0, 1.0))
+    slow = replace(middle, sync_ms=(900.0,) + (1.0,) * (size.parallelism - 1))
 
-    held = run(three_vertices(settings=UNALIGNED), vertices=(source, middle, storm))
-    paused = run(three_vertices(settings=UNALIGNED), vertices=(source, slow, sink))
+    held = size.run(size.model(settings=UNALIGNED), vertices=(source, middle, storm))
+    paused = size.run(size.model(settings=UNALIGNED), vertices=(source, slow, sink))
 
     assert max(c.duration_ms for c in held.checkpoints) > 1000
     assert all(c.sync_ms == 900 and c.duration_ms > 900 for c in paused.checkpoints)
 
 
-def test_uploads_share_the_store():
-    source, middle, sink = three_vertices(rate_per_s=300.0).vertices
-    large = replace(sink, upload_bytes=(5e6,) * 4, async_fixed_ms=(40.0,) * 4)
-    found = run(three_vertices(rate_per_s=300.0, settings=UNALIGNED), vertices=(source, middle, large))
+def test_uploads_share_the_store(size: Size):
+    source, middle, sink = size.model(rate_per_s=0.15 * size.rate_per_s).vertices
+    large = replace(sink, upload_bytes=(5e6,) * size.parallelism, async_fixed_ms=(40.0,) * size.parallelism)
+    found = size.run(
+        size.model(rate_per_s=0.15 * size.rate_per_s, settings=UNALIGNED), vertices=(source, middle, large)
+    )
 
-    assert durations(found) > 4 * 5e6 / 50_000 + 40
-    assert all(c.checkpointed_bytes >= 20e6 for c in found.checkpoints)
+    assert durations(found) > size.parallelism * 5e6 / 50_000 + 40
+    assert all(c.checkpointed_bytes >= size.parallelism * 5e6 for c in found.checkpoints)
 
 
 def test_the_usual_size_of_a_run_is_bounded():
@@ -190,4 +253,34 @@ def test_a_forward_edge_between_unequal_parallelisms_is_refused():
     )  # fmt: skip
 
     with pytest.raises(ValueError, match="2 to 4"):
-        simulate_fast(model)
+        build(model, SMALL.scale, seed=1, checkpoints=1)
+
+
+def test_compiled_code_gets_a_folder_of_its_own_if_no_usual_one_can_be_written(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setattr(fast.os, "access", lambda *_: False)
+    monkeypatch.setattr(fast.tempfile, "mkdtemp", lambda **kwargs: f"/somewhere/{kwargs['prefix']}x")
+
+    fast._choose_cache.__wrapped__()
+
+    assert numba.config.CACHE_DIR == "/somewhere/barrierscope-numba-x"
+
+
+def test_the_usual_folders_of_compiled_code_are_left_to_numba(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+
+    fast._choose_cache.__wrapped__()
+
+    assert numba.config.CACHE_DIR == ""
+
+
+@pytest.mark.slow
+def test_preparing_leaves_nothing_to_compile():
+    prepare()
+    from backend.advisor.twin.fast_loop import run
+
+    before = list(run.signatures)
+    SMALL.run(SMALL.model())
+
+    assert len(before) == 1
+    assert run.signatures == before

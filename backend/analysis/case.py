@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from itertools import pairwise
 
 from backend.analysis import health, pressure, travel
@@ -18,6 +17,7 @@ from backend.analysis.conditions import condition
 from backend.analysis.critical_path import CriticalPath, Phases, path_through
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import HealthReport
+from backend.analysis.lazy import lazy
 from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
 from backend.analysis.statistics import median
@@ -48,7 +48,7 @@ class Walked:
     topology: Topology
     duration_ms: int
 
-    @cached_property
+    @lazy
     def path(self) -> CriticalPath | None:
         """The critical path, or None if no details of the subtasks are known."""
         return path_through(self.phases, self.topology, end_ms=self.checkpoint.header.end_to_end_duration_ms)

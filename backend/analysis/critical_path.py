@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isnan
+from math import isfinite
 
 import numpy as np
 
@@ -176,7 +176,7 @@ def _downstream_in_order(topology: Topology, vertex_id: VertexId) -> list[Vertex
 
 
 def _inputs(topology: Topology, vertex_id: VertexId, phases: Phases) -> list[Edge]:
-    return [e for e in topology.edges if e.target == vertex_id and e.source in phases]
+    return [e for e in topology.inputs(vertex_id) if e.source in phases]
 
 
 def sent_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> Floats:
@@ -209,9 +209,12 @@ def _latest(edges: Sequence[tuple[Edge, Floats]], count: int) -> Floats:
     """
     latest: Floats | None = None
     for edge, times in edges:
-        # The maximum of an array with a missing value (NaN) is missing too.
-        ends = times if _is_pointwise(edge, times.size, count) else times.max() if times.size else np.nan
-        latest = np.maximum(np.full(count, -np.inf) if latest is None else latest, ends)
+        if _is_pointwise(edge, times.size, count):
+            ends = times
+        else:
+            # The maximum of an array with a missing value (NaN) is missing too.
+            ends = np.full(count, np.maximum.reduce(times) if times.size else np.nan)
+        latest = ends if latest is None else np.maximum(latest, ends)
     return missing(count) if latest is None else latest
 
 
@@ -235,7 +238,7 @@ def _last(phases: Phases, topology: Topology) -> tuple[VertexId, int] | None:
             return v, -subtask
         v = min(pending, key=lambda v: (order.get(v, len(order)), pending[v][0]))
         return v, pending[v][0]
-    latest = [(rows.ack_ms, int(rows.ack_ms.argmax()), v) for v, rows in phases.items() if rows]
+    latest = [(acks := rows.ack_ms, int(acks.argmax()), v) for v, rows in phases.items() if len(rows)]
     acknowledged = [(float(acks[i]), order.get(v, 0), -i, v) for acks, i, v in latest]
     if not acknowledged:
         return None
@@ -249,15 +252,11 @@ def _of_pending(rows: VertexPhases) -> Floats:
 
 
 def _without(phases: Phases, vertex_id: VertexId, subtask: int) -> int | None:
-    longest = -np.inf
-    for v, rows in phases.items():
-        acks = rows.ack_ms
-        for others in (acks[:subtask], acks[subtask + 1 :]) if v == vertex_id else (acks,):
-            latest = float(others.max(initial=-np.inf))
-            if isnan(latest):
-                return None
-            longest = max(longest, latest)
-    return int(longest) if longest > -np.inf else None
+    own = phases[vertex_id].ack_ms.copy()
+    own[subtask] = -np.inf
+    longest = float(np.concatenate([own, *(rows.ack_ms for v, rows in phases.items() if v != vertex_id)]).max())
+    # If an acknowledgement is missing (NaN), the maximum is missing too.
+    return int(longest) if isfinite(longest) else None
 
 
 def _own_steps(
@@ -331,7 +330,7 @@ def _sender(
                 continue
         found.append((float(sent[i]), begin + i, source))
     if found:
-        at, i, v = max(found, key=lambda t: (t[0], -t[1]))
+        at, i, v = found[0] if len(found) == 1 else max(found, key=lambda t: (t[0], -t[1]))
         return v, i, int(at)
     # If every sender seems to have sent after the arrival, the clocks of two machines differ. The earliest sender is
     # then the best guess.
@@ -350,10 +349,10 @@ def _sent(edge: Edge, phases: Phases, vertex_id: VertexId, subtask: int) -> tupl
 
     The senders have consecutive numbers, beginning with that of the first sender.
     """
-    sent = phases[edge.source].snapshot_at_ms
+    sent = phases[edge.source].sent_ms
     if _is_pointwise(edge, sent.size, len(phases[vertex_id])):
-        return subtask, np.maximum(0.0, sent[subtask : subtask + 1])
-    return 0, np.maximum(0.0, sent)
+        return subtask, sent[subtask : subtask + 1]
+    return 0, sent
 
 
 def _name(topology: Topology, vertex_id: VertexId) -> str:

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import overload
 
 import numpy as np
 
-from backend.analysis.arrays import Flags, Floats, array_of, indices_of
+from backend.analysis.arrays import Flags, Floats, array_of, highest_of, indices_of
+from backend.analysis.lazy import lazy
 from backend.analysis.thresholds import ROUNDING_MS
 from backend.domain.checkpoint import (
     Checkpoint,
@@ -35,7 +35,7 @@ from backend.domain.checkpoint import (
     VertexDetail,
 )
 from backend.domain.ids import VertexId
-from backend.domain.verdict import Basis
+from backend.domain.verdict import Basis, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,11 @@ class VertexPhases(Sequence[SubtaskPhases]):
         self._columns = columns
         self._detail = detail
         self._gauges = gauges
-        self._own = slice(begin, begin + detail.subtask_count)
+        self._count = detail.subtask_count
+        self._own = slice(begin, begin + self._count)
 
     def __len__(self) -> int:
-        return self._detail.subtask_count
+        return self._count
 
     def __iter__(self) -> Iterator[SubtaskPhases]:
         return (self._subtask(i) for i in range(len(self)))
@@ -177,6 +178,11 @@ class VertexPhases(Sequence[SubtaskPhases]):
         return self._columns.snapshot_at_ms[self._own]
 
     @property
+    def sent_ms(self) -> Floats:
+        """When each subtask forwarded its barrier: at the start of its snapshot, but not before the trigger."""
+        return self._columns.sent_ms[self._own]
+
+    @property
     def async_end_ms(self) -> Floats:
         """When each async part ended."""
         return self._columns.async_end_ms[self._own]
@@ -241,11 +247,11 @@ class _Columns:
         self._details = details
         self._gauges = gauges
 
-    @cached_property
+    @lazy
     def ack_ms(self) -> Floats:
         return array_of(list(chain.from_iterable(d.ack_delay_ms for d in self._details)))
 
-    @cached_property
+    @lazy
     def has_finished(self) -> Flags:
         found: Flags = self.ack_ms == 0
         if found.any():
@@ -253,27 +259,27 @@ class _Columns:
             found &= np.fromiter(whole, dtype=bool, count=len(found))
         return found
 
-    @cached_property
+    @lazy
     def alignment_duration_ms(self) -> Floats:
         return array_of(list(chain.from_iterable(d.alignment_duration_ms for d in self._details)))
 
-    @cached_property
+    @lazy
     def sync_duration_ms(self) -> Floats:
         return array_of(list(chain.from_iterable(d.sync_duration_ms for d in self._details)))
 
-    @cached_property
+    @lazy
     def async_duration_ms(self) -> Floats:
         return array_of(list(chain.from_iterable(d.async_duration_ms for d in self._details)))
 
-    @cached_property
+    @lazy
     def is_acknowledged(self) -> Flags:
         return ~np.isnan(self.ack_ms)
 
-    @cached_property
+    @lazy
     def is_complete(self) -> bool:
         return bool(self.is_acknowledged.all())
 
-    @cached_property
+    @lazy
     def first_barrier_ms(self) -> Floats:
         found = array_of(list(chain.from_iterable(d.start_delay_ms for d in self._details)))
         if not self.is_complete:
@@ -287,12 +293,12 @@ class _Columns:
         """Return the times with 0 for the subtasks that had finished: no other subtask waits for their barriers."""
         return np.where(self.has_finished, 0.0, at_ms) if self.has_finished.any() else at_ms
 
-    @cached_property
+    @lazy
     def alignment_end_ms(self) -> Floats:
         found = self._with_finished(self.first_barrier_ms + self.alignment_duration_ms)
         return found if self.is_complete else np.where(self.is_acknowledged, found, np.nan)
 
-    @cached_property
+    @lazy
     def snapshot_at_ms(self) -> Floats:
         if self.timeout_ms is None:
             return self.alignment_end_ms
@@ -301,19 +307,23 @@ class _Columns:
         found = np.fmin(self.alignment_end_ms, earliest)
         return found if self.is_complete else np.where(self.is_acknowledged, found, np.nan)
 
-    @cached_property
+    @lazy
+    def sent_ms(self) -> Floats:
+        return np.maximum(0.0, self.snapshot_at_ms)
+
+    @lazy
     def sync_end_ms(self) -> Floats:
         return self.snapshot_at_ms + self.sync_duration_ms
 
-    @cached_property
+    @lazy
     def async_end_ms(self) -> Floats:
         return self.sync_end_ms + self.async_duration_ms
 
-    @cached_property
+    @lazy
     def travel_ms(self) -> Floats:
         return np.where(np.isnan(self.alignment_end_ms), self.first_barrier_ms, self.alignment_end_ms)
 
-    @cached_property
+    @lazy
     def own_async_ms(self) -> Floats:
         if self.timeout_ms is None:
             return self.async_duration_ms
@@ -321,11 +331,21 @@ class _Columns:
         waited = np.maximum(0.0, self.alignment_end_ms - self.sync_end_ms)
         return np.where(is_overlaid, np.maximum(0.0, self.async_duration_ms - waited), self.async_duration_ms)
 
-    @cached_property
+    @lazy
     def has_clock_skew(self) -> Flags:
         first, ack = self.first_barrier_ms, self.ack_ms
-        found: Flags = (first < 0) | (first > ack + ROUNDING_MS) | (ack - self.async_end_ms < -ROUNDING_MS)
+        found: Flags = (first < 0) | (first > ack + ROUNDING_MS) | (self.ack_wait_ms < -ROUNDING_MS)
         return found
+
+    @lazy
+    def ack_wait_ms(self) -> Floats:
+        return self.ack_ms - self.async_end_ms
+
+    def longest_ms(self, phase: Phase) -> float:
+        """Return the longest phase of a subtask, or 0; ``phase`` is ``SYNC``, ``ASYNC`` or ``ACK_WAIT``."""
+        if phase is Phase.SYNC:
+            return highest_of(self.sync_duration_ms) or 0.0
+        return highest_of(self.own_async_ms if phase is Phase.ASYNC else self.ack_wait_ms) or 0.0
 
 
 def effective_aligned_timeout_ms(
@@ -369,6 +389,16 @@ def checkpoint_phases(
     return _phases(checkpoint.details, timeout, late)
 
 
+def longest_ms(phases: Mapping[VertexId, VertexPhases], phase: Phase) -> float:
+    """Return the longest sync part, async part or wait of an acknowledgement in a checkpoint, or 0 if none is known.
+
+    A rule about a long phase needs to look at the vertices only if this value is long enough. It includes values that
+    clock skew makes too long. ``phase`` is ``SYNC``, ``ASYNC`` or ``ACK_WAIT``.
+    """
+    # The vertices of a checkpoint share their columns.
+    return max((one.longest_ms(phase) for one in {rows._columns for rows in phases.values()}), default=0.0)
+
+
 def _phases(
     details: Sequence[VertexDetail], timeout_ms: int | None, late: Sequence[LateBarrier]
 ) -> dict[VertexId, VertexPhases]:
@@ -378,10 +408,12 @@ def _phases(
     found: dict[VertexId, VertexPhases] = {}
     begin = 0
     for detail in details:
+        count = detail.subtask_count
         gauges = {b.subtask: b for b in late if b.vertex_id == detail.vertex_id} if late else {}
-        positions |= {begin + i: b for i, b in gauges.items() if 0 <= i < detail.subtask_count}
+        if gauges:
+            positions |= {begin + i: b for i, b in gauges.items() if 0 <= i < count}
         found[detail.vertex_id] = VertexPhases(columns, detail, begin, gauges)
-        begin += detail.subtask_count
+        begin += count
     return found
 
 

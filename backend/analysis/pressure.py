@@ -242,9 +242,11 @@ class _Shares:
         known = np.where(np.isnan(self._values), 0.0, self._values)
         # The shares of a subtask without readings are NaN, so the comparison is false: it counts as not running.
         self._is_running = known[:, 0] + known[:, 1] + known[:, 2] >= _ALIVE_SUM
-        lengths = np.array([len(r.busy_ratio) for r in readings])
-        is_listed = np.arange(self._width) < lengths[:, np.newaxis]
-        self.is_alive: Flags = np.any(self._is_running & is_listed, axis=1)
+        is_running = self._is_running
+        if self._is_ragged:
+            lengths = np.array([len(r.busy_ratio) for r in readings])
+            is_running = is_running & (np.arange(self._width) < lengths[:, np.newaxis])
+        self.is_alive: Flags = np.any(is_running, axis=1)
         """For each reading, whether any subtask ran."""
 
     def load(self, vertex_id: VertexId, is_counted: Flags) -> VertexLoad:
@@ -281,7 +283,7 @@ def _records(readings: Sequence[VertexPressure]) -> tuple[Floats, Floats, float]
     # A counter that decreased belongs to a new attempt, so the records between the two counts are not known.
     recent = np.where(total >= before, total - before, np.nan)
     seconds = (last.observed_at - first.observed_at).total_seconds()
-    return total, recent if np.nansum(recent) > 0 else missing(0), seconds
+    return total, recent if (recent > 0).any() else missing(0), seconds
 
 
 def _has_count(reading: VertexPressure) -> bool:

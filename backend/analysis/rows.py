@@ -274,13 +274,16 @@ def lateness(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
     The row alone proves nothing, because the slowest subtask is late even under an even load (flink-baseline.md, 6).
     """
+    if not case.is_suffering:
+        return []
     ratios: list[float | None] = []
     for phases in case.subtasks_of(vertex_id):
         delays = np.sort(phases.first_barrier_ms)
-        is_known = phases.is_complete and not np.isnan(delays).any()
+        # A missing value is sorted to the end.
+        is_known = phases.is_complete and delays.size > 0 and not isnan(delays[-1])
         ratios.append(ratio(float(delays[-1]), median_of(delays[:-1])) if is_known and len(phases) > 1 else None)
     middle = median(ratios)
-    if middle is None or not case.is_suffering:
+    if middle is None:
         return []
     text = (
         f"{case.name(vertex_id)}: start delay of the slowest subtask over its siblings' median; "

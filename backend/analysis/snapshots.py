@@ -32,7 +32,7 @@ from backend.analysis.arrays import (
     stacked,
 )
 from backend.analysis.critical_path import Phases, arrived_below_ms
-from backend.analysis.phases import VertexPhases
+from backend.analysis.phases import VertexPhases, longest_ms
 from backend.analysis.statistics import highest, median
 from backend.analysis.thresholds import GRADED_RATIO, PHASE_MIN_MS, PHASE_MIN_RATIO, SLOW_MIN_MS, STANDOUT_RATIO
 from backend.domain.checkpoint import CheckpointConfig
@@ -91,10 +91,13 @@ def long_part(
     considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
     if not considered:
         return None
+    asked_phases = [
+        p for p in (Phase.SYNC, Phase.ASYNC) if phase in (None, p) and _may_be_long(considered, p, min_ratio)
+    ]
     found = [
         part
         for vertex in topology.vertices
-        for asked in (_Asked(topology, config, vertex.id, p) for p in (Phase.SYNC, Phase.ASYNC) if phase in (None, p))
+        for asked in (_Asked(topology, config, vertex.id, p) for p in asked_phases)
         if not (asked.may_wait and vertex.id in held_back)
         and (part := _long_part(asked, considered, min_ratio)) is not None
     ]
@@ -105,6 +108,16 @@ def long_part(
     if longest.phase is Phase.ASYNC:
         longest = max(alike, key=lambda p: (p.total_bytes or 0.0, p.part_ms))
     return replace(longest, likewise=tuple(p for p in alike if p is not longest))
+
+
+def _may_be_long(checkpoints: Sequence[tuple[Phases, int]], phase: Phase, min_ratio: float) -> bool:
+    """Return whether enough checkpoints have a long part at any vertex; most jobs have none, so this saves time."""
+    count = sum(_is_long(longest_ms(phases, phase), duration, min_ratio) for phases, duration in checkpoints)
+    return count >= len(checkpoints) * PHASE_MIN_RATIO
+
+
+def _is_long(part_ms: float, duration_ms: int, min_ratio: float) -> bool:
+    return part_ms >= PHASE_MIN_MS and part_ms >= min_ratio * duration_ms
 
 
 def unanswered(topology: Topology, waiting: Sequence[tuple[Phases, int]], *, has_readings: bool) -> Unanswered | None:
@@ -188,7 +201,7 @@ def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]], min_rat
     for phases, duration in checkpoints:
         row = asked.parts_ms(phases)
         most = highest_of(row)
-        if most is not None and most >= PHASE_MIN_MS and most >= min_ratio * duration:
+        if most is not None and _is_long(most, duration, min_ratio):
             rows.append(row)
             longest_ms.append(most)
             there.append(phases[asked.vertex_id])

@@ -12,10 +12,10 @@ Only the time before the first barrier counts. After it, an alignment may block 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -89,51 +89,57 @@ def lowest_wait(case: Case) -> Wait | None:
     """Return the wait in front of the most downstream vertex at which barriers wait long, or None."""
     for vertex in reversed(case.evidence.topology.vertices):
         if case.evidence.topology.upstream(vertex.id):
-            found = wait_before(case, vertex.id)
-            if found is not None and found.longest_ms >= HOP_MIN_MS:
+            found = _long_wait_before(case, vertex.id)
+            if found is not None:
                 return found
     return None
 
 
-def wait_before(case: Case, vertex_id: VertexId) -> Wait | None:
-    """Return the wait of first barriers in front of a vertex, or None if it is not known."""
-    there = [w for w in case.walked if vertex_id in w.phases]
-    waits = [_wait_ms(case, w, vertex_id) for w in there]
-    means = column_means(stacked(waits))
-    if not means.size or np.isnan(means).all():
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arrival:
+    """The first barriers of one checkpoint at one vertex, by subtask.
+
+    ``sent_ms`` is when the barrier was first sent to the subtask; the latest sender if several vertices send.
+    ``wait_ms`` is how long it waited; missing for a subtask whose first barrier is not known. A subtask that did not
+    acknowledge may have had its barrier early, and be slow for another reason.
+    """
+
+    walked: Walked
+    sent_ms: Floats
+    wait_ms: Floats
+
+
+def _arrival(case: Case, walked: Walked, vertex_id: VertexId) -> _Arrival:
+    sent = sent_ms(case.evidence.topology, vertex_id, walked.phases)
+    begin = np.where(np.isnan(sent), 0.0, sent)
+    return _Arrival(walked, begin, np.maximum(0.0, walked.phases[vertex_id].first_barrier_ms - begin))
+
+
+def _long_wait_before(case: Case, vertex_id: VertexId) -> Wait | None:
+    """Return the wait of first barriers in front of a vertex, or None if it is short or not known."""
+    arrivals = [_arrival(case, w, vertex_id) for w in case.walked if vertex_id in w.phases]
+    means = column_means(stacked([a.wait_ms for a in arrivals]))
+    longest = highest_of(means) or 0.0
+    if longest < HOP_MIN_MS:
         return None
-    long = indices_of(means >= max(HOP_MIN_MS, STANDOUT_RATIO * (highest_of(means) or 0.0)))
-    overtaking = [_overtakes(case, w, vertex_id, m) for w, m in zip(there, waits, strict=True)]
+    long = indices_of(means >= max(HOP_MIN_MS, STANDOUT_RATIO * longest))
+    overtaking = [_overtakes(case, a, vertex_id) for a in arrivals]
+    spans = [_span(a, long) for a in arrivals]
     return Wait(
         vertex_id=vertex_id,
         wait_ms=means,
-        reads=_reads_of(case, vertex_id, long, list(zip(there, waits, strict=True))),
+        reads=reads_in(case, vertex_id, long, spans, overlap_min=_OVERLAP_MIN),
         is_overtaking=bool(long) and sum(overtaking) * 2 > len(overtaking),
     )
 
 
-def _wait_ms(case: Case, walked: Walked, vertex_id: VertexId) -> Floats:
-    """Return how long first barriers waited; missing for a subtask whose first barrier is not known.
-
-    A subtask that did not acknowledge may have had its barrier early, and be slow for another reason.
-    """
-    return np.maximum(0.0, walked.phases[vertex_id].first_barrier_ms - _first_sent_ms(case, walked, vertex_id))
-
-
-def _first_sent_ms(case: Case, walked: Walked, vertex_id: VertexId) -> Floats:
-    """Return when the barrier was first sent to each subtask; the latest sender if several vertices send."""
-    sent = sent_ms(case.evidence.topology, vertex_id, walked.phases)
-    return np.where(np.isnan(sent), 0.0, sent)
-
-
-def _overtakes(case: Case, walked: Walked, vertex_id: VertexId, waits: Floats) -> bool:
+def _overtakes(case: Case, arrival: _Arrival, vertex_id: VertexId) -> bool:
     """Return whether the barriers of the checkpoint waited at the vertex although they could overtake data."""
-    edges = [e for e in case.evidence.topology.edges if e.target == vertex_id]
-    if any(e.ship_strategy in _NOT_OVERTAKEN for e in edges):
+    if any(e.ship_strategy in _NOT_OVERTAKEN for e in case.evidence.topology.inputs(vertex_id)):
         return False
     config = case.evidence.config or CheckpointConfig()
     timeout = effective_aligned_timeout_ms(
-        walked.checkpoint.header,
+        arrival.walked.checkpoint.header,
         aligned_timeout_ms=config.aligned_timeout_ms,
         is_unaligned_enabled=config.is_unaligned_enabled,
     )
@@ -144,17 +150,8 @@ def _overtakes(case: Case, walked: Walked, vertex_id: VertexId, waits: Floats) -
         # A subtask in the middle of a record cannot take the barrier either. This may last long if it waits for room in
         # its output, or if it is full and its records are large.
         return False
-    late = (
-        waits + _first_sent_ms(case, walked, vertex_id) - np.maximum(timeout, _first_sent_ms(case, walked, vertex_id))
-    )
+    late = arrival.wait_ms + arrival.sent_ms - np.maximum(timeout, arrival.sent_ms)
     return (highest_of(late) or 0.0) >= HOP_MIN_MS
-
-
-def _reads_of(
-    case: Case, vertex_id: VertexId, subtasks: Sequence[int], waits: Sequence[tuple[Walked, Floats]]
-) -> Reads | None:
-    spans = [_span(case, walked, vertex_id, row, subtasks) for walked, row in waits]
-    return reads_in(case, vertex_id, subtasks, spans, overlap_min=_OVERLAP_MIN)
 
 
 def reads_in(
@@ -174,13 +171,13 @@ def reads_in(
     if len(readings) < 2 or not subtasks:
         return None
     during_records = during_s = still_s = usual_records = usual_s = 0.0
-    for before, after in pairwise(readings):
-        seconds = (after.observed_at - before.observed_at).total_seconds()
-        records = _records_between(before, after, subtasks)
-        if records is None or seconds <= 0:
+    for before, after, records in _records_between(readings, subtasks):
+        seconds = (after - before).total_seconds()
+        if seconds <= 0:
             continue
         usual_records, usual_s = usual_records + records, usual_s + seconds
-        if any(_overlap_s(span, before.observed_at, after.observed_at) >= overlap_min * seconds for span in spans):
+        near = [s for s in spans if s[0] < after and s[1] > before]
+        if any(_overlap_s(span, before, after) >= overlap_min * seconds for span in near):
             during_records, during_s = during_records + records, during_s + seconds
             still_s += seconds if records == 0 else 0.0
     if during_s <= 0 or usual_records <= 0:
@@ -188,24 +185,34 @@ def reads_in(
     return Reads((during_records / during_s) / (usual_records / usual_s), still_s / during_s)
 
 
-def _records_between(before: VertexPressure, after: VertexPressure, subtasks: Sequence[int]) -> float | None:
-    if len(before.records_in_count) != len(after.records_in_count):
-        return None
-    chosen = [i for i in subtasks if i < len(after.records_in_count)]
-    grown = (array_of(after.records_in_count) - array_of(before.records_in_count))[chosen]
-    # A counter that decreased belongs to a new attempt.
-    return None if not chosen or np.isnan(grown).any() or (grown < 0).any() else float(grown.sum())
+def _records_between(
+    readings: Sequence[VertexPressure], subtasks: Sequence[int]
+) -> Iterator[tuple[datetime, datetime, float]]:
+    """Return the times of each two readings that follow each other, and how many records the subtasks read between.
+
+    The pair is left out if a count is missing, or if the number of subtasks changed.
+    """
+    for width, group in groupby(readings, key=lambda r: len(r.records_in_count)):
+        same = list(group)
+        chosen = [i for i in subtasks if i < width]
+        if not chosen:
+            continue
+        counts = np.array([r.records_in_count for r in same], dtype=np.float64)
+        grown = np.diff(counts[:, chosen], axis=0)
+        # A counter that decreased belongs to a new attempt. A missing count (NaN) is not at least 0 either.
+        is_known = np.all(grown >= 0, axis=1)
+        for (before, after), records, is_one in zip(pairwise(same), grown.sum(axis=1).tolist(), is_known, strict=True):
+            if is_one:
+                yield before.observed_at, after.observed_at, records
 
 
-def _span(
-    case: Case, walked: Walked, vertex_id: VertexId, waits: Floats, subtasks: Sequence[int]
-) -> tuple[datetime, datetime]:
+def _span(arrival: _Arrival, subtasks: Sequence[int]) -> tuple[datetime, datetime]:
     """Return the begin and the end of the wait in front of these subtasks."""
-    triggered = walked.checkpoint.header.triggered_at
-    chosen = [i for i in subtasks if i < waits.size]
-    sent = _first_sent_ms(case, walked, vertex_id)[chosen]
-    begin = float(np.nanmin(sent)) if sent.size else 0.0
-    longest = highest_of(waits[chosen]) or 0.0
+    triggered = arrival.walked.checkpoint.header.triggered_at
+    chosen = [i for i in subtasks if i < arrival.wait_ms.size]
+    sent = arrival.sent_ms[chosen]
+    begin = float(sent.min()) if sent.size else 0.0
+    longest = highest_of(arrival.wait_ms[chosen]) or 0.0
     return triggered + timedelta(milliseconds=begin), triggered + timedelta(milliseconds=begin + longest)
 
 

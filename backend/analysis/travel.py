@@ -98,12 +98,14 @@ def late_source(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -
 
 
 def _late_row(rows: VertexPhases, duration_ms: int) -> Floats | None:
+    least = max(PHASE_MIN_MS, PHASE_MIN_RATIO * duration_ms)
+    if (highest_of(rows.first_barrier_ms) or 0.0) < least:
+        return None
     # If a subtask's start delay is longer than the time to its acknowledgement, two clocks differ: the source was not
     # late.
     delays = np.where(rows.has_clock_skew, np.nan, rows.first_barrier_ms)
     most = highest_of(delays)
-    is_late = most is not None and most >= PHASE_MIN_MS and most >= PHASE_MIN_RATIO * duration_ms
-    return delays if is_late else None
+    return delays if most is not None and most >= least else None
 
 
 def _hop_row(topology: Topology, phases: Phases, vertex_id: VertexId, duration_ms: int) -> Floats:

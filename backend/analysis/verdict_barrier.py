@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import numpy as np
 
 from backend.analysis import hosts, rows, travel
@@ -111,8 +113,11 @@ def explained_ms(case: Case, vertex_id: VertexId) -> float | None:
         begun = max(
             (highest_of(walked.phases[s].first_barrier_ms) or 0.0 for s in sources if s in walked.phases), default=0.0
         )
-        is_reached = not np.isnan(phases.travel_ms).any()
-        reached = highest_of(phases.travel_ms) if is_reached else float(walked.duration_ms)
+        travel_ms = phases.travel_ms
+        # If the time of a subtask is missing (NaN), the maximum is missing too.
+        reached = float(np.maximum.reduce(travel_ms)) if travel_ms.size else None
+        if reached is not None and isnan(reached):
+            reached = float(walked.duration_ms)
         spent.append(None if reached is None else max(0.0, reached - begun))
     return median(spent)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ from backend.analysis import rows
 from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, highest_of, median_of
 from backend.analysis.case import Case, Walked
+from backend.analysis.phases import longest_ms
 from backend.analysis.statistics import median
 from backend.analysis.thresholds import (
     ACK_WAIT_MIN_RATIO,
@@ -118,7 +120,10 @@ def late_coordinator(case: Case) -> Verdict | None:
                 *rows.settings(case),
             ],
         )
-    triggers = [ms for w in waits if (ms := _trigger_ms(case, w)) is not None]
+    sources = [v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)]
+    if not all(_is_free(case, v) for v in sources):
+        return None
+    triggers = [ms for w in waits if (ms := _trigger_ms(w, sources)) is not None]
     if not triggers or len(triggers) < PHASE_MIN_RATIO * len(waits):
         return None
     took = median(triggers) or 0.0
@@ -143,6 +148,9 @@ def _ack_wait_ms(walked: Walked) -> float | None:
 
     The wait is the time from the end of a subtask's async part to the arrival of its acknowledgement.
     """
+    least = max(PHASE_MIN_MS, SECOND_MIN_RATIO * walked.duration_ms)
+    if longest_ms(walked.phases, Phase.ACK_WAIT) < least:
+        return None
     by_vertex: list[Floats] = []
     for phases in walked.phases.values():
         waits = np.where(phases.has_clock_skew, np.nan, phases.ack_ms - phases.async_end_ms)
@@ -153,7 +161,7 @@ def _ack_wait_ms(walked: Walked) -> float | None:
         return None
     waits = np.concatenate(by_vertex)
     longest = highest_of(waits) or 0.0
-    if longest < max(PHASE_MIN_MS, SECOND_MIN_RATIO * walked.duration_ms):
+    if longest < least:
         return None
     # The coordinator handles the messages one after the other, so the first ones may wait little.
     is_waiting = waits >= min(PHASE_MIN_MS, STANDOUT_RATIO * longest)
@@ -161,12 +169,11 @@ def _ack_wait_ms(walked: Walked) -> float | None:
     return longest if is_everywhere and is_waiting.mean() >= ACK_WAIT_MIN_RATIO else None
 
 
-def _trigger_ms(case: Case, walked: Walked) -> float | None:
-    """Return the start delay of the sources if all are equally late although none of them is busy; None otherwise."""
-    sources = [v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)]
+def _trigger_ms(walked: Walked, sources: Sequence[VertexId]) -> float | None:
+    """Return the start delay of the sources if all are equally late; None otherwise."""
     rows_ = [walked.phases[v].first_barrier_ms for v in sources if v in walked.phases]
     delays = np.concatenate(rows_) if rows_ else np.empty(0)
-    if delays.size < _SOURCES_MIN or np.isnan(delays).any() or not all(_is_free(case, v) for v in sources):
+    if delays.size < _SOURCES_MIN or np.isnan(delays).any():
         return None
     least, longest = float(delays.min()), float(delays.max())
     is_long = least >= max(PHASE_MIN_MS, SECOND_MIN_RATIO * walked.duration_ms)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from backend.domain.ids import VertexId
 
@@ -32,14 +33,30 @@ class Topology:
 
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...] = ()
+    # A verdict asks for vertices and inputs a hundred times.
+    _by_id: Mapping[VertexId, Vertex] = field(init=False, repr=False, compare=False)
+    _inputs: Mapping[VertexId, tuple[Edge, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the vertices and the edges."""
+        inputs: dict[VertexId, list[Edge]] = {}
+        for edge in self.edges:
+            inputs.setdefault(edge.target, []).append(edge)
+        # If two vertices had one id, the first would count.
+        object.__setattr__(self, "_by_id", {v.id: v for v in reversed(self.vertices)})
+        object.__setattr__(self, "_inputs", {v: tuple(edges) for v, edges in inputs.items()})
 
     def vertex(self, vertex_id: VertexId) -> Vertex | None:
         """Return the vertex with this id, or None."""
-        return next((v for v in self.vertices if v.id == vertex_id), None)
+        return self._by_id.get(vertex_id)
+
+    def inputs(self, vertex_id: VertexId) -> tuple[Edge, ...]:
+        """Return the edges that end at the vertex, in their order."""
+        return self._inputs.get(vertex_id, ())
 
     def upstream(self, vertex_id: VertexId) -> tuple[VertexId, ...]:
         """Return the ids of the direct predecessors, in the order of the edges."""
-        return tuple(e.source for e in self.edges if e.target == vertex_id)
+        return tuple(e.source for e in self.inputs(vertex_id))
 
     def downstream(self, vertex_id: VertexId) -> tuple[VertexId, ...]:
         """Return the ids of the direct successors, in the order of the edges."""

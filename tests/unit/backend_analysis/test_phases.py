@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from backend.analysis.phases import SubtaskPhases, subtask_phases
+from backend.analysis.phases import SubtaskPhases, checkpoint_phases, longest_ms, subtask_phases
 from backend.contracts.api import SubtaskPhasesOut
 from backend.domain.checkpoint import CheckpointKind, LateBarrier
-from backend.domain.verdict import Basis
-from tests.support.handwritten_jobs import LAST, MIDDLE, START, completed, detail, failed
+from backend.domain.verdict import Basis, Phase
+from tests.support.handwritten_jobs import ALIGNED, LAST, MIDDLE, START, completed, detail, failed
 
 ROW = detail(LAST, first=[1_000], alignment=600, sync=5, async_=200)
 HEADER = completed(1, ROW).header
@@ -110,3 +110,17 @@ def test_a_finished_subtask_has_zeros_and_no_badge():
 
     for phases in subtask_phases(HEADER, row, None, False):
         assert (phases.first_barrier_ms, phases.snapshot_at_ms, phases.has_clock_skew) == (0, 0, False)
+
+
+def test_the_longest_phase_of_a_checkpoint_is_that_of_any_vertex():
+    rows = (
+        detail(START, first=[0, 0], sync=5, async_=200),
+        detail(MIDDLE, first=[100], sync=50, async_=20, ack=[900]),
+    )
+    phases = checkpoint_phases(completed(1, *rows), ALIGNED)
+
+    assert longest_ms(phases, Phase.SYNC) == 50
+    assert longest_ms(phases, Phase.ASYNC) == 200
+    assert longest_ms(phases, Phase.ACK_WAIT) == 900 - (100 + 50 + 20)
+    assert longest_ms({}, Phase.SYNC) == 0
+    assert longest_ms(checkpoint_phases(completed(1), ALIGNED), Phase.SYNC) == 0

@@ -35,6 +35,7 @@ from dashboard.pages import (
     subtask_heatmap,
     targets,
     trend,
+    whatif,
     windows,
     zones,
 )
@@ -88,7 +89,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     app.layout = shell.shell(has_login=has_login)
     _register_shell(app, client)
     alerting = (alerts, alert_rules, alert_receivers, alert_silences, incident, alert, runbook)
-    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time, lab)
+    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time, lab, whatif)
     for page in (fleet, job, checkpoint, targets, *alerting, advice, *views):
         page.register(app, client)
     return app
@@ -138,6 +139,7 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
         "windows",
         "st",
         "lab",
+        "whatif",
     ):
         browser("title", [], Input(f"{name}-title", "data"))
     connect(
@@ -250,6 +252,7 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
     PageKind.FLEET: fleet.layout,
     PageKind.JOB: job.layout,
     PageKind.ADVICE: advice.layout,
+    PageKind.WHAT_IF: whatif.layout,
     PageKind.PRESSURE: pressure.layout,
     PageKind.CHECKPOINT: checkpoint.layout,
     PageKind.SPACE_TIME: space_time.layout,

@@ -47,6 +47,7 @@ from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavaila
 from backend.domain.inspection import StackType
 from backend.domain.pressure import PressureMeasure
 from dashboard.routes import IncidentList
+from dashboard.whatif_requests import WhatIfRequests
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -98,7 +99,7 @@ class BoardQuery:
         return urlencode(pairs)
 
 
-class ApiClient:
+class ApiClient(WhatIfRequests):
     """Typed reads and writes of ``/api/v1``.
 
     Every method raises ``ApiUnavailableError`` if there is no valid response. If the API refuses the request, the

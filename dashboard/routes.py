@@ -7,6 +7,7 @@ they are quoted in an address and never interpreted.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,7 +17,7 @@ from backend.contracts.subtask_matrix import MatrixGroup
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.pressure import PressureMeasure
 from backend.domain.rollup import Measure
-from dashboard import lab_address
+from dashboard import lab_address, whatif_address
 from dashboard.span import WINDOWS, epoch_ms
 
 BASE = "/ui/"
@@ -28,6 +29,7 @@ class PageKind(StrEnum):
     FLEET = "fleet"
     JOB = "job"
     ADVICE = "advice"
+    WHAT_IF = "what-if"
     PRESSURE = "pressure"
     CHECKPOINT = "checkpoint"
     SPACE_TIME = "space-time"
@@ -187,6 +189,7 @@ class Route:
     windows: Windows = field(default_factory=Windows)
     space_time: SpaceTime = field(default_factory=SpaceTime)
     lab: lab_address.Lab = field(default_factory=lab_address.Lab)
+    what_if: whatif_address.WhatIfView = field(default_factory=whatif_address.WhatIfView)
 
 
 def parse(pathname: str | None, search: str | None = None) -> Route:
@@ -221,6 +224,8 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
             return Route(PageKind.JOB, job=job, selection=_selection(search))
         case ["jobs", job, "advice"]:
             return Route(PageKind.ADVICE, job=job)
+        case ["jobs", job, "whatif"]:
+            return Route(PageKind.WHAT_IF, job=job, what_if=whatif_address.parse(search))
         case ["jobs", job, "pressure"]:
             return Route(PageKind.PRESSURE, job=job, selection=_of_pressure(search))
         case ["jobs", job, "compare"]:
@@ -449,6 +454,11 @@ def job(job_id: str) -> str:
 def advice(job_id: str) -> str:
     """Return the address of the recommendations for a job."""
     return f"{job(job_id)}/advice"
+
+
+def what_if(job_id: str, settings: Mapping[str, str] | None = None) -> str:
+    """Return the address of the what-ifs on a job, with these changed settings."""
+    return f"{job(job_id)}/whatif" + whatif_address.query_of(settings or {})
 
 
 def pressure(

@@ -57,6 +57,7 @@ AREAS = {
         "contract/*_served.py",
         "integration/test_annotations.py",
         "integration/test_simulations.py",
+        "integration/test_what_if.py",
         "integration/test_checkpoint_actions.py",
         "integration/test_links.py",
         "integration/test_history.py",

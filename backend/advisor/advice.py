@@ -79,6 +79,11 @@ class Setting:
     aligned_timeout_ms: int | None = None
     inflight_cap_bytes: int | None = None
     debloat_target_ms: int | None = None
+    interval_ms: int | None = None
+    min_pause_ms: int | None = None
+    timeout_ms: int | None = None
+    is_uncapped: bool = False
+    is_debloat_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ or rolled back card never moves again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -91,13 +91,34 @@ def is_in_force(wanted: Setting, config: CheckpointConfig | None) -> bool | None
     """Return whether the engine's settings equal those in ``wanted``, or None if the engine does not report them."""
     if config is None:
         return None
+    parts = list(_parts_in_force(wanted, config))
+    if False in parts:
+        return False
+    return None if None in parts or not parts else True
+
+
+def _parts_in_force(wanted: Setting, config: CheckpointConfig) -> Iterator[bool | None]:
     if wanted.debloat_target_ms is not None:
         # Without a value, debloating may be off, or the engine may not report it.
         reported_ms = config.debloat_target_ms
-        return None if reported_ms is None else reported_ms == wanted.debloat_target_ms
-    if wanted.inflight_cap_bytes is not None:
-        return config.inflight_cap_bytes == wanted.inflight_cap_bytes
-    if wanted.mode is None or config.is_unaligned_enabled is None:
+        yield None if reported_ms is None else reported_ms == wanted.debloat_target_ms
+    if wanted.is_debloat_off:
+        yield config.debloat_target_ms is None
+    if wanted.inflight_cap_bytes is not None or wanted.is_uncapped:
+        yield config.inflight_cap_bytes == wanted.inflight_cap_bytes
+    for value, reported in (
+        (wanted.interval_ms, config.interval_ms),
+        (wanted.min_pause_ms, config.min_pause_ms),
+        (wanted.timeout_ms, config.timeout_ms),
+    ):
+        if value is not None:
+            yield None if reported is None else reported == value
+    if wanted.mode is not None:
+        yield _has_mode(wanted, config)
+
+
+def _has_mode(wanted: Setting, config: CheckpointConfig) -> bool | None:
+    if config.is_unaligned_enabled is None:
         return None
     if wanted.mode is Mode.ALIGNED:
         return not config.is_unaligned_enabled

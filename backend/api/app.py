@@ -30,6 +30,7 @@ from backend.api.routes import (
     spark,
     status,
     targets,
+    whatif,
 )
 from backend.contracts.api import Problem
 from backend.services.presenting import API_ROOT
@@ -48,6 +49,7 @@ _ROUTERS: Final = (
     incidents.router,
     spark.router,
     advice.router,
+    whatif.router,
     simulations.router,
     links.router,
 )

@@ -35,6 +35,7 @@ from backend.services.targets.inspecting import InspectionService
 from backend.services.targets.links import LinkService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import TargetService
+from backend.services.whatif.answering import WhatIfService
 
 # The range of instants in which PostgreSQL and the services can calculate.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,6 +72,7 @@ class Services:
     simulations: SimulationService
     links: LinkService
     inspection: InspectionService
+    what_if: WhatIfService
 
 
 def _services(request: Request) -> Services:

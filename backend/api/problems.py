@@ -23,6 +23,7 @@ from backend.domain.errors import (
     BarrierscopeError,
     ConflictError,
     InvalidInputError,
+    NotModelledError,
     RateLimitedError,
     StoreUnavailableError,
     TooLargeError,
@@ -80,6 +81,9 @@ async def _own(request: Request, error: Exception) -> Response:
             return problem(422, f"{error.what}-too-large", str(error), instance=where, errors=[too_large])
         case UnknownEntityError():
             return problem(404, f"unknown-{error.kind}", str(error), instance=where)
+        case NotModelledError():
+            problems = [ProblemField(pointer="job", detail=error.problem, allowed=error.fix)]
+            return problem(422, "job-not-modelled", str(error), instance=where, errors=problems)
         case ConflictError():
             return problem(409, error.kind, str(error), instance=where)
         case RateLimitedError():

@@ -47,6 +47,7 @@ from backend.services.jobs.fleet import FleetService
 from backend.services.jobs.pressure_history import PressureHistoryService
 from backend.services.jobs.reader import JobService
 from backend.services.rollups.reader import RollupService
+from backend.services.simulations.queueing import SimulationQueue
 from backend.services.simulations.requests import SimulationService
 from backend.services.status import StatusService
 from backend.services.targets.changing import ChangeSettings, JobChanger
@@ -54,6 +55,10 @@ from backend.services.targets.inspecting import Inspect, InspectionService
 from backend.services.targets.links import LinkService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import Probe, TargetService
+from backend.services.whatif import tiers
+from backend.services.whatif.answering import WhatIfService
+from backend.services.whatif.confirming import KIND
+from backend.services.whatif.models import JobModels
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.retention import apply_retention
@@ -192,6 +197,8 @@ def build_services(
     fleet = FleetService(engine, clock, jobs)
     checkpoints = CheckpointService(engine, clock, evidence)
     annotations = AnnotationService(engine, clock)
+    advice = AdviceService(engine, clock, evidence, rules, change_settings, token, jobs)
+    models = JobModels(engine, clock, evidence, tiers.build_model)
     options = alerting or AlertingOptions()
     links = Links(options.base_url.rstrip("/"))
     return Services(
@@ -212,7 +219,7 @@ def build_services(
             engine, clock, options.receiver_rules, Sender(options.secrets, options.receiver_rules), links
         ),
         spark=SparkIngestService(engine, clock, writer),
-        advice=AdviceService(engine, clock, evidence, rules, change_settings, token, jobs),
+        advice=advice,
         rollups=RollupService(engine, clock),
         changes=ChangeService(engine, clock),
         subtask_matrix=SubtaskMatrixService(engine, clock),
@@ -224,6 +231,7 @@ def build_services(
         simulations=SimulationService(engine, clock),
         links=LinkService(engine, clock),
         inspection=InspectionService(engine, clock, rules, inspect),
+        what_if=WhatIfService(clock, models, tiers.predict, SimulationQueue(engine, clock, KIND), advice),
     )
 
 

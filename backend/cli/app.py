@@ -30,6 +30,7 @@ from backend.cli import (
     spark_demo,
     targets,
     up,
+    what_if,
 )
 from backend.cli.liveness import die_with_parent
 from backend.cli.options import OutputFormat, help_without_command
@@ -73,6 +74,9 @@ app.command(name="diagnose", epilog="Example: barrierscope diagnose http://my-fl
     roles.diagnose
 )
 app.command(name="advise", epilog="Example: barrierscope advise orders --format markdown")(advise.advise)
+app.command(name="whatif", epilog="Example: barrierscope whatif orders --set mode=unaligned --vary interval=5s..60s")(
+    what_if.what_if
+)
 app.command(name="simulate", epilog="Example: barrierscope simulate backpressured --duration 120s --seed 7")(
     simulate.simulate
 )

@@ -26,12 +26,15 @@ def lab(database_url: DatabaseUrl = None) -> None:
 
 async def _until_stopped(url: str, settings: Settings) -> None:
     from backend.services.simulations.worker import SimulationWorker
+    from backend.services.whatif import confirming
     from backend.store.postgres.connections import create_store_engine
     from backend.store.wall_clock import WallClock
 
     engine = create_store_engine(url, pool_size=1, pool_overflow=1)
     try:
-        worker = SimulationWorker(engine, WallClock(), name=f"{socket.gethostname()}:{os.getpid()}")
+        worker = SimulationWorker(
+            engine, WallClock(), name=f"{socket.gethostname()}:{os.getpid()}", others={confirming.KIND: confirming.run}
+        )
         collect_garbage_less_often()
         with stop_event() as stop:
             async with beating(settings.heartbeat_file):

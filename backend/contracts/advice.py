@@ -70,6 +70,11 @@ class SettingOut(Model):
     aligned_timeout_ms: int | None = None
     inflight_cap_bytes: int | None = None
     debloat_target_ms: int | None = None
+    interval_ms: int | None = None
+    min_pause_ms: int | None = None
+    timeout_ms: int | None = None
+    is_uncapped: bool = False
+    is_debloat_off: bool = False
 
 
 class CandidateOut(Model):

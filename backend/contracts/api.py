@@ -41,6 +41,12 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/dismiss`` (POST advice.DismissIn) -> advice.CardOut
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/apply`` (POST) -> advice.CardOut
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/roll-back`` (POST) -> advice.CardOut
+* ``/api/v1/jobs/{job}/whatif`` (POST whatif.WhatIfIn)       -> whatif.WhatIfOut
+* ``/api/v1/jobs/{job}/whatif/apply`` (POST whatif.WhatIfApplyIn) -> advice.CardOut
+* ``/api/v1/jobs/{job}/whatif/accept`` (POST whatif.WhatIfApplyIn) -> advice.CardOut
+* ``/api/v1/jobs/{job}/whatif/confirmations/{confirmation}`` (GET, DELETE) -> whatif.ConfirmationOut
+* ``/api/v1/jobs/{job}/whatif/confirmations/{confirmation}/runs/{number}/checkpoints/{checkpoint}``
+  -> simulations.SimulatedCheckpointOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}``  -> CheckpointDetailOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/progress`` -> ProgressOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/actions`` (POST checkpoint_actions.ActionIn)

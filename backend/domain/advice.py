@@ -10,6 +10,8 @@ class Topic(StrEnum):
 
     MODE = "mode"
     IN_FLIGHT = "in-flight"
+    WHAT_IF = "what-if"
+    """A change that a person chose on the what-if page. No rule gives it."""
 
 
 class Mode(StrEnum):

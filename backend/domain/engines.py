@@ -32,6 +32,8 @@ class SettingKeys:
     debloat_enabled: str | None = None
     debloat_target: str | None = None
     timeout: str | None = None
+    interval: str | None = None
+    min_pause: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,8 @@ def flink(version: str | None = None) -> EngineCapabilities:
             debloat_enabled=f"{_DEBLOAT}enabled" if has_timeout else None,
             debloat_target=f"{_DEBLOAT}target" if has_timeout else None,
             timeout=f"{_CHECKPOINTING}timeout",
+            interval=f"{_CHECKPOINTING}interval",
+            min_pause=f"{_CHECKPOINTING}min-pause",
         ),
         settings_file="conf/config.yaml" if is_named_anew else "conf/flink-conf.yaml",
     )
@@ -170,6 +174,8 @@ RUNTIME: Final = EngineCapabilities(
         debloat_enabled=f"{_DEBLOAT}enabled",
         debloat_target=f"{_DEBLOAT}target",
         timeout=f"{_CHECKPOINTING}timeout",
+        interval=f"{_CHECKPOINTING}interval",
+        min_pause=f"{_CHECKPOINTING}min-pause",
     ),
 )
 

@@ -119,8 +119,7 @@ def _age_of_numbers(card: CardOut, where: tzinfo, now: datetime) -> Component | 
 def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     """Build the card of one recommendation, with its evidence and its history."""
     advice = card.recommendation
-    word, icon, tone = _ROLLING_BACK if card.is_rolling_back else _STATES[card.state]
-    tools = [status.badge(word, icon, tone, hint=card.state_reason), status.confidence(advice.confidence)]
+    tools = [state_badge(card), status.confidence(advice.confidence)]
     body: list[Component] = [html.P(advice.reason), html.P(card.state_reason, className="hint")]
     if (age := _age_of_numbers(card, where, now)) is not None:
         body.append(age)
@@ -220,6 +219,22 @@ def _before(e: ExpectedOut) -> str:
 
 def _span(interval: IntervalOut, unit: str) -> str:
     return f"{text.evidence_value(interval.low, unit)} to {text.evidence_value(interval.high, unit)}"
+
+
+def state_badge(card: CardOut) -> Component:
+    """Build the badge of a card's state."""
+    word, icon, tone = _ROLLING_BACK if card.is_rolling_back else _STATES[card.state]
+    return status.badge(word, icon, tone, hint=card.state_reason)
+
+
+def expected(card: CardOut) -> Component:
+    """Build the table of the predictions of a card."""
+    return _expected(card.recommendation.expected)
+
+
+def result(card: CardOut) -> Component:
+    """Build the table of the predictions of a card beside what was measured after its change."""
+    return _measured(card.measured, card)
 
 
 def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:

@@ -24,6 +24,8 @@ CHARTS = (
     "timeline", "heatmap", "trend", "job-acks", "pressure", "job-batches", "gantt", "front", "cp-acks", "cp-batch",
     "alert-strip", "incident-strip", "pressure-history", "batch-rates", "comparison", "windows", "outcome",
     "candidates", "candidates-2", "candidates-3", "candidates-4", "space-time", "flame",
+    "whatif-durations", "whatif-pareto",
+    *(f"whatif-{kind}-{side}" for kind in ("front", "space-time") for side in ("a", "b")),
     *(f"lab-{kind}-{side}" for kind in ("timeline", "gantt", "front", "space-time") for side in ("a", "b")),
 )  # fmt: skip
 """The names of all charts. Each chart belongs to one page."""

@@ -44,8 +44,6 @@ def layout(route: routes.Route) -> Component:
             html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
             html.Div(_outcome(), id="advice-outcome", style=_HIDDEN),
             *(html.Div(_candidates(name), id=f"advice-{name}", style=_HIDDEN) for name in _CANDIDATES),
-            # The sliders of the what-if replay have their place here.
-            html.Div(id="advice-what-if"),
             html.Div(id="advice-history"),
             html.Div(id="advice-source"),
         ]
@@ -322,5 +320,9 @@ def _head(found: JobAdviceOut) -> list[Component]:
                 html.H1("Advice"),
                 html.P(about, className="hint"),
             ]
-        )
+        ),
+        html.Div(
+            cards.link_button("What if", routes.what_if(found.job_id), "gauge", hint="try other settings"),
+            className="head-tools",
+        ),
     ]

@@ -128,6 +128,7 @@ def _head(alert: AlertDetailOut) -> list[Component]:
         tools.append(
             cards.link_button("Advice", routes.advice(alert.job_id), "bolt", hint="recommendations for the job")
         )
+        tools.append(cards.link_button("What if", routes.what_if(alert.job_id), "gauge", hint="try other settings"))
         tools.append(
             cards.link_button("To the job", routes.job(alert.job_id), "right", hint="the job's page", is_icon_last=True)
         )

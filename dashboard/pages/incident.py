@@ -364,6 +364,7 @@ def _head(found: IncidentDetailOut) -> list[Component]:
     if found.job_id is not None:
         advice = routes.advice(found.job_id)
         tools.append(cards.link_button("Cure: advice", advice, "bolt", hint="recommendations for the job"))
+        tools.append(cards.link_button("What if", routes.what_if(found.job_id), "gauge", hint="try other settings"))
         tools.append(
             cards.link_button("To the job", routes.job(found.job_id), "right", hint="the job's page", is_icon_last=True)
         )

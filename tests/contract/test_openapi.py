@@ -166,6 +166,7 @@ def _known(served):
         "receiver": "rnone",
         "annotation": "nnone",
         "incident": "inone",
+        "confirmation": "wnone",
     }
     subtask = {"vertex": SINK, "subtask": 1}
     wanted = {"shape": "healthy", "protocol": "aligned"}

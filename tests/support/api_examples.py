@@ -23,6 +23,7 @@ from backend.contracts.simulations import SimulatedCheckpointOut, SimulationCata
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
+from backend.contracts.whatif import ConfirmationOut, WhatIfApplyIn, WhatIfIn, WhatIfOut
 
 MODELS: Final[dict[str, type[api.Model]]] = {
     "alert": alerts.AlertOut,
@@ -84,6 +85,10 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "thread_dump": ThreadDumpOut,
     "usual_range": UsualOut,
     "verdict": api.VerdictOut,
+    "what_if": WhatIfOut,
+    "what_if_apply_in": WhatIfApplyIn,
+    "what_if_confirmation": ConfirmationOut,
+    "what_if_in": WhatIfIn,
     "windows_comparison": WindowsComparisonOut,
 }
 

@@ -43,6 +43,7 @@ from tests.support.made_up_jobs import MadeUpJobs
 from tests.support.made_up_pressure import pressure_history_of
 from tests.support.made_up_simulations import MadeUpSimulations
 from tests.support.made_up_space_time import space_time_of
+from tests.support.made_up_what_ifs import MadeUpWhatIfs
 
 __all__ = ["HOSTILE", "FakeApi"]
 
@@ -64,6 +65,7 @@ class FakeApi(MadeUpJobs):
         self.alerting = MadeUpAlerts(now=now)
         self.annotations = MadeUpAnnotations()
         self.simulations = MadeUpSimulations(now=now)
+        self.what_ifs = MadeUpWhatIfs(now=now)
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
@@ -167,6 +169,8 @@ class FakeApi(MadeUpJobs):
                 return barriers(self._checkpoint(job, int(number)), has_channels=job == "jruntime")
             case _:
                 found = self.simulations.answer(method, path.split("/"), body)
+                if found is None:
+                    found = self.what_ifs.answer(method, path.split("/"), body)
                 if found is None:
                     found = self.alerting.answer(method, path.split("/"), body, states)
                 return problem(404, f"no such path {path}") if found is None else found

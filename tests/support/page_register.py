@@ -68,6 +68,12 @@ PAGES = (
     Example("job-unknown", PageKind.JOB, "/ui/jobs/jnone", "#page .not-found h1"),
     Example("advice", PageKind.ADVICE, "/ui/jobs/jruntime/advice", "#candidates-graph .scatterlayer .point"),
     Example("advice-none", PageKind.ADVICE, "/ui/jobs/jE/advice", "#advice-head h1"),
+    Example(
+        "what-if",
+        PageKind.WHAT_IF,
+        "/ui/jobs/jruntime/whatif?mode=unaligned",
+        "#whatif-pareto-graph .scatterlayer .point",
+    ),
     Example("pressure", PageKind.PRESSURE, "/ui/jobs/jE/pressure", "#pressure-history-graph .scatterlayer .js-line"),
     Example(
         "pressure-of-a-vertex",

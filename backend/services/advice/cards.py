@@ -52,6 +52,8 @@ _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
 _IN_FORCE = (AdviceState.APPLIED, AdviceState.VERIFIED)
 # If the engine has not reported the earlier settings after this time, a roll back can be sent again.
 _ROLL_BACK_LASTS = timedelta(minutes=5)
+# A what-if that was accepted waits this long for the engine to report its settings.
+_WHAT_IF_LASTS = timedelta(days=1)
 
 
 class AdviceService:
@@ -198,6 +200,48 @@ class AdviceService:
                 events = (await store.events_of(connection, [card_id])).get(card_id, ())
         return self._out(card, events, record)
 
+    async def open_proposals(self, job_id: str) -> list[tuple[Topic, Setting]]:
+        """Return the topic and the proposed settings of each open recommendation for a job."""
+        async with reading(self._engine) as connection:
+            cards = await store.list_cards(connection, job_id, limit=_CARDS_READ)
+        return [(c.topic, _setting(c.document["proposed"])) for c in cards if c.state.is_open]
+
+    async def keep_what_if(self, record: JobRecord, advice: Recommendation, *, is_sent: bool) -> CardOut:
+        """Keep a what-if that a person chose as an accepted card. If ``is_sent``, first make its change on the target.
+
+        An earlier what-if that is not applied yet is dismissed.
+
+        Raises:
+            ConflictError, InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``apply``.
+        """
+        if is_sent:
+            await self._changer.send(record.run, advice.how_to.patch)
+        reason = "waiting for the engine to report the settings"
+        now = self._clock.now()
+        async with writing(self._engine) as connection:
+            await store.lock_job(connection, record.id)
+            for old in await store.list_cards(connection, record.id, limit=_CARDS_READ):
+                if old.topic is Topic.WHAT_IF and old.state.is_open:
+                    await store.move_card(connection, old, AdviceState.DISMISSED, "replaced by another what-if", now)
+            card = CardRecord(
+                id=recommendation_id(record.id, advice.kind, now),
+                job_id=record.id,
+                run_id=record.run.id,
+                topic=advice.topic,
+                kind=advice.kind,
+                state=AdviceState.ACCEPTED,
+                state_reason=f"sent to the target; {reason}" if is_sent else f"accepted; {reason}",
+                created_at=now,
+                changed_at=now,
+                last_given_at=now,
+                applied_at=None,
+                document=_document(advice, now),
+                measured=None,
+            )
+            await store.add_card(connection, card)
+            events = await store.events_of(connection, [card.id])
+        return self._out(card, events.get(card.id, ()), record)
+
     def _out(self, card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
         return _card_out(card, events, record, self._clock.now())
 
@@ -249,6 +293,10 @@ class AdviceService:
         advice = case.finding.advice
         silence = next((s.reason for s in advice.silences if s.topic is card.topic), "the rules advise another change")
         is_given = any(r.kind == card.kind for r in advice.recommendations)
+        if card.topic is Topic.WHAT_IF:
+            # A person chose it, so no rule gives it. A restart of the job may take a person some time.
+            is_given = self._clock.now() - card.created_at < _WHAT_IF_LASTS
+            silence = "the engine has not reported the settings for a day"
         if case.record.run.state is JobState.ENDED and card.state is AdviceState.NEW:
             # After the end of the job, the numbers of this card are not computed again. If the job starts again, it
             # gets a new card.

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis import health, verdict_micro_batch
 from backend.analysis.evidence import JobEvidence
-from backend.domain.checkpoint import Checkpoint, CheckpointHeader
+from backend.domain.checkpoint import Checkpoint, CheckpointHeader, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
@@ -326,6 +326,44 @@ class EvidenceReader:
             placements=run.placements,
             late_barriers=late.get(run.id, {}),
             exceptions=exceptions.get(run.id, ()),
+            restart_count=run.restart_count,
+            is_micro_batched=run.engine.is_micro_batched,
+        )
+
+    async def under_current_settings(
+        self, connection: AsyncConnection, job: JobRecord, *, limit: int, window: timedelta
+    ) -> JobEvidence:
+        """Read the evidence on a job's current run: the newest checkpoints that its current settings governed.
+
+        It has at most ``limit`` checkpoints, and the readings of backpressure of their time, but at most those of the
+        newest ``window``.
+        """
+        run, since = job.run, day_of(job.run.observed_at - _LOOK_BACK)
+        recent = (await recent_of_runs(connection, [run.id], limit=limit, since=since))[run.id]
+        changed = (await config_since(connection, [run.id])).get(run.id)
+        taken = settings_taken_at(recent, changed)
+        kept = [r for r in recent if taken is None or r.header.triggered_at >= taken.first_trigger_at]
+        shape = (await newest_shapes(connection, [run.id]))[run.id]
+        read_at = (await newest_reading_at(connection, {run.id: run.observed_at})).get(run.id)
+        readings: Readings = ()
+        late: Mapping[int, tuple[LateBarrier, ...]] = {}
+        if kept and read_at is not None:
+            begin = max(kept[0].header.triggered_at - job.reading_offset - _PRESSURE_NEAR, read_at - window)
+            found = await readings_between(connection, [run.id], begin, read_at + timedelta(seconds=1))
+            readings = found.get(run.id, ())
+        if kept:
+            late = (await late_barriers_of(connection, [run.id], kept[0].header.triggered_at)).get(run.id, {})
+        details = await details_of(connection, [r.place for r in kept])
+        return JobEvidence(
+            topology=shape.topology,
+            now=job.engine_now(self._clock.now()),
+            config=shape.config,
+            counts=run.counts,
+            checkpoints=tuple(Checkpoint(r.header, details.get(r.place, ())) for r in kept if not is_lost(r, run)),
+            pressure=on_clock(readings, job.reading_offset),
+            placements=run.placements,
+            late_barriers=late,
+            exceptions=(await newest_exceptions(connection, [run.id])).get(run.id, ()),
             restart_count=run.restart_count,
             is_micro_batched=run.engine.is_micro_batched,
         )

@@ -23,6 +23,7 @@ from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.contracts.engines import CapabilitiesOut
+from backend.contracts.model import Model
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationIn, SimulationRunOut, simulation_id_of
 from backend.contracts.space_time import SpaceTimeOut
 from backend.domain.advice import Mode
@@ -46,16 +47,16 @@ from backend.store.simulations.simulations import StoredCheckpoint
 # records are processed in a slice.
 _SLICE_US: Final = 20_000
 _US: Final = 1_000_000
-_EVENTS_MAX: Final = 40_000
+EVENTS_MAX: Final = 40_000
 """The largest number of barrier events that a simulation keeps."""
 _BYTES_MAX: Final = 8 * 2**20
 """The largest size of the compressed checkpoints of a simulation."""
 _EVIDENCE_COUNT: Final = 10
 _EVENTS_LEFT_OUT: Final = (
-    f"reconstructed from the phases of the subtasks: a simulation keeps at most {_EVENTS_MAX:,} barrier events;"
+    f"reconstructed from the phases of the subtasks: a simulation keeps at most {EVENTS_MAX:,} barrier events;"
     " run a shorter time or with less parallelism to see each channel"
 )
-_CHANNELS_LEFT_OUT: Final = f"a simulation keeps at most {_EVENTS_MAX:,} barrier events"
+_CHANNELS_LEFT_OUT: Final = f"a simulation keeps at most {EVENTS_MAX:,} barrier events"
 
 
 class SimulationStoppedError(BarrierscopeError):
@@ -64,9 +65,9 @@ class SimulationStoppedError(BarrierscopeError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a simulation: the runs, and their checkpoints as they are stored."""
+    """The result of a simulation: the documents of its runs, and their checkpoints as they are stored."""
 
-    runs: Sequence[SimulationRunOut]
+    runs: Sequence[Model]
     checkpoints: Sequence[StoredCheckpoint]
 
 
@@ -79,7 +80,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class _Recorded:
+class Recorded:
     """The checkpoints of one run, in the order in which they ended, with their barrier events if these are kept."""
 
     engine: JobEngine
@@ -108,15 +109,30 @@ def run(
         TooLargeError: the simulation used more CPU time than a limit allows, or its result is too large.
         InvalidInputError: the request is invalid.
     """
-    planned, began_s = plan(request, limits), cpu_s()
     root = f"{API_ROOT}/simulations/{simulation_id_of(request)}/runs"
+    return run_planned(plan(request, limits), request.duration_s, root, progress, limits, cpu_s)
+
+
+def run_planned(
+    planned: Sequence[PlannedRun],
+    duration_s: float,
+    root: str,
+    progress: Progress,
+    limits: Limits = LIMITS,
+    cpu_s: Callable[[], float] = time.thread_time,
+) -> Result:
+    """Run jobs one after the other, each for ``duration_s`` of virtual time. Links of checkpoints begin with ``root``.
+
+    Raises the same errors as ``run``.
+    """
+    began_s = cpu_s()
     runs: list[SimulationRunOut] = []
     stored: list[StoredCheckpoint] = []
     for number, each in enumerate(planned):
         engine = JobEngine(each.spec, is_size_only=True)
-        recorded = _Recorded(engine, _EVENTS_MAX // len(planned))
+        recorded = Recorded(engine, EVENTS_MAX // len(planned))
         engine.coordinator.on_terminal = recorded.add
-        for ratio in _slices(engine, round(request.duration_s * _US)):
+        for ratio in _slices(engine, round(duration_s * _US)):
             progress.ratio = (number + ratio) / len(planned)
             if progress.is_stopped:
                 raise SimulationStoppedError
@@ -125,12 +141,21 @@ def run(
         for record in reversed(engine.coordinator.history):
             if record.state is CheckpointState.IN_PROGRESS:
                 recorded.add(record)
-        documents = [_document(each, recorded, i, f"{root}/{number}") for i in range(len(recorded.found))]
-        stored += [StoredCheckpoint(number, d.checkpoint.checkpoint_id, _packed(d)) for d in documents]
+        document, checkpoints = documented(each, recorded, number, root)
+        runs.append(document)
+        stored += checkpoints
         if sum(len(s.document) for s in stored) > _BYTES_MAX:
             _refuse(f"its result has more than {_BYTES_MAX // 2**20} MiB")
-        runs.append(_run_out(each, engine, [d.checkpoint for d in documents]))
     return Result(runs, stored)
+
+
+def documented(
+    planned: PlannedRun, recorded: Recorded, number: int, root: str
+) -> tuple[SimulationRunOut, list[StoredCheckpoint]]:
+    """Return the documents of one run, which has this number, and of its recorded checkpoints."""
+    found = [_document(planned, recorded, i, f"{root}/{number}") for i in range(len(recorded.found))]
+    stored = [StoredCheckpoint(number, d.checkpoint.checkpoint_id, _packed(d)) for d in found]
+    return _run_out(planned, recorded.engine, [d.checkpoint for d in found]), stored
 
 
 def unpacked(document: bytes) -> SimulatedCheckpointOut:
@@ -158,7 +183,7 @@ def _refuse(problem: str) -> NoReturn:
     raise TooLargeError("simulation", problem, field="duration_s", fix="run a shorter time or with less parallelism")
 
 
-def _document(planned: PlannedRun, recorded: _Recorded, index: int, root: str) -> SimulatedCheckpointOut:
+def _document(planned: PlannedRun, recorded: Recorded, index: int, root: str) -> SimulatedCheckpointOut:
     """Return one checkpoint of a run. The checkpoints before it are evidence for its verdict."""
     record, events = recorded.found[index]
     topology, config = topology_of(record.graph), config_of(planned.spec.config)

@@ -1,19 +1,22 @@
 """The role ``lab``: takes simulations from the queue and runs them, one at a time.
 
-The simulation runs in a thread of this process, because it uses a whole core for seconds to minutes. Meanwhile the
-event loop renews the lease, stores the progress and looks for a request to cancel. If the process is killed, the lease
-ends, and the next worker marks the simulation as failed. It does not repeat the simulation, because a simulation that
-kills its worker would then do so forever. A worker that stops in order puts its simulation back into the queue.
+A document of the queue without a ``kind`` is a request of the Lab. Other kinds have a function of their own, which the
+role passes in. The simulation runs in a thread of this process, because it uses a whole core for seconds to minutes.
+Meanwhile the event loop renews the lease, stores the progress and looks for a request to cancel. If the process is
+killed, the lease ends, and the next worker marks the simulation as failed. It does not repeat the simulation, because a
+simulation that kills its worker would then do so forever. A worker that stops in order puts its simulation back into
+the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -22,6 +25,7 @@ from backend.contracts.simulations import SimulationIn, SimulationState
 from backend.domain.clock import Clock
 from backend.domain.errors import BarrierscopeError, StoreUnavailableError
 from backend.services.simulations.catalog import LIMITS, Limits
+from backend.services.simulations.queueing import LAB, kind_of
 from backend.services.simulations.simulating import Progress, Result, SimulationStoppedError, run
 from backend.store.postgres.connections import writing
 from backend.store.simulations.simulations import (
@@ -40,6 +44,7 @@ _KILLED = "the worker process ended before the simulation did; run it again, or 
 _BROKEN = "an unexpected error ended the simulation; the log of the worker has it"
 
 Simulate = Callable[[SimulationIn, Progress, Limits], Result]
+SimulateDocument = Callable[[Mapping[str, Any], Progress, Limits], Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +70,16 @@ class SimulationWorker:
         limits: Limits = LIMITS,
         pace: Pace | None = None,
         simulate: Simulate = run,
+        others: Mapping[str, SimulateDocument] | None = None,
     ) -> None:
+        """``others`` has a function for each kind of document that is not a request of the Lab."""
         self._engine = engine
         self._clock = clock
         self._name = name
         self._limits = limits
         self._pace = pace or Pace()
         self._simulate = simulate
+        self._others = others or {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run simulations until ``stop`` is set."""
@@ -106,10 +114,9 @@ class SimulationWorker:
 
     async def _work(self, record: SimulationRecord, stop: asyncio.Event) -> None:
         progress = Progress()
-        request = SimulationIn.model_validate(record.request)
         try:
             async with asyncio.TaskGroup() as group:
-                work = group.create_task(asyncio.to_thread(partial(self._outcome, request, progress)))
+                work = group.create_task(asyncio.to_thread(partial(self._outcome, record.request, progress)))
                 is_cancelled = await self._watch(record.id, progress, work, stop)
         finally:
             # Cancelling the task does not end its thread, so the thread is requested to stop.
@@ -172,10 +179,10 @@ class SimulationWorker:
                 is_cancelled = is_cancelled or bool(wish)
         return is_cancelled
 
-    def _outcome(self, request: SimulationIn, progress: Progress) -> _Outcome:
+    def _outcome(self, document: Mapping[str, Any], progress: Progress) -> _Outcome:
         """Simulate. Return the state in which the simulation ends, why it failed, and its result."""
         try:
-            return SimulationState.COMPLETED, None, self._simulate(request, progress, self._limits)
+            return SimulationState.COMPLETED, None, self._result(document, progress)
         except SimulationStoppedError:
             return SimulationState.CANCELLED, None, None
         except BarrierscopeError as error:
@@ -183,6 +190,12 @@ class SimulationWorker:
         except Exception:  # noqa: BLE001  a bug in the runtime ends one simulation, not the worker
             _log.exception("a simulation failed")
             return SimulationState.FAILED, _BROKEN, None
+
+    def _result(self, document: Mapping[str, Any], progress: Progress) -> Result:
+        kind = kind_of(document)
+        if kind == LAB:
+            return self._simulate(SimulationIn.model_validate(document), progress, self._limits)
+        return self._others[kind](document, progress, self._limits)
 
     def _expires_at(self) -> datetime:
         return self._clock.now() + timedelta(seconds=self._limits.kept_max_s)

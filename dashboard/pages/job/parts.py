@@ -59,6 +59,8 @@ def head(job: JobDetailOut) -> list[Component]:
     number = job.open_advice_count
     words = f"Advice ({number})" if number else "Advice"
     chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="recommendations for this job"))
+    if job.capabilities.has_barriers:
+        chips.append(cards.link_button("What if", routes.what_if(job.id), "gauge", hint="try other settings"))
     chips += status.clock(job.clock_offset_ms)
     if job.target_state != TargetState.OK:
         chips.append(status.badge(f"target {job.target_state}: old data", "warning", Tone.BAD))

@@ -34,6 +34,31 @@ _CASES: dict[str, tuple[Setting, CheckpointConfig | None, CheckpointConfig | Non
         CheckpointConfig(debloat_target_ms=1_000),
         CheckpointConfig(debloat_target_ms=500),
     ),
+    "interval_ms": (
+        Setting(interval_ms=5_000),
+        CheckpointConfig(interval_ms=5_000),
+        CheckpointConfig(interval_ms=10_000),
+    ),
+    "min_pause_ms": (
+        Setting(min_pause_ms=100),
+        CheckpointConfig(min_pause_ms=100),
+        CheckpointConfig(min_pause_ms=0),
+    ),
+    "timeout_ms": (
+        Setting(timeout_ms=60_000),
+        CheckpointConfig(timeout_ms=60_000),
+        CheckpointConfig(timeout_ms=600_000),
+    ),
+    "is_uncapped": (
+        Setting(is_uncapped=True),
+        CheckpointConfig(inflight_cap_bytes=None),
+        CheckpointConfig(inflight_cap_bytes=1 << 20),
+    ),
+    "is_debloat_off": (
+        Setting(is_debloat_off=True),
+        CheckpointConfig(debloat_target_ms=None),
+        CheckpointConfig(debloat_target_ms=500),
+    ),
 }
 
 

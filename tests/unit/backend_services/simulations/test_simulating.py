@@ -69,7 +69,7 @@ def test_each_checkpoint_has_its_subtasks_and_its_measured_barrier_events(result
 
 
 def test_without_room_for_barrier_events_they_are_reconstructed_and_say_so(monkeypatch):
-    monkeypatch.setattr(simulating, "_EVENTS_MAX", 0)
+    monkeypatch.setattr(simulating, "EVENTS_MAX", 0)
     found = unpacked(run(_REQUEST, Progress()).checkpoints[0].document)
 
     assert found.barriers.basis is Basis.RECONSTRUCTED

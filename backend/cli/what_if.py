@@ -1,0 +1,208 @@
+"""``barrierscope whatif JOB``: predicts a job's checkpoints under other settings, through the running API."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backend.cli.options import pairs, say
+from backend.cli.targets import Api, Client
+from backend.domain.errors import ApiRefusedError, FieldProblem, InvalidInputError, UnknownEntityError
+
+if TYPE_CHECKING:
+    from backend.contracts.whatif import ConfirmationOut, EstimateOut, PredictionOut, VaryIn, WhatIfOut
+
+_POLL_S = 0.5
+_FAILED = 1
+_STEPS = 9
+
+
+def what_if(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name or id of the job.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A changed setting, by its name or engine key; may be repeated."
+        ),
+    ] = None,
+    vary: Annotated[
+        str | None, typer.Option("--vary", metavar="KEY=FROM..TO", help="Compare values of a setting, in steps.")
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=2, max=24, help="Number of values for --vary.")] = _STEPS,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Also simulate the change on the reference runtime. Ctrl-C cancels it.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    api: Api = None,
+) -> None:
+    """Predict the checkpoints of a job under other settings, from a model of it.
+
+    Names of settings: mode, aligned-timeout, in-flight-cap, debloating, interval, min-pause, checkpoint-timeout, load,
+    without-skew, without-slow-host, and parallelism.VERTEX.
+    """
+    from backend.contracts.whatif import WhatIfIn, WhatIfOut
+
+    wanted = WhatIfIn(settings=pairs(settings or [], option="--set"), vary=_vary(vary, steps), confirm=confirm)
+    with Client(api) as client:
+        root = f"/api/v1/jobs/{_job_id(client, job)}/whatif"
+        answer = client.post(root, wanted, WhatIfOut)
+        if answer.confirmation is not None:
+            path = f"{root}/confirmations/{answer.confirmation.id}"
+            answer = answer.model_copy(update={"confirmation": _awaited(client, path)})
+    if as_json:
+        typer.echo(answer.model_dump_json(indent=2))
+    else:
+        say(*_text(answer))
+    if answer.confirmation is not None and not answer.confirmation.predictions:
+        raise typer.Exit(_FAILED)
+
+
+def _job_id(client: Client, job: str) -> str:
+    from backend.contracts.api import JobOut, Page
+
+    rows = client.pages("/api/v1/jobs?limit=200", Page[JobOut])
+    found = [row.id for row in rows if job in (row.id, row.name)]
+    if not found:
+        raise UnknownEntityError(kind="job", id=job)
+    if len(found) > 1:
+        raise ApiRefusedError(f"{job!r} matches {len(found)} jobs; pass one of these ids: {', '.join(found)}")
+    return found[0]
+
+
+def _vary(text: str | None, steps: int) -> VaryIn | None:
+    from backend.contracts.whatif import VaryIn
+
+    if text is None:
+        return None
+    key, sign, ends = text.partition("=")
+    low, dots, high = ends.partition("..")
+    if not (sign and dots and key.strip() and low.strip() and high.strip()):
+        problem = FieldProblem("--vary", f"{text!r} is not KEY=FROM..TO", 'such as "interval=1 s..60 s"')
+        raise InvalidInputError([problem], what="option")
+    return VaryIn(key=key.strip(), low=low.strip(), high=high.strip(), count=steps)
+
+
+def _awaited(client: Client, path: str) -> ConfirmationOut:
+    """Wait until the confirmation has ended, and show its progress. Ctrl-C cancels it."""
+    from backend.contracts.whatif import ConfirmationOut
+
+    try:
+        with _progress() as show:
+            while True:
+                found = client.get(path, ConfirmationOut)
+                show(found.progress_ratio)
+                if found.state.is_terminal:
+                    return found
+                time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        client.delete(path)
+        raise
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None]]:
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reference runtime", total=1.0)
+        yield lambda ratio: bar.update(task, completed=ratio)
+
+
+def _text(answer: WhatIfOut) -> list[str]:
+    lines = [f"{answer.job} ({answer.job_id}), {len(answer.checkpoint_ids)} checkpoints under the current settings", ""]
+    lines.append(f"{'':<24} {'measured now':>16} {'as it is':>30} {'changed':>30} {'model error':>12}")
+    measured = {m.measure: m for m in answer.measured}
+    as_is = {e.measure: e for e in answer.current.estimates}
+    for estimate in answer.asked.estimates:
+        now = measured.get(estimate.measure)
+        lines.append(
+            f"{estimate.measure.value:<24} {_number(now.value if now else None, estimate.unit):>16}"
+            f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30} {_error(estimate):>12}"
+        )
+    if answer.asked.problem is not None:
+        lines.append(f"no prediction: {answer.asked.problem}")
+    lines += ["", f"predicted by the tier {answer.asked.tier.value}; an interval holds 90 % of the next checkpoints"]
+    lines += [f"note: {note}" for note in answer.asked.notes]
+    if answer.others:
+        lines += ["", *_table([answer.current, answer.asked, *answer.others])]
+    lines += ["", *_trust(answer), *_how(answer)]
+    if answer.confirmation is not None:
+        lines += ["", *_confirmed(answer.confirmation)]
+    return lines
+
+
+def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
+    yield f"{'what-if':<52} {'duration':>30} {'persisted':>30} {'expire':>8}  front"
+    for row in rows:
+        name = ", ".join(f"{k}={v}" for k, v in row.settings.items()) or "as it is"
+        if row.problem is not None:
+            yield f"{name:<52} {row.problem}"
+            continue
+        by_name = {e.measure.value: e for e in row.estimates}
+        expired = by_name["expired_ratio"].predicted
+        share = "-" if expired is None else f"{expired.value:.0%}"
+        yield (
+            f"{name:<52} {_span(by_name['end_to_end_duration_ms']):>30} {_span(by_name['persisted_bytes']):>30}"
+            f" {share:>8}  {'*' if row.is_on_front else ''}"
+        )
+
+
+def _trust(answer: WhatIfOut) -> Iterator[str]:
+    scored = answer.calibration
+    if scored is None:
+        yield "the model could not be scored on checkpoints that it was not fitted on"
+    else:
+        yield f"fitted on {len(scored.fitted_ids)} checkpoints, scored on {len(scored.scored_ids)} later ones:"
+        for e in scored.errors:
+            error = "-" if e.error_ratio is None else f"{e.error_ratio:+.0%}"
+            yield f"  {e.measure}: {e.predicted:.6g} {e.unit} predicted, {e.measured:.6g} measured ({error})"
+    for assumed in answer.assumptions:
+        yield f"assumed: {assumed.subject}: {assumed.taken} ({assumed.reason})"
+
+
+def _how(answer: WhatIfOut) -> Iterator[str]:
+    if answer.changes:
+        yield ""
+        yield f"to make the change ({answer.how_to.file}):"
+        yield from (f"  {line}" for line in answer.how_to.lines)
+    yield from answer.by_hand
+
+
+def _confirmed(found: ConfirmationOut) -> Iterator[str]:
+    if not found.predictions:
+        yield f"confirmation {found.state.value}: {found.reason or 'no result'}"
+        return
+    yield "confirmed on the reference runtime:"
+    before, after = ({e.measure: e for e in p.estimates} for p in found.predictions)
+    for measure, estimate in after.items():
+        yield f"{measure.value:<24} {'':>16} {_span(before.get(measure)):>30} {_span(estimate):>30}"
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "ratio":
+        return f"{value:.1%}"
+    if unit == "bytes":
+        return f"{value / 1e6:.3g} MB" if value >= 1e5 else f"{value:.0f} B"
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def _span(estimate: EstimateOut | None) -> str:
+    if estimate is None or estimate.predicted is None:
+        return "-"
+    found, unit = estimate.predicted, estimate.unit
+    return f"{_number(found.value, unit)} ({_number(found.low, unit)} to {_number(found.high, unit)})"
+
+
+def _error(estimate: EstimateOut) -> str:
+    return "-" if estimate.error_ratio is None else f"{estimate.error_ratio:+.0%}"

@@ -1,0 +1,223 @@
+"""The JSON of a what-if: what would happen to a job's checkpoints under other settings, predicted by its model.
+
+``backend.contracts.api`` lists the paths. A prediction has an interval, and the answer has the error that the same
+model made on checkpoints that it was not fitted on.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from backend.contracts.advice import ChangeOut, HowToOut, IntervalOut
+from backend.contracts.model import Model, StrictBool, StrictInt
+from backend.contracts.simulations import SimulationRunOut, SimulationState
+from backend.domain.verdict import Basis
+
+CANDIDATES_MAX: Final = 24
+"""The largest number of what-ifs in one request, beside the first one."""
+POINTS_MAX: Final = 200
+"""The largest number of simulated durations that an answer has for one what-if."""
+
+WhatIfKey = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+WhatIfValue = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[^\x00]+$")]
+WhatIfSettings = Annotated[dict[WhatIfKey, WhatIfValue], Field(max_length=24)]
+
+
+class VaryIn(Model):
+    """A setting that goes from one value to another, in ``count`` steps."""
+
+    key: WhatIfKey
+    low: WhatIfValue
+    high: WhatIfValue
+    count: Annotated[StrictInt, Field(ge=2, le=CANDIDATES_MAX)] = 9
+
+
+class WhatIfIn(Model):
+    """A what-if. Settings have our names (``interval``) or the engine's own keys.
+
+    Our names are ``mode``, ``aligned-timeout``, ``in-flight-cap``, ``debloating``, ``interval``, ``min-pause``,
+    ``checkpoint-timeout``, ``parallelism.VERTEX``, ``load``, ``without-skew`` and ``without-slow-host``. The answer
+    lists those that apply to the job, with their current values.
+    """
+
+    settings: WhatIfSettings = {}
+    """The settings that change. The others stay as they are."""
+    candidates: Annotated[list[WhatIfSettings], Field(max_length=CANDIDATES_MAX)] = []
+    """More what-ifs to compare with. Each one adds to ``settings``, or replaces values of it."""
+    vary: VaryIn | None = None
+    """A setting whose values become what-ifs to compare with, in addition to ``settings``."""
+    confirm: StrictBool = False
+    """Whether the runtime simulates the job as it is and with ``settings``. That takes seconds to minutes."""
+
+
+class WhatIfApplyIn(Model):
+    """A what-if whose change is to be made, or was made by a person."""
+
+    settings: Annotated[WhatIfSettings, Field(min_length=1)]
+
+
+class Tier(StrEnum):
+    """How a prediction was computed: closed formulas, a fast simulation, or the reference runtime."""
+
+    FORMULAS = "formulas"
+    FAST = "fast"
+    RUNTIME = "runtime"
+
+
+class Measure(StrEnum):
+    """What a what-if predicts."""
+
+    DURATION = "end_to_end_duration_ms"
+    EXPIRED = "expired_ratio"
+    PERSISTED = "persisted_bytes"
+    THROUGHPUT = "records_per_s"
+    SYNC = "sync_pause_ms"
+    RESTORE = "restore_ms"
+    CATCH_UP = "catch_up_ms"
+
+
+class EstimateOut(Model):
+    """One predicted measure. Its interval holds 90 % of what the next checkpoints may show."""
+
+    measure: Measure
+    unit: str
+    predicted: IntervalOut | None
+    """Null if the tier cannot say."""
+    basis: Basis = Basis.PREDICTED
+    tier: Tier
+    error_ratio: float | None = None
+    """How far the model's prediction was from checkpoints that it was not fitted on, as a share of the measured value.
+
+    Null if the measure could not be scored.
+    """
+
+
+class PredictionOut(Model):
+    """One what-if with its predicted effect."""
+
+    settings: dict[str, str]
+    """The changed settings, under our names. Empty for the job as it is."""
+    tier: Tier
+    estimates: list[EstimateOut]
+    durations_ms: list[float] = []
+    """The durations of simulated checkpoints, for the distribution. Empty if the tier simulates none."""
+    is_on_front: bool = False
+    """Whether no other what-if of the answer has both shorter checkpoints and less persisted data."""
+    notes: list[str] = []
+    problem: str | None = None
+    """Why there is no prediction. Null if there is one."""
+
+
+class MeasuredNowOut(Model):
+    """What was measured on the job's last checkpoints, under its current settings."""
+
+    measure: Measure
+    unit: str
+    value: float | None
+    """The median; of the expired ratio, the share. Null if it was not measured."""
+    values: list[float | None] = []
+    """The value of each of ``checkpoint_ids``. Empty for a measure that single checkpoints do not have."""
+    basis: Basis = Basis.MEASURED
+
+
+class MeasureErrorOut(Model):
+    """How far the model was from one measure of later checkpoints."""
+
+    measure: str
+    unit: str
+    measured: float
+    predicted: float
+    sample_count: int
+    error_ratio: float | None
+
+
+class CalibrationOut(Model):
+    """On which checkpoints the model was fitted, and how well it predicted later ones."""
+
+    fitted_ids: list[int]
+    scored_ids: list[int]
+    errors: list[MeasureErrorOut]
+
+
+class AssumptionOut(Model):
+    """A value of the model that was not observed."""
+
+    subject: str
+    taken: str
+    reason: str
+
+
+class WhatIfSettingOut(Model):
+    """A setting that a what-if can change, with values to choose from in ascending order."""
+
+    name: str
+    title: str
+    unit: str
+    """``mode``, ``ms``, ``bytes``, ``subtasks``, ``factor`` or ``flag``."""
+    current: str | None
+    values: list[str]
+    engine_key: str | None = None
+    vertex_id: str | None = None
+    why_not: str | None = None
+    """Why the setting cannot be changed for this job. Null if it can be."""
+
+
+class ConfirmationOut(Model):
+    """A run of the job's model on the reference runtime: its state and, if it is completed, its result."""
+
+    id: str
+    job_id: str
+    settings: dict[str, str]
+    state: SimulationState
+    progress_ratio: float
+    queue_position: int | None = None
+    """Number of simulations that start earlier, for a queued one."""
+    reason: str | None = None
+    """Why it failed."""
+    queued_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    expires_at: datetime | None
+    """When it is deleted."""
+    predictions: list[PredictionOut] = []
+    """The job as it is, then the changed job. Empty until it is completed."""
+    runs: list[SimulationRunOut] = []
+    """The simulated checkpoints of the two, in the same order. ``link`` leads to a checkpoint's barriers."""
+    typical_ids: list[int | None] = []
+    """The checkpoint of each run whose duration is nearest to the median; null if none ended."""
+    as_of: datetime
+
+
+class WhatIfOut(Model):
+    """The answer to a what-if."""
+
+    job: str
+    job_id: str
+    run_id: str
+    engine: str
+    measured: list[MeasuredNowOut]
+    checkpoint_ids: list[int]
+    """The checkpoints of ``measured``, oldest first."""
+    current: PredictionOut
+    """The prediction for the job as it is. Compare it with ``measured``."""
+    asked: PredictionOut
+    others: list[PredictionOut]
+    calibration: CalibrationOut | None
+    assumptions: list[AssumptionOut]
+    settings: list[WhatIfSettingOut]
+    changes: list[ChangeOut]
+    """The change in the engine's own keys."""
+    how_to: HowToOut
+    by_hand: list[str] = []
+    """What of the what-if no setting can make."""
+    can_apply: bool
+    """Whether ``apply`` can make the whole change while the job runs."""
+    why_not_apply: str | None = None
+    proposed: dict[str, str] | None = None
+    """The settings that open advice on the checkpoint mode proposes, under our names; null if there is none."""
+    confirmation: ConfirmationOut | None = None
+    as_of: datetime

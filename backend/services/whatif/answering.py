@@ -1,0 +1,262 @@
+"""Answers what-ifs: predicts a job's checkpoints under other settings, confirms them on the runtime, and applies them.
+
+A quick tier answers within a bounded time. The confirmation takes seconds to minutes, so it goes into the queue of
+simulations, from which a process of the role ``lab`` takes it. The request in the queue holds the job's model, so the
+result does not depend on what is collected meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import anyio.to_thread
+
+from backend.advisor.twin.applying import Application, application
+from backend.advisor.twin.asking import Asked, asked_of, names_of, settings_of, varied
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outcomes import Outcome
+from backend.contracts.advice import CardOut, ChangeOut, HowToOut
+from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
+from backend.contracts.whatif import (
+    AssumptionOut,
+    ConfirmationOut,
+    PredictionOut,
+    Tier,
+    WhatIfIn,
+    WhatIfOut,
+    WhatIfSettingOut,
+)
+from backend.domain.advice import Topic
+from backend.domain.clock import Clock
+from backend.domain.errors import ConflictError, DomainError, InvalidInputError, UnknownEntityError
+from backend.services.advice.cards import AdviceService
+from backend.services.simulations.queueing import SimulationQueue
+from backend.services.simulations.simulating import unpacked
+from backend.services.whatif.advising import recommendation_of
+from backend.services.whatif.confirming import document_of, id_of
+from backend.services.whatif.models import JobModels, ModelledJob
+from backend.services.whatif.presenting import calibration_of, measured_of, prediction_of, unpredicted, with_front
+from backend.store.simulations.simulations import SimulationRecord
+
+Predict = Callable[[JobModel, WhatIf], Outcome]
+"""Predicts one what-if with a quick tier. Raises ``DomainError`` if it cannot."""
+
+_BUDGET_S: Final = 3.0
+"""After this time, the what-ifs that are left get no prediction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A what-if with its prediction."""
+
+    asked: Asked
+    prediction: PredictionOut
+
+
+class WhatIfService:
+    """Answers what-ifs. Each process has one instance."""
+
+    def __init__(
+        self, clock: Clock, models: JobModels, predict: Predict, queue: SimulationQueue, advice: AdviceService
+    ) -> None:
+        self._clock = clock
+        self._models = models
+        self._predict = predict
+        self._queue = queue
+        self._advice = advice
+        # Predictions use a whole core, so they are computed one request at a time.
+        self._turn = anyio.Lock()
+
+    async def answer(self, job_id: str, wanted: WhatIfIn, *, caller: str) -> WhatIfOut:
+        """Predict what ``wanted`` asks for, and queue its confirmation if it asks for one.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            NotModelledError: the job cannot be modelled.
+            InvalidInputError: a setting is unknown or does not apply to this job.
+            TooLargeError: the confirmation would exceed a limit.
+            RateLimitedError: the queue of confirmations is full.
+        """
+        job = await self._models.of_job(job_id)
+        asked = _asked(job.model, wanted.settings)
+        others = [
+            _asked(job.model, {**wanted.settings, **more}, where=f"candidates.{i}") for i, more in _more(job, wanted)
+        ]
+        async with self._turn:
+            current, first, *rest = await anyio.to_thread.run_sync(
+                partial(self._predictions, job, [Asked(WhatIf(), {}), asked, *others])
+            )
+        current, first, *rest = with_front([current, first, *rest])
+        plan = application(job.model, asked.what_if, job.record.run.engine)
+        confirmation = None
+        if wanted.confirm:
+            if first.problem is not None:
+                raise ConflictError(f"it cannot be confirmed: {first.problem}", kind="what-if-not-predicted")
+            confirmation = await self._confirm(job, asked, caller)
+        measured, ids = measured_of(job)
+        can_apply, why_not = _can_apply(job, asked, plan)
+        return WhatIfOut(
+            job=job.record.name,
+            job_id=job.record.id,
+            run_id=job.record.run.id,
+            engine=job.record.run.engine.kind,
+            measured=measured,
+            checkpoint_ids=ids,
+            current=current,
+            asked=first,
+            others=rest,
+            calibration=calibration_of(job.model),
+            assumptions=[AssumptionOut.model_validate(a) for a in job.model.assumptions],
+            settings=[WhatIfSettingOut.of(s, unit=s.unit.value, values=list(s.values)) for s in settings_of(job.model)],
+            changes=[ChangeOut.model_validate(c) for c in plan.changes],
+            how_to=HowToOut.of(
+                plan.how_to, patch=dict(plan.how_to.patch), rollback_patch=dict(plan.how_to.rollback_patch)
+            ),
+            by_hand=list(plan.by_hand),
+            can_apply=can_apply,
+            why_not_apply=why_not,
+            proposed=await self._proposed(job),
+            confirmation=confirmation,
+            as_of=self._clock.now(),
+        )
+
+    async def confirmation(self, job_id: str, confirmation_id: str) -> ConfirmationOut:
+        """Return the state of a confirmation and, if it is completed, its result.
+
+        Raises:
+            UnknownEntityError: there is no such confirmation of this job, or it has expired.
+        """
+        return self._out(*await self._known(job_id, confirmation_id))
+
+    async def checkpoint(
+        self, job_id: str, confirmation_id: str, run: int, checkpoint_id: int
+    ) -> SimulatedCheckpointOut:
+        """Return one simulated checkpoint of the job as it is (run 0) or of the changed job (run 1).
+
+        Raises:
+            UnknownEntityError: there is no such confirmation or checkpoint, or it has expired.
+        """
+        await self._known(job_id, confirmation_id)
+        found = await self._queue.checkpoint(confirmation_id, run, checkpoint_id)
+        return await anyio.to_thread.run_sync(unpacked, found)
+
+    async def cancel(self, job_id: str, confirmation_id: str) -> None:
+        """Cancel a confirmation. A running one stops within seconds; nothing happens to an ended one.
+
+        Raises:
+            UnknownEntityError: there is no such confirmation of this job, or it has expired.
+        """
+        await self._known(job_id, confirmation_id)
+        await self._queue.cancel(confirmation_id)
+
+    async def apply(self, job_id: str, settings: Mapping[str, str], *, is_sent: bool) -> CardOut:
+        """Keep the prediction of a what-if as a card, whose effect is measured once the engine reports the settings.
+
+        If ``is_sent``, change the settings of the running job; otherwise a person changes them.
+
+        Raises:
+            UnknownEntityError, NotModelledError, InvalidInputError: as ``answer``.
+            ConflictError: nothing would change, a part is no setting, the change needs a restart, or an earlier what-if
+                of this job is still open.
+            InvalidInputError: the target's address is no longer allowed, or the target refuses the values.
+            TargetUnavailableError: the target does not respond.
+            TargetProtocolError: the target's response is malformed.
+        """
+        job = await self._models.of_job(job_id)
+        asked = _asked(job.model, settings)
+        plan = application(job.model, asked.what_if, job.record.run.engine)
+        can_apply, why_not = _can_apply(job, asked, plan)
+        if not plan.changes or plan.is_question or plan.by_hand:
+            raise ConflictError(why_not or "nothing would change", kind="what-if-not-applicable")
+        if is_sent and not can_apply:
+            raise ConflictError(why_not or "the change needs a restart", kind="restart-needed")
+        async with self._turn:
+            current, first = await anyio.to_thread.run_sync(
+                partial(self._predictions, job, [Asked(WhatIf(), {}), asked])
+            )
+        if first.problem is not None:
+            raise ConflictError(f"there is no prediction to keep: {first.problem}", kind="what-if-not-predicted")
+        advice = recommendation_of(job, plan, current, first)
+        return await self._advice.keep_what_if(job.record, advice, is_sent=is_sent)
+
+    def _predictions(self, job: ModelledJob, wanted: Sequence[Asked]) -> list[PredictionOut]:
+        model, kept = job.model, job.predictions
+        end_s = self._clock.monotonic_s() + _BUDGET_S
+        found: list[PredictionOut] = []
+        for i, asked in enumerate(wanted):
+            if i > 1 and self._clock.monotonic_s() > end_s:
+                problem = f"the quick answer ended after {_BUDGET_S:g} s; ask for fewer candidates"
+                found.append(unpredicted(asked.settings, Tier.FAST, problem))
+                continue
+            known = kept.get(asked.what_if)
+            if known is not None:
+                found.append(known.model_copy(update={"settings": dict(asked.settings)}))
+                continue
+            try:
+                kept[asked.what_if] = prediction_of(model, asked.settings, self._predict(model, asked.what_if))
+                found.append(kept[asked.what_if])
+            except InvalidInputError as error:
+                problems = list(names_of(error.problems, asked.settings))
+                if i < 2:
+                    raise InvalidInputError(problems, what="what-if") from None
+                found.append(unpredicted(asked.settings, Tier.FAST, "; ".join(map(str, problems))))
+            except DomainError as error:
+                found.append(unpredicted(asked.settings, Tier.FAST, str(error)))
+        return found
+
+    async def _confirm(self, job: ModelledJob, asked: Asked, caller: str) -> ConfirmationOut:
+        document = await anyio.to_thread.run_sync(document_of, job, asked)
+        return self._out(*await self._queue.put(id_of(document), document, caller=caller))
+
+    async def _known(self, job_id: str, confirmation_id: str) -> tuple[SimulationRecord, int | None]:
+        record, position = await self._queue.get(confirmation_id)
+        if record.request["job_id"] != job_id:
+            raise UnknownEntityError(kind="simulation", id=confirmation_id)
+        return record, position
+
+    def _out(self, record: SimulationRecord, position: int | None) -> ConfirmationOut:
+        result: Mapping[str, Any] = record.runs[0] if record.runs else {}
+        is_completed = record.state is SimulationState.COMPLETED
+        return ConfirmationOut.of(
+            record,
+            job_id=record.request["job_id"],
+            settings=record.request["settings"],
+            queue_position=position,
+            as_of=self._clock.now(),
+            **({"runs": []} | (dict(result) if is_completed else {})),
+        )
+
+    async def _proposed(self, job: ModelledJob) -> dict[str, str] | None:
+        open_ones = await self._advice.open_proposals(job.record.id)
+        proposed = next((setting for topic, setting in open_ones if topic is Topic.MODE), None)
+        if proposed is None or proposed.mode is None:
+            return None
+        timeout = proposed.aligned_timeout_ms
+        return {"mode": proposed.mode.value} | ({"aligned-timeout": f"{timeout} ms"} if timeout else {})
+
+
+def _asked(model: JobModel, settings: Mapping[str, str], *, where: str = "settings") -> Asked:
+    return asked_of(model, settings, where=where)
+
+
+def _more(job: ModelledJob, wanted: WhatIfIn) -> list[tuple[int, Mapping[str, str]]]:
+    found: list[Mapping[str, str]] = list(wanted.candidates)
+    if wanted.vary is not None:
+        vary = wanted.vary
+        found += varied(job.model, vary.key, vary.low, vary.high, vary.count)
+    return list(enumerate(found))
+
+
+def _can_apply(job: ModelledJob, asked: Asked, plan: Application) -> tuple[bool, str | None]:
+    engine = job.record.run.engine
+    if not asked.settings or (not plan.changes and not plan.by_hand):
+        return False, "nothing would change"
+    if plan.is_question or plan.by_hand:
+        return False, "a part of it is no setting of the running job"
+    if not engine.can_apply_settings_live:
+        return False, f"{engine.name} takes these settings when the job starts: change them and restart it"
+    return True, None

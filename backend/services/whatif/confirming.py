@@ -1,0 +1,131 @@
+"""Confirms a what-if on the reference runtime: simulates the model of the job as it is, and of the changed job.
+
+The document in the queue of simulations holds everything that the run depends on, so the id is a hash of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from backend.advisor.twin import runtime_tier
+from backend.advisor.twin.asking import Asked
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.changing import changed
+from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outcomes import Simulated
+from backend.contracts.model import Model
+from backend.contracts.simulations import SimulationRunOut
+from backend.contracts.whatif import PredictionOut
+from backend.domain.errors import TooLargeError
+from backend.services.presenting import API_ROOT
+from backend.services.simulations.catalog import Limits, PlannedRun
+from backend.services.simulations.simulating import (
+    EVENTS_MAX,
+    Progress,
+    Recorded,
+    Result,
+    SimulationStoppedError,
+    documented,
+)
+from backend.services.whatif import tiers
+from backend.services.whatif.models import ModelledJob
+from backend.services.whatif.presenting import prediction_of
+
+KIND: Final = "what-if"
+RUNS: Final = ("as it is", "changed")
+_DOCUMENTED_MAX: Final = 16
+"""So many checkpoints of a run are kept with their subtasks and barriers: the newest."""
+_MODEL = TypeAdapter(JobModel)
+_WHAT_IF = TypeAdapter(WhatIf)
+
+
+class ConfirmedOut(Model):
+    """The result of a confirmation, as it is stored: of the job as it is, then of the changed job."""
+
+    predictions: list[PredictionOut]
+    runs: list[SimulationRunOut]
+    typical_ids: list[int | None]
+
+
+def document_of(job: ModelledJob, asked: Asked) -> Mapping[str, Any]:
+    """Return what the queue stores for the confirmation of a what-if."""
+    return document(job.record.id, job.record.run.id, job.model, asked.settings, asked.what_if)
+
+
+def document(
+    job_id: str, run_id: str, model: JobModel, settings: Mapping[str, str], what_if: WhatIf
+) -> Mapping[str, Any]:
+    """Return what the queue stores for the confirmation of ``what_if``, which was read from ``settings``."""
+    return {
+        "kind": KIND,
+        "job_id": job_id,
+        "run_id": run_id,
+        "settings": dict(settings),
+        "what_if": _WHAT_IF.dump_python(what_if, mode="json"),
+        "model": _MODEL.dump_python(model, mode="json"),
+    }
+
+
+def id_of(document: Mapping[str, Any]) -> str:
+    """Return the id of a confirmation. Documents with the same content have the same id."""
+    text = json.dumps(document, sort_keys=True)
+    return "w" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def run(
+    wanted: Mapping[str, Any],
+    progress: Progress,
+    limits: Limits,
+    cpu_s: Callable[[], float] = time.thread_time,
+) -> Result:
+    """Simulate the job of a document as it is, and with its change.
+
+    Raises:
+        SimulationStoppedError: ``progress.is_stopped`` was set.
+        TooLargeError: the job has too many subtasks, or the run used more CPU time than a limit allows.
+    """
+    began_s = cpu_s()
+    model = _MODEL.validate_python(wanted["model"])
+    models = [model, changed(model, _WHAT_IF.validate_python(wanted["what_if"]))]
+    root = f"{API_ROOT}/jobs/{wanted['job_id']}/whatif/confirmations/{id_of(wanted)}/runs"
+    confirmed = ConfirmedOut(predictions=[], runs=[], typical_ids=[])
+    stored = []
+    for number, (name, one) in enumerate(zip(RUNS, models, strict=True)):
+
+        def note(share: float, before: int = number) -> None:
+            progress.ratio = (before + share) / len(models)
+            if progress.is_stopped:
+                raise SimulationStoppedError
+            if cpu_s() - began_s > limits.cpu_max_s:
+                problem = f"it needs more than {limits.cpu_max_s:g} s of CPU time"
+                raise TooLargeError("job", problem, field="confirm", fix="use the quick prediction")
+
+        finished = runtime_tier.run(one, on_progress=note)
+        recorded = Recorded(finished.engine, EVENTS_MAX // len(models))
+        for record in finished.counted[-_DOCUMENTED_MAX:]:
+            recorded.add(record)
+        planned = PlannedRun(name, finished.engine.spec)
+        out, checkpoints = documented(planned, recorded, number, root)
+        confirmed.runs.append(out)
+        stored += checkpoints
+        settings = wanted["settings"] if number else {}
+        confirmed.predictions.append(prediction_of(one, settings, tiers.confirmed(model, one, [finished.simulated])))
+        kept = {c.checkpoint_id for c in checkpoints}
+        confirmed.typical_ids.append(typical_id(finished.simulated, kept))
+    return Result([confirmed], stored)
+
+
+def typical_id(simulated: Simulated, kept: set[int]) -> int | None:
+    """Return that one of the ``kept`` checkpoints whose duration is nearest to the median of all; None without any."""
+    if not simulated.checkpoints:
+        return None
+    middle = median(c.duration_ms for c in simulated.checkpoints)
+    known = [(abs(c.duration_ms - middle), c.checkpoint_id) for c in simulated.checkpoints if c.checkpoint_id in kept]
+    return min(known)[1] if known else None

@@ -1,0 +1,102 @@
+"""Builds the model of a job from the store, and keeps the newest models of this process.
+
+Building a model takes up to a few seconds of CPU, and a person who moves a slider asks many times a minute. So a model
+is kept for ``_KEPT_S``, or until the job has another run or other settings.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import anyio
+import anyio.to_thread
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.model import JobModel
+from backend.analysis.evidence import JobEvidence
+from backend.contracts.whatif import PredictionOut
+from backend.domain.clock import Clock
+from backend.domain.engines import EngineCapabilities
+from backend.domain.errors import NotModelledError
+from backend.domain.ids import JobId
+from backend.domain.observation import JobState
+from backend.services.jobs.evidence import EvidenceReader
+from backend.store.jobs.reader import JobRecord, config_since, get_job
+from backend.store.postgres.connections import reading
+
+BuildModel = Callable[[JobEvidence, EngineCapabilities, str | None], JobModel]
+"""Builds and calibrates the model of a job. Raises ``NotModelledError``."""
+
+_CHECKPOINTS_COUNT = 40
+_PRESSURE_WINDOW = timedelta(minutes=30)
+_KEPT_S = 60.0
+_KEPT_COUNT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledJob:
+    """A job with its model, and the evidence that the model was built from.
+
+    ``predictions`` keeps what was predicted with this model, so that it is computed once.
+    """
+
+    record: JobRecord
+    evidence: JobEvidence
+    model: JobModel
+    predictions: dict[WhatIf, PredictionOut] = field(default_factory=dict)
+
+
+class JobModels:
+    """Builds and keeps the models of jobs. Each process has one instance."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader, build: BuildModel) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._evidence = evidence
+        self._build = build
+        self._kept: OrderedDict[JobId, tuple[object, float, ModelledJob]] = OrderedDict()
+        # Models are built one at a time, so that requests for them leave processor time to the rest of the API.
+        self._turn = anyio.Lock()
+
+    async def of_job(self, job_id: str) -> ModelledJob:
+        """Return a job with its model.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            NotModelledError: the job cannot be modelled; the message has what is missing, and what would help.
+        """
+        async with self._turn:
+            async with reading(self._engine) as connection:
+                record = await get_job(connection, job_id)
+                _refuse(record)
+                changed_at = (await config_since(connection, [record.run.id])).get(record.run.id)
+                version = record.run.id, record.run.restart_count, record.run.state, changed_at
+                known = self._kept.get(record.id)
+                if known is not None and self._clock.monotonic_s() < known[1] and known[0] == version:
+                    return known[2]
+                evidence = await self._evidence.under_current_settings(
+                    connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
+                )
+            engine = record.run.engine
+            model = await anyio.to_thread.run_sync(self._build, evidence, engine, record.engine_version)
+            job = ModelledJob(record, evidence, model)
+            self._kept[record.id] = version, self._clock.monotonic_s() + _KEPT_S, job
+            self._kept.move_to_end(record.id)
+            if len(self._kept) > _KEPT_COUNT:
+                self._kept.popitem(last=False)
+            return job
+
+
+def _refuse(record: JobRecord) -> None:
+    run = record.run
+    if run.engine.is_micro_batched or not run.engine.has_barriers:
+        raise NotModelledError(
+            f"{run.engine.name} has no barriers, so no setting here applies to it",
+            fix="its micro-batches are judged on the job's page",
+        )
+    if run.state is JobState.ENDED:
+        raise NotModelledError("it has ended", fix="start it, and ask when five checkpoints have ended")

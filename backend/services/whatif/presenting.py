@@ -1,0 +1,171 @@
+"""Converts models and predictions to the API's shapes, and chooses the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from backend.advisor.advice import Interval
+from backend.advisor.twin.building import terminal_checkpoints
+from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outcomes import Outcome
+from backend.analysis.statistics import highest, median
+from backend.contracts.advice import IntervalOut
+from backend.contracts.whatif import (
+    POINTS_MAX,
+    CalibrationOut,
+    EstimateOut,
+    Measure,
+    MeasuredNowOut,
+    MeasureErrorOut,
+    PredictionOut,
+    Tier,
+)
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
+from backend.services.whatif.models import ModelledJob
+
+UNITS: Final[Mapping[Measure, str]] = {
+    Measure.DURATION: "ms",
+    Measure.EXPIRED: "ratio",
+    Measure.PERSISTED: "bytes",
+    Measure.THROUGHPUT: "records/s",
+    Measure.SYNC: "ms",
+    Measure.RESTORE: "ms",
+    Measure.CATCH_UP: "ms",
+}
+# The names under which a calibration scores the measures.
+_SCORED: Final[Mapping[Measure, str]] = {
+    Measure.DURATION: "duration_ms",
+    Measure.EXPIRED: "expired_ratio",
+    Measure.PERSISTED: "persisted_bytes",
+    Measure.THROUGHPUT: "records_per_s",
+    Measure.SYNC: "sync_pause_ms",
+}
+
+
+def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome) -> PredictionOut:
+    """Convert the outcome of one what-if."""
+    predicted: dict[Measure, Interval | None] = {
+        Measure.DURATION: outcome.duration_ms,
+        Measure.EXPIRED: outcome.expired_ratio,
+        Measure.PERSISTED: outcome.persisted_bytes,
+        Measure.THROUGHPUT: outcome.records_per_s,
+        Measure.SYNC: outcome.sync_pause_ms,
+        Measure.RESTORE: outcome.restore_ms,
+        Measure.CATCH_UP: outcome.catch_up_ms,
+    }
+    errors = {e.measure: e.error_ratio for e in model.calibration.errors} if model.calibration is not None else {}
+    return PredictionOut(
+        settings=dict(settings),
+        tier=Tier(outcome.tier.value),
+        estimates=[
+            EstimateOut(
+                measure=measure,
+                unit=UNITS[measure],
+                predicted=None if value is None else IntervalOut.model_validate(value),
+                tier=Tier(outcome.tier.value),
+                error_ratio=errors.get(_SCORED.get(measure, "")),
+            )
+            for measure, value in predicted.items()
+        ],
+        durations_ms=[round(d, 3) for d in outcome.durations_ms[:POINTS_MAX]],
+        notes=list(outcome.notes),
+    )
+
+
+def unpredicted(settings: Mapping[str, str], tier: Tier, problem: str) -> PredictionOut:
+    """Return a what-if for which there is no prediction, with the reason."""
+    return PredictionOut(settings=dict(settings), tier=tier, estimates=[], problem=problem)
+
+
+def with_front(predictions: Sequence[PredictionOut]) -> list[PredictionOut]:
+    """Mark the what-ifs that no other one beats in both the duration and the persisted bytes (the Pareto front).
+
+    The expired share counts first: a setting under which fewer checkpoints expire is not beaten by one under which more
+    do.
+    """
+    costs = [_costs(p) for p in predictions]
+    known = [c for c in costs if c is not None]
+    return [
+        p.model_copy(update={"is_on_front": mine is not None and not any(_beats(c, mine) for c in known)})
+        for p, mine in zip(predictions, costs, strict=True)
+    ]
+
+
+def value_of(prediction: PredictionOut, measure: Measure) -> float | None:
+    """Return the predicted value of a measure; None if there is none."""
+    found = next((e.predicted for e in prediction.estimates if e.measure is measure), None)
+    return None if found is None else found.value
+
+
+def _costs(prediction: PredictionOut) -> tuple[float, ...] | None:
+    duration, persisted = value_of(prediction, Measure.DURATION), value_of(prediction, Measure.PERSISTED)
+    if duration is None:
+        return None
+    return value_of(prediction, Measure.EXPIRED) or 0.0, duration, persisted or 0.0
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
+    """Return what was measured on the checkpoints of the evidence, and their ids."""
+    found = terminal_checkpoints(job.evidence)
+    expired = [c.header.status is CheckpointStatus.FAILED for c in found]
+    durations = [_duration_ms(c) for c in found]
+    persisted = [None if e else _float(c.header.persisted_bytes) for c, e in zip(found, expired, strict=True)]
+    syncs = [_float(largest([v for d in c.details for v in d.sync_duration_ms])) for c in found]
+    ratio = sum(expired) / len(found) if found else None
+    rows: list[tuple[Measure, float | None, list[float | None]]] = [
+        (Measure.DURATION, median(durations), durations),
+        (Measure.EXPIRED, ratio, []),
+        (Measure.PERSISTED, median(persisted), persisted),
+        (Measure.THROUGHPUT, _records_per_s(job), []),
+        (Measure.SYNC, highest([median(syncs)]), syncs),
+    ]
+    out = [MeasuredNowOut(measure=m, unit=UNITS[m], value=value, values=values) for m, value, values in rows]
+    return out, [c.header.checkpoint_id for c in found]
+
+
+def calibration_of(model: JobModel) -> CalibrationOut | None:
+    """Convert the calibration of a model; None if it could not be scored."""
+    found = model.calibration
+    if found is None:
+        return None
+    return CalibrationOut(
+        fitted_ids=list(found.fitted_ids),
+        scored_ids=list(found.scored_ids),
+        errors=[MeasureErrorOut.of(e, error_ratio=e.error_ratio) for e in found.errors],
+    )
+
+
+def _duration_ms(checkpoint: Checkpoint) -> float | None:
+    header = checkpoint.header
+    if header.end_to_end_duration_ms is None and header.failed_at is not None:
+        return (header.failed_at - header.triggered_at).total_seconds() * 1000
+    return _float(header.end_to_end_duration_ms)
+
+
+def _records_per_s(job: ModelledJob) -> float | None:
+    """Return the records that all sources emitted in a second, between the first and the last reading of each."""
+    rates = []
+    for source in (v.id for v in job.model.vertices if v.source is not None):
+        rows = [r for r in job.evidence.pressure if r.vertex_id == source]
+        if len(rows) < 2:
+            return None
+        elapsed_s = (rows[-1].observed_at - rows[0].observed_at).total_seconds()
+        before, after = _total(rows[0].records_out_count), _total(rows[-1].records_out_count)
+        if before is None or after is None or after < before or elapsed_s <= 0:
+            return None
+        rates.append((after - before) / elapsed_s)
+    return sum(rates) if rates else None
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return sum(known) if known else None
+
+
+def _float(value: int | None) -> float | None:
+    return None if value is None else float(value)

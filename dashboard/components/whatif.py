@@ -1,0 +1,221 @@
+"""Builds the tables of the page of what-ifs: predictions beside measurements, and the model's error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dash_mantine_components as dmc
+from dash import html
+from dash.development.base_component import Component
+
+from backend.contracts.simulations import SimulationState
+from backend.contracts.whatif import ConfirmationOut, EstimateOut, Measure, PredictionOut, Tier, WhatIfOut
+from backend.domain.verdict import Basis
+from dashboard import text
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
+
+MEASURES = {
+    Measure.DURATION: "End-to-end duration, median",
+    Measure.EXPIRED: "Checkpoints that expire",
+    Measure.PERSISTED: "Persisted in-flight data, median",
+    Measure.THROUGHPUT: "Records read by the sources",
+    Measure.SYNC: "Pause of a subtask (sync part)",
+    Measure.RESTORE: "Restore after a failure",
+    Measure.CATCH_UP: "Catch-up after a failure",
+}
+TIERS = {Tier.FORMULAS: "closed formulas", Tier.FAST: "fast simulation", Tier.RUNTIME: "reference runtime"}
+
+
+def value(number: float | None, unit: str) -> str:
+    """Return a number with its unit."""
+    if unit == "records/s":
+        return text.MISSING if number is None else f"{text.count(number)} /s"
+    return text.evidence_value(number, unit)
+
+
+def predictions(found: WhatIfOut) -> Component:
+    """Build the table of every measure: measured now, predicted for the job as it is, and predicted with the change."""
+    measured = {m.measure: m for m in found.measured}
+    current, asked = _by_measure(found.current), _by_measure(found.asked)
+    rows = []
+    for measure, words in MEASURES.items():
+        now, as_is, then = measured.get(measure), current.get(measure), asked.get(measure)
+        if then is None and as_is is None and now is None:
+            continue
+        cells: list[Component] = [html.Th(words, **attrs({"scope": "row"}))]
+        cells.append(html.Td(text.MISSING if now is None else value(now.value, now.unit), className="right number"))
+        cells += [_predicted(as_is), _predicted(then), _error(then)]
+        rows.append(html.Tr(cells))
+    heads = html.Tr(
+        [
+            cards.unseen_head("Measure"),
+            html.Th("Measured now", className="right"),
+            html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
+            html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right"),
+            html.Th("Error of the model", className="right"),
+        ]
+    )
+    table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
+    return html.Div(table, className="table-scroll")
+
+
+def confirmed(found: ConfirmationOut) -> Component:
+    """Build the table of the measures that the runtime predicts for the job as it is and as changed."""
+    columns = [_by_measure(p) for p in found.predictions]
+    rows = [
+        html.Tr([html.Th(words, **attrs({"scope": "row"})), *(_predicted(c.get(measure)) for c in columns)])
+        for measure, words in MEASURES.items()
+        if any((e := c.get(measure)) is not None and e.predicted is not None for c in columns)
+    ]
+    names = ("As it is", "Changed")
+    heads = [
+        cards.unseen_head("Measure"),
+        *(html.Th([f"{n} ", status.basis(Basis.PREDICTED)], className="right") for n in names),
+    ]
+    table = html.Table([html.Thead(html.Tr(heads)), html.Tbody(rows)], className="plain-table whatif-table")
+    return html.Div(table, className="table-scroll")
+
+
+def _by_measure(prediction: PredictionOut) -> dict[Measure, EstimateOut]:
+    return {e.measure: e for e in prediction.estimates}
+
+
+def _predicted(estimate: EstimateOut | None) -> html.Td:
+    if estimate is None or estimate.predicted is None:
+        return html.Td(text.MISSING, className="right missing", title="this tier cannot say")
+    found = estimate.predicted
+    span = f"{value(found.low, estimate.unit)} to {value(found.high, estimate.unit)}"
+    return html.Td(
+        [html.B(value(found.value, estimate.unit)), html.Br(), html.Span(span, className="hint")],
+        className="right number",
+        title=f"{TIERS[estimate.tier]}; 90 % of the next checkpoints",
+    )
+
+
+def _error(estimate: EstimateOut | None) -> html.Td:
+    if estimate is None or estimate.error_ratio is None:
+        return html.Td(text.MISSING, className="right missing", title="it could not be scored on later checkpoints")
+    return html.Td(f"{100 * estimate.error_ratio:+.0f} %", className="right number")
+
+
+def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
+    """Return the answer as a sentence."""
+    if found.asked.problem is not None:
+        return f"No prediction: {found.asked.problem}."
+    if not changed:
+        return "Move a slider to see what would happen."
+    before, after = _by_measure(found.current), _by_measure(found.asked)
+    one = before.get(Measure.DURATION)
+    two = after.get(Measure.DURATION)
+    words = ", ".join(changed)
+    if one is None or two is None or one.predicted is None or two.predicted is None:
+        return f"With {words}: no duration is predicted."
+    took, would = text.duration(one.predicted.value), text.duration(two.predicted.value)
+    expired = after.get(Measure.EXPIRED)
+    tail = ""
+    if expired is not None and expired.predicted is not None and expired.predicted.value > 0:
+        tail = f", and {text.percent(expired.predicted.value)} of the checkpoints would expire"
+    return f"With {words}, checkpoints would take {would} instead of {took}{tail}."
+
+
+def tier_note(found: WhatIfOut) -> Component:
+    """Build the line that names the tier, and what the answer's simulation left out."""
+    notes = [
+        f"Predicted by the {TIERS[found.asked.tier]}; intervals hold 90 % of the next checkpoints.",
+        *found.asked.notes,
+    ]
+    return html.P(" ".join(n if n.endswith(".") else f"{n}." for n in notes), className="hint")
+
+
+def trust(found: WhatIfOut) -> list[Component]:
+    """Build what the model was fitted on, how far it was from later checkpoints, and what it assumes."""
+    parts: list[Component] = []
+    scored = found.calibration
+    if scored is None or not scored.errors:
+        parts.append(html.P("The model could not be scored yet: it needs later checkpoints that it was not fitted on."))
+    else:
+        fitted, later = len(scored.fitted_ids), len(scored.scored_ids)
+        parts.append(
+            html.P(
+                f"Fitted on {text.counted(fitted, 'checkpoint')}, then compared with"
+                f" {text.counted(later, 'later checkpoint')} that it had not seen."
+            )
+        )
+        rows = [
+            html.Tr(
+                [
+                    html.Th(_scored_words(e.measure), **attrs({"scope": "row"})),
+                    html.Td(value(e.measured, e.unit), className="right number"),
+                    html.Td([value(e.predicted, e.unit), " ", status.basis(Basis.PREDICTED)], className="right number"),
+                    html.Td(
+                        text.MISSING if e.error_ratio is None else f"{100 * e.error_ratio:+.0f} %",
+                        className="right number",
+                    ),
+                ]
+            )
+            for e in scored.errors
+        ]
+        parts.append(
+            html.Div(cards.table(["Measure", "Measured", "Predicted", "Error"], rows), className="table-scroll")
+        )
+    if found.assumptions:
+        assumed = [html.Tr([html.Td(a.subject), html.Td(a.taken), html.Td(a.reason)]) for a in found.assumptions]
+        parts += [
+            html.H3("Assumed"),
+            html.Div(
+                cards.table(["Not observed", "Taken", "Why"], assumed), className="table-scroll whatif-assumptions"
+            ),
+        ]
+    return parts
+
+
+def _scored_words(measure: str) -> str:
+    known = {"duration_ms": Measure.DURATION, "persisted_bytes": Measure.PERSISTED, "expired_ratio": Measure.EXPIRED,
+             "records_per_s": Measure.THROUGHPUT, "sync_pause_ms": Measure.SYNC}  # fmt: skip
+    return MEASURES[known[measure]] if measure in known else measure.replace("_", " ")
+
+
+def state_of(found: ConfirmationOut) -> list[Component]:
+    """Build the state of a confirmation."""
+    match found.state:
+        case SimulationState.QUEUED:
+            before = found.queue_position or 0
+            words = "It starts next." if before == 0 else f"{text.counted(before, 'simulation')} before it."
+            return [*_state("queued", "hourglass", Tone.INFO, words), _progress(0.0)]
+        case SimulationState.RUNNING:
+            words = f"{text.percent(found.progress_ratio)} is simulated: the job as it is, then the changed job."
+            return [*_state("running", "progress", Tone.INFO, words), _progress(found.progress_ratio)]
+        case SimulationState.FAILED:
+            return _state("failed", "cross", Tone.BAD, f"It failed: {found.reason or 'no reason is known'}.")
+        case SimulationState.CANCELLED:
+            return _state("cancelled", "cross", Tone.QUIET, "It was cancelled. Confirm again for a result.")
+        case SimulationState.COMPLETED:
+            return _state("completed", "check", Tone.GOOD, "Simulated on the reference runtime.")
+
+
+def not_confirmed() -> list[Component]:
+    """Build the state before anything was confirmed."""
+    words = "The reference runtime simulates the job as it is and with the change, and shows where its barriers wait."
+    return _state("not confirmed yet", "play", Tone.QUIET, words)
+
+
+def _state(word: str, icon: str, tone: Tone, said: str) -> list[Component]:
+    return [html.P([status.badge(word, icon, tone), html.Span(said)], className="lab-state", role="status")]
+
+
+def _progress(ratio: float) -> Component:
+    return dmc.Progress(value=100 * ratio, size="sm", **attrs({"aria-label": "progress of the confirmation"}))
+
+
+def confirmed_words(found: ConfirmationOut, change: str) -> Component:
+    """Build the sentence over the result of a confirmation."""
+    numbers = [str(i) if i is not None else "none" for i in found.typical_ids]
+    words = (
+        f"Reference runtime, the job as it is and with {change}. The diagrams show a typical checkpoint of each:"
+        f" {numbers[0]} and {numbers[1]}. They leave out the time to write, which the durations in the table contain."
+    )
+    notes = [n for p in found.predictions for n in p.notes]
+    tail = " ".join(f"{n[:1].upper()}{n[1:]}." for n in dict.fromkeys(notes))
+    return html.P(f"{words} {tail}".strip(), className="hint")

@@ -1,0 +1,223 @@
+"""Draws what-ifs: the durations before and after, and the duration against the persisted data of each what-if."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from backend.contracts.advice import IntervalOut
+from backend.contracts.whatif import Measure, PredictionOut, WhatIfOut
+from dashboard import text
+from dashboard.figures.advice import front_of
+from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
+
+DURATIONS_HEIGHT_PX = 260
+PARETO_HEIGHT_PX = 340
+_LOG_MIN_RATIO = 10.0
+# An axis over more powers of ten has one tick for each.
+_POWERS_MAX = 3
+_SPREAD = 0.5
+_GOLDEN = 0.618034
+_ROWS = ("measured now", "predicted, as it is", "predicted, changed")
+_COLUMNS = ("row", "duration (ms)")
+_PARETO_COLUMNS = ("what-if", "duration (ms)", "persisted (bytes)", "expire (ratio)", "front")
+
+
+def name_of(settings: Mapping[str, str]) -> str:
+    """Return a what-if in a few words."""
+    if not settings:
+        return "as it is"
+    words = dict(settings)
+    mode, timeout = words.pop("mode", None), words.pop("aligned-timeout", None)
+    parts = []
+    if mode == "aligned-with-timeout" or (mode is None and timeout is not None):
+        parts.append(f"timeout {timeout}" if timeout else "with timeout")
+    elif mode is not None:
+        parts.append(mode)
+    return ", ".join([*parts, *(f"{k} {v}" if v != "true" else k.replace("-", " ") for k, v in words.items())])
+
+
+def _interval_of(prediction: PredictionOut, measure: Measure) -> IntervalOut | None:
+    return next((e.predicted for e in prediction.estimates if e.measure is measure), None)
+
+
+# --- durations ----------------------------------------------------------------------------------------------------
+
+
+def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Chart:
+    """Draw the measured durations, and those that the model predicts for the job as it is and as changed."""
+    measured = next((m.values for m in found.measured if m.measure is Measure.DURATION), [])
+    values = (
+        [v for v in measured if v is not None],
+        found.current.durations_ms,
+        found.asked.durations_ms,
+    )
+    bands = (
+        None,
+        _interval_of(found.current, Measure.DURATION),
+        _interval_of(found.asked, Measure.DURATION),
+    )
+    everything = [v for row in values for v in row] + [v for b in bands if b is not None for v in (b.low, b.high)]
+    if not everything:
+        return empty(theme, "No duration was measured or predicted.", height_px=DURATIONS_HEIGHT_PX)
+    colors = (UNALIGNED, ALIGNED, ACKED)
+    traces: list[Trace] = []
+    shapes: list[dict[str, object]] = []
+    for row, (points, band, color) in enumerate(zip(values, bands, colors, strict=True)):
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": _ROWS[row],
+                "x": list(points),
+                "y": [row + _SPREAD * ((i * _GOLDEN) % 1 - 0.5) for i in range(len(points))],
+                "marker": {"color": color, "size": 7, "opacity": 0.75},
+                "text": [f"{_ROWS[row]}: {text.duration(v)}" for v in points],
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+        )
+        if band is not None:
+            place = {"xref": "x", "yref": "y", "layer": "below"}
+            ends = {"y0": row - 0.44, "y1": row + 0.44}
+            shapes += [
+                place | ends | {"type": "rect", "x0": band.low, "x1": band.high, "fillcolor": color,
+                                "opacity": 0.2, "line": {"width": 0}},
+                place | ends | {"type": "line", "x0": band.value, "x1": band.value,
+                                "line": {"color": color, "width": 2}},
+            ]  # fmt: skip
+    labels = [r.replace(", ", ",<br>") for r in _ROWS] if is_narrow else list(_ROWS)
+    figure: Figure = {
+        "data": traces,
+        "layout": layout(
+            theme,
+            height_px=DURATIONS_HEIGHT_PX,
+            revision="whatif-durations",
+            margin={"l": 90 if is_narrow else 130, "r": 20, "t": 12, "b": 48},
+            hovermode="closest",
+            shapes=shapes,
+            xaxis=_time_axis("end-to-end duration", everything, theme),
+            yaxis=axis(theme, range=[2.6, -0.6], tickvals=[0, 1, 2], ticktext=labels, showgrid=False),
+        ),
+    }
+    rows: list[tuple[Cell, ...]] = [(_ROWS[i], v) for i, row in enumerate(values) for v in row]
+    said = [
+        f"{name} {text.duration(b.value)}, {text.duration(b.low)} to {text.duration(b.high)}"
+        for name, b in zip(_ROWS, bands, strict=True)
+        if b is not None
+    ]
+    return Chart(figure, Table(_COLUMNS, tuple(rows)), f"Durations. {'; '.join(said)}.", DURATIONS_HEIGHT_PX)
+
+
+# --- duration against persisted data ------------------------------------------------------------------------------
+
+
+def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None = None) -> Chart:
+    """Draw the predicted duration of each what-if against its persisted data, and those that none beats."""
+    everything = [("now", found.current), ("asked", found.asked), *(("", p) for p in found.others)]
+    placed = [
+        (_role(role, p, proposed), p, d, k)
+        for role, p in everything
+        if (d := _interval_of(p, Measure.DURATION)) is not None
+        and (k := _interval_of(p, Measure.PERSISTED)) is not None
+    ]
+    if not placed:
+        return empty(theme, "Nothing was predicted for these settings.", height_px=PARETO_HEIGHT_PX)
+    front = sorted(front_of([(d.value, k.value) for _, _, d, k in placed]))
+    colors = {"now": UNALIGNED, "asked": ACKED, "proposed": "#CC79A7"}
+    traces: list[Trace] = [
+        {
+            "type": "scatter", "mode": "lines", "name": "front", "hoverinfo": "skip",
+            "x": [d for d, _ in front], "y": [k for _, k in front],
+            "line": {"color": theme.muted, "width": 1, "dash": "dot", "shape": "hv"},
+        }
+    ]  # fmt: skip
+    for role in ("", "now", "proposed", "asked"):
+        chosen = [row for row in placed if row[0] == role]
+        if not chosen:
+            continue
+        color = colors.get(role, ALIGNED)
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for _, _, d, k in chosen:
+            x += [d.low, d.high, None, d.value, d.value, None]
+            y += [k.value, k.value, None, k.low, k.high, None]
+        traces += [
+            {
+                "type": "scatter", "mode": "lines", "x": x, "y": y, "hoverinfo": "skip", "showlegend": False,
+                "line": {"color": color, "width": 1.5}, "opacity": 0.6,
+            },
+            {
+                "type": "scatter", "mode": "markers", "name": role or "other candidates",
+                "x": [d.value for _, _, d, _ in chosen], "y": [k.value for _, _, _, k in chosen],
+                "marker": {"color": color, "size": 11 if role else 8, "line": {"color": theme.surface, "width": 1}},
+                "text": [
+                    f"{name_of(p.settings)}<br>{text.duration(d.value)}, {text.size(k.value)} persisted"
+                    for _, p, d, k in chosen
+                ],
+                "hovertemplate": "%{text}<extra></extra>",
+            },
+        ]  # fmt: skip
+    largest = max(k.high for _, _, _, k in placed) or 1.0
+    ends = [v for _, _, d, _ in placed for v in (d.low, d.high)]
+    x_axis = _time_axis("predicted end-to-end duration", ends, theme)
+    is_log = x_axis.get("type") == "log"
+    figure: Figure = {
+        "data": traces,
+        "layout": layout(
+            theme,
+            height_px=PARETO_HEIGHT_PX,
+            revision="whatif-pareto",
+            margin={"l": 72, "r": 20, "t": 34, "b": 48},
+            showlegend=True,
+            hovermode="closest",
+            xaxis=x_axis,
+            yaxis=axis(
+                theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **_size_ticks(largest)
+            ),
+            annotations=[
+                note(theme, role, math.log10(d.value) if is_log else d.value, k.value, yanchor="bottom", yshift=7)
+                for role, _, d, k in placed
+                if role
+            ],
+        ),
+    }
+    on_front = set(front)
+    table = tuple(
+        (name_of(p.settings), d.value, k.value, _expired(p), "yes" if (d.value, k.value) in on_front else "no")
+        for _, p, d, k in placed
+    )
+    said = "; ".join(
+        f"{role}: {text.duration(d.value)} and {text.size(k.value)} persisted" for role, _, d, k in placed if role
+    )
+    summary = f"{len(placed)} what-ifs by duration and persisted data. {said}."
+    return Chart(figure, Table(_PARETO_COLUMNS, table), summary, PARETO_HEIGHT_PX)
+
+
+def _role(role: str, prediction: PredictionOut, proposed: Mapping[str, str] | None) -> str:
+    return "proposed" if not role and proposed and prediction.settings == dict(proposed) else role
+
+
+def _expired(prediction: PredictionOut) -> float | None:
+    found = _interval_of(prediction, Measure.EXPIRED)
+    return None if found is None else found.value
+
+
+def _time_axis(title: str, values_ms: Sequence[float], theme: Theme) -> dict[str, object]:
+    least, most = min(values_ms), max(values_ms)
+    if least <= 0 or most < _LOG_MIN_RATIO * least:
+        values, labels = ticks_ms(most or 1.0)
+        return axis(theme, title, range=[-0.03 * most, 1.06 * most or 1.0], tickvals=values, ticktext=labels)
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    within = (1, 2, 5) if len(powers) <= _POWERS_MAX else (1,)
+    steps = [s * 10.0**p for p in powers for s in within if least / 2 <= s * 10.0**p <= most * 2]
+    ends = [math.log10(least / 1.4), math.log10(most * 1.4)]
+    labels = [text.duration(v) for v in steps]
+    return axis(theme, f"{title} (log)", type="log", range=ends, tickvals=steps, ticktext=labels)
+
+
+def _size_ticks(most: float) -> dict[str, object]:
+    step = 10.0 ** math.floor(math.log10(most)) if most > 0 else 1.0
+    step = next(step * f for f in (0.2, 0.5, 1.0, 2.0) if most / (step * f) <= 6)
+    values = [step * i for i in range(int(most / step) + 1)]
+    return {"tickvals": values, "ticktext": [text.size(v) for v in values]}

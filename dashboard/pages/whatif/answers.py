@@ -1,0 +1,235 @@
+"""What the page shows for the position of the sliders: the prediction, its charts, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+
+from backend.contracts.whatif import WhatIfIn, WhatIfOut
+from backend.domain.advice import Mode
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError
+from dashboard import routes
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient
+from dashboard.components import advice_cards, cards, status, whatif
+from dashboard.figures import whatif as figures
+from dashboard.live import digest, look_of
+from dashboard.pages.whatif import controls
+
+_TIMEOUTS = ("500 ms", "1000 ms", "2000 ms", "5000 ms", "10000 ms")
+"""The aligned timeouts that the chart of candidates compares."""
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks of the sliders and of what is predicted."""
+    _register_sliders(app, client)
+    connect(
+        app,
+        partial(answer, client),
+        output={
+            "message": Output("whatif-message", "children"),
+            "head": Output("whatif-head", "children"),
+            "said": Output("whatif-said", "children"),
+            "table": Output("whatif-table", "children"),
+            "durations": cards.chart_outputs("whatif-durations"),
+            "trust": Output("whatif-trust", "children"),
+            "change": Output("whatif-change", "children"),
+            "class": Output("whatif-results", "className"),
+            "proposed": Output("whatif-proposed", "data"),
+            "propose": Output("whatif-propose", "disabled"),
+            "title": Output("whatif-title", "data"),
+            "answered": Output("whatif-answered", "data"),
+            "digest": Output("whatif-digest", "data"),
+        },
+        inputs={"wanted": Input("whatif-wanted", "data"), "look": Input("look", "data")},
+        state={"route": State("whatif-route", "data")},
+        running=[(Output("whatif-results", "className"), "whatif-results is-waiting", "whatif-results")],
+    )
+    connect(
+        app,
+        partial(compare, client),
+        output={"pareto": cards.chart_outputs("whatif-pareto")},
+        inputs={"answered": Input("whatif-answered", "data"), "look": Input("look", "data")},
+        state={"route": State("whatif-route", "data"), "proposed": State("whatif-proposed", "data")},
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("whatif", "place"),
+        Input("whatif-wanted", "data"),
+        Input("whatif-confirmation", "data"),
+        prevent_initial_call=True,
+    )
+
+
+def _register_sliders(app: Dash, client: ApiClient) -> None:
+    connect(
+        app,
+        partial(fill, client),
+        output={
+            "message": Output("whatif-message", "children", allow_duplicate=True),
+            "sliders": Output("whatif-sliders", "children"),
+            "ranges": Output("whatif-ranges", "data"),
+        },
+        inputs={"refill": Input("whatif-refill", "data")},
+        state={"wanted": State("whatif-wanted", "data"), "route": State("whatif-route", "data")},
+        prevent_initial_call="initial_duplicate",
+    )
+    connect(
+        app,
+        press,
+        output={
+            "wanted": Output("whatif-wanted", "data", allow_duplicate=True),
+            "refill": Output("whatif-refill", "data", allow_duplicate=True),
+        },
+        inputs={"reset": Input("whatif-reset", "n_clicks"), "propose": Input("whatif-propose", "n_clicks")},
+        state={"proposed": State("whatif-proposed", "data"), "refill": State("whatif-refill", "data")},
+        has_trigger=True,
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("whatif", "move"),
+        Input({"type": "whatif-slider", "key": ALL}, "value"),
+        Input({"type": "whatif-choice", "key": ALL}, "value"),
+        Input({"type": "whatif-flag", "key": ALL}, "checked"),
+        State({"type": "whatif-slider", "key": ALL}, "id"),
+        State({"type": "whatif-choice", "key": ALL}, "id"),
+        State({"type": "whatif-flag", "key": ALL}, "id"),
+        State("whatif-ranges", "data"),
+        State("whatif-wanted", "data"),
+        prevent_initial_call=True,
+    )
+
+
+async def fill(client: ApiClient, *, refill: int, wanted: dict[str, Any], route: dict[str, str]) -> Changes:
+    """Build the sliders at the positions of the wanted settings. If these are invalid, at the job's own values."""
+    settings = wanted["settings"]
+    try:
+        found = await client.what_if(route["job"], WhatIfIn(settings=settings))
+        settings = found.asked.settings
+    except ApiNotFoundError:
+        raise
+    except ApiRefusedError:
+        if not settings:
+            raise
+        # The answer to the wanted settings says what is wrong with them.
+        found = await client.what_if(route["job"], WhatIfIn())
+        settings = {}
+    return {"sliders": controls.sliders(found, settings), "ranges": controls.ranges_of(found, settings)}
+
+
+def press(
+    *,
+    reset: int | None,
+    propose: int | None,
+    proposed: dict[str, str] | None,
+    refill: int,
+    trigger: object,
+) -> Changes:
+    """Set the sliders to the job's own values, or to what the open advice proposes."""
+    is_proposal = trigger == "whatif-propose"
+    if not (propose if is_proposal else reset):
+        raise PreventUpdate
+    settings = dict(proposed or {}) if is_proposal else {}
+    return {"wanted": {"settings": settings}, "refill": refill + 1}
+
+
+async def answer(client: ApiClient, *, wanted: dict[str, Any], look: object, route: dict[str, str]) -> Changes:
+    """Return what is predicted for the wanted settings."""
+    view = look_of(look)
+    found = await client.what_if(route["job"], WhatIfIn(settings=wanted["settings"]))
+    changed = controls.changed_words(found, found.asked.settings)
+    chart = figures.durations(found, theme=view.theme, is_narrow=view.is_narrow)
+    return {
+        "message": None,
+        "head": _head(found),
+        "said": [html.P(whatif.headline(found, changed), className="verdict-sentence"), whatif.tier_note(found)],
+        "table": whatif.predictions(found),
+        "durations": cards.chart_values("whatif-durations", chart),
+        "trust": whatif.trust(found),
+        "change": change(found),
+        "proposed": found.proposed,
+        "propose": found.proposed is None,
+        "title": f"What if: {found.job}",
+        "answered": {"settings": dict(found.asked.settings), "digest": digest(found)},
+        "digest": digest(found),
+    }
+
+
+async def compare(
+    client: ApiClient,
+    *,
+    answered: dict[str, Any] | None,
+    look: object,
+    route: dict[str, str],
+    proposed: dict[str, str] | None,
+) -> Changes:
+    """Compare the wanted settings with other modes and aligned timeouts."""
+    view = look_of(look)
+    if not answered:
+        raise PreventUpdate
+    candidates: list[dict[str, str]] = [{"mode": Mode.ALIGNED.value}, {"mode": Mode.UNALIGNED.value}]
+    candidates += [{"mode": Mode.ALIGNED_WITH_TIMEOUT.value, "aligned-timeout": t} for t in _TIMEOUTS]
+    base = {k: v for k, v in answered["settings"].items() if k not in ("mode", "aligned-timeout", "in-flight-cap")}
+    others = [base | c for c in candidates]
+    if proposed and proposed not in others:
+        others.append(proposed)
+    asked = answered["settings"]
+    try:
+        found = await client.what_if(
+            route["job"], WhatIfIn(settings=asked, candidates=[o for o in others if o != asked])
+        )
+    except ApiRefusedError:
+        # A job that cannot change its mode has no candidates.
+        found = await client.what_if(route["job"], WhatIfIn(settings=asked))
+    return {"pareto": cards.chart_values("whatif-pareto", figures.pareto(found, theme=view.theme, proposed=proposed))}
+
+
+def change(found: WhatIfOut) -> list[Component]:
+    """Build the change in the engine's own keys, with the buttons that make it."""
+    if not found.asked.settings:
+        return [html.P("Nothing is changed yet.", className="hint")]
+    parts: list[Component] = []
+    if found.changes:
+        parts += [
+            advice_cards.changes_diff(found.changes),
+            cards.copy_button("Copy the new settings", "\n".join(found.how_to.lines)),
+            html.P(found.how_to.file, className="hint"),
+        ]
+    parts += [html.P(words) for words in found.by_hand]
+    buttons: list[Component] = []
+    if found.can_apply:
+        buttons.append(
+            html.Button([status.icon("bolt"), html.Span("Apply now")], id="whatif-apply", className="button primary")
+        )
+    elif found.changes and not found.by_hand:
+        buttons.append(
+            html.Button(
+                [status.icon("check"), html.Span("I make this change")],
+                id="whatif-accept",
+                className="button",
+                title="keep the prediction, and compare it with what happens after the restart",
+            )
+        )
+    if found.why_not_apply is not None and not found.can_apply:
+        parts.append(html.P(f"It cannot be applied from here: {found.why_not_apply}.", className="hint"))
+    return [*parts, html.Div(buttons, className="whatif-buttons")] if buttons else parts
+
+
+def _head(found: WhatIfOut) -> Component:
+    crumbs: list[Component | str] = [
+        dcc.Link("Fleet", href=routes.fleet()),
+        " / ",
+        dcc.Link(found.job, href=routes.job(found.job_id)),
+    ]
+    about = "What the next checkpoints would be under other settings, predicted by a model of this job."
+    return html.Div([html.Div(crumbs, className="crumbs"), html.H1("What if"), html.P(about, className="hint")])
+
+
+def settings_in(answered: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the settings of the shown answer."""
+    return dict(answered["settings"]) if answered else {}

@@ -1,0 +1,155 @@
+"""Applying a what-if, and what then happened: the kept prediction beside what was measured."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+
+from backend.contracts.advice import CardOut
+from backend.contracts.whatif import WhatIfIn
+from backend.domain.advice import AdviceState, Topic
+from dashboard import routes, text
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient
+from dashboard.components import advice_cards, cards, confirming
+from dashboard.live import digest, look_of
+from dashboard.pages.whatif.answers import settings_in
+
+_SHOWN_MAX = 3
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks that apply a what-if and follow its effect."""
+    connect(
+        app,
+        partial(ask, client),
+        output=confirming.outputs("whatif-change")
+        | {"message": Output("whatif-message", "children", allow_duplicate=True)},
+        inputs={"clicks": Input("whatif-apply", "n_clicks")},
+        state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
+        partial(apply, client),
+        output=_sent_outputs(),
+        inputs={"confirmed": confirming.confirmed("whatif-change")},
+        state={"subject": State("whatif-change-subject", "data"), "route": State("whatif-route", "data")},
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
+        partial(accept, client),
+        output=_sent_outputs(),
+        inputs={"clicks": Input("whatif-accept", "n_clicks")},
+        state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
+        prevent_initial_call=True,
+    )
+    confirming.register(app, "whatif-change")
+    connect(
+        app,
+        partial(follow, client),
+        output={
+            "message": Output("whatif-message", "children", allow_duplicate=True),
+            "then": Output("whatif-then", "children"),
+            "digest": Output("whatif-then-digest", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "sent": Input("whatif-sent", "data"),
+            "look": Input("look", "data"),
+        },
+        state={"route": State("whatif-route", "data"), "before": State("whatif-then-digest", "data")},
+        prevent_initial_call="initial_duplicate",
+    )
+
+
+def _sent_outputs() -> dict[str, Output]:
+    return {
+        "message": Output("whatif-message", "children", allow_duplicate=True),
+        "sent": Output("whatif-sent", "data", allow_duplicate=True),
+    }
+
+
+async def ask(
+    client: ApiClient, *, clicks: int | None, answered: dict[str, Any] | None, route: dict[str, str]
+) -> Changes:
+    """Ask for confirmation before settings of the running job are changed. Name the job and each setting."""
+    if not clicks or not answered:
+        raise PreventUpdate
+    found = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
+    if not found.can_apply:
+        return {"message": cards.answer(False, f"It cannot be applied: {found.why_not_apply}.")}
+    question = [
+        html.P(["Change these settings of ", html.B(found.job), " now?"]),
+        advice_cards.changes_diff(found.changes),
+        html.P("The change takes effect while the job runs. This page then shows what happened.", className="hint"),
+    ]
+    return {"message": None} | confirming.opened({"settings": settings_in(answered)}, question)
+
+
+async def apply(
+    client: ApiClient, *, confirmed: int | None, subject: dict[str, Any] | None, route: dict[str, str]
+) -> Changes:
+    """Apply the what-if once the viewer has confirmed it."""
+    if not confirmed or not subject:
+        raise PreventUpdate
+    card = await client.apply_what_if(route["job"], subject["settings"])
+    words = "Sent. The prediction is kept below, and compared with the next checkpoints."
+    return {"message": cards.answer(True, words), "sent": card.id}
+
+
+async def accept(
+    client: ApiClient, *, clicks: int | None, answered: dict[str, Any] | None, route: dict[str, str]
+) -> Changes:
+    """Keep the prediction of a change that the viewer makes."""
+    if not clicks or not answered:
+        raise PreventUpdate
+    card = await client.accept_what_if(route["job"], settings_in(answered))
+    words = "Kept. The prediction is compared with the checkpoints after the engine reports the new settings."
+    return {"message": cards.answer(True, words), "sent": card.id}
+
+
+async def follow(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    sent: str | None,
+    look: object,
+    route: dict[str, str],
+    before: str | None,
+) -> Changes:
+    """Return the kept what-ifs of the job, each with what was measured after it."""
+    view = look_of(look)
+    page = await client.recommendations(route["job"])
+    kept = [c for c in page.items if c.recommendation.topic is Topic.WHAT_IF][:_SHOWN_MAX]
+    now = digest(*kept, str(view.where))
+    if now == before:
+        raise PreventUpdate
+    changes: Changes = {"digest": now, "then": [_kept(c, view.where) for c in kept] or _nothing()}
+    return changes
+
+
+def _nothing() -> list[Component]:
+    return [html.P("No what-if on this job was applied yet.", className="hint")]
+
+
+def _kept(card: CardOut, where: Any) -> Component:
+    advice = card.recommendation
+    said = f"{text.instant(card.created_at, where)}: {card.state_reason}"
+    parts: list[Component] = [
+        html.H3([advice.headline, " ", advice_cards.state_badge(card)]),
+        html.P(said, className="hint", title=text.instant_utc(card.created_at)),
+    ]
+    if card.measured:
+        inside = sum(m.is_inside for m in card.measured)
+        words = f"{inside} of {text.counted(len(card.measured), 'prediction')} held."
+        parts += [html.P(html.B(words)), advice_cards.result(card)]
+    elif card.state in (AdviceState.ACCEPTED, AdviceState.APPLIED):
+        parts.append(advice_cards.expected(card))
+    parts.append(html.P(dcc.Link("Details and roll back", href=routes.advice(card.job_id))))
+    return html.Div(parts, className="whatif-kept")

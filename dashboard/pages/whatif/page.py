@@ -1,0 +1,164 @@
+"""The layout of the page of what-ifs on a job. It has its final structure before any data arrives."""
+
+from __future__ import annotations
+
+import dash_mantine_components as dmc
+from dash import Dash, dcc, html
+from dash.development.base_component import Component
+
+from dashboard import routes
+from dashboard.client import ApiClient
+from dashboard.components import cards, confirming, legends, status
+from dashboard.components.attributes import attrs
+from dashboard.components.simulations import simulated
+from dashboard.figures import whatif as figures
+from dashboard.pages.whatif import answers, applying, controls
+from dashboard.pages.whatif import confirming as confirmation
+
+_POLL_MS = 700
+_TITLES = {"a": "as it is", "b": "changed"}
+_STORES = ("proposed", "answered", "digest", "shown", "sent", "then-digest", "ranges", "title")
+
+
+def layout(route: routes.Route) -> Component:
+    """Build the page without data, which the first answer adds."""
+    chosen = route.what_if
+    return html.Div(
+        [
+            dcc.Store(id="whatif-route", data={"job": route.job}),
+            dcc.Store(id="whatif-wanted", data={"settings": dict(chosen.settings)}),
+            dcc.Store(id="whatif-confirmation", data=chosen.confirmation),
+            dcc.Store(id="whatif-pressed", data=0),
+            dcc.Store(id="whatif-refill", data=0),
+            *(dcc.Store(id=f"whatif-{name}") for name in _STORES),
+            dcc.Interval(id="whatif-tick", interval=_POLL_MS, disabled=True),
+            confirming.dialog("whatif-change", "Change the running job", "Apply now", icon="bolt"),
+            html.Div(html.Div(html.H1("What if")), id="whatif-head", className="page-head"),
+            html.Div(id="whatif-message", **attrs({"aria-live": "polite"})),
+            html.Section(
+                [
+                    html.Div(html.P("modelling the job", className="hint"), id="whatif-sliders"),
+                    html.Div(controls.buttons(has_proposal=False), className="whatif-buttons"),
+                ],
+                id="whatif-controls",
+                className="card whatif-controls",
+                **attrs({"aria-label": "Changed settings"}),
+            ),
+            html.Div(_results(), id="whatif-results", className="whatif-results"),
+            _confirmation(),
+            cards.card(
+                "What then happened", html.Div(id="whatif-then"), hint="kept predictions, and what was measured"
+            ),
+            cards.source_line(
+                ["Source: a model of this job, built from what was collected", "every prediction has an interval"]
+            ),
+        ]
+    )
+
+
+def _results() -> list[Component]:
+    return [
+        html.Section(
+            [html.Div(id="whatif-said"), html.Div(id="whatif-table")],
+            className="card",
+            **attrs({"aria-label": "Prediction", "aria-live": "polite"}),
+        ),
+        html.Div(
+            [
+                cards.chart(
+                    "whatif-durations",
+                    "Durations before and after",
+                    hint="each point is a checkpoint; a band holds 90 %",
+                    height_px=figures.DURATIONS_HEIGHT_PX,
+                ),
+                cards.chart(
+                    "whatif-pareto",
+                    "Duration against persisted data",
+                    hint="down and to the left is better",
+                    height_px=figures.PARETO_HEIGHT_PX,
+                ),
+            ],
+            className="whatif-charts",
+        ),
+        html.Div(
+            [
+                cards.card("Change", html.Div(id="whatif-change"), hint="in the engine's own keys"),
+                cards.card(
+                    "How far to trust it", html.Div(id="whatif-trust"), hint="the model's error, and assumptions"
+                ),
+            ],
+            className="whatif-charts",
+        ),
+    ]
+
+
+def _confirmation() -> Component:
+    buttons = [
+        html.Button(
+            [status.icon("play"), html.Span("Confirm on the runtime")],
+            id="whatif-confirm",
+            className="button primary",
+            disabled=True,
+        ),
+        html.Button([status.icon("cross"), html.Span("Cancel")], id="whatif-cancel", className="button", disabled=True),
+    ]
+    return html.Div(
+        [
+            cards.card(
+                "Confirmation",
+                [
+                    html.Div(id="whatif-state", className="lab-status", **attrs({"aria-live": "polite"})),
+                    html.Div(buttons, className="whatif-buttons"),
+                    html.Div(id="whatif-confirmed"),
+                ],
+                hint=html.Span(["the reference runtime ", simulated()]),
+            ),
+            html.Div([_slider(), *(_pair(kind) for kind in confirmation.KINDS)], id="whatif-runs",
+                     className=confirmation.EMPTY),
+        ]
+    )  # fmt: skip
+
+
+def _pair(kind: str) -> Component:
+    title = {"front": "Barrier front", "space-time": "Space-time diagram"}[kind]
+    before = {"front": legends.front, "space-time": legends.space_time}[kind]
+    return html.Div(
+        [
+            cards.chart(
+                f"whatif-{kind}-{side}", f"{title}, {_TITLES[side]}", hint="simulated", before=before(), height_px=320
+            )
+            for side in confirmation.SIDES
+        ],
+        className="whatif-charts",
+    )
+
+
+def _slider() -> Component:
+    return html.Section(
+        [
+            html.Strong("Time since the trigger"),
+            dmc.Slider(
+                id="whatif-at",
+                min=0,
+                max=1_000,
+                step=1,
+                value=0,
+                label=None,
+                thumbLabel="time since the trigger in milliseconds, for barrier front and space-time diagram",
+                updatemode="mouseup",
+                size="sm",
+                color="blue",
+                thumbSize=24,
+            ),
+            html.Span(id="whatif-at-words", className="at"),
+        ],
+        className="card lab-time",
+        **attrs({"aria-label": "Time of the barrier front"}),
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks of the page."""
+    answers.register(app, client)
+    confirmation.register(app, client)
+    applying.register(app, client)

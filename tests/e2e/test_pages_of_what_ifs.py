@@ -1,0 +1,96 @@
+"""The page of what-ifs in a real Chromium over a fake API: from an alert to a cure, and a confirmation."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium()) as found:
+        yield found
+
+
+@pytest.fixture
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture
+def site(fake):
+    with site_over(fake) as url:
+        yield url
+
+
+def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts/a1")
+        # 1
+        page.get_by_role("link", name="What if").click()
+        expect(page.locator("#whatif-said")).to_contain_text("Move a slider")
+        # 2
+        page.get_by_role("button", name="Take the proposal").click()
+        expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned, checkpoints would take")
+        expect(page).to_have_url(re.compile(r"\?mode=unaligned$"))
+        # 3
+        page.locator("#whatif-apply").click()
+        expect(page.locator("#whatif-change-question")).to_contain_text(
+            "execution.checkpointing.unaligned.enabled: true"
+        )
+        # 4
+        page.get_by_role("dialog").get_by_role("button", name="Apply now").click()
+        expect(page.locator("#whatif-message")).to_contain_text("Sent.")
+        assert fake.what_ifs.sent == [{"mode": "unaligned"}]
+        assert watch.found == []
+
+
+def test_a_slider_moves_with_the_keyboard_and_a_confirmation_shows_progress_is_cancelled_and_completes(
+    browser, site, fake
+):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
+        expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned")
+        slider = page.get_by_role("slider", name="Interval")
+        slider.focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#whatif-said")).to_contain_text("interval 10.0 s")
+        expect(page).to_have_url(re.compile(r"interval=10000\+ms"))
+        page.get_by_role("button", name="As the job is").click()
+        expect(page.locator("#whatif-said")).to_contain_text("Move a slider")
+        page.get_by_role("button", name="Take the proposal").click()
+        expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned, checkpoints")
+        fake.what_ifs.is_held = True
+        page.get_by_role("button", name="Confirm on the runtime").click()
+        expect(page.locator("#whatif-state")).to_contain_text("queued")
+        page.locator("#whatif-cancel").click()
+        expect(page.locator("#whatif-state")).to_contain_text("cancelled")
+        fake.what_ifs.is_held = False
+        page.get_by_role("button", name="Confirm on the runtime").click()
+        expect(page.locator("#whatif-state")).to_contain_text("completed")
+        for chart in ("front", "space-time"):
+            expect(page.locator(f"#whatif-{chart}-b-graph .trace").first).to_be_attached()
+        expect(page).to_have_url(re.compile("confirmation=w"))
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert overflowing(page) == []
+        assert watch.found == []
+
+
+def test_a_setting_that_does_not_exist_is_named_and_the_sliders_stay(browser, site):
+    with opened(browser, site) as (page, _):
+        page.goto("/ui/jobs/jruntime/whatif?colour=red")
+        expect(page.locator("#whatif-message")).to_contain_text("colour: is not a setting that a what-if can change")
+        expect(page.get_by_role("slider", name="Interval")).to_be_visible()

@@ -1,0 +1,185 @@
+"""What-ifs on a job in a real store: predictions, their confirmation, what then happened, and bad input."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from backend.contracts.advice import CardOut, JobAdviceOut
+from backend.contracts.api import JobOut, Page
+from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
+from backend.contracts.whatif import ConfirmationOut, Measure, WhatIfOut
+from backend.domain.advice import AdviceState, Metric, Topic
+from backend.runtime.engine.jobfile import load_job_document
+from backend.services.simulations.simulating import SimulationStoppedError
+from backend.services.simulations.worker import Pace, SimulationWorker
+from backend.services.whatif import confirming
+from backend.services.whatif.presenting import value_of
+from tests.support.modelled_jobs import StoredJob
+from tests.support.observations import completed, observation
+from tests.support.observations import job as observed_job
+from tests.support.serving import api_over, asking
+
+pytestmark = pytest.mark.anyio
+
+_CP = "execution.checkpointing."
+_UNALIGNED = {f"{_CP}unaligned.enabled": "true"}
+_SPEC = load_job_document(
+    {
+        "name": "small",
+        "seed": 7,
+        "config": {f"{_CP}interval": "5 s", f"{_CP}timeout": "60 s"},
+        "vertex": [
+            {"id": "orders", "kind": "source", "parallelism": 2, "record_bytes": 2000, "keys": 400, "cost_us": 50},
+            {"id": "sums", "kind": "keyed+sink", "parallelism": 2, "record_bytes": 2000, "cost_us": 20_000},
+        ],
+        "edge": [{"from": "orders", "to": "sums", "partitioner": "hash"}],
+    }
+)
+
+
+@pytest.fixture
+async def job(engine, clock):
+    async with StoredJob(_SPEC, engine, clock) as stored:
+        await stored.run(60)
+        yield stored
+
+
+@pytest.fixture
+async def client(engine, clock, job):
+    async with asking(api_over(engine, clock, change_settings=job.change)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def worker(engine, clock):
+    others = {confirming.KIND: confirming.run}
+    return SimulationWorker(engine, clock, name="in-process", pace=Pace(renew_s=0.01, look_s=0.01), others=others)
+
+
+async def _root(client):
+    (row,) = Page[JobOut].model_validate_json((await client.get("/api/v1/jobs")).content).items
+    return f"/api/v1/jobs/{row.id}"
+
+
+async def _ask(client, body, *, status=200, path="", model=WhatIfOut):
+    answer = await client.post(f"{await _root(client)}/whatif{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return model.model_validate_json(answer.content) if status == 200 else answer.json()
+
+
+async def _read(client, path, model):
+    answer = await client.get(f"{await _root(client)}{path}")
+    assert answer.status_code == 200, answer.text
+    return model.model_validate_json(answer.content)
+
+
+async def test_a_what_if_is_predicted_confirmed_applied_and_compared_with_what_happened(client, job, worker):
+    found = await _ask(client, {"settings": _UNALIGNED, "candidates": [{"interval": "10 s"}], "confirm": True})
+    # The prediction stands beside what was measured.
+    measured = {m.measure: m.value for m in found.measured}
+    assert measured[Measure.DURATION] > 1000
+    assert len(found.checkpoint_ids) == len(found.measured[0].values) >= 5
+    assert value_of(found.asked, Measure.DURATION) < measured[Measure.DURATION] / 5
+    assert value_of(found.asked, Measure.PERSISTED) > 0
+    assert measured[Measure.THROUGHPUT] == pytest.approx(value_of(found.asked, Measure.THROUGHPUT), rel=0.1)
+    assert [o.settings["interval"] for o in found.others] == ["10000 ms"]
+    assert found.calibration.errors
+    assert found.can_apply
+    assert found.changes[0].key == f"{_CP}unaligned.enabled"
+
+    # The worker of the Lab confirms it, and its barriers can be read.
+    path = f"/whatif/confirmations/{found.confirmation.id}"
+    assert found.confirmation.state is SimulationState.QUEUED
+    assert await worker.turn(asyncio.Event())
+    done = await _read(client, path, ConfirmationOut)
+    assert (done.state, done.settings) == (SimulationState.COMPLETED, {"mode": "unaligned"}), done.reason
+    as_is, changed = (value_of(p, Measure.DURATION) for p in done.predictions)
+    # The job is young, so its first checkpoints found shorter queues than the later ones that are simulated.
+    assert measured[Measure.DURATION] / 2 < as_is < measured[Measure.DURATION] * 2
+    assert changed < as_is / 5
+    for number, checkpoint in enumerate(done.typical_ids):
+        one = await _read(client, f"{path}/runs/{number}/checkpoints/{checkpoint}", SimulatedCheckpointOut)
+        assert one.barriers.events
+        assert one.space_time.lanes
+
+    # It is no simulation of the Lab, nor a confirmation of another job.
+    assert (await client.get(f"/api/v1/simulations/{done.id}")).status_code == 404
+    assert (await client.get(f"/api/v1/jobs/jother{path}")).status_code == 404
+
+    # It is applied. The card keeps the prediction, and then has what was measured.
+    card = await _ask(client, {"settings": _UNALIGNED}, path="/apply", model=CardOut)
+    assert job.sent == [{f"{_CP}unaligned.enabled": "true", f"{_CP}aligned-checkpoint-timeout": "0 ms"}]
+    assert (card.state, card.recommendation.topic) == (AdviceState.ACCEPTED, Topic.WHAT_IF)
+    for seconds, state in ((10, AdviceState.APPLIED), (40, AdviceState.VERIFIED)):
+        await job.run(seconds)
+        (shown,) = [c for c in (await _read(client, "/advice", JobAdviceOut)).cards if c.id == card.id]
+        assert shown.state is state, shown.state_reason
+    card = await _read(client, f"/recommendations/{card.id}", CardOut)
+    assert card.measured_ids
+    after = {m.metric: m for m in card.measured}
+    assert after[Metric.DURATION].predicted.value == value_of(found.asked, Measure.DURATION)
+    assert after[Metric.DURATION].measured < measured[Measure.DURATION] / 5
+    # The model now is that of the job under its new settings.
+    now = await _ask(client, {})
+    assert next(s.current for s in now.settings if s.name == "mode") == "unaligned"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "words"),
+    [
+        ({"settings": {"colour": "red"}}, "settings.colour", "is not a setting"),
+        ({"settings": {"interval": "soon"}}, "settings.interval", "cannot be read"),
+        ({"settings": {"mode": "aligned", "aligned-timeout": "1 s"}}, "settings.aligned-timeout", "no aligned timeout"),
+        ({"settings": {"without-slow-host": "true"}}, "settings.without-slow-host", "no slow host"),
+        ({"candidates": [{"mode": "fast"}]}, "candidates.0.mode", "is not a mode"),
+        ({"vary": {"key": "mode", "low": "a", "high": "b"}}, "vary.key", "has no range"),
+        ({"vary": {"key": "interval", "low": "9 s", "high": "1 s"}}, "vary.high", "is not above"),
+    ],
+)
+async def test_bad_input_is_one_problem_that_names_the_setting(client, body, pointer, words):
+    problem = await _ask(client, body, status=422)
+
+    (error,) = problem["errors"]
+    assert error["pointer"] == pointer
+    assert words in error["detail"]
+
+
+async def test_what_cannot_be_applied_is_refused(client, job):
+    for settings, kind in (({"parallelism.sums": "4"}, "not-applicable"), ({"interval": "5 s"}, "not-applicable")):
+        problem = await _ask(client, {"settings": settings}, path="/apply", status=409)
+        assert problem["type"].endswith(kind)
+    assert job.sent == []
+
+
+async def test_a_running_confirmation_is_cancelled(client, engine, clock):
+    loop, began = asyncio.get_running_loop(), asyncio.Event()
+
+    def until_stopped(document, progress, limits):
+        loop.call_soon_threadsafe(began.set)
+        while not progress.is_stopped:
+            pass
+        raise SimulationStoppedError
+
+    found = await _ask(client, {"settings": _UNALIGNED, "confirm": True})
+    path = f"/whatif/confirmations/{found.confirmation.id}"
+    others = {confirming.KIND: until_stopped}
+    worker = SimulationWorker(engine, clock, name="w", pace=Pace(renew_s=0.01, look_s=0.01), others=others)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.turn(asyncio.Event()))
+        await began.wait()
+        assert (await client.delete(f"{await _root(client)}{path}")).status_code == 204
+
+    ended = await _read(client, path, ConfirmationOut)
+    assert (ended.state, ended.predictions) == (SimulationState.CANCELLED, [])
+
+
+async def test_a_job_of_which_too_little_is_known_says_what_is_missing(engine, clock, writer, target):
+    await writer.write(observation(target, observed_job([completed(1)])))
+    async with asking(api_over(engine, clock)) as client:
+        problem = await _ask(client, {}, status=422)
+
+    assert problem["type"] == "urn:barrierscope:problem:job-not-modelled"
+    assert "cannot be modelled" in problem["detail"]
+    assert problem["errors"][0]["allowed"]

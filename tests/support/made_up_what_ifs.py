@@ -1,0 +1,195 @@
+"""A fake of the API's what-ifs: the real tiers on the model of a small made-up job, and a queue without a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+import httpx
+
+from backend.advisor.twin.applying import application
+from backend.advisor.twin.asking import asked_of, settings_of
+from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
+from backend.contracts.advice import CardOut, ChangeOut, HowToOut
+from backend.contracts.simulations import SimulationState
+from backend.contracts.whatif import (
+    AssumptionOut,
+    ConfirmationOut,
+    Measure,
+    MeasuredNowOut,
+    WhatIfApplyIn,
+    WhatIfIn,
+    WhatIfOut,
+    WhatIfSettingOut,
+)
+from backend.domain.engines import RUNTIME
+from backend.services.simulations.catalog import LIMITS
+from backend.services.simulations.simulating import Progress, Result, unpacked
+from backend.services.whatif import confirming, tiers
+from backend.services.whatif.presenting import calibration_of, prediction_of, with_front
+from tests.support.api_examples import example
+from tests.support.twin_models import ALIGNED, edge, vertex
+
+_DURATIONS_MS = [3_720.0, 3_655.0, 3_790.0, 3_701.0, 3_688.0, 3_745.0, 3_760.0, 3_640.0]
+PROPOSED = {"mode": "unaligned"}
+
+
+@cache
+def small_model() -> JobModel:
+    """Return the model of a job whose last vertex is slow, so that barriers wait behind its input."""
+    from backend.advisor.advice import Interval
+    from backend.advisor.twin.model import SourceModel, StoreModel
+
+    return JobModel(
+        vertices=(
+            vertex("orders", 2, 50.0, source=SourceModel(rate_per_s=None)),
+            vertex("enrich", 2, 50.0),
+            vertex("aggregate", 2, 8_000.0, output_ratio=0.0, input_shares=(0.6, 0.4), sync_ms=(2.0, 2.0)),
+        ),
+        edges=(edge("orders", "enrich"), edge("enrich", "aggregate")),
+        network=NetworkModel(floating_buffers_per_gate=4),
+        store=StoreModel(bytes_per_ms=40_000.0, latency_ms=5.0),
+        settings=replace(ALIGNED, interval_ms=5_000.0, timeout_ms=60_000.0),
+        trigger_delay_ms=Interval(5.0, 1.0, 20.0),
+        assumptions=(
+            Assumption(
+                subject="speed of the store", taken="40 MB/s", reason="no upload was large enough to measure it"
+            ),
+        ),
+        calibration=Calibration(
+            fitted_ids=tuple(range(1, 13)),
+            scored_ids=tuple(range(13, 21)),
+            errors=(
+                MeasureError(measure="duration_ms", unit="ms", measured=3_710.0, predicted=3_880.0, sample_count=8),
+                MeasureError(measure="sync_pause_ms", unit="ms", measured=2.0, predicted=2.0, sample_count=8),
+            ),
+        ),
+        age_ms=60_000.0,
+        engine=RUNTIME,
+    )
+
+
+@cache
+def _confirmed(settings: tuple[tuple[str, str], ...]) -> Result:
+    asked = asked_of(small_model(), dict(settings))
+    return confirming.run(_document(dict(settings), asked.what_if), Progress(), LIMITS)
+
+
+def _document(settings: Mapping[str, str], what_if: Any) -> Mapping[str, Any]:
+    return confirming.document("jruntime", "rruntime", small_model(), settings, what_if)
+
+
+class MadeUpWhatIfs:
+    """Fake what-ifs. Each reading advances an unfinished confirmation by one step, unless ``is_held``."""
+
+    def __init__(self, *, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self.known: dict[str, ConfirmationOut] = {}
+        self.is_held = False
+        self.sent: list[dict[str, str]] = []
+        self.kept: list[CardOut] = []
+
+    def answer(self, method: str, parts: list[str], body: bytes) -> Any:
+        """Respond to a request, or return None if it is not about what-ifs."""
+        match method, parts:
+            case "POST", ["jobs", job, "whatif"]:
+                return self._answer(job, WhatIfIn.model_validate_json(body))
+            case "POST", ["jobs", _, "whatif", "apply"]:
+                return self._apply(dict(WhatIfApplyIn.model_validate_json(body).settings))
+            case "GET", ["jobs", _, "whatif", "confirmations", name]:
+                return self._read(name)
+            case "DELETE", ["jobs", _, "whatif", "confirmations", name]:
+                self._set(name, state=SimulationState.CANCELLED, queue_position=None)
+                return httpx.Response(204)
+            case "GET", ["jobs", _, "whatif", "confirmations", name, "runs", run, "checkpoints", number]:
+                stored = _confirmed(tuple(sorted(self._of(name).settings.items()))).checkpoints
+                found = [s for s in stored if (s.run, s.checkpoint_id) == (int(run), int(number))]
+                return unpacked(found[0].document)
+            case _:
+                return None
+
+    def add_completed(self, settings: Mapping[str, str]) -> str:
+        """Add a completed confirmation, and return its id."""
+        name = self._queue(dict(settings)).id
+        self._complete(name)
+        return name
+
+    def _answer(self, job: str, wanted: WhatIfIn) -> WhatIfOut:
+        model = small_model()
+        sets = [{}, dict(wanted.settings), *({**wanted.settings, **c} for c in wanted.candidates)]
+        asked = [asked_of(model, s) for s in sets]
+        found = with_front([prediction_of(model, a.settings, tiers.predict(model, a.what_if)) for a in asked])
+        plan = application(model, asked[1].what_if, RUNTIME)
+        changed = bool(plan.changes) and not plan.by_hand
+        return WhatIfOut(
+            job="demo-backpressured",
+            job_id=job,
+            run_id="rruntime",
+            engine=RUNTIME.kind,
+            measured=[
+                MeasuredNowOut(measure=Measure.DURATION, unit="ms", value=3_710.0, values=list(_DURATIONS_MS)),
+                MeasuredNowOut(measure=Measure.EXPIRED, unit="ratio", value=0.0),
+                MeasuredNowOut(measure=Measure.PERSISTED, unit="bytes", value=0.0),
+                MeasuredNowOut(measure=Measure.THROUGHPUT, unit="records/s", value=208.0),
+                MeasuredNowOut(measure=Measure.SYNC, unit="ms", value=2.0),
+            ],
+            checkpoint_ids=list(range(13, 21)),
+            current=found[0],
+            asked=found[1],
+            others=found[2:],
+            calibration=calibration_of(model),
+            assumptions=[AssumptionOut.model_validate(a) for a in model.assumptions],
+            settings=[WhatIfSettingOut.of(s, unit=s.unit.value, values=list(s.values)) for s in settings_of(model)],
+            changes=[ChangeOut.model_validate(c) for c in plan.changes],
+            how_to=HowToOut.of(plan.how_to, patch=dict(plan.how_to.patch), rollback_patch={}),
+            by_hand=list(plan.by_hand),
+            can_apply=changed,
+            why_not_apply=None if changed else "nothing would change",
+            proposed=PROPOSED,
+            confirmation=self._queue(dict(found[1].settings)) if wanted.confirm else None,
+            as_of=self._now(),
+        )
+
+    def _queue(self, settings: dict[str, str]) -> ConfirmationOut:
+        name = confirming.id_of(_document(settings, asked_of(small_model(), settings).what_if))
+        if name not in self.known or self.known[name].state is SimulationState.CANCELLED:
+            self.known[name] = ConfirmationOut(
+                id=name, job_id="jruntime", settings=settings, state=SimulationState.QUEUED, progress_ratio=0.0,
+                queue_position=0, queued_at=self._now(), started_at=None, ended_at=None, expires_at=None,
+                as_of=self._now(),
+            )  # fmt: skip
+        return self.known[name]
+
+    def _of(self, name: str) -> ConfirmationOut:
+        if name not in self.known:
+            raise LookupError(f"confirmation {name!r}")
+        return self.known[name]
+
+    def _set(self, name: str, **changes: Any) -> None:
+        self.known[name] = self._of(name).model_copy(update=changes)
+
+    def _read(self, name: str) -> ConfirmationOut:
+        found = self._of(name)
+        if self.is_held or found.state.is_terminal:
+            return found
+        if found.state is SimulationState.QUEUED:
+            self._set(name, state=SimulationState.RUNNING, progress_ratio=0.4, queue_position=None)
+        else:
+            self._complete(name)
+        return found
+
+    def _complete(self, name: str) -> None:
+        (result,) = _confirmed(tuple(sorted(self._of(name).settings.items()))).runs
+        assert isinstance(result, confirming.ConfirmedOut)
+        now = self._now()
+        ended = {"ended_at": now, "expires_at": now + timedelta(hours=24), "queue_position": None}
+        fields = {"predictions": result.predictions, "runs": result.runs, "typical_ids": result.typical_ids}
+        self._set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, started_at=now, **ended, **fields)
+
+    def _apply(self, settings: dict[str, str]) -> CardOut:
+        self.sent.append(settings)
+        card: CardOut = example("card")
+        return card

@@ -1,0 +1,119 @@
+"""Settings as people and engines write them become a what-if, and what is wrong with them is listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.advisor.twin.asking import asked_of, names_of, settings_of, varied
+from backend.advisor.twin.changes import WhatIf
+from backend.domain.advice import Mode
+from backend.domain.engines import FLINK, RUNTIME
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.ids import VertexId
+from tests.support.twin_models import three_vertices
+
+MODEL = replace(three_vertices(rate_per_s=1000.0), engine=RUNTIME)
+_CP = "execution.checkpointing."
+
+
+@pytest.mark.parametrize(
+    ("settings", "what_if"),
+    [
+        ({}, WhatIf()),
+        ({"mode": "unaligned"}, WhatIf(mode=Mode.UNALIGNED)),
+        ({f"{_CP}unaligned.enabled": "true"}, WhatIf(mode=Mode.UNALIGNED)),
+        ({f"{_CP}unaligned.enabled": "false"}, WhatIf(mode=Mode.ALIGNED)),
+        (
+            {f"{_CP}unaligned.enabled": "true", f"{_CP}aligned-checkpoint-timeout": "1 s"},
+            WhatIf(mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=1000.0),
+        ),
+        ({"aligned-timeout": "0"}, WhatIf(mode=Mode.UNALIGNED, aligned_timeout_ms=0.0)),
+        ({"in-flight-cap": "64 kb"}, WhatIf(inflight_cap_bytes=65_536)),
+        ({"in-flight-cap": "off"}, WhatIf(is_uncapped=True)),
+        ({"debloating": "1 s"}, WhatIf(debloat_target_ms=1000.0)),
+        ({"taskmanager.network.memory.buffer-debloat.enabled": "false"}, WhatIf(is_debloat_off=True)),
+        ({"interval": "30s", "min-pause": "100"}, WhatIf(interval_ms=30_000.0, min_pause_ms=100.0)),
+        ({f"{_CP}timeout": "10 min"}, WhatIf(timeout_ms=600_000.0)),
+        ({"load": "150 %"}, WhatIf(load_factor=1.5)),
+        ({"without-skew": "true", "without-slow-host": "false"}, WhatIf(without_skew=True)),
+        ({"parallelism.sink": "8"}, WhatIf(parallelism=((VertexId("sink"), 8),))),
+    ],
+)
+def test_settings_become_a_what_if(settings, what_if):
+    assert asked_of(MODEL, settings).what_if == what_if
+
+
+def test_the_same_what_if_has_the_same_settings():
+    ours = asked_of(MODEL, {"mode": "aligned-with-timeout", "aligned-timeout": "1000"})
+    engines = asked_of(MODEL, {f"{_CP}unaligned.enabled": "true", f"{_CP}aligned-checkpoint-timeout": "1 s"})
+
+    assert ours == engines
+    assert ours.settings == {"mode": "aligned-with-timeout", "aligned-timeout": "1000 ms"}
+    assert asked_of(MODEL, ours.settings) == ours
+
+
+def test_everything_that_is_wrong_is_listed():
+    wrong = {"colour": "red", "mode": "fast", "interval": "soon", "load": "-1", "parallelism.none": "2",
+             "parallelism.sink": "many", "without-skew": "maybe"}  # fmt: skip
+    with pytest.raises(InvalidInputError) as caught:
+        asked_of(MODEL, wrong)
+
+    assert [p.field for p in caught.value.problems] == [f"settings.{key}" for key in wrong]
+    assert "aligned-with-timeout" in caught.value.problems[1].allowed
+    assert "parallelism.sink (sink)" in caught.value.problems[4].allowed
+
+
+def test_a_setting_under_two_names_is_refused():
+    with pytest.raises(InvalidInputError, match="is set twice"):
+        asked_of(MODEL, {"interval": "1 s", f"{_CP}interval": "2 s"})
+
+
+def test_a_range_is_divided_by_ratios_if_it_is_wide_and_by_differences_otherwise():
+    wide = varied(MODEL, "interval", "1 s", "100 s", 3)
+    narrow = varied(MODEL, "load", "1", "2", 3)
+
+    assert [v["interval"] for v in wide] == ["1000 ms", "10000 ms", "100000 ms"]
+    assert [v["load"] for v in narrow] == ["1", "1.5", "2"]
+    assert [v["parallelism.sink"] for v in varied(MODEL, "parallelism.sink", "2", "4", 9)] == ["2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high", "words"),
+    [
+        ("mode", "aligned", "unaligned", "has no range"),
+        ("without-skew", "false", "true", "has no range"),
+        ("interval", "5 s", "5 s", "is not above"),
+        ("interval", "x", "5 s", "cannot be read"),
+        ("colour", "1", "2", "is not a setting"),
+    ],
+)
+def test_a_range_that_makes_no_sense_is_refused(key, low, high, words):
+    with pytest.raises(InvalidInputError, match=words):
+        varied(MODEL, key, low, high, 5)
+
+
+def test_the_settings_have_their_current_value_among_their_values():
+    found = {s.name: s for s in settings_of(MODEL)}
+
+    assert found["interval"].current == "3000 ms"
+    assert all(s.current in s.values for s in found.values() if s.current is not None)
+    assert found["parallelism.sink"].vertex_id == "sink"
+    assert found["without-slow-host"].why_not == "no slow host was found in this job"
+    assert found["load"].why_not is None
+
+
+def test_settings_that_do_not_apply_say_why():
+    of_flink = {s.name: s.why_not for s in settings_of(replace(three_vertices(), engine=FLINK))}
+
+    assert of_flink["in-flight-cap"] == "Flink has no limit for in-flight data of checkpoints"
+    assert "rate of a source is not known" in of_flink["load"]
+
+
+def test_problems_of_a_what_if_get_the_names_of_the_settings():
+    problems = [FieldProblem("load_factor", "p"), FieldProblem("parallelism[sink]", "q")]
+
+    named = [p.field for p in names_of(problems, {"load": "2", "parallelism.sink": "8"})]
+
+    assert named == ["settings.load", "settings.parallelism.sink"]

@@ -47,8 +47,8 @@ class Observed:
     """What is known about the job when the next state of a card is decided.
 
     ``settings_since`` is when the job's current settings were first seen. ``checkpoints`` were taken under these
-    settings. ``is_given`` means that the rules still make the recommendation. If they do not, ``why_not`` is the
-    reason.
+    settings. ``is_given`` means that the rules still make the recommendation. If they do not, ``why_not`` says so, and
+    why.
     """
 
     now: datetime
@@ -133,7 +133,7 @@ def next_step(card: Card, seen: Observed) -> Step | None:
             at = max(card.created_at, seen.settings_since or seen.now)
             return Step(AdviceState.APPLIED, "the engine reports the proposed settings", at)
         if not seen.is_given and seen.now - card.last_given_at >= EXPIRES_AFTER:
-            return Step(AdviceState.EXPIRED, f"the rules no longer give it: {seen.why_not}", seen.now)
+            return Step(AdviceState.EXPIRED, seen.why_not, seen.now)
         return None
     if card.state in (AdviceState.APPLIED, AdviceState.VERIFIED):
         if holds is False:

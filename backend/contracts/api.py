@@ -67,7 +67,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from backend.contracts.causes import IntermittenceOut, SecondCauseOut
+from backend.contracts.causes import CriticalPathOut, IntermittenceOut, SecondCauseOut
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
@@ -538,35 +538,6 @@ class VertexPhasesOut(Model):
     delay_basis: Basis | None = None
     """The basis of ``delay_added_ms`` and ``delay_passed_on_ms``; null if neither is known."""
     subtasks: list[SubtaskPhasesOut]
-
-
-class CriticalStepOut(Model):
-    """One step of the critical path, from the source to the last acknowledgement."""
-
-    vertex_id: str
-    vertex: str
-    subtask: int
-    phase: Phase
-    start_ms: int
-    end_ms: int
-    basis: Basis
-
-
-class CriticalPathOut(Model):
-    """The steps that determine the end-to-end duration of a checkpoint."""
-
-    steps: list[CriticalStepOut]
-    last_vertex: str | None
-    last_subtask: int | None
-    without_last_ms: int | None
-    """The end-to-end duration that the checkpoint would have had without the subtask that acknowledged last."""
-    last_in: str | None = None
-    """How often the same subtask was last in the compared checkpoints, such as ``last in 11 of 11``."""
-    kept_pace_ms: int | None = None
-    """The end-to-end duration if the subtasks that the verdict names had been no later than their siblings.
-
-    Null if the checkpoint did not complete, or if the verdict names no subtask or all subtasks of a vertex.
-    """
 
 
 class CheckpointDetailOut(CheckpointOut):

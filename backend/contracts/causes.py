@@ -1,11 +1,14 @@
-"""Wire shapes of what a verdict says beside its first cause: a second cause, and how often a cause strikes."""
+"""Wire shapes of what explains a checkpoint beside its first cause.
+
+They are a second cause, how often a cause strikes, and the critical path.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from backend.contracts.model import Model
-from backend.domain.verdict import Phase, VerdictKind
+from backend.domain.verdict import Basis, Phase, VerdictKind
 
 
 class SecondCauseOut(Model):
@@ -36,3 +39,32 @@ class IntermittenceOut(Model):
     checkpoint_count: int
     since: datetime
     condition: str | None
+
+
+class CriticalStepOut(Model):
+    """One step of the critical path, from the source to the last acknowledgement."""
+
+    vertex_id: str
+    vertex: str
+    subtask: int
+    phase: Phase
+    start_ms: int
+    end_ms: int
+    basis: Basis
+
+
+class CriticalPathOut(Model):
+    """The steps that determine the end-to-end duration of a checkpoint."""
+
+    steps: list[CriticalStepOut]
+    last_vertex: str | None
+    last_subtask: int | None
+    without_last_ms: int | None
+    """The end-to-end duration that the checkpoint would have had without the subtask that acknowledged last."""
+    last_in: str | None = None
+    """How often the same subtask was last in the compared checkpoints, such as ``last in 11 of 11``."""
+    kept_pace_ms: int | None = None
+    """The end-to-end duration if the subtasks that the verdict names had been no later than their siblings.
+
+    Null if the checkpoint did not complete, or if the verdict names no subtask or all subtasks of a vertex.
+    """

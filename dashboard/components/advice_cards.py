@@ -152,10 +152,16 @@ def diff(advice: RecommendationOut, *, is_undone: bool = False) -> Component:
 
 
 def changes_diff(changes: Sequence[ChangeOut], *, is_undone: bool = False) -> Component:
-    """Build changed settings, each with its current and its proposed value; if ``is_undone``, with both swapped."""
+    """Build changed settings, each with its current and its proposed value; if ``is_undone``, with both swapped.
+
+    A setting that is sent with the value that it has already is one line without a sign.
+    """
     lines: list[Component] = []
     for change in changes:
         old, new = (change.proposed, change.current) if is_undone else (change.current, change.proposed)
+        if old == new:
+            lines.append(html.Div(f"  {change.key}: {new}"))
+            continue
         if old is not None:
             lines.append(html.Div(f"- {change.key}: {old}", className="diff-old"))
         if new is not None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dash import html
 from dash.development.base_component import Component
 
-from backend.contracts.api import CriticalPathOut, EvidenceOut, VerdictOut
+from backend.contracts.api import EvidenceOut, VerdictOut
+from backend.contracts.causes import CriticalPathOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.verdict import Health
 from dashboard import text

@@ -15,6 +15,7 @@ from typing import Any
 
 from backend.contracts import api
 from backend.contracts.barriers import BarrierChannelOut, BarrierEventOut, BarriersOut
+from backend.contracts.causes import CriticalPathOut, CriticalStepOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.progress import AckPointOut, PendingOut
 from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
@@ -253,8 +254,8 @@ def document(
     )
 
 
-def _path(vertices: list[api.VertexPhasesOut]) -> api.CriticalPathOut | None:
-    steps: list[api.CriticalStepOut] = []
+def _path(vertices: list[api.VertexPhasesOut]) -> CriticalPathOut | None:
+    steps: list[CriticalStepOut] = []
     at = 0
     for vertex in vertices:
         slowest = next((s for s in vertex.subtasks if s.subtask == vertex.slowest_subtask), None)
@@ -268,7 +269,7 @@ def _path(vertices: list[api.VertexPhasesOut]) -> api.CriticalPathOut | None:
         for phase, end in marks:
             if end is not None and end > at:
                 steps.append(
-                    api.CriticalStepOut(
+                    CriticalStepOut(
                         vertex_id=vertex.vertex_id, vertex=vertex.vertex, subtask=slowest.subtask, phase=phase,
                         start_ms=at, end_ms=end, basis=Basis.RECONSTRUCTED,
                     )
@@ -277,7 +278,7 @@ def _path(vertices: list[api.VertexPhasesOut]) -> api.CriticalPathOut | None:
     if not steps:
         return None
     last = steps[-1]
-    return api.CriticalPathOut(
+    return CriticalPathOut(
         steps=steps,
         last_vertex=last.vertex,
         last_subtask=last.subtask,

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from backend.advisor.twin.applying import application
-from backend.advisor.twin.asking import asked_of, settings_of
+from backend.advisor.twin.asking import asked_of, settings_of, varied
 from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
 from backend.contracts.advice import CardOut, ChangeOut, HowToOut
 from backend.contracts.simulations import SimulationState
@@ -47,7 +47,7 @@ def small_model() -> JobModel:
         vertices=(
             vertex("orders", 2, 50.0, source=SourceModel(rate_per_s=None)),
             vertex("enrich", 2, 50.0),
-            vertex("aggregate", 2, 8_000.0, output_ratio=0.0, input_shares=(0.6, 0.4), sync_ms=(2.0, 2.0)),
+            vertex("aggregate", 2, 4_400.0, output_ratio=0.0, input_shares=(0.6, 0.4), sync_ms=(2.0, 2.0)),
         ),
         edges=(edge("orders", "enrich"), edge("enrich", "aggregate")),
         network=NetworkModel(floating_buffers_per_gate=4),
@@ -119,7 +119,10 @@ class MadeUpWhatIfs:
 
     def _answer(self, job: str, wanted: WhatIfIn) -> WhatIfOut:
         model = small_model()
-        sets = [{}, dict(wanted.settings), *({**wanted.settings, **c} for c in wanted.candidates)]
+        more = list(wanted.candidates)
+        if wanted.vary is not None:
+            more += varied(model, wanted.vary.key, wanted.vary.low, wanted.vary.high, wanted.vary.count)
+        sets = [{}, dict(wanted.settings), *({**wanted.settings, **m} for m in more)]
         asked = [asked_of(model, s) for s in sets]
         found = with_front([prediction_of(model, a.settings, tiers.predict(model, a.what_if)) for a in asked])
         plan = application(model, asked[1].what_if, RUNTIME)
@@ -133,7 +136,7 @@ class MadeUpWhatIfs:
                 MeasuredNowOut(measure=Measure.DURATION, unit="ms", value=3_710.0, values=list(_DURATIONS_MS)),
                 MeasuredNowOut(measure=Measure.EXPIRED, unit="ratio", value=0.0),
                 MeasuredNowOut(measure=Measure.PERSISTED, unit="bytes", value=0.0),
-                MeasuredNowOut(measure=Measure.THROUGHPUT, unit="records/s", value=208.0),
+                MeasuredNowOut(measure=Measure.THROUGHPUT, unit="records/s", value=376.0),
                 MeasuredNowOut(measure=Measure.SYNC, unit="ms", value=2.0),
             ],
             checkpoint_ids=list(range(13, 21)),

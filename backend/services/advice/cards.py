@@ -292,15 +292,16 @@ class AdviceService:
     async def _follow(self, connection: AsyncConnection, case: JobCase, card: CardRecord) -> CardRecord:
         advice = case.finding.advice
         silence = next((s.reason for s in advice.silences if s.topic is card.topic), "the rules advise another change")
+        why_not = f"the rules no longer give it: {silence}"
         is_given = any(r.kind == card.kind for r in advice.recommendations)
         if card.topic is Topic.WHAT_IF:
             # A person chose it, so no rule gives it. A restart of the job may take a person some time.
             is_given = self._clock.now() - card.created_at < _WHAT_IF_LASTS
-            silence = "the engine has not reported the settings for a day"
+            why_not = "the engine did not report the settings within a day"
         if case.record.run.state is JobState.ENDED and card.state is AdviceState.NEW:
             # After the end of the job, the numbers of this card are not computed again. If the job starts again, it
             # gets a new card.
-            is_given, silence = False, "the job ended"
+            is_given, why_not = False, "the rules no longer give it: the job ended"
         settings = case.finding.settings
         seen = Observed(
             now=self._clock.now(),
@@ -310,7 +311,7 @@ class AdviceService:
                 h.header for h in case.headers if settings is None or h.header.triggered_at >= settings.first_trigger_at
             ],
             is_given=is_given,
-            why_not=silence,
+            why_not=why_not,
         )
         step = lifecycle.next_step(_values_of(card), seen)
         if step is None:

@@ -18,6 +18,7 @@ from backend.analysis.phases import checkpoint_phases
 from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
+from backend.contracts.causes import CriticalPathOut
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError, UnknownEntityError
@@ -71,7 +72,7 @@ class CheckpointKey:
 class JudgedCheckpoint:
     """The verdict on one checkpoint, and its critical path if its subtasks are known."""
 
-    critical_path: api.CriticalPathOut | None
+    critical_path: CriticalPathOut | None
     verdict: api.VerdictOut
 
 
@@ -280,7 +281,7 @@ class CheckpointService:
         else:
             path, verdict = await anyio.to_thread.run_sync(_judge, opened)
             judged = JudgedCheckpoint(
-                None if path is None else api.CriticalPathOut.model_validate(path),
+                None if path is None else CriticalPathOut.model_validate(path),
                 api.VerdictOut.model_validate(verdict),
             )
         document = _document(judged, weight, stage)
@@ -374,7 +375,7 @@ def _kept_from(document: Mapping[str, Any] | None) -> Kept | None:
     try:
         path = document["critical_path"]
         judged = JudgedCheckpoint(
-            None if path is None else api.CriticalPathOut.model_validate(path),
+            None if path is None else CriticalPathOut.model_validate(path),
             api.VerdictOut.model_validate(document["verdict"]),
         )
         # The first version that stored verdicts stored only final ones, without weight and stage.

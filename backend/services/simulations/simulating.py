@@ -22,6 +22,7 @@ from backend.analysis.space_time.folding import LaneVertex, fold
 from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
+from backend.contracts.causes import CriticalPathOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.model import Model
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationIn, SimulationRunOut, simulation_id_of
@@ -109,22 +110,8 @@ def run(
         TooLargeError: the simulation used more CPU time than a limit allows, or its result is too large.
         InvalidInputError: the request is invalid.
     """
+    planned = plan(request, limits)
     root = f"{API_ROOT}/simulations/{simulation_id_of(request)}/runs"
-    return run_planned(plan(request, limits), request.duration_s, root, progress, limits, cpu_s)
-
-
-def run_planned(
-    planned: Sequence[PlannedRun],
-    duration_s: float,
-    root: str,
-    progress: Progress,
-    limits: Limits = LIMITS,
-    cpu_s: Callable[[], float] = time.thread_time,
-) -> Result:
-    """Run jobs one after the other, each for ``duration_s`` of virtual time. Links of checkpoints begin with ``root``.
-
-    Raises the same errors as ``run``.
-    """
     began_s = cpu_s()
     runs: list[SimulationRunOut] = []
     stored: list[StoredCheckpoint] = []
@@ -132,7 +119,7 @@ def run_planned(
         engine = JobEngine(each.spec, is_size_only=True)
         recorded = Recorded(engine, EVENTS_MAX // len(planned))
         engine.coordinator.on_terminal = recorded.add
-        for ratio in _slices(engine, round(duration_s * _US)):
+        for ratio in _slices(engine, round(request.duration_s * _US)):
             progress.ratio = (number + ratio) / len(planned)
             if progress.is_stopped:
                 raise SimulationStoppedError
@@ -152,7 +139,10 @@ def run_planned(
 def documented(
     planned: PlannedRun, recorded: Recorded, number: int, root: str
 ) -> tuple[SimulationRunOut, list[StoredCheckpoint]]:
-    """Return the documents of one run, which has this number, and of its recorded checkpoints."""
+    """Return the documents of one run, which has this number, and of its recorded checkpoints.
+
+    Links to checkpoints begin with ``root``.
+    """
     found = [_document(planned, recorded, i, f"{root}/{number}") for i in range(len(recorded.found))]
     stored = [StoredCheckpoint(number, d.checkpoint.checkpoint_id, _packed(d)) for d in found]
     return _run_out(planned, recorded.engine, [d.checkpoint for d in found]), stored
@@ -202,7 +192,7 @@ def _document(planned: PlannedRun, recorded: Recorded, index: int, root: str) ->
         timeout_ms=config.timeout_ms,
         aligned_timeout_ms=config.aligned_timeout_ms,
         vertices=phases_out(topology, (), checkpoint_phases(checkpoint, config)),
-        critical_path=None if path is None else api.CriticalPathOut.model_validate(path),
+        critical_path=None if path is None else CriticalPathOut.model_validate(path),
         verdict=api.VerdictOut.model_validate(verdict),
         has_barriers=events is not None,
         engine=RUNTIME.kind,

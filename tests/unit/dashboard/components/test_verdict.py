@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.contracts import api
+from backend.contracts.causes import CriticalPathOut
 from backend.domain.verdict import Basis, Confidence, Health, VerdictKind
 from dashboard.components import status, verdict
 from tests.support.dash_calls import texts
@@ -60,7 +61,7 @@ def test_a_statement_without_a_number_shows_none(expired):
     ("without_ms", "says"), [(2_700, "2.7 s instead of 7.9 s (reconstructed)"), (7_899, "still 7.9 s (reconstructed)")]
 )
 def test_without_a_named_vertex_the_effect_of_the_last_subtask_is_shown(expired, without_ms, says):
-    path = api.CriticalPathOut(
+    path = CriticalPathOut(
         steps=[], last_vertex="slow", last_subtask=3, without_last_ms=without_ms, last_in="last in 11 of 11"
     )
 
@@ -72,7 +73,7 @@ def test_without_a_named_vertex_the_effect_of_the_last_subtask_is_shown(expired,
 
 
 def test_the_effect_is_that_of_the_subtasks_that_the_verdict_names(expired):
-    path = api.CriticalPathOut(steps=[], last_vertex="sink", last_subtask=0, without_last_ms=14_100)
+    path = CriticalPathOut(steps=[], last_vertex="sink", last_subtask=0, without_last_ms=14_100)
     named = expired.verdict.model_copy(update={"vertex": "clean", "subtasks": [2]})
 
     assert verdict.effects(path, 14_100, named) == []

@@ -1,0 +1,103 @@
+"""Tests of ``barrierscope whatif``: what it prints, its exit code, and how it follows and cancels a confirmation."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from functools import partial
+
+import httpx
+import pytest
+
+from backend.cli import what_if
+from backend.cli.app import run
+from backend.contracts.simulations import SimulationState
+from backend.contracts.whatif import WhatIfOut
+from tests.support.fake_api import FakeApi
+
+_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+_UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    fake = FakeApi(now=lambda: _NOON)
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(fake.handle)))
+    monkeypatch.setattr(what_if, "_POLL_S", 0.0)
+    return fake
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_what_if_shows_measured_and_predicted_values_the_error_of_the_model_and_how_to_make_the_change(capsys):
+    assert run(["whatif", "jruntime", "--set", _UNALIGNED]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    (duration,) = [line for line in lines if line.startswith("end_to_end_duration_ms")]
+    assert duration.split()[1:3] == ["3710", "ms"]
+    assert duration.count(" to ") == 2
+    assert duration.endswith("+5%")
+    # The fake measured no restore, and its model was not scored on one.
+    (restore,) = [line for line in lines if line.startswith("restore_ms")]
+    assert restore.split()[1] == restore.split()[-1] == "-"
+    assert "predicted by the tier formulas; an interval holds 90 % of the next checkpoints" in lines
+    assert "assumed: speed of the store: 40 MB/s (no upload was large enough to measure it)" in lines
+    assert "  execution.checkpointing.unaligned.enabled: true" in lines
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_range_becomes_one_row_for_each_value_and_the_pareto_front_is_marked(capsys):
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--vary", "interval=5 s..60 s", "--steps", "3"]) == 0
+
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("interval=")]
+    assert [row.split(",")[0] for row in rows] == ["interval=5000 ms", "interval=17321 ms", "interval=60000 ms"]
+    assert any(row.endswith("*") for row in rows)
+
+
+@pytest.mark.usefixtures("fake")
+def test_json_is_the_whole_answer_of_the_api(capsys):
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--json"]) == 0
+
+    answer = WhatIfOut.model_validate(json.loads(capsys.readouterr().out))
+    assert answer.asked.settings == {"mode": "unaligned"}
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_confirmation_is_followed_until_it_has_a_result(capsys):
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--confirm"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "confirmed on the reference runtime:" in shown
+    assert shown.count("end_to_end_duration_ms") == 2
+
+
+def test_ctrl_c_cancels_the_confirmation(fake, monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    fake.what_ifs.is_held = True
+    monkeypatch.setattr(what_if.time, "sleep", interrupt)
+
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--confirm"]) == 130
+
+    (confirmation,) = fake.what_ifs.known.values()
+    assert confirmation.state is SimulationState.CANCELLED
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["jnone"], "job 'jnone'"),
+        (["jruntime", "--set", "colour=red"], "settings.colour"),
+        (["jruntime", "--set", "colour"], "--set"),
+        (["jruntime", "--vary", "interval=5s"], "is not KEY=FROM..TO"),
+        (["jruntime", "--vary", "mode=a..b"], "has no range"),
+    ],
+)
+def test_bad_input_is_one_line_on_standard_error(arguments, words, capsys):
+    assert run(["whatif", *arguments]) != 0
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert len(printed.err.splitlines()) == 1

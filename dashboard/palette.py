@@ -18,6 +18,8 @@ UNALIGNED = "#D55E00"
 ACKED = "#009E73"
 IN_TRANSIT = "#E69F00"
 
+CHANDY_LAMPORT = "#56B4E9"
+
 PHASE_COLORS: dict[Phase, str] = {
     Phase.START_DELAY: "#E69F00",
     Phase.ALIGNMENT: "#CC79A7",
@@ -31,6 +33,17 @@ PHASE_WORDS: dict[Phase, str] = {
     Phase.SYNC: "sync",
     Phase.ASYNC: "async",
     Phase.ACK_WAIT: "ack wait",
+}
+
+
+MODE_WORDS: dict[str, str] = {
+    "aligned": "aligned",
+    "unaligned": "unaligned",
+    "aligned-with-timeout": "aligned with timeout",
+    "at-least-once": "at least once",
+    "chandy-lamport": "Chandy-Lamport",
+    "chandy-lamport-overtaking": "Chandy-Lamport, overtaking",
+    "unaligned-last-barrier": "unaligned, last barrier",
 }
 
 

@@ -24,10 +24,16 @@ from backend.analysis.statistics import highest, median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.analysis.travel import hops
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
+from backend.domain.checkpoint import Protocol
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
 _SURE_READINGS = 4
+_PROTOCOL_WORDS = {
+    Protocol.CHANDY_LAMPORT: "Chandy-Lamport",
+    Protocol.CHANDY_LAMPORT_OVERTAKING: "Chandy-Lamport",
+    Protocol.UNALIGNED_LAST_BARRIER: "last-barrier",
+}
 
 
 def advise_mode(known: Situation) -> Recommendation | NoAdvice:
@@ -59,6 +65,9 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
         return _silence("R-UC-10", "unaligned checkpoints need exactly-once; these are at-least-once")
     if known.mode is None:
         return _silence("R-UC-1", "the current settings are not known")
+    if known.protocol is not None:
+        reason = "no measured rule compares this protocol with aligned and unaligned barriers"
+        return _silence("R-UC-1", f"the job takes {_PROTOCOL_WORDS[known.protocol]} checkpoints: {reason}")
     where = (
         "" if verdict.vertex is None else say.where(say.vertex(verdict.vertex), verdict.subtasks, parallelism(known))
     )

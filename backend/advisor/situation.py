@@ -26,7 +26,7 @@ from backend.analysis.statistics import highest, median
 from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
 from backend.analysis.verdict import diagnose
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus, Guarantee
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus, Guarantee, Protocol
 from backend.domain.engines import EngineCapabilities
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
@@ -138,6 +138,11 @@ class Situation:
         if not config.is_unaligned_enabled:
             return Mode.ALIGNED
         return Mode.ALIGNED_WITH_TIMEOUT if config.aligned_timeout_ms else Mode.UNALIGNED
+
+    @property
+    def protocol(self) -> Protocol | None:
+        """The protocol of checkpoints if it is neither aligned nor unaligned barriers."""
+        return self.evidence.config.protocol if self.evidence.config is not None else None
 
     @property
     def aligned_timeout_ms(self) -> int | None:
@@ -277,7 +282,7 @@ def _own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) ->
     """Return the longest async part of a vertex, without the waits for its input and output barriers."""
     rows = phases[vertex_id]
     topology, config = evidence.topology, evidence.config
-    if config is None or not config.is_unaligned_enabled or not topology.downstream(vertex_id):
+    if config is None or not config.overtakes or not topology.downstream(vertex_id):
         return highest_of(rows.own_async_ms)
     released = arrived_below_ms(topology, vertex_id, phases)
     return highest_of(np.minimum(rows.own_async_ms, np.maximum(0.0, rows.async_end_ms - released)))

@@ -1,9 +1,10 @@
 """Computes the phases of one subtask in one checkpoint, in milliseconds since the trigger.
 
 Start delay, alignment, sync, async and acknowledgement are measured. The start of the snapshot is reconstructed. An
-aligned snapshot starts at the last barrier. If the checkpoint is unaligned from its trigger on, the snapshot starts at
-the first barrier. With an aligned timeout, it starts at ``min(first + alignment, max(first, timeout))``. This was
-checked on recordings of Flink 1.20; a rule that uses the subtask's own *unaligned* flag would misplace most subtasks.
+aligned snapshot starts at the last barrier, and so does one of ``Protocol.UNALIGNED_LAST_BARRIER``. If the checkpoint
+is unaligned from its trigger on, the snapshot starts at the first barrier. With an aligned timeout, it starts at
+``min(first + alignment, max(first, timeout))``. This was checked on recordings of Flink 1.20; a rule that uses the
+subtask's own *unaligned* flag would misplace most subtasks.
 If the snapshot starts before the last barrier, the async part contains the rest of the alignment. The alignment then
 overlaps the async part and is not a segment of its own.
 
@@ -32,6 +33,7 @@ from backend.domain.checkpoint import (
     CheckpointHeader,
     CheckpointKind,
     LateBarrier,
+    Protocol,
     VertexDetail,
 )
 from backend.domain.ids import VertexId
@@ -374,7 +376,7 @@ def subtask_phases(
     timeout = effective_aligned_timeout_ms(
         header, aligned_timeout_ms=aligned_timeout_ms, is_unaligned_enabled=is_unaligned_enabled
     )
-    return _phases([detail], timeout, late)[detail.vertex_id]
+    return _phases([detail], _snapshot_timeout_ms(header, timeout), late)[detail.vertex_id]
 
 
 def checkpoint_phases(
@@ -386,7 +388,12 @@ def checkpoint_phases(
         aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
         is_unaligned_enabled=config.is_unaligned_enabled if config is not None else None,
     )
-    return _phases(checkpoint.details, timeout, late)
+    return _phases(checkpoint.details, _snapshot_timeout_ms(checkpoint.header, timeout), late)
+
+
+def _snapshot_timeout_ms(header: CheckpointHeader, timeout_ms: int | None) -> int | None:
+    """Return the time from the trigger until a snapshot may start before the last barrier; None means never."""
+    return None if header.protocol is Protocol.UNALIGNED_LAST_BARRIER else timeout_ms
 
 
 def longest_ms(phases: Mapping[VertexId, VertexPhases], phase: Phase) -> float:

@@ -15,7 +15,7 @@ from backend.analysis.phases import VertexPhases
 from backend.analysis.pressure import Suspect, VertexLoad, backpressured_max
 from backend.analysis.statistics import known, median, ratio
 from backend.analysis.thresholds import CHECKPOINTS_MAX
-from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.checkpoint import CheckpointStatus, Protocol
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis, Evidence, VerdictKind
 
@@ -51,10 +51,19 @@ def fare(case: Case) -> list[Evidence]:
     return rows
 
 
+_PROTOCOLS = {
+    Protocol.CHANDY_LAMPORT: "Chandy-Lamport checkpoints: markers overtake nothing, so queues delay them",
+    Protocol.CHANDY_LAMPORT_OVERTAKING: "Chandy-Lamport checkpoints whose markers overtake queues",
+    Protocol.UNALIGNED_LAST_BARRIER: "unaligned checkpoints: each subtask takes its state at its last barrier",
+}
+
+
 def settings(case: Case) -> list[Evidence]:
-    """Return rows with the checkpoint interval and timeout."""
+    """Return rows with the checkpoint interval and timeout, and with a protocol that Flink does not have."""
     config = case.evidence.config
     rows: list[Evidence] = []
+    if config is not None and config.protocol is not None:
+        rows.append(note(_PROTOCOLS[config.protocol]))
     if config is not None and config.interval_ms is not None:
         rows.append(_row("checkpoint interval", "interval", config.interval_ms, "ms"))
     if config is not None and config.timeout_ms is not None:
@@ -242,7 +251,7 @@ def persistence(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> lis
 def broadcast(case: Case, vertex_id: VertexId) -> list[Evidence]:
     """Return rows on broadcast inputs, at which unaligned barriers do not overtake data (flink-baseline.md, 12)."""
     config = case.evidence.config
-    if config is None or not config.is_unaligned_enabled:
+    if config is None or not config.overtakes:
         return []
     return [
         Evidence(
@@ -302,7 +311,11 @@ def hiding(case: Case) -> list[Evidence]:
     )
     if case.is_suffering or not persisted:
         return []
-    text = "in-flight data that a checkpoint persists, median: unaligned barriers overtake these queues"
+    config = case.evidence.config
+    reason = "unaligned barriers overtake these queues"
+    if config is not None and not config.overtakes:
+        reason = "the data of channels whose markers arrived later is logged"
+    text = f"in-flight data that a checkpoint persists, median: {reason}"
     return [_row(text, "persisted", persisted, "bytes")]
 
 

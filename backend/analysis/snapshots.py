@@ -190,8 +190,7 @@ class _Asked:
         """Whether this is an async part that may last until downstream subtasks have read the barriers."""
         if self.phase is not Phase.ASYNC:
             return False
-        is_enabled = self.config is not None and bool(self.config.is_unaligned_enabled)
-        return is_enabled and bool(self.topology.downstream(self.vertex_id))
+        return self.config is not None and self.config.overtakes and bool(self.topology.downstream(self.vertex_id))
 
 
 def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]], min_ratio: float) -> LongPart | None:

@@ -135,6 +135,9 @@ def _long_wait_before(case: Case, vertex_id: VertexId) -> Wait | None:
 
 def _overtakes(case: Case, arrival: _Arrival, vertex_id: VertexId) -> bool:
     """Return whether the barriers of the checkpoint waited at the vertex although they could overtake data."""
+    protocol = arrival.walked.checkpoint.header.protocol
+    if protocol is not None and not protocol.overtakes:
+        return False
     if any(e.ship_strategy in _NOT_OVERTAKEN for e in case.evidence.topology.inputs(vertex_id)):
         return False
     config = case.evidence.config or CheckpointConfig()

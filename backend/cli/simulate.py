@@ -152,7 +152,7 @@ def _event(*cells: object) -> str:
 
 
 def _row(*cells: object) -> str:
-    widths = (5, 22, 10, 10, 11, 12, 10, 9, 10, 10, 0)
+    widths = (5, 22, 17, 10, 11, 12, 10, 9, 10, 10, 0)
     return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 

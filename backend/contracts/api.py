@@ -73,7 +73,7 @@ from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.contracts.model import Model, StrictBool
 from backend.contracts.restoring import RestoringOut
-from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, Protocol
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import PressureSign
 from backend.domain.observation import JobState
@@ -288,7 +288,7 @@ class JobOut(Model):
     capabilities: CapabilitiesOut
     state: JobState
     run_id: str
-    mode: Literal["aligned", "unaligned", "aligned-with-timeout", "at-least-once"] | None
+    mode: Literal["aligned", "unaligned", "aligned-with-timeout", "at-least-once"] | Protocol | None
     health: Health | None
     """Null if the job has not been analysed yet. ``verdict`` is then null too."""
     verdict: VerdictOut | None
@@ -357,6 +357,10 @@ class CheckpointConfigOut(Model):
     inflight_cap_bytes: int | None = None
     debloat_target_ms: int | None = None
     """The time for which buffer debloating sizes the buffers. Null if it is off or not reported."""
+    protocol: Protocol | None = None
+    """The protocol of checkpoints, if Flink does not have it. ``is_unaligned_enabled`` is true then."""
+    spilling: str | None = None
+    """When in-flight data is written: ``continuous`` (when it is sent) or ``ad-hoc``. Null if not reported."""
 
 
 class CountsOut(Model):
@@ -444,7 +448,7 @@ class CheckpointOut(Model):
     checkpoint_id: int
     kind: CheckpointKind
     status: CheckpointStatus
-    mode: Literal["aligned", "unaligned"] | None
+    mode: Literal["aligned", "unaligned"] | Protocol | None
     triggered_at: datetime
     latest_ack_at: datetime | None
     end_to_end_duration_ms: int | None

@@ -58,6 +58,12 @@ RUNTIME_INFLIGHT_CAP: Final = "inflight-cap-bytes"
 RUNTIME_DEBLOAT_TARGET: Final = "debloat-target-ms"
 """The field of ``/checkpoints/config`` with the debloating target of the live runtime, if debloating is on."""
 
+RUNTIME_PROTOCOL: Final = "protocol"
+"""The field of ``/checkpoints/config`` and of a checkpoint with a protocol of the live runtime that Flink lacks."""
+
+RUNTIME_SPILLING: Final = "spilling"
+"""The field of ``/checkpoints/config`` with the time at which the live runtime writes in-flight data."""
+
 DEBLOAT_ENABLED: Final = "taskmanager.network.memory.buffer-debloat.enabled"
 DEBLOAT_TARGET: Final = "taskmanager.network.memory.buffer-debloat.target"
 DEBLOAT_TARGET_DEFAULT_MS: Final = 1_000

@@ -54,12 +54,29 @@ class Guarantee(StrEnum):
     AT_LEAST_ONCE = "at_least_once"
 
 
+class Protocol(StrEnum):
+    """A checkpoint protocol other than aligned and unaligned barriers. Flink has none of these."""
+
+    CHANDY_LAMPORT = "chandy-lamport"
+    """Markers keep their place among the data. A task takes its state at the first one, and logs the other channels."""
+    CHANDY_LAMPORT_OVERTAKING = "chandy-lamport-overtaking"
+    """Chandy-Lamport with markers that overtake queued data."""
+    UNALIGNED_LAST_BARRIER = "unaligned-last-barrier"
+    """Unaligned barriers. A task takes its state when the last of them has arrived."""
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether barriers or markers overtake queued data."""
+        return self is not Protocol.CHANDY_LAMPORT
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointHeader:
     """The data of one checkpoint attempt at the coordinator, without the subtasks.
 
     ``is_unaligned`` is whether the type of the checkpoint is unaligned (Flink's UNALIGNED_CHECKPOINT); None if the
-    engine does not report the type. ``end_to_end_duration_ms`` is the time from the trigger to the latest
+    engine does not report the type. ``protocol`` is None unless the engine reports one of the protocols that Flink does
+    not have. ``end_to_end_duration_ms`` is the time from the trigger to the latest
     acknowledgement, or to the failure of a failed checkpoint. While the checkpoint is in progress it is None, and the
     elapsed time must be computed from ``triggered_at``. (Flink reports the time to the latest acknowledgement for such
     a checkpoint.)
@@ -84,6 +101,7 @@ class CheckpointHeader:
     external_path: str | None = None
     is_discarded: bool | None = None
     savepoint_format: SavepointFormat | None = None
+    protocol: Protocol | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +250,15 @@ class CheckpointConfig:
     inflight_cap_bytes: int | None = None
     debloat_target_ms: int | None = None
     """The time for which buffer debloating sizes the buffers; None if it is off or not reported."""
+    protocol: Protocol | None = None
+    """The protocol of checkpoints if Flink does not have it; ``is_unaligned_enabled`` is true then."""
+    spilling: str | None = None
+    """When in-flight data is written, ``continuous`` or ``ad-hoc``; None if not reported."""
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether barriers may overtake queued data."""
+        return bool(self.is_unaligned_enabled) and (self.protocol is None or self.protocol.overtakes)
 
     @property
     def guarantee(self) -> Guarantee | None:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from backend.contracts.flink import (
     NOT_YET,
+    RUNTIME_PROTOCOL,
+    RUNTIME_SPILLING,
     TYPE_CHECKPOINT,
     TYPE_SAVEPOINT,
     TYPE_SYNC_SAVEPOINT,
@@ -87,6 +89,10 @@ def checkpoint_config(view: JobView) -> Object:
         answer["inflight-cap-bytes"] = settings.inflight_cap_bytes
     if settings.debloat_target_ms is not None:
         answer["debloat-target-ms"] = settings.debloat_target_ms
+    if settings.protocol is not None:
+        answer[RUNTIME_PROTOCOL] = settings.protocol
+    if settings.spilling is not None:
+        answer[RUNTIME_SPILLING] = settings.spilling
     return answer
 
 
@@ -142,6 +148,8 @@ def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Obj
     }
     if checkpoint.state is FlinkCheckpointState.COMPLETED:
         entry |= {"external_path": checkpoint.external_path, "discarded": checkpoint.is_discarded}
+    if checkpoint.protocol is not None:
+        entry[RUNTIME_PROTOCOL] = checkpoint.protocol
     if checkpoint.failed_at_us is not None:
         failed = view.epoch_ms(checkpoint.failed_at_us)
         entry["end_to_end_duration"] = failed - view.epoch_ms(checkpoint.triggered_at_us)

@@ -43,6 +43,7 @@ from backend.runtime.job.graph import Partitioner
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint, TaskKey
 from backend.runtime.measure.requested import RequestedFormat
 from backend.runtime.network.remote_channel import RemoteChannel
+from backend.runtime.protocols.registry import other_protocol
 from backend.runtime.task.task import Task
 
 _HOST = "localhost"
@@ -244,7 +245,7 @@ class RuntimeEngine:
             min_pause_ms=config.min_pause_us // 1000,
             max_concurrent=config.max_concurrent,
             # Flink has no Chandy-Lamport checkpoints. They are reported as unaligned, because they contain in-flight
-            # data.
+            # data, and ``protocol`` names them.
             is_unaligned=config.logs_in_flight,
             aligned_timeout_ms=0 if config.is_chandy_lamport else config.aligned_timeout_us // 1000,
             tolerable_failures=_UNLIMITED_FAILURES if unlimited else config.tolerable_failures,
@@ -252,6 +253,8 @@ class RuntimeEngine:
             is_incremental=config.is_incremental,
             inflight_cap_bytes=None if config.cap_bytes == UNLIMITED else config.cap_bytes,
             debloat_target_ms=config.debloat_target_us // 1000 if config.is_debloating else None,
+            protocol=other_protocol(config),
+            spilling=config.spilling.value if config.logs_in_flight else None,
         )
 
     def _checkpoint(self, record: MeasuredCheckpoint, job_id: str) -> CheckpointView:
@@ -270,6 +273,7 @@ class RuntimeEngine:
             is_discarded=record.is_discarded,
             savepoint_format=None if record.savepoint is None else record.savepoint.format.value,
             is_synchronous=record.barrier.snapshot_type.is_synchronous,
+            protocol=record.barrier.alignment.protocol,
         )
 
 

@@ -89,6 +89,8 @@ class CheckpointView:
     """The requested format of a savepoint; None for a checkpoint."""
     is_synchronous: bool = False
     """Whether the job stops after this savepoint."""
+    protocol: str | None = None
+    """The protocol, if Flink does not have it."""
 
     @property
     def is_savepoint(self) -> bool:
@@ -253,6 +255,10 @@ class ConfigView:
     """None if buffer debloating is off."""
     state_backend: str = "full"
     is_incremental: bool = False
+    protocol: str | None = None
+    """The protocol of checkpoints, if Flink does not have it."""
+    spilling: str | None = None
+    """When in-flight data is written; None if no checkpoint persists any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from backend.analysis.delay import VertexDelay, vertex_delays
 from backend.analysis.phases import VertexPhases
 from backend.contracts import api
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import CheckpointConfig, Guarantee
+from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Guarantee, Protocol
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology
 from backend.services.graph_layout import layout
@@ -19,7 +19,7 @@ from backend.store.jobs.reader import RunRecord
 API_ROOT = "/api/v1"
 
 
-def mode_of(config: CheckpointConfig | None) -> Mode | Literal["at-least-once"] | None:
+def mode_of(config: CheckpointConfig | None) -> Mode | Protocol | Literal["at-least-once"] | None:
     """Derive a job's checkpoint mode from its settings. Return None if the settings are unknown."""
     if config is None or (config.mode is None and config.is_unaligned_enabled is None):
         return None
@@ -27,7 +27,16 @@ def mode_of(config: CheckpointConfig | None) -> Mode | Literal["at-least-once"] 
         return "at-least-once"
     if not config.is_unaligned_enabled:
         return Mode.ALIGNED
+    if config.protocol is not None:
+        return config.protocol
     return Mode.ALIGNED_WITH_TIMEOUT if config.aligned_timeout_ms else Mode.UNALIGNED
+
+
+def mode_of_checkpoint(header: CheckpointHeader) -> Mode | Protocol | None:
+    """Return the mode in which a checkpoint was taken. Return None if the engine does not report it."""
+    if header.protocol is not None or header.is_unaligned is None:
+        return header.protocol
+    return Mode.UNALIGNED if header.is_unaligned else Mode.ALIGNED
 
 
 def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
@@ -38,13 +47,10 @@ def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
 def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.CheckpointOut:
     """Convert one checkpoint, without the data of its subtasks, to the API's shape."""
     h = record.header
-    mode = None
-    if h.is_unaligned is not None:
-        mode = Mode.UNALIGNED if h.is_unaligned else Mode.ALIGNED
     return api.CheckpointOut.of(
         record,
         h,
-        mode=mode,
+        mode=mode_of_checkpoint(h),
         is_lost=is_lost,
         subtask_count=h.subtask_count or None,
         acknowledged_count=h.acknowledged_count if h.subtask_count else None,

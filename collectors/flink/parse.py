@@ -21,6 +21,7 @@ from backend.domain.checkpoint import (
     CheckpointHeader,
     CheckpointKind,
     CheckpointStatus,
+    Protocol,
     SavepointFormat,
     Values,
     VertexDetail,
@@ -276,7 +277,13 @@ def header(document: Document) -> CheckpointHeader:
         external_path=_optional_text(document.find("external_path")),
         is_discarded=None if discarded is None else discarded.truth(),
         savepoint_format=_SAVEPOINT_FORMATS.get(_optional_text(document.find("savepointFormat")) or ""),
+        protocol=_protocol(document),
     )
+
+
+def _protocol(document: Document) -> Protocol | None:
+    word = _optional_text(document.find(flink.RUNTIME_PROTOCOL))
+    return Protocol(word) if word in set(Protocol) else None
 
 
 def _checkpoint_kind(document: Document) -> CheckpointKind:
@@ -477,6 +484,8 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
         checkpoint_storage=_optional_text(document.find("checkpoint_storage")),
         inflight_cap_bytes=None if cap is None else _bytes(cap),
         debloat_target_ms=None if debloat is None else _setting_ms(debloat),
+        protocol=_protocol(document),
+        spilling=_optional_text(document.find(flink.RUNTIME_SPILLING)),
     )
 
 

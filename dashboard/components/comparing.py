@@ -39,6 +39,8 @@ _SETTINGS = {
     "checkpoint_storage": "Storage",
     "inflight_cap_bytes": "In-flight cap",
     "debloat_target_ms": "Debloating target",
+    "protocol": "Protocol",
+    "spilling": "Spilling",
 }
 _UNLIMITED = 2**31 - 1
 

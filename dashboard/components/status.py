@@ -13,7 +13,7 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 from dashboard import text
 from dashboard.components.attributes import attrs
-from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS, Tone
+from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, MODE_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS, Tone
 
 KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.NONE: "nothing wrong",
@@ -146,8 +146,12 @@ def mode(value: str | None) -> html.Span:
     """Build a chip with the alignment mode of a checkpoint or job."""
     if value is None:
         return html.Span("mode not reported", className="chip", title="not reported by the engine")
-    known = value if value in ("aligned", "unaligned", "aligned-with-timeout") else "other"
-    return html.Span([html.Span(className=f"swatch mode-{known}"), value.replace("-", " ")], className="chip")
+    return html.Span([html.Span(className=f"swatch mode-{value}"), mode_word(value)], className="chip")
+
+
+def mode_word(value: str) -> str:
+    """Return the words for an alignment mode."""
+    return MODE_WORDS.get(value, value)
 
 
 def phase(value: Phase | None) -> html.Span:

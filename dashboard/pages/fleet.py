@@ -348,7 +348,7 @@ def row(job: JobOut, version: str) -> dict[str, object]:
         "mode": job.mode,
         "mode_chip": None
         if job.mode is None
-        else {"word": job.mode.replace("-", " "), "swatch": f"mode-{job.mode}", "hint": None},
+        else {"word": status.mode_word(job.mode), "swatch": f"mode-{job.mode}", "hint": None},
         "advice": job.open_advice_count,
         "advice_chip": _advice(job),
         "pressure": job.backpressured_max_ratio,

@@ -32,7 +32,9 @@ _ORIGIN_MS = 1_760_000_000_000
 _SURPLUS: dict[str, frozenset[str]] = {
     "/config": frozenset({"$.barrierscope-runtime", "$.lag-ms"}),
     "/jobs/<id>": frozenset({"$.lag-ms"}),
-    "/jobs/<id>/checkpoints/config": frozenset({"$.inflight-cap-bytes", "$.debloat-target-ms"}),
+    "/jobs/<id>/checkpoints/config": frozenset(
+        {"$.inflight-cap-bytes", "$.debloat-target-ms", "$.protocol", "$.spilling"}
+    ),
 }
 # No recording has a failure of the whole job. These two shapes follow the declarations in Flink 1.20's
 # JobExceptionsInfoWithHistory and CheckpointingStatistics.RestoredCheckpointStatistics.

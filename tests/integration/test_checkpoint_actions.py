@@ -10,7 +10,7 @@ from backend.contracts.annotations import AnnotationOut
 from backend.contracts.api import JobOut, Page, Problem
 from backend.contracts.checkpoint_actions import ActionTakenOut
 from backend.contracts.progress import ProgressOut
-from backend.domain.checkpoint import CheckpointConfig, Guarantee
+from backend.domain.checkpoint import CheckpointConfig, Guarantee, Protocol
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.job_request import AbortCheckpoint, TriggerSavepoint
 from backend.domain.target import TargetOrigin
@@ -148,6 +148,10 @@ async def test_an_ended_checkpoint_takes_no_action(client, room):
             "checkpoints are unaligned from their trigger already",
         ),
         ({"is_unaligned_enabled": None}, "the mode is not known"),
+        (
+            {"is_unaligned_enabled": True, "aligned_timeout_ms": 0, "protocol": Protocol.CHANDY_LAMPORT},
+            "the job takes Chandy-Lamport checkpoints, whose markers overtake nothing",
+        ),
         ({"mode": "at_least_once"}, "only exactly-once checkpoints can be unaligned"),
         ({"is_unaligned_enabled": True, "aligned_timeout_ms": 2000}, None),
     ],

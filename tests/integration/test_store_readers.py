@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from backend.analysis.log_buckets import GAMMA
-from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, SavepointFormat
+from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, Protocol, SavepointFormat
 from backend.domain.errors import UnknownEntityError
 from backend.domain.observation import JobState, KnownRun
 from backend.domain.target import TargetOrigin
@@ -60,6 +60,7 @@ async def test_a_checkpoint_is_read_as_it_was_written(writer, target, connection
         is_discarded=False,
         savepoint_format=SavepointFormat.NATIVE,
         is_unaligned=True,
+        protocol=Protocol.CHANDY_LAMPORT,
     )
     await writer.write(observation(target, job([Checkpoint(header, completed(3).details), failed(4), in_progress(5)])))
 

@@ -47,7 +47,7 @@ def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: Chec
     with an aligned timeout this may take as long as the timeout.
     """
     phases = r.phases[vertex]
-    if config is None or not config.is_unaligned_enabled or not topology.downstream(vertex):
+    if config is None or not config.overtakes or not topology.downstream(vertex):
         return phases.own_async_ms
     released = arrived_below_ms(topology, vertex, r.phases)
     return np.minimum(phases.own_async_ms, np.maximum(0.0, phases.async_end_ms - released))

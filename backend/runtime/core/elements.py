@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
+from backend.domain.checkpoint import Protocol
 from backend.domain.errors import PlanError
 
 HEADER = struct.Struct("<IBqqqq")
@@ -125,6 +126,11 @@ class Alignment(Enum):
         return self is not Alignment.AT_LEAST_ONCE
 
     @property
+    def protocol(self) -> Protocol | None:
+        """The protocol of a checkpoint with such barriers, if Flink does not have it."""
+        return _PROTOCOLS.get(self)
+
+    @property
     def overtakes(self) -> bool:
         """Whether the barrier overtakes queued data. Other barriers keep their place in the queue."""
         return self in _OVERTAKING
@@ -135,6 +141,11 @@ class Alignment(Enum):
         return self in _LOGGING
 
 
+_PROTOCOLS = {
+    Alignment.MARKER: Protocol.CHANDY_LAMPORT,
+    Alignment.OVERTAKING_MARKER: Protocol.CHANDY_LAMPORT_OVERTAKING,
+    Alignment.UNALIGNED_LAST: Protocol.UNALIGNED_LAST_BARRIER,
+}
 _NEEDS_ALIGNMENT = (Alignment.ALIGNED, Alignment.FORCED_ALIGNED)
 _OVERTAKING = (Alignment.UNALIGNED, Alignment.UNALIGNED_LAST, Alignment.OVERTAKING_MARKER)
 _LOGGING = (*_OVERTAKING, Alignment.MARKER)

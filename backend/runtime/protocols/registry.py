@@ -10,6 +10,7 @@ protocol needs one of its own, add its rules to PROTOCOL.md, and add its tests.
 
 from __future__ import annotations
 
+from backend.domain.checkpoint import Protocol
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols import (
@@ -53,6 +54,11 @@ def mode_of(config: RuntimeConfig, kind: SnapshotType = SnapshotType.CHECKPOINT)
 def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:
     """Return the barrier that starts a checkpoint or savepoint at the sources."""
     return mode_of(config, kind).barrier(config, checkpoint_id, now_us, kind)
+
+
+def other_protocol(config: RuntimeConfig) -> Protocol | None:
+    """Return the protocol of checkpoints under these settings, if Flink does not have it."""
+    return barrier_of(config, 0, 0, SnapshotType.CHECKPOINT).alignment.protocol
 
 
 def triggers_every_task(config: RuntimeConfig, kind: SnapshotType) -> bool:

@@ -138,6 +138,8 @@ def _switch(engine: EngineCapabilities, config: CheckpointConfig | None) -> Acti
         reason = "the mode is not known"
     elif config.mode is not None and config.guarantee is not Guarantee.EXACTLY_ONCE:
         reason = "only exactly-once checkpoints can be unaligned"
+    elif config.protocol is not None and not config.protocol.overtakes:
+        reason = "the job takes Chandy-Lamport checkpoints, whose markers overtake nothing"
     elif config.is_unaligned_enabled and not config.aligned_timeout_ms:
         reason = "checkpoints are unaligned from their trigger already"
     else:

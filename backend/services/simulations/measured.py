@@ -26,6 +26,7 @@ from backend.domain.topology import Edge, Topology, Vertex
 from backend.runtime.job.config import UNLIMITED, RuntimeConfig
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint, TaskKey
+from backend.runtime.protocols.registry import other_protocol
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUS: Final[Mapping[CheckpointState, CheckpointStatus]] = {
@@ -58,6 +59,8 @@ def config_of(config: RuntimeConfig) -> CheckpointConfig:
         aligned_timeout_ms=timeout_us // 1000 if is_unaligned else None,
         inflight_cap_bytes=None if config.cap_bytes == UNLIMITED else config.cap_bytes,
         debloat_target_ms=config.debloat_target_us // 1000 if config.is_debloating else None,
+        protocol=other_protocol(config),
+        spilling=config.spilling.value if is_unaligned else None,
     )
 
 
@@ -84,6 +87,7 @@ def checkpoint_of(record: MeasuredCheckpoint) -> Checkpoint:
         failed_at=None if record.failed_at_us is None else at(record.failed_at_us),
         is_discarded=record.is_discarded,
         savepoint_format=None if record.savepoint is None else SavepointFormat(record.savepoint.format.value.lower()),
+        protocol=record.barrier.alignment.protocol,
     )
     details = tuple(
         _detail(record, VertexId(v.id), [(i, s) for s in range(v.parallelism)])

@@ -27,7 +27,6 @@ from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.model import Model
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationIn, SimulationRunOut, simulation_id_of
 from backend.contracts.space_time import SpaceTimeOut
-from backend.domain.advice import Mode
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
 from backend.domain.engines import RUNTIME
@@ -39,7 +38,7 @@ from backend.runtime.job import config as settings
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 from backend.services.checkpoints.reconstruction import reconstructed_events
 from backend.services.checkpoints.space_time import space_time_out
-from backend.services.presenting import API_ROOT, graph_out, phases_out
+from backend.services.presenting import API_ROOT, graph_out, mode_of_checkpoint, phases_out
 from backend.services.simulations.catalog import LIMITS, Limits, PlannedRun, plan
 from backend.services.simulations.measured import at, checkpoint_of, config_of, in_time_order, topology_of
 from backend.store.simulations.simulations import StoredCheckpoint
@@ -245,11 +244,10 @@ def _barriers(checkpoint: Checkpoint, evidence: JobEvidence, events: Sequence[Ba
 def _row(checkpoint: Checkpoint, planned: PlannedRun, link: str) -> dict[str, Any]:
     """Return the fields of ``CheckpointOut`` that the header does not have."""
     details = checkpoint.details
-    is_unaligned = checkpoint.header.is_unaligned
     return {
         "job_id": planned.spec.name,
         "run_id": planned.protocol,
-        "mode": Mode.UNALIGNED if is_unaligned else Mode.ALIGNED,
+        "mode": mode_of_checkpoint(checkpoint.header),
         "start_delay_max_ms": largest([v for d in details for v in d.start_delay_ms]),
         "alignment_max_ms": largest([v for d in details for v in d.alignment_duration_ms]),
         "sync_max_ms": largest([v for d in details for v in d.sync_duration_ms]),

@@ -20,6 +20,7 @@ from backend.domain.checkpoint import (
     CheckpointCounts,
     ClusterSettings,
     Progress,
+    Protocol,
     VertexDetail,
 )
 from backend.domain.engines import EngineCapabilities, RestoreRules, SettingKeys, described
@@ -60,7 +61,11 @@ def config_document(config: CheckpointConfig) -> Document:
 
 def config_from(document: Document | None) -> CheckpointConfig | None:
     """Return checkpoint settings from their stored form, or None if ``document`` is None."""
-    return None if document is None else _known(CheckpointConfig, document)
+    if document is None:
+        return None
+    protocol = document.get("protocol")
+    known = Protocol(protocol) if protocol in set(Protocol) else None
+    return _known(CheckpointConfig, {**document, "protocol": known})
 
 
 def cluster_document(settings: ClusterSettings) -> Document:

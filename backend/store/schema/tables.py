@@ -211,6 +211,7 @@ checkpoints = Table(
     Column("external_path", Text),
     Column("is_discarded", Boolean),
     Column("savepoint_format", Text),
+    Column("protocol", Text),
     # The largest values over all subtasks, computed when the details are written.
     Column("start_delay_max_ms", BigInteger),
     Column("alignment_max_ms", BigInteger),

@@ -10,7 +10,7 @@ from backend.contracts.api import CheckpointOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from dashboard import text
 from dashboard.figures.base import Trace
-from dashboard.palette import ALIGNED, STATUS_WORDS, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, CHANDY_LAMPORT, MODE_WORDS, STATUS_WORDS, UNALIGNED, Theme
 from dashboard.span import epoch_ms
 
 _SMALL_PX = 6.5
@@ -34,7 +34,9 @@ def is_micro_batch(checkpoint: CheckpointOut) -> bool:
 
 
 def mode_of(checkpoint: CheckpointOut) -> str:
-    return _MICRO_BATCH if is_micro_batch(checkpoint) else checkpoint.mode or "mode not reported"
+    if is_micro_batch(checkpoint):
+        return _MICRO_BATCH
+    return "mode not reported" if checkpoint.mode is None else MODE_WORDS.get(checkpoint.mode, checkpoint.mode)
 
 
 _SYMBOLS = {
@@ -47,7 +49,14 @@ _SYMBOLS = {
 
 _MICRO_BATCH = "micro-batch"
 
-_COLORS = {"aligned": ALIGNED, "unaligned": UNALIGNED, _MICRO_BATCH: ALIGNED}
+_COLORS = {
+    "aligned": ALIGNED,
+    "unaligned": UNALIGNED,
+    "unaligned, last barrier": UNALIGNED,
+    "Chandy-Lamport": CHANDY_LAMPORT,
+    "Chandy-Lamport, overtaking": CHANDY_LAMPORT,
+    _MICRO_BATCH: ALIGNED,
+}
 
 
 def shown_duration_ms(checkpoint: CheckpointOut, now: datetime) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import CheckpointOut, JobDetailOut
+from backend.contracts.api import CheckpointConfigOut, CheckpointOut, JobDetailOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
@@ -23,9 +23,10 @@ PRESSURE_THEN = "in the chosen range; mean over the readings and the subtasks of
 
 # The pressure of a chosen range is shown from this long before its first trigger until this long after its last one.
 _AROUND_MS = 60_000
+_SPILLING_WORDS = {"continuous": "when it is sent", "ad-hoc": "when it is overtaken"}
 
 
-def timeline_legend(engine: CapabilitiesOut | None) -> list[Component]:
+def timeline_legend(engine: CapabilitiesOut | None, checkpoints: Sequence[CheckpointOut] = ()) -> list[Component]:
     if engine is not None and engine.is_micro_batched:
         return [
             *_signs("● completed", "✕ failed"),
@@ -35,10 +36,14 @@ def timeline_legend(engine: CapabilitiesOut | None) -> list[Component]:
         return _signs("● completed", "■ savepoint", "✕ failed", "○ in progress")
     return [
         *_signs("● completed", "■ savepoint", "✕ failed", "○ in progress"),
-        html.Span([html.Span(className="swatch mode-aligned"), "aligned"]),
-        html.Span([html.Span(className="swatch mode-unaligned"), "unaligned"]),
+        *(html.Span([html.Span(className=f"swatch mode-{m}"), status.mode_word(m)]) for m in _modes(checkpoints)),
         html.Span("size: persisted in-flight bytes"),
     ]
+
+
+def _modes(checkpoints: Sequence[CheckpointOut]) -> list[str]:
+    """Return the modes in the legend: aligned and unaligned, and those of the checkpoints."""
+    return list(dict.fromkeys(("aligned", "unaligned", *sorted({c.mode for c in checkpoints if c.mode is not None}))))
 
 
 def _signs(*words: str) -> list[Component]:
@@ -115,8 +120,7 @@ def facts(job: JobDetailOut) -> Component:
     if config is not None:
         rows += [
             ("Mode", (config.mode or text.MISSING).replace("_", " ")),
-            ("Unaligned", _yes(config.is_unaligned_enabled)),
-            ("Aligned timeout", text.duration(config.aligned_timeout_ms)),
+            *_alignment(config),
             ("Debloating target", text.duration(config.debloat_target_ms)),
             ("Min pause", text.duration(config.min_pause_ms)),
             ("Max concurrent", text.count(config.max_concurrent)),
@@ -139,6 +143,18 @@ def facts(job: JobDetailOut) -> Component:
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
     return cards.card("Settings and counts", parts, hint="as reported by the engine")
+
+
+def _alignment(config: CheckpointConfigOut) -> list[tuple[str, str]]:
+    rows = [("Unaligned", _yes(config.is_unaligned_enabled))]
+    if config.protocol is None:
+        rows.append(("Aligned timeout", text.duration(config.aligned_timeout_ms)))
+    else:
+        # Flink's word would mislead: such checkpoints have in-flight data, but no aligned timeout.
+        rows = [("Protocol", status.mode_word(config.protocol))]
+    if config.spilling is not None:
+        rows.append(("In-flight data is written", _SPILLING_WORDS.get(config.spilling, config.spilling)))
+    return rows
 
 
 def _batch_facts(job: JobDetailOut) -> Component:

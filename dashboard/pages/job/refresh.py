@@ -289,7 +289,7 @@ def _drawn(read: _Read, view: Look, span: Span, out: LinksOut | None) -> Changes
         ),
         "pressure": cards.chart_values("pressure", pressed(read.pressure, theme=view.theme, is_narrow=view.is_narrow)),
         "batches": micro_batch.job_values(job, theme=view.theme, has_pressure=bool(read.pressure.vertices)),
-        "legend": parts.timeline_legend(engine) if read.steps is None else parts.steps_legend(),
+        "legend": parts.timeline_legend(engine, checkpoints) if read.steps is None else parts.steps_legend(),
         "facts": parts.facts(job),
         "source": parts.source(job),
         "recent": [

@@ -8,6 +8,7 @@ import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
 from backend.domain.advice import Metric, Mode
+from backend.domain.checkpoint import Protocol
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,
     UNALIGNED,
@@ -47,6 +48,12 @@ def test_unaligned_checkpoints_are_advised_if_barriers_wait_behind_queued_data()
     }
     late = next(r for r in found.evidence if r.metric == "startDelay")
     assert (late.vertex, late.subtasks) == ("last", (0, 1, 2, 3))
+
+
+def test_no_mode_is_advised_to_a_job_with_another_protocol():
+    config = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=0, protocol=Protocol.CHANDY_LAMPORT)
+
+    assert "Chandy-Lamport" in silent(advised(slow_run(), config=config), "R-UC-1").reason
 
 
 def test_if_all_checkpoints_expired_the_advice_says_that_their_full_duration_is_not_known():

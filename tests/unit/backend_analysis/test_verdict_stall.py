@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backend.analysis.verdict import diagnose
+from backend.domain.checkpoint import Protocol
 from backend.domain.verdict import Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
     LAST,
@@ -71,6 +74,16 @@ def test_barriers_that_overtake_queues_and_wait_all_the_same_show_a_long_callbac
     verdict = diagnose(job([waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)], CALM, config=UNALIGNED)).verdict
 
     assert (verdict.kind, verdict.vertex) == (VerdictKind.CALLBACK, "middle")
+
+
+def test_markers_that_overtake_nothing_wait_in_queues_and_the_verdict_names_them():
+    markers = replace(UNALIGNED, protocol=Protocol.CHANDY_LAMPORT)
+    run = [waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)]
+    run = [replace(c, header=replace(c.header, protocol=markers.protocol)) for c in run]
+    verdict = diagnose(job(run, CALM, config=markers)).verdict
+
+    assert verdict.kind is not VerdictKind.CALLBACK
+    assert "markers overtake nothing" in "; ".join(e.statement for e in verdict.evidence)
 
 
 def test_over_a_broadcast_barriers_overtake_nothing():

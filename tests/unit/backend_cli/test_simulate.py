@@ -84,6 +84,14 @@ def test_restarts_rescales_and_stops_are_lines_in_order_of_time(job, capsys):
     assert lines[2].startswith("the job has been FINISHED since 7.")
 
 
+def test_the_columns_are_wide_enough_for_the_longest_kind_of_barrier(capsys):
+    assert run(["simulate", "last-barrier", "--duration", "12s"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()[3:5]
+    assert rows[0].index("unaligned-last ") == head.index("barrier")
+    assert rows[0].index(" s ") > head.index("triggered")
+    assert rows[0][head.index("triggered") - 1] == " "
+
+
 def test_a_failed_or_unfinished_stop_is_reported_and_an_undisturbed_job_has_no_such_lines(job, tmp_path, capsys):
     assert run(["simulate", job, "--duration", "7001ms"]) == 0
     assert "in progress" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.model import JobModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated
 from backend.domain.advice import Mode
+from backend.domain.checkpoint import Protocol
 from backend.domain.engines import SPARK, flink
 from backend.domain.errors import NotModelledError
 from tests.support.twin_evidence import recorded_evidence
@@ -72,6 +73,9 @@ def test_what_is_missing_is_named_with_what_would_help():
     assert "fewer than two readings" in reason(pressure=evidence.pressure[:3])
     assert "only 2 of the newest checkpoints" in reason(checkpoints=evidence.checkpoints[:2])
     assert "settings" in reason(config=None)
+    assert evidence.config is not None
+    markers = replace(evidence.config, protocol=Protocol.CHANDY_LAMPORT)
+    assert "chandy-lamport" in reason(config=markers)
     assert "checkpoint barriers" in reason(is_micro_batched=True)
     doubled = [replace(r, records_in_count=tuple(3 * (n or 0) for n in r.records_in_count)) for r in evidence.pressure]
     assert "records/s read" in reason(pressure=tuple(doubled))

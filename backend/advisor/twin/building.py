@@ -203,6 +203,11 @@ class _Builder:
         config = self._evidence.config
         if config is None or config.is_unaligned_enabled is None or not config.interval_ms or not config.timeout_ms:
             raise NotModelledError("the checkpoint settings are not known", fix="let the collector read the job once")
+        if config.protocol is not None:
+            raise NotModelledError(
+                f"the checkpoints of the job are {config.protocol.value}, which the model does not have",
+                fix="ask for a job with aligned or unaligned checkpoints",
+            )
         missing = [v for v in self._topology.vertices if v.id not in self._flows]
         if missing:
             raise NotModelledError(

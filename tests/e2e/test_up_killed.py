@@ -13,7 +13,7 @@ from tests.support.running_up import free_port, processes_of
 from tests.support.waiting import PATIENCE_S, until
 
 _MOMENTS = [
-    ("starting the demo jobs", []),
+    ("starting the live jobs", []),
     ("starting PostgreSQL", ["--no-demo"]),
     ("PostgreSQL is ready", ["--no-demo"]),
     ("api is ready", []),

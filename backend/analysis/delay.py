@@ -18,7 +18,7 @@ Invariant: if one start delay is not known, the vertex's delay is None, and so i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,10 @@ from backend.domain.verdict import Basis
 
 @dataclass(frozen=True, slots=True)
 class VertexDelay:
-    """The delays of the barrier at one vertex in milliseconds. None means *not known*; a sink passes no delay on."""
+    """The delays of the barrier at one vertex in milliseconds. None means *not known*.
+
+    A sink passes no delay on. Neither does a vertex that had finished.
+    """
 
     vertex_id: VertexId
     start_delay_max_ms: int | None
@@ -45,12 +48,17 @@ class VertexDelay:
 def vertex_delays(topology: Topology, phases: Phases) -> Mapping[VertexId, VertexDelay]:
     """Return the delays at every vertex in ``phases``, which are of one checkpoint or savepoint."""
     at_input = {vertex_id: _latest_of(subtasks) for vertex_id, subtasks in phases.items()}
-    return {vertex_id: _delay(topology, vertex_id, at_input) for vertex_id in phases}
+    finished = {vertex_id for vertex_id, subtasks in phases.items() if len(subtasks) and subtasks.has_finished.all()}
+    return {vertex_id: _delay(topology, vertex_id, at_input, finished) for vertex_id in phases}
 
 
-def _delay(topology: Topology, vertex_id: VertexId, at_input: Mapping[VertexId, int | None]) -> VertexDelay:
+def _delay(
+    topology: Topology, vertex_id: VertexId, at_input: Mapping[VertexId, int | None], finished: Set[VertexId]
+) -> VertexDelay:
     own = at_input[vertex_id]
-    passed_on = _latest([at_input.get(v) for v in topology.downstream(vertex_id)])
+    # A vertex that has finished forwards no barrier, and none arrives at it.
+    downstream = [] if vertex_id in finished else topology.downstream(vertex_id)
+    passed_on = _latest([at_input.get(v) for v in downstream if v not in finished])
     return VertexDelay(
         vertex_id=vertex_id,
         start_delay_max_ms=own,

@@ -49,6 +49,9 @@ CHECKPOINTING_DISABLED: Final = "enabled"
 The texts are '... has not been enabled' and '... is not enabled'.
 """
 
+TASK_STATE_FINISHED: Final = "FINISHED"
+"""The state of a task that has ended without a failure."""
+
 RUNTIME_FIELD: Final = "barrierscope-runtime"
 """The field of ``/config`` with the live runtime's version. No other engine has this field."""
 

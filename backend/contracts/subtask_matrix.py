@@ -33,7 +33,10 @@ class MatrixCheckpointOut(Model):
     kind: CheckpointKind
     status: CheckpointStatus
     is_unaligned: bool | None
-    """Whether the type of the checkpoint is unaligned. Null if the engine does not report the type."""
+    """Whether the type of the checkpoint is unaligned. Null if the engine does not report the type.
+
+    Null too for Chandy-Lamport checkpoints, whose markers overtake nothing.
+    """
     are_arrays_removed: bool
     """Whether the values of the subtasks were stored, but have been removed since, as the retention policy says."""
 

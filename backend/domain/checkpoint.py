@@ -110,7 +110,7 @@ class VertexDetail:
 
     ``ack_delay_ms`` is the time from the trigger to the arrival of the acknowledgement at the coordinator. It is 0, and
     every other value None, for a subtask that had finished before the checkpoint: the coordinator counts it as
-    acknowledged at the trigger.
+    acknowledged when it creates the checkpoint, and this is kept as the time of the trigger.
     ``unaligned`` is 1 for a subtask that persisted in-flight data. ``start_delay_ms`` compares the clocks of two
     machines, so it may be wrong or even negative.
     """

@@ -16,8 +16,8 @@ from backend.domain.checkpoint import Checkpoint, CheckpointHeader, VertexDetail
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
 from collectors.base import Effort
-from collectors.flink import parse
 from collectors.flink.barriers import read_barriers
+from collectors.flink.details import read_subtasks
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate, newest
 from collectors.flink.parse import CheckpointsAnswer
@@ -94,12 +94,10 @@ class HistoryReader:
             if vertex.id in known:
                 vertices.append(known[vertex.id])
                 continue
-            path = flink.checkpoint_subtasks(self._job_id, header.checkpoint_id, vertex.id)
-            document = await self._requests.find(path)
-            if document is None:
+            answer = await read_subtasks(self._requests, self._memory, self._job_id, header.checkpoint_id, vertex.id)
+            if answer is None:
                 self._note_not_found(header)
                 return None
-            answer = parse.subtasks(document, vertex.id)
             if not answer.is_of(header):
                 # The detail is of another run: the job was restarted after the history was read, and its new run uses
                 # the same checkpoint ids.

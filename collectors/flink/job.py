@@ -227,7 +227,9 @@ class JobReader:
         if not self._is_new and not is_urgent:
             return
         memory.looked_at, memory.changed_at_ms = self._requests.at(), entry.changed_at_ms
-        memory.topology = self._found.topology = parse.topology(await self._described())
+        described = await self._described()
+        memory.topology = self._found.topology = parse.topology(described)
+        memory.ended_counts = parse.ended_counts(described)
         if self._requests.effort is Effort.HEADERS:
             # The effort of this poll is too low for the rest, which the next poll with more effort reads.
             memory.looked_at, memory.changed_at_ms = None, None

@@ -29,6 +29,7 @@ from backend.domain.topology import Vertex
 from collectors.base import Effort
 from collectors.flink import parse, parse_metrics
 from collectors.flink.barriers import read_barriers
+from collectors.flink.details import read_subtasks
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate
 from collectors.flink.parse import CheckpointsAnswer, VertexAcks
@@ -124,12 +125,10 @@ class LiveReader:
             if ack.acknowledged_count == 0:
                 continue
             if ack.vertex_id not in final:
-                path = flink.checkpoint_subtasks(self._job_id, header.checkpoint_id, ack.vertex_id)
-                document = await self._requests.find(path)
-                if document is None:
-                    continue
-                answer = parse.subtasks(document, ack.vertex_id)
-                if not answer.is_of(header):
+                answer = await read_subtasks(
+                    self._requests, self._memory, self._job_id, header.checkpoint_id, ack.vertex_id
+                )
+                if answer is None or not answer.is_of(header):
                     continue
                 detail = answer.detail
                 if detail.pending:

@@ -171,6 +171,15 @@ def _topological(vertices: tuple[VertexId, ...], edges: Iterable[Edge]) -> list[
     return order + [v for v in vertices if missing[v] > 0]
 
 
+def ended_counts(document: Document) -> dict[VertexId, int]:
+    """Read from ``/jobs/:id`` how many subtasks of each vertex have ended without a failure."""
+    found = {}
+    for row in document.get("vertices").items():
+        count = row.get("tasks").find(flink.TASK_STATE_FINISHED)
+        found[VertexId(_id(row.get("id")))] = 0 if count is None else count.count()
+    return found
+
+
 def placement(document: Document) -> Placement:
     """Read ``/jobs/:id/vertices/:vid``: the host, TaskManager, attempt and status of each subtask.
 
@@ -320,13 +329,14 @@ class SubtasksAnswer:
     """The detail of one vertex for one checkpoint, and the status of the checkpoint when it was read.
 
     ``triggered_ms`` is the trigger time: the time of an acknowledgement minus its end-to-end duration. None if no
-    subtask acknowledged.
+    subtask acknowledged. ``finished_count`` is the number of subtasks that look as if they had finished before.
     """
 
     checkpoint_id: int
     status: CheckpointStatus
     detail: VertexDetail
     triggered_ms: int | None
+    finished_count: int
 
     def is_of(self, header: CheckpointHeader) -> bool:
         """Return whether this is the checkpoint of ``header``, not another run's checkpoint with the same id."""
@@ -334,24 +344,43 @@ class SubtasksAnswer:
         return is_same_id and self.triggered_ms in (None, to_epoch_ms(header.triggered_at))
 
 
-def subtasks(document: Document, vertex_id: VertexId) -> SubtasksAnswer:
+def subtasks(document: Document, vertex_id: VertexId, *, may_have_finished: bool = True) -> SubtasksAnswer:
     """Read ``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``.
 
     It contains what each subtask of a vertex reported when it acknowledged the checkpoint.
+
+    For a subtask that had finished before, Flink reports zeros that nobody measured. Its acknowledgement is the time at
+    which the coordinator created the checkpoint (``CheckpointCoordinator.reportFinishedTasks``): some milliseconds
+    after the trigger, and before the first message to a task. So a subtask had finished if it has only zeros, and if no
+    subtask of the vertex acknowledged earlier. A running subtask has only zeros too if it has no state and its clock is
+    behind.
+    Pass ``may_have_finished=False`` if too few subtasks of the vertex have ended.
     """
     count = _subtask_count(document.get("num_subtasks"))
     rows = document.get("subtasks")
-    columns, triggered_ms = _columns(rows.array(), count) or _checked_columns(rows, count)
-    detail = VertexDetail(vertex_id, *columns)
-    return SubtasksAnswer(document.get("id").count(), _status(document), detail, triggered_ms)
+    read = _columns(rows.array(), count) or _checked_columns(rows, count)
+    columns, finished = read.columns, 0
+    if may_have_finished and 0 in columns[0]:
+        columns, finished = _without_finished(columns, read.instants_ms)
+    detail = VertexDetail(vertex_id, *(_placed(column, read.places, count) for column in columns))
+    return SubtasksAnswer(document.get("id").count(), _status(document), detail, read.triggered_ms, finished)
 
 
 _Row = tuple[int | None, ...]
 _WIDTH = 10
 _FINISHED: _Row = (None, None, None, None, 0, None, None, None, None, None)
 """The values of a subtask that had finished before the checkpoint, in the order of the columns of ``VertexDetail``."""
-_Columns = tuple[list[Values], int | None]
-"""The columns of ``VertexDetail`` in their order, and the trigger time in milliseconds or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of ``VertexDetail`` in their order, with a value for each subtask that acknowledged."""
+
+    columns: list[list[int | None]]
+    places: list[int]
+    instants_ms: list[int]
+    """The times of the acknowledgements, in milliseconds since the epoch."""
+    triggered_ms: int | None
 
 
 def _columns(items: list[Any], count: int) -> _Columns | None:
@@ -392,25 +421,24 @@ def _columns(items: list[Any], count: int) -> _Columns | None:
         return None
     columns = [_between(column, _MS_MAX) for column in durations] + [_between(column, _INT64) for column in sizes]
     columns.append([int(word) for word in unaligned])
-    if 0 in durations[4]:
-        columns = _without_finished(columns)
     triggered = (at - took for at, took in zip(instants, durations[4], strict=True) if at >= 0 and took >= 0)
-    return [_placed(column, own, count) for column in columns], next(triggered, None)
+    return _Columns(columns, own, instants, next(triggered, None))
 
 
-def _without_finished(columns: list[list[int | None]]) -> list[list[int | None]]:
-    """Return the columns of ``VertexDetail`` in which a subtask that had finished has only its acknowledgement, 0.
-
-    Flink reports such a subtask as acknowledged when the checkpoint is triggered, with zeros that nobody measured
-    (``CheckpointCoordinator.reportFinishedTasks``). No running subtask acknowledges in the millisecond of the trigger
-    and reports only zeros.
-    """
-    rows = [_sentinels_removed(row) for row in zip(*columns, strict=True)]
-    return [list(column) for column in zip(*rows, strict=True)]
+_ACK_DELAY = 4
 
 
-def _sentinels_removed(row: _Row) -> _Row:
-    return row if any(row) or None in row else _FINISHED
+def _without_finished(columns: list[list[int | None]], instants_ms: list[int]) -> tuple[list[list[int | None]], int]:
+    """Return the columns in which a subtask that had finished has only its acknowledgement, 0, and their number."""
+    earliest_ms = min(instants_ms)
+    rows = list(zip(*columns, strict=True))
+    count = 0
+    for n, row in enumerate(rows):
+        measured = (*row[:_ACK_DELAY], *row[_ACK_DELAY + 1 :])
+        if instants_ms[n] == earliest_ms and None not in row and not any(measured):
+            rows[n] = _FINISHED
+            count += 1
+    return [list(column) for column in zip(*rows, strict=True)], count
 
 
 def _between(column: list[int], limit: int) -> list[int | None]:
@@ -431,14 +459,15 @@ def _placed(column: list[int | None], places: list[int], count: int) -> Values:
 
 def _checked_columns(document: Document, count: int) -> _Columns:
     """Read the rows one by one. A wrong value raises an error that names it."""
-    rows: list[_Row | None] = [None] * count
+    rows: list[tuple[int, _Row, int]] = []
     triggered_ms = None
     for item in document.items():
-        n = _index(item.get("index"), len(rows))
+        n = _index(item.get("index"), count)
         if item.get("className").value == flink.SUBTASK_ACKNOWLEDGED:
-            rows[n] = _sentinels_removed(_row(item))
+            rows.append((n, _row(item), item.get("ack_timestamp").whole()))
             triggered_ms = _triggered_ms(item) if triggered_ms is None else triggered_ms
-    return [tuple(None if row is None else row[n] for row in rows) for n in range(_WIDTH)], triggered_ms
+    columns = [[row[n] for _, row, _ in rows] for n in range(_WIDTH)]
+    return _Columns(columns, [n for n, _, _ in rows], [at_ms for _, _, at_ms in rows], triggered_ms)
 
 
 def _triggered_ms(item: Document) -> int | None:

@@ -87,6 +87,8 @@ class RunMemory:
     looked_at: datetime | None = None
     restored_ms: int | None = None
     restart_count: int | None = None
+    ended_counts: dict[VertexId, int] = field(default_factory=dict)
+    """How many subtasks of each vertex had ended when the job's description was read last."""
     attempts: dict[VertexId, Values] = field(default_factory=dict)
     """The attempt number of each subtask. If it changes, the subtask was restarted, which reset its gauges."""
     handed_on: set[CheckpointKey] = field(default_factory=set)

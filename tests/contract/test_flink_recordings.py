@@ -96,6 +96,21 @@ async def test_every_subtask_value_equals_the_recorded_one_and_missing_stays_mis
 
 
 @pytest.mark.anyio
+async def test_the_subtasks_of_a_source_that_ended_are_recognized_although_flink_acknowledged_them_later() -> None:
+    replay = await Replay("H", step_s=2.0).run()
+    recorded = recorded_subtasks(replay.recording)
+    job = next(b for p, rows in replay.recording.answers.items() if p.count("/") == 2 for s, b in rows if s == 200)
+    (bounded,) = (v["id"] for v in job["vertices"] if v["name"] == "Source: bounded-source")
+    delays = {row["end_to_end_duration"] for n in range(7, 17) for row in recorded[n, bounded]["subtasks"]}
+    assert delays == {0, 1, 2}, "the coordinator acknowledged them up to 2 ms after the trigger"
+    for checkpoint_id, checkpoint in replay.detailed.items():
+        for detail in checkpoint.details:
+            is_over = detail.vertex_id == bounded and checkpoint_id >= 7
+            finished = [detail.has_finished(i) for i in range(detail.subtask_count)]
+            assert finished == [is_over] * 4, (checkpoint_id, detail.vertex_id)
+
+
+@pytest.mark.anyio
 async def test_every_header_equals_the_recorded_one(replay: Replay) -> None:
     for checkpoint_id, entry in recorded_entries(replay.recording).items():
         header = replay.terminal[checkpoint_id][-1].header

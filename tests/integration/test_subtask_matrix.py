@@ -8,7 +8,7 @@ import pytest
 
 from backend.contracts import api
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
-from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.checkpoint import Protocol, SubtaskMeasure
 from backend.domain.topology import Topology, Vertex
 from backend.services.checkpoints import subtask_matrix
 from backend.services.checkpoints.subtask_matrix import ROWS_MAX
@@ -83,6 +83,20 @@ async def test_the_values_of_each_measure_are_those_that_the_subtasks_reported(c
     assert (found.unit == "bytes") == (measure in {"persisted", "checkpointed"})
     if measure is SubtaskMeasure.DURATION:
         assert found.values[4][1] is None, "subtask 1 of the sink never acknowledged checkpoint 2"
+
+
+async def test_a_subtask_that_had_finished_has_no_duration_and_markers_that_overtake_nothing_are_not_unaligned(
+    client, writer, target
+):
+    read = completed(1)
+    over = replace(read.details[0], ack_delay_ms=(0, 0, 5))
+    header = replace(read.header, is_unaligned=True, protocol=Protocol.CHANDY_LAMPORT)
+    await writer.write(observation(target, job([replace(read, header=header, details=(over, *read.details[1:]))])))
+
+    found = await _matrix(client, "?measure=duration")
+
+    assert [row[0] for row in found.values[:3]] == [None, None, 5]
+    assert found.checkpoints[0].is_unaligned is None
 
 
 async def test_a_job_with_many_subtasks_is_folded_to_the_largest_value_of_each_vertex(client, writer, target):

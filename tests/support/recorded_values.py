@@ -55,15 +55,15 @@ _PATHS = {
 def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
     """Return one response of ``/details/:cid/subtasks/:vid`` under the names of ``VertexDetail``.
 
-    Flink reports a subtask that had finished before the checkpoint as acknowledged at the trigger, with zeros that
-    nobody measured. Only its acknowledgement is a value.
+    Flink reports a subtask that had finished before the checkpoint as acknowledged up to some milliseconds after the
+    trigger, with zeros that nobody measured. It is kept as acknowledged at the trigger, without other values.
     """
     rows: list[dict[str, Any]] = [dict.fromkeys(_PATHS)] * body["num_subtasks"]
     for row in body["subtasks"]:
         if row["className"] == "completed":
             values = {name: _at(row, path) for name, path in _PATHS.items()}
-            has_finished = not any(values.values())
-            rows[row["index"]] = {n: v if not has_finished or n == "ack_delay_ms" else None for n, v in values.items()}
+            has_finished = not any(v for name, v in values.items() if name != "ack_delay_ms")
+            rows[row["index"]] = dict.fromkeys(values) | {"ack_delay_ms": 0} if has_finished else values
     return {name: tuple(row[name] for row in rows) for name in _PATHS}
 
 

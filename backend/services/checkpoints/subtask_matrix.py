@@ -17,7 +17,7 @@ from backend.contracts.subtask_matrix import (
     MatrixVertexOut,
     SubtaskMatrixOut,
 )
-from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.checkpoint import Protocol, SubtaskMeasure
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import VertexId
@@ -152,7 +152,13 @@ def _host(hosts: Mapping[str, Sequence[str | None]], vertex_id: str, subtask: in
 
 def _columns(records: Sequence[CheckpointRecord], stored: Set[CheckpointPlace]) -> list[MatrixCheckpointOut]:
     return [
-        MatrixCheckpointOut.of(r, r.header, r.place, are_arrays_removed=r.has_maxima and r.place not in stored)
+        MatrixCheckpointOut.of(
+            r,
+            r.header,
+            r.place,
+            is_unaligned=None if r.header.protocol is Protocol.CHANDY_LAMPORT else r.header.is_unaligned,
+            are_arrays_removed=r.has_maxima and r.place not in stored,
+        )
         for r in records
     ]
 

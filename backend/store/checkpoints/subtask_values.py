@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, literal, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, literal, null, select
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,7 +23,8 @@ from backend.store.schema.rows import value_of
 
 _D = tables.checkpoint_details.c
 _COLUMNS = {
-    SubtaskMeasure.DURATION: _D.ack_delay_ms,
+    # 0 means that the subtask had finished before the checkpoint, so it has no duration.
+    SubtaskMeasure.DURATION: func.array_replace(_D.ack_delay_ms, 0, null(), type_=_D.ack_delay_ms.type),
     SubtaskMeasure.START_DELAY: _D.start_delay_ms,
     SubtaskMeasure.ALIGNMENT: _D.alignment_duration_ms,
     SubtaskMeasure.SYNC: _D.sync_duration_ms,

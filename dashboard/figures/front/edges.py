@@ -214,6 +214,8 @@ def _edge_color(state: BarrierPlace, theme: Theme) -> str:
 def edge_words(edge: FrontEdge, drawn: Drawn) -> str:
     """Return the state of an edge: how many of its channels the barrier has passed, or an interval on Flink."""
     if not edge.channels:
+        if drawn.by_id[edge.source].has_finished:
+            return "sender ended"
         if edge.is_measured:
             return "no barrier yet"
         return _interval(drawn.by_id[edge.source], drawn.by_id[edge.target])

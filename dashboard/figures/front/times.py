@@ -107,6 +107,11 @@ class FrontVertex:
                     found.append(min(times))
         object.__setattr__(self, "_sorted", tuple(tuple(sorted(m)) for m in moments))
 
+    @property
+    def has_finished(self) -> bool:
+        """Whether all subtasks had finished before the checkpoint."""
+        return bool(self.subtasks) and all(s.has_finished for s in self.subtasks)
+
     def counts(self, at_ms: float) -> dict[SubtaskState, int]:
         """Return how many subtasks are in each state at ``at_ms`` milliseconds since the trigger."""
         acked, begun, reached = (bisect_right(m, at_ms) for m in self._sorted)

@@ -157,9 +157,11 @@ def _centre(v: FrontVertex, at_ms: float, heat: HeatMap | None, room_px: float) 
     if not v.subtasks:
         return text.MISSING
     past = len(v.subtasks) - v.counts(at_ms)[SubtaskState.NOT_REACHED]
-    whole = f"{past}/{len(v.subtasks)}"
-    # If the numbers do not fit, the share is shown. The hover text and the table have the numbers.
-    return whole if len(whole) * _LETTER * _SMALLEST_PX <= room_px else text.percent(past / len(v.subtasks))
+    words = [f"{past}/{len(v.subtasks)}", text.percent(past / len(v.subtasks))]
+    if v.has_finished:
+        words = ["ended"]
+    # The first words that fit are shown. The hover text and the table have the numbers.
+    return next((w for w in words if len(w) * _LETTER * _SMALLEST_PX <= room_px), "")
 
 
 def _ink_on(heat: HeatMap | None, v: FrontVertex, theme: Theme) -> str:

@@ -154,6 +154,33 @@ def test_a_pending_or_unlisted_subtask_has_no_values() -> None:
     assert detail.pending == (1, 2)
 
 
+_NOTHING: dict[str, Any] = {
+    "checkpointed_size": 0,
+    "state_size": 0,
+    "checkpoint": {"sync": 0, "async": 0},
+    "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0},
+    "start_delay": 0,
+}
+
+
+def zeros(index: int, ack_ms: int, **changes: object) -> dict[str, Any]:
+    times = {"ack_timestamp": TRIGGERED_MS + ack_ms, "end_to_end_duration": ack_ms}
+    return subtask(index, **_NOTHING | times | changes)
+
+
+def test_zeros_are_those_of_a_finished_subtask_if_no_subtask_acknowledged_earlier() -> None:
+    answer = answered(zeros(0, 2), zeros(1, 2), zeros(2, 3), {"index": 3, "className": "pending"})
+    assert answer.finished_count == 2
+    assert [answer.detail.has_finished(i) for i in range(4)] == [True, True, False, False]
+    assert answer.detail.ack_delay_ms == (0, 0, 3, None)
+    assert answer.detail.start_delay_ms == (None, None, 0, None)
+
+
+@pytest.mark.parametrize("field", ["start_delay", "state_size", "checkpointed_size"])
+def test_a_subtask_that_measured_something_had_not_finished(field: str) -> None:
+    assert answered(zeros(0, 2, **{field: 1}), zeros(1, 2)).finished_count == 1
+
+
 def test_minus_one_is_missing_and_zero_stays_zero() -> None:
     odd = subtask(0, checkpoint={"sync": -1, "async": 0}, alignment={"processed": -1, "persisted": -1, "duration": -1})
     detail = answered(odd).detail

@@ -43,6 +43,28 @@ def test_the_front_of_flink_is_reconstructed_and_dotted_with_intervals_instead_o
     assert {row[chart.table.columns.index("basis")] for row in chart.table.rows} == {"reconstructed"}
 
 
+def test_a_vertex_whose_subtasks_had_finished_is_called_ended_and_sends_no_barrier(fake):
+    model = front_of(fake, "jruntime")
+    first = model.vertices[0]
+    over = tuple(times.SubtaskTimes(s.subtask, None, None, 0.0, has_finished=True) for s in first.subtasks)
+    edges_out = tuple(replace(e, channels=()) if e.source == first.vertex_id else e for e in model.edges)
+    model = replace(model, vertices=(replace(first, subtasks=over), *model.vertices[1:]), edges=edges_out)
+    figure = front.draw(model, model.end_ms, FrontView(theme=LIGHT)).figure
+
+    notes = [n["text"] for n in figure["layout"]["annotations"]]
+    assert sum("sender ended" in n for n in notes) == len([e for e in edges_out if e.source == first.vertex_id]) > 0
+    assert not any("no barrier yet" in n for n in notes)
+    (centres,) = (t for t in figure["data"] if t["mode"] == "markers+text")
+    assert centres["text"][0] == "ended"
+
+
+def test_words_that_do_not_fit_into_a_ring_are_left_out(fake):
+    (vertex, *_) = front_of(fake, "jruntime").vertices
+    shown = [vertices._centre(vertex, 0.0, None, room_px) for room_px in (60.0, 12.0)]
+
+    assert shown == ["0/4", ""]
+
+
 def test_on_a_phone_edges_have_no_labels_and_the_names_of_neighbours_do_not_overlap(fake):
     model = front_of(fake, "jruntime")
     layout = front.draw(model, model.end_ms / 2, FrontView(theme=LIGHT, is_narrow=True)).figure["layout"]

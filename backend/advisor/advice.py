@@ -14,7 +14,19 @@ from datetime import datetime
 from backend.domain.advice import LintEffect, LintLevel, Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 
-UNITS = {Metric.DURATION: "ms", Metric.PERSISTED: "bytes", Metric.EXPIRED: "ratio", Metric.RESTORE: "ms"}
+UNITS = {
+    Metric.DURATION: "ms",
+    Metric.PERSISTED: "bytes",
+    Metric.EXPIRED: "ratio",
+    Metric.RESTORE: "ms",
+    Metric.WRITTEN: "bytes",
+    Metric.OPEN_RATIO: "ratio",
+    Metric.REPLAYED: "ms",
+    Metric.LOST: "ratio",
+    Metric.FAILOVERS: "1/day",
+    Metric.STORED: "bytes",
+    Metric.THROUGHPUT: "records/s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +91,21 @@ class Setting:
     aligned_timeout_ms: int | None = None
     inflight_cap_bytes: int | None = None
     debloat_target_ms: int | None = None
+    debloat_period_ms: int | None = None
+    floating_buffer_count: int | None = None
     interval_ms: int | None = None
     min_pause_ms: int | None = None
     timeout_ms: int | None = None
+    tolerable_failed_count: int | None = None
+    retained_count: int | None = None
+    state_backend: str | None = None
+    is_incremental: bool | None = None
+    has_changelog: bool | None = None
+    parallelism: int | None = None
+    vertex_id: str | None = None
+    """The vertex that ``parallelism`` is about; None if it is about all that exchange data by key."""
+    batch_offset_count: int | None = None
+    batch_file_count: int | None = None
     is_uncapped: bool = False
     is_debloat_off: bool = False
 
@@ -154,13 +178,20 @@ class Recommendation:
     withdrawn_if: tuple[str, ...]
     how_to: HowTo
     checkpoint_ids: tuple[int, ...]
+    unpredicted: tuple[str, ...] = ()
+    """What the advice does not predict, each with the reason."""
+    direction: str | None = None
+    """A word that tells opposite advice on one topic apart, such as ``raise``; None on the topics with a mode."""
 
     @property
     def kind(self) -> str:
         """The topic and the proposed mode, without numbers such as a timeout.
 
-        Recommendations of the same kind count as the same advice.
+        Recommendations of the same kind count as the same advice. Those that raise a setting and those that lower it
+        are of different kinds.
         """
+        if self.direction is not None:
+            return f"{self.topic.value}/{self.direction}"
         mode = self.proposed.mode.value if self.proposed.mode is not None else "same-mode"
         return f"{self.topic.value}/{mode}"
 

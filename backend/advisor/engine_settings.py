@@ -6,11 +6,39 @@ of the job. A change of the network memory needs a restart of the task managers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from backend.advisor.advice import Change, HowTo, Setting
 from backend.domain.advice import Mode
 from backend.domain.engines import EngineCapabilities
 
 _UNLIMITED = "unlimited"
+
+
+def _ms(value: int) -> str:
+    return f"{value} ms"
+
+
+def _flag(value: bool) -> str:
+    return str(value).lower()
+
+
+# The settings that are one key each: the fields of ``Setting`` and of ``SettingKeys``, and how a value is written.
+_PLAIN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("debloat_period_ms", "debloat_period", _ms),
+    ("floating_buffer_count", "floating_buffers", str),
+    ("state_backend", "state_backend", str),
+    ("is_incremental", "incremental", _flag),
+    ("has_changelog", "changelog", _flag),
+    ("batch_offset_count", "batch_offsets", str),
+    ("batch_file_count", "batch_files", str),
+    ("interval_ms", "interval", _ms),
+    ("min_pause_ms", "min_pause", _ms),
+    ("timeout_ms", "timeout", _ms),
+    ("tolerable_failed_count", "tolerable_failures", str),
+    ("retained_count", "retained", str),
+)
 
 
 def changes_of(engine: EngineCapabilities, current: Setting, proposed: Setting) -> tuple[Change, ...]:
@@ -28,13 +56,22 @@ def changes_of(engine: EngineCapabilities, current: Setting, proposed: Setting) 
     if proposed.debloat_target_ms is not None and keys.debloat_enabled is not None and keys.debloat_target is not None:
         found.append(Change(keys.debloat_enabled, None, "true"))
         found.append(Change(keys.debloat_target, None, f"{proposed.debloat_target_ms} ms"))
+    for field, name, written in _PLAIN:
+        key, before, after = getattr(keys, name), getattr(current, field), getattr(proposed, field)
+        if after is not None and key is not None and after != before:
+            found.append(Change(key, None if before is None else written(before), written(after)))
+    if proposed.parallelism is not None and keys.parallelism is not None:
+        count, vertex_id = current.parallelism, proposed.vertex_id
+        before_words = None if count is None else _parallelism(count, vertex_id)
+        found.append(Change(keys.parallelism, before_words, _parallelism(proposed.parallelism, vertex_id)))
     return tuple(found)
 
 
 def how_to(engine: EngineCapabilities, changes: tuple[Change, ...]) -> HowTo:
     """Return the configuration lines of the changes, the file for these lines, and the lines of the rollback."""
-    lines = tuple(f"{c.key}: {c.proposed}" for c in changes)
-    back = tuple(f"{c.key}: {c.current}" if c.current is not None else f"# remove {c.key}" for c in changes)
+    line = _option if engine.sets_options_in_code else _line
+    lines = tuple(line(c.key, c.proposed) for c in changes)
+    back = tuple(line(c.key, c.current) if c.current is not None else f"# remove {c.key}" for c in changes)
     if engine.can_apply_settings_live:
         return HowTo(
             file="settings of the running job (PATCH)",
@@ -44,6 +81,9 @@ def how_to(engine: EngineCapabilities, changes: tuple[Change, ...]) -> HowTo:
             patch={c.key: c.proposed for c in changes},
             rollback_patch={c.key: c.current for c in changes if c.current is not None},
         )
+    if engine.sets_options_in_code:
+        where = "the query's code, and options of its submission; restart the query"
+        return HowTo(file=where, lines=lines, rollback_lines=back, needs_restart=True)
     where = engine.settings_file or "the engine's settings file"
     who = "every task manager" if any(c.key.startswith("taskmanager.") for c in changes) else "the job"
     return HowTo(
@@ -52,6 +92,25 @@ def how_to(engine: EngineCapabilities, changes: tuple[Change, ...]) -> HowTo:
         rollback_lines=back,
         needs_restart=True,
     )
+
+
+def _line(key: str, value: str) -> str:
+    return f"{key}: {value}"
+
+
+def _option(key: str, value: str) -> str:
+    """Write a setting as an option of the submission, or as a call in the code of the query."""
+    call, _, name = key.partition(".")
+    match call:
+        case "trigger":
+            return f'.{call}({name}="{value.replace(" ms", " milliseconds")}")'
+        case "option":
+            return f'.{call}("{name}", {value})'
+    return f"--conf {key}={value}"
+
+
+def _parallelism(count: int, vertex_id: str | None) -> str:
+    return str(count) if vertex_id is None else f"{vertex_id}:{count}"
 
 
 def _mode_changes(engine: EngineCapabilities, current: Setting, proposed: Setting) -> list[Change]:

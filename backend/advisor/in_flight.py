@@ -301,15 +301,16 @@ def _fit_ratio(known: Situation, cap_bytes: float) -> float:
 
 def _queue_ms(known: Situation) -> float | None:
     """Return the milliseconds that the longest queue takes to drain, or None if no rate is known."""
-    return max(_drain_times(known), default=None)
+    return max(drain_times(known), default=None)
 
 
 def _wait_ms(known: Situation, share: float) -> float:
     """Return the milliseconds that ``share`` of all queues takes to drain, if they drain one after the other."""
-    return share * sum(_drain_times(known))
+    return share * sum(drain_times(known))
 
 
-def _drain_times(known: Situation) -> list[float]:
+def drain_times(known: Situation) -> list[float]:
+    """Return the milliseconds that the queues before each vertex take to drain, of those whose rate is known."""
     if known.queues is None:
         return []
     topology, queues = known.evidence.topology, known.queues

@@ -8,8 +8,8 @@ or rolled back card never moves again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from backend.advisor.advice import Interval, Setting
@@ -57,6 +57,8 @@ class Observed:
     checkpoints: Sequence[CheckpointHeader]
     is_given: bool
     why_not: str = ""
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    """The parallelism of each vertex, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,37 +89,14 @@ class Step:
     checkpoint_ids: tuple[int, ...] = ()
 
 
-def is_in_force(wanted: Setting, config: CheckpointConfig | None) -> bool | None:
-    """Return whether the engine's settings equal those in ``wanted``, or None if the engine does not report them."""
-    if config is None:
-        return None
-    parts = list(_parts_in_force(wanted, config))
-    if False in parts:
-        return False
-    return None if None in parts or not parts else True
+_Holds = Callable[[Setting, CheckpointConfig, Mapping[str, int]], bool | None]
 
 
-def _parts_in_force(wanted: Setting, config: CheckpointConfig) -> Iterator[bool | None]:
-    if wanted.debloat_target_ms is not None:
-        # Without a value, debloating may be off, or the engine may not report it.
-        reported_ms = config.debloat_target_ms
-        yield None if reported_ms is None else reported_ms == wanted.debloat_target_ms
-    if wanted.is_debloat_off:
-        yield config.debloat_target_ms is None
-    if wanted.inflight_cap_bytes is not None or wanted.is_uncapped:
-        yield config.inflight_cap_bytes == wanted.inflight_cap_bytes
-    for value, reported in (
-        (wanted.interval_ms, config.interval_ms),
-        (wanted.min_pause_ms, config.min_pause_ms),
-        (wanted.timeout_ms, config.timeout_ms),
-    ):
-        if value is not None:
-            yield None if reported is None else reported == value
-    if wanted.mode is not None:
-        yield _has_mode(wanted, config)
+def _equal(wanted: object, reported: object) -> bool | None:
+    return None if reported is None else reported == wanted
 
 
-def _has_mode(wanted: Setting, config: CheckpointConfig) -> bool | None:
+def _mode_holds(wanted: Setting, config: CheckpointConfig, _: Mapping[str, int]) -> bool | None:
     if config.is_unaligned_enabled is None:
         return None
     if wanted.mode is Mode.ALIGNED:
@@ -125,12 +104,85 @@ def _has_mode(wanted: Setting, config: CheckpointConfig) -> bool | None:
     return config.is_unaligned_enabled and (config.aligned_timeout_ms or 0) == (wanted.aligned_timeout_ms or 0)
 
 
+def _backend_holds(wanted: Setting, config: CheckpointConfig, _: Mapping[str, int]) -> bool | None:
+    # Engines report the class of the backend, such as EmbeddedRocksDBStateBackend.
+    return None if config.state_backend is None else (wanted.state_backend or "") in config.state_backend.lower()
+
+
+def _parallelism_holds(wanted: Setting, _: CheckpointConfig, parallelism: Mapping[str, int]) -> bool | None:
+    return None if wanted.vertex_id is None else _equal(wanted.parallelism, parallelism.get(wanted.vertex_id))
+
+
+def _of_config(name: str) -> _Holds:
+    return lambda wanted, config, _: _equal(getattr(wanted, name), getattr(config, name))
+
+
+def _cap_holds(wanted: Setting, config: CheckpointConfig, _: Mapping[str, int]) -> bool | None:
+    # An engine that has the setting reports no value if there is no cap.
+    return config.inflight_cap_bytes == wanted.inflight_cap_bytes
+
+
+IN_FORCE: Mapping[str, _Holds | None] = {
+    "mode": _mode_holds,
+    "inflight_cap_bytes": _cap_holds,
+    # Without a value, debloating may be off, or the engine may not report it.
+    "debloat_target_ms": _of_config("debloat_target_ms"),
+    "is_uncapped": lambda _, config, __: config.inflight_cap_bytes is None,
+    "is_debloat_off": lambda _, config, __: config.debloat_target_ms is None,
+    "interval_ms": _of_config("interval_ms"),
+    "min_pause_ms": _of_config("min_pause_ms"),
+    "timeout_ms": _of_config("timeout_ms"),
+    "tolerable_failed_count": _of_config("tolerable_failed_count"),
+    "state_backend": _backend_holds,
+    "parallelism": _parallelism_holds,
+    "aligned_timeout_ms": None,
+    "vertex_id": None,
+    "debloat_period_ms": None,
+    "floating_buffer_count": None,
+    "retained_count": None,
+    "is_incremental": None,
+    "has_changelog": None,
+    "batch_offset_count": None,
+    "batch_file_count": None,
+}
+"""For each field of ``Setting``, how to see that it is in force.
+
+None for a setting that no engine reports for a job, and for a field that belongs to another one: ``aligned_timeout_ms``
+to ``mode``, and ``vertex_id`` to ``parallelism``.
+"""
+_PARTS = frozenset({"aligned_timeout_ms", "vertex_id"})
+# A setting that is to be turned off has no value, so these say so. False means that they are not proposed.
+_OFF = frozenset({"is_uncapped", "is_debloat_off"})
+
+
+def is_in_force(
+    wanted: Setting, config: CheckpointConfig | None, parallelism: Mapping[str, int] | None = None
+) -> bool | None:
+    """Return whether the engine's settings equal those in ``wanted``, or None if the engine does not report them all.
+
+    ``parallelism`` has that of each vertex, by its id.
+    """
+    if config is None:
+        return None
+    answers: list[bool | None] = []
+    for name, holds in IN_FORCE.items():
+        value = getattr(wanted, name)
+        if name in _PARTS or value is None or (name in _OFF and not value):
+            continue
+        answers.append(None if holds is None else holds(wanted, config, parallelism or {}))
+    if False in answers:
+        return False
+    return (bool(answers) and None not in answers) or None
+
+
 def next_step(card: Card, seen: Observed) -> Step | None:
     """Return the step that moves the card to its next state, or None if the card keeps its state."""
-    holds = is_in_force(card.proposed, seen.config)
+    holds = is_in_force(card.proposed, seen.config, seen.parallelism)
     if card.state.is_open:
         if holds:
-            at = max(card.created_at, seen.settings_since or seen.now)
+            # A new parallelism is no new setting of the checkpoints.
+            since = seen.now if card.proposed.parallelism is not None else seen.settings_since
+            at = max(card.created_at, since or seen.now)
             return Step(AdviceState.APPLIED, "the engine reports the proposed settings", at)
         if not seen.is_given and seen.now - card.last_given_at >= EXPIRES_AFTER:
             return Step(AdviceState.EXPIRED, seen.why_not, seen.now)
@@ -153,7 +205,9 @@ def is_suppressed(state: AdviceState, decided_at: datetime, before: Setting, now
 
 
 def _verified(card: Card, seen: Observed) -> Step | None:
-    after = [c for c in seen.checkpoints if _counts(c)]
+    # A new parallelism is no new setting of the checkpoints, so those from before the change are among these.
+    since = card.applied_at if card.proposed.parallelism is not None else None
+    after = [c for c in seen.checkpoints if _counts(c) and (since is None or c.triggered_at >= since)]
     if len(after) < VERIFY_MIN_COUNT:
         return None
     found = tuple(
@@ -163,6 +217,8 @@ def _verified(card: Card, seen: Observed) -> Step | None:
     )
     inside = sum(m.is_inside for m in found)
     text = f"{inside} of {len(found)} predictions held over {len(after)} checkpoints"
+    if not found:
+        text = f"{len(after)} checkpoints ended since, and none of them can show the effect"
     return Step(AdviceState.VERIFIED, text, seen.now, found, tuple(c.checkpoint_id for c in after))
 
 
@@ -178,13 +234,35 @@ def _measured(metric: Metric, after: Sequence[CheckpointHeader]) -> float | None
             return median(_each(metric, after))
         case Metric.EXPIRED:
             return sum(c.failure_reason is FailureReason.EXPIRED for c in after) / len(after)
+        case Metric.WRITTEN:
+            return median(_each(metric, after))
+        case Metric.OPEN_RATIO:
+            return open_ratio(after)
     return None
+
+
+def open_ratio(headers: Sequence[CheckpointHeader]) -> float | None:
+    """Return the share of the time in which a checkpoint ran, from the first to the last trigger; None if unknown.
+
+    The ids must be consecutive, because a checkpoint that is missing ran for an unknown time.
+    """
+    ordered = sorted(headers, key=lambda h: h.triggered_at)
+    if len(ordered) < 2 or ordered[-1].checkpoint_id - ordered[0].checkpoint_id != len(ordered) - 1:
+        return None
+    span_ms = (ordered[-1].triggered_at - ordered[0].triggered_at) / timedelta(milliseconds=1)
+    durations = [h.end_to_end_duration_ms for h in ordered[:-1]]
+    if span_ms <= 0 or None in durations:
+        return None
+    return min(1.0, sum(d or 0 for d in durations) / span_ms)
 
 
 def _each(metric: Metric, after: Sequence[CheckpointHeader]) -> tuple[float | None, ...]:
     match metric:
         case Metric.DURATION:
             return tuple(c.end_to_end_duration_ms for c in after)
+        case Metric.WRITTEN:
+            done = CheckpointStatus.COMPLETED
+            return tuple(c.checkpointed_size_bytes if c.status is done else None for c in after)
         case Metric.PERSISTED:
             return tuple(c.persisted_bytes if c.status is CheckpointStatus.COMPLETED else None for c in after)
     return ()

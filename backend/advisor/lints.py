@@ -272,13 +272,10 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
 
 
 def _retained(known: Situation) -> Iterator[Lint]:
-    if known.evidence.cluster_settings is None:
+    count = retained_count(known)
+    if count is None or count > 1:
         return
-    values = [v for key in _RETAINED if (v := _cluster(known).get(key)) is not None]
-    count = int(values[0]) if values and values[0].isdecimal() else 1
-    if count > 1:
-        return
-    set_by = "The cluster's setting is" if values else "Flink's default is"
+    set_by = "The cluster's setting is" if _retained_values(known) else "Flink's default is"
     yield Lint(
         "retained-1",
         LintLevel.NOTE,
@@ -288,6 +285,23 @@ def _retained(known: Situation) -> Iterator[Lint]:
         f"Set {_RETAINED[0]} to 2 or more, and keep a savepoint for upgrades.",
         f"{_CONFIG_DOCS}#execution-checkpointing-num-retained",
     )
+
+
+def retained_count(known: Situation) -> int | None:
+    """Return how many checkpoints the cluster keeps for a job that does not override it; None if not known."""
+    if known.evidence.cluster_settings is None:
+        return None
+    values = _retained_values(known)
+    return int(values[0]) if values and values[0].isdecimal() else 1
+
+
+def cluster_setting(known: Situation, key: str) -> str | None:
+    """Return a setting of the cluster; None if it is not set or not known."""
+    return _cluster(known).get(key)
+
+
+def _retained_values(known: Situation) -> list[str]:
+    return [v for key in _RETAINED if (v := _cluster(known).get(key)) is not None]
 
 
 def _cluster(known: Situation) -> Mapping[str, str]:

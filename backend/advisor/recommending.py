@@ -1,31 +1,81 @@
 """Applies the advisor's rules to a job, and collects the recommendations and the reasons for giving none.
 
-An engine without unaligned checkpoints gets no advice.
+The rules are ranked: what cures a cause comes before what makes room for it. A recommendation whose numbers would
+change with a higher one waits for it, so that two changes are never judged at once. None may break a hard bound.
+
+An engine that has no setting of a topic gets no answer on it. An engine without any gets one reason on the mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from backend.advisor import checkpoint_mode, in_flight
+from backend.advisor import buffers, capacity, checkpoint_mode, failing, in_flight, intervals, query_rules, state
 from backend.advisor.advice import Advice, NoAdvice, Recommendation
 from backend.advisor.lints import lints_of
+from backend.advisor.proposing import kept_within
+from backend.advisor.query_rules import Query
 from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
+from backend.analysis import micro_batches
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import EngineCapabilities
 
-_Rule = Callable[[Situation], Recommendation | NoAdvice]
-# Both rules need an engine with unaligned checkpoints, because only these persist in-flight data.
-_RULES: tuple[tuple[Topic, _Rule], ...] = (
+_Answer = Recommendation | NoAdvice
+_RULES: tuple[tuple[Topic, Callable[[Situation], _Answer]], ...] = (
     (Topic.MODE, checkpoint_mode.advise_mode),
     (Topic.IN_FLIGHT, in_flight.advise_in_flight),
+    (Topic.PARALLELISM, capacity.advise_parallelism),
+    (Topic.STATE, state.advise_state),
+    (Topic.BUFFERS, buffers.advise_buffers),
+    (Topic.TOLERANCE, failing.advise_tolerance),
+    (Topic.INTERVAL, intervals.advise_interval),
+    (Topic.MIN_PAUSE, intervals.advise_pause),
+    (Topic.TIMEOUT, failing.advise_timeout),
+    (Topic.RETENTION, failing.advise_retention),
 )
+_QUERY_RULES: tuple[tuple[Topic, Callable[[Query], _Answer]], ...] = (
+    (Topic.PARALLELISM, query_rules.advise_partitions),
+    (Topic.STATE, query_rules.advise_store),
+    (Topic.BATCH_SIZE, query_rules.advise_batch_size),
+    (Topic.INTERVAL, query_rules.advise_trigger),
+)
+# Settings of which an engine must have at least one for the topic.
+_SETTINGS: Mapping[Topic, tuple[str, ...]] = {
+    Topic.MODE: ("unaligned",),
+    # Only unaligned checkpoints persist in-flight data.
+    Topic.IN_FLIGHT: ("unaligned",),
+    Topic.PARALLELISM: ("parallelism",),
+    Topic.STATE: ("incremental", "state_backend", "changelog"),
+    Topic.BUFFERS: ("debloat_target", "floating_buffers"),
+    Topic.BATCH_SIZE: ("batch_offsets", "batch_files"),
+    Topic.TOLERANCE: ("tolerable_failures",),
+    Topic.INTERVAL: ("interval",),
+    Topic.MIN_PAUSE: ("min_pause",),
+    Topic.TIMEOUT: ("timeout",),
+    Topic.RETENTION: ("retained",),
+}
+# These change how long checkpoints take, on which the advice on the topics below them rests.
+_CHANGES_DURATIONS = (Topic.MODE, Topic.IN_FLIGHT, Topic.PARALLELISM, Topic.STATE, Topic.BUFFERS)
+_WAITS_FOR: Mapping[Topic, tuple[Topic, ...]] = {
+    Topic.BUFFERS: (Topic.MODE, Topic.IN_FLIGHT),
+    Topic.BATCH_SIZE: (Topic.PARALLELISM, Topic.STATE),
+    Topic.INTERVAL: (*_CHANGES_DURATIONS, Topic.BATCH_SIZE),
+    Topic.MIN_PAUSE: (*_CHANGES_DURATIONS, Topic.INTERVAL),
+    Topic.TIMEOUT: (*_CHANGES_DURATIONS, Topic.INTERVAL, Topic.MIN_PAUSE),
+}
+
+
+def topics_of(engine: EngineCapabilities) -> tuple[Topic, ...]:
+    """Return the topics on which an engine gets an answer, in the order of their rank."""
+    rules = _QUERY_RULES if engine.is_micro_batched else _RULES
+    found = tuple(t for t, _ in rules if any(getattr(engine.settings, name) for name in _SETTINGS[t]))
+    return found or (Topic.MODE,)
 
 
 def advise(
@@ -42,20 +92,65 @@ def advise(
     that is known. Earlier checkpoints are left out, because checkpoints under other settings predict nothing.
     ``case`` is the case of the job from the same evidence, if the caller has it already.
     """
-    if not engine.has_unaligned_checkpoints:
-        text = f"{engine.name} has no such setting"
-        return Advice((), tuple(NoAdvice(topic, "-", text) for topic, _ in _RULES), 0)
+    topics = topics_of(engine)
+    if not any(getattr(engine.settings, name) for name in _SETTINGS[topics[0]]):
+        return Advice((), tuple(NoAdvice(t, "-", f"{engine.name} has no such setting") for t in topics), 0)
+    if engine.is_micro_batched:
+        return _of_query(evidence, engine, settings_since)
     known = situation(evidence, engine=engine, version=version, settings_since=settings_since, case=case)
-    answers = [_asked(known, topic, rule) for topic, rule in _RULES]
+    answers = [_asked(known, topic, rule) for topic, rule in _RULES if topic in topics]
+    return _advice(evidence, answers, len(known.recorded), known)
+
+
+def _of_query(evidence: JobEvidence, engine: EngineCapabilities, settings_since: datetime | None) -> Advice:
+    if settings_since is not None:
+        kept = tuple(c for c in evidence.checkpoints if c.header.triggered_at >= settings_since)
+        evidence = replace(evidence, checkpoints=kept)
+    query = Query(evidence, engine, micro_batches.report(evidence.checkpoints, evidence.config))
+    count = len(query.report.judged)
+    answers: list[_Answer] = []
+    for topic, rule in _QUERY_RULES:
+        if count < CHECKPOINTS_MIN_COUNT:
+            many = "1 micro-batch" if count == 1 else f"{count} micro-batches"
+            answers.append(NoAdvice(topic, "AD-3", f"only {many} completed; advice needs {CHECKPOINTS_MIN_COUNT}"))
+        else:
+            answers.append(rule(query))
+    return _advice(evidence, answers, count, None)
+
+
+def _advice(evidence: JobEvidence, answers: Sequence[_Answer], count: int, known: Situation | None) -> Advice:
+    kept = _reconciled([kept_within(evidence.config, evidence.topology, a) for a in answers])
+    given = tuple(a for a in kept if isinstance(a, Recommendation))
+    said = {failing.LINT_OF[a.topic] for a in given if a.topic in failing.LINT_OF}
     return Advice(
-        recommendations=tuple(a for a in answers if isinstance(a, Recommendation)),
-        silences=tuple(a for a in answers if isinstance(a, NoAdvice)),
-        considered_count=len(known.recorded),
-        lints=lints_of(known),
+        recommendations=given,
+        silences=tuple(a for a in kept if isinstance(a, NoAdvice)),
+        considered_count=count,
+        lints=() if known is None else tuple(lint for lint in lints_of(known) if lint.code not in said),
     )
 
 
-def _asked(known: Situation, topic: Topic, rule: _Rule) -> Recommendation | NoAdvice:
+def _reconciled(answers: Sequence[_Answer]) -> list[_Answer]:
+    """Return the answers, of which a recommendation that must wait for a higher one is the reason for that instead."""
+    given: dict[Topic, Recommendation] = {}
+    found: list[_Answer] = []
+    for answer in answers:
+        first = next((given[t] for t in _WAITS_FOR.get(answer.topic, ()) if t in given), None)
+        if isinstance(answer, Recommendation):
+            if first is not None:
+                text = f"first the advice on the {_words(first.topic)}, which changes what this rests on"
+                found.append(NoAdvice(answer.topic, answer.rules[0], f"{text}: {first.headline}"))
+                continue
+            given[answer.topic] = answer
+        found.append(answer)
+    return found
+
+
+def _words(topic: Topic) -> str:
+    return topic.value.replace("-", " ")
+
+
+def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer]) -> _Answer:
     if len(known.recorded) < CHECKPOINTS_MIN_COUNT:
         count = len(known.recorded)
         many = f"{say.checkpoints(count)} completed or failed under these settings"
@@ -70,5 +165,6 @@ def _with_recorded(known: Situation, advice: Recommendation) -> Recommendation:
     values = {
         Metric.DURATION: tuple(r.duration_ms for r in known.recorded),
         Metric.PERSISTED: tuple(r.persisted_bytes for r in known.recorded),
+        Metric.WRITTEN: tuple(r.written_bytes for r in known.recorded),
     }
     return replace(advice, expected=tuple(replace(e, before_values=values.get(e.metric, ())) for e in advice.expected))

@@ -51,21 +51,25 @@ def unaligned_risks(known: Situation, persisted: Interval, restore: Interval | N
     return tuple(risks)
 
 
-def will_not_cure(known: Situation) -> tuple[str, ...]:
-    """Return the problems that remain in every checkpoint mode (R-UC-3, R-UC-4)."""
+def cause_words(known: Situation) -> str:
+    """Return the cause that the verdict names, as a problem that a change of settings leaves."""
     verdict = known.diagnosis.verdict
     where = ""
     if verdict.vertex is not None:
         vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
         count = vertex.parallelism if vertex is not None else len(verdict.subtasks)
         where = say.where(say.vertex(verdict.vertex), verdict.subtasks, count)
-    cause = {
+    return {
         VerdictKind.CAPACITY: f"the lack of capacity of {where}: throughput and waiting times stay the same",
         VerdictKind.SKEW: f"key skew: {where} gets more records than its siblings and still limits the job",
         VerdictKind.SLOW_HOST: f"the slow host: {where} takes longer for each record and still limits the job",
         VerdictKind.STRAGGLER: f"the straggler: {where} takes longer for each record and still limits the job",
     }.get(verdict.kind, "the cause of the queues: throughput and waiting times stay the same")
-    found = [cause, "slow savepoints: they are always aligned"]
+
+
+def will_not_cure(known: Situation) -> tuple[str, ...]:
+    """Return the problems that remain in every checkpoint mode (R-UC-3, R-UC-4)."""
+    found = [cause_words(known), "slow savepoints: they are always aligned"]
     slow_sync = [r.sync_ms for r in known.recorded if r.sync_ms is not None]
     if slow_sync and max(slow_sync) >= 1:
         found.append(f"the sync part of snapshots, here up to {say.duration(max(slow_sync))}")

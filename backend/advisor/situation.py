@@ -118,6 +118,10 @@ class Situation:
     steps_ms: Mapping[VertexId, float]
     drain_bytes_per_ms: Mapping[VertexId, float]
     intake_bytes_per_ms: Mapping[VertexId, tuple[float, ...]]
+    record_bytes: Mapping[VertexId, float]
+    """The mean size of the records that each vertex read."""
+    records_per_s: Mapping[VertexId, float]
+    """The records that each vertex read in a second."""
     store_bytes_per_ms: float | None
     since: datetime | None
     until: datetime | None
@@ -245,6 +249,8 @@ def situation(
         steps_ms=_steps(readings),
         drain_bytes_per_ms={v: sum(row) for v, row in intake.items() if sum(row) > 0},
         intake_bytes_per_ms=intake,
+        record_bytes=_record_sizes(readings),
+        records_per_s=_record_rates(readings),
         store_bytes_per_ms=_store_speed(recorded),
         since=min((r.observed_at for r in readings), default=None),
         until=max((r.observed_at for r in readings), default=None),
@@ -342,6 +348,28 @@ def _intake(readings: Sequence[VertexPressure]) -> dict[VertexId, tuple[float, .
         taken = _grown(first.bytes_in_count, last.bytes_in_count)
         if elapsed_ms > 0 and taken.sum() > 0:
             found[vertex_id] = tuple((taken / elapsed_ms).tolist())
+    return found
+
+
+def _record_sizes(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
+    """Return the mean bytes of a record that each vertex read between the first and the last reading."""
+    found: dict[VertexId, float] = {}
+    for vertex_id, rows in _by_vertex(readings).items():
+        count = float(_grown(rows[0].records_in_count, rows[-1].records_in_count).sum())
+        size = float(_grown(rows[0].bytes_in_count, rows[-1].bytes_in_count).sum())
+        if count > 0 and size > 0:
+            found[vertex_id] = size / count
+    return found
+
+
+def _record_rates(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
+    """Return the records that each vertex read in a second, between the first and the last reading."""
+    found: dict[VertexId, float] = {}
+    for vertex_id, rows in _by_vertex(readings).items():
+        elapsed_s = (rows[-1].observed_at - rows[0].observed_at).total_seconds()
+        count = float(_grown(rows[0].records_in_count, rows[-1].records_in_count).sum())
+        if elapsed_s > 0 and count > 0:
+            found[vertex_id] = count / elapsed_s
     return found
 
 

@@ -106,3 +106,96 @@ DEBLOAT_MIN_MS: Final = 100
 
 VERIFY_MIN_COUNT: Final = 5
 """The number of checkpoints after a change that are needed before its predictions are checked."""
+
+WILSON_Z: Final = 1.645
+"""The normal quantile of intervals at 90 %, for shares and for the time between failures."""
+
+OPEN_MAX_RATIO: Final = 0.5
+"""More is too large a share of the time with a checkpoint: a longer interval or a pause is advised (R-INT-3)."""
+
+VARIED_MIN_FACTOR: Final = 2.0
+"""Durations vary if the 95th percentile is this many times the median; a pause then suits them better (R-INT-5)."""
+
+FAILURES_MIN_COUNT: Final = 3
+"""With fewer restarts on record, the mean time between failures is not known, and no optimal interval (R-INT-1)."""
+
+INTERVAL_GAIN_MIN_RATIO: Final = 0.01
+"""Another interval is advised only if it saves at least this share of the time (R-INT-1)."""
+
+TIMEOUT_FACTOR: Final = 3.0
+"""The checkpoint timeout must be this many times the 99th percentile of the durations (R-TO-1)."""
+
+STUCK_FACTOR: Final = 20.0
+"""A timeout this many times the 99th percentile of the durations holds a stuck checkpoint for too long (R-TO-1)."""
+
+TIMEOUT_MIN_MS: Final = 10_000
+"""No shorter checkpoint timeout is proposed: a pause of a machine may take seconds."""
+
+FAILOVERS_PER_DAY_MAX: Final = 0.033
+"""How often a day failed checkpoints may restart a job by chance: once in 30 days (R-TOL-1)."""
+
+PASSING_MAX_RATIO: Final = 0.5
+"""If a larger share of the checkpoints fails, the failures have a lasting cause and no number of them is tolerable."""
+
+REPLAY_BUDGET_MS: Final = 3_600_000
+"""The input that a job may have to replay after the tolerated failures (R-TOL-1)."""
+
+DEBLOAT_TARGET_MS: Final = 1_000
+"""The debloating target that is proposed: the default of Flink (R-DB-1)."""
+
+QUEUE_FACTOR_MIN: Final = 2.0
+"""Debloating is advised, or called too slow, if queues take this many times the target to drain (R-DB-1, R-DB-3)."""
+
+RECORD_MAX_RATIO: Final = 0.5
+"""A record may take this share of a debloated buffer (R-DB-2)."""
+
+POOL_FULL_RATIO: Final = 0.9
+"""From this usage on, the output buffers of a vertex are exhausted (R-NET-1)."""
+
+POOL_EMPTY_RATIO: Final = 0.1
+"""Up to this usage, the input buffers of a vertex are empty (R-NET-1)."""
+
+ROUND_TRIP_MS: Final = 1.0
+"""The time of a buffer's way through the network and of the credit's way back that is assumed (R-BUF-1)."""
+
+SEGMENT_BYTES: Final = 32_768
+"""The size of a network buffer that is assumed: the default of Flink."""
+
+FULL_MIN_RATIO: Final = 0.9
+"""A checkpoint that writes this share of the state is a full one (R-ST-1)."""
+
+CHANGED_MAX_RATIO: Final = 0.5
+"""Incremental checkpoints are advised if at most this share of the state can change in an interval (R-ST-1)."""
+
+TAIL_FACTOR: Final = 3.0
+"""Uploads have a long tail if the 95th percentile is this many times the median (R-ST-1)."""
+
+BUSY_TARGET_RATIO: Final = 0.75
+"""The share of the time for which a vertex should be busy after it was rescaled (R-PAR-1)."""
+
+SCALE_STEP_MAX: Final = 2.0
+"""A vertex is not scaled by more than this factor at once, because the load behind back-pressure is not known."""
+
+LOG_MAX_RATIO: Final = 0.3
+"""A longer trigger interval is advised if the logs take this share of a micro-batch (R-MB-1)."""
+
+IDLE_MAX_RATIO: Final = 0.3
+"""... and if micro-batches take at most this share of the trigger's interval."""
+
+MEMORY_MIN_BYTES: Final = 256_000_000
+"""State of this size on the heap is better kept outside of it (R-MB-3)."""
+
+COMMIT_MIN_RATIO: Final = 0.3
+"""A changelog is advised if the state's commit takes this share of a micro-batch (R-MB-4)."""
+
+CHANGELOG_COMMIT_RATIO: Final = 0.43
+"""The part of a commit that remains with a changelog, as measured on Spark 4.3 in one run (R-MB-4)."""
+
+STORES_MIN_COUNT: Final = 50
+"""Fewer state stores cost little (R-MB-5)."""
+
+STORE_ROWS_MAX: Final = 1_000
+"""State stores with fewer rows each are too many (R-MB-5)."""
+
+PARTITION_ROWS: Final = 10_000
+"""The rows that one of the proposed partitions would have (R-MB-5)."""

@@ -70,9 +70,21 @@ class SettingOut(Model):
     aligned_timeout_ms: int | None = None
     inflight_cap_bytes: int | None = None
     debloat_target_ms: int | None = None
+    debloat_period_ms: int | None = None
+    floating_buffer_count: int | None = None
     interval_ms: int | None = None
     min_pause_ms: int | None = None
     timeout_ms: int | None = None
+    tolerable_failed_count: int | None = None
+    retained_count: int | None = None
+    state_backend: str | None = None
+    is_incremental: bool | None = None
+    has_changelog: bool | None = None
+    parallelism: int | None = None
+    vertex_id: str | None = None
+    """The vertex that ``parallelism`` is about; null if it is about all that exchange data by key."""
+    batch_offset_count: int | None = None
+    batch_file_count: int | None = None
     is_uncapped: bool = False
     is_debloat_off: bool = False
 
@@ -141,6 +153,8 @@ class RecommendationOut(Model):
     withdrawn_if: list[str]
     how_to: HowToOut
     checkpoint_ids: list[int]
+    unpredicted: tuple[str, ...] = ()
+    """What the advice does not predict, each with the reason."""
 
 
 class SilenceOut(Model):

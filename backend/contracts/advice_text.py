@@ -27,6 +27,13 @@ _METRIC = {
     Metric.PERSISTED: "persisted in-flight data",
     Metric.EXPIRED: "checkpoints that expire",
     Metric.RESTORE: "longer restore",
+    Metric.WRITTEN: "written by a checkpoint",
+    Metric.OPEN_RATIO: "time with a checkpoint",
+    Metric.REPLAYED: "input to replay",
+    Metric.LOST: "time lost",
+    Metric.FAILOVERS: "restarts by failed checkpoints",
+    Metric.STORED: "retained checkpoints",
+    Metric.THROUGHPUT: "throughput",
 }
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#~$!])")
 _LIST_START = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")
@@ -58,6 +65,10 @@ def quantity(value: float, unit: str | None) -> str:
             return say.percent(value)
         case "count":
             return f"{value:.0f}"
+        case "1/day":
+            return f"{value:.2g} a day"
+        case "records/s":
+            return f"{value:.0f}/s"
     return f"{value:g} {unit or ''}".strip()
 
 
@@ -114,6 +125,7 @@ def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
     """Return (label, text) for each fact of a recommendation except its settings, in reading order."""
     found = [("why", advice.reason)]
     found += [(metric_words(e.metric), expected_words(e)) for e in advice.expected]
+    found += [("no prediction", text) for text in advice.unpredicted]
     found += [("restart", "needed" if advice.how_to.needs_restart else "not needed, it changes while it runs")]
     found += [("confidence", f"{advice.confidence.value}: {advice.confidence_reason}")]
     found += [("needs", _precondition(p.text, is_met=p.is_met)) for p in advice.preconditions]

@@ -6,12 +6,23 @@ from enum import StrEnum
 
 
 class Topic(StrEnum):
-    """The topic of an advice rule. A job has at most one open recommendation for each topic."""
+    """The topic of an advice rule, by rank. A job has at most one open recommendation for each topic."""
 
     MODE = "mode"
     IN_FLIGHT = "in-flight"
     WHAT_IF = "what-if"
     """A change that a person chose on the what-if page. No rule gives it."""
+    PARALLELISM = "parallelism"
+    STATE = "state"
+    BUFFERS = "buffers"
+    BATCH_SIZE = "batch-size"
+    """How much input a micro-batch may read."""
+    TOLERANCE = "tolerance"
+    INTERVAL = "interval"
+    """The interval of the checkpoints, or of the trigger of a micro-batched engine."""
+    MIN_PAUSE = "min-pause"
+    TIMEOUT = "timeout"
+    RETENTION = "retention"
 
 
 class Mode(StrEnum):
@@ -29,6 +40,18 @@ class Metric(StrEnum):
     PERSISTED = "persisted_bytes"
     EXPIRED = "expired_ratio"
     RESTORE = "restore_extra_ms"
+    WRITTEN = "checkpointed_size_bytes"
+    OPEN_RATIO = "open_ratio"
+    """The share of the time during which a checkpoint runs."""
+    REPLAYED = "replayed_ms"
+    """The input, in milliseconds of its arrival, that a restore processes again."""
+    LOST = "lost_ratio"
+    """The share of the time that checkpoints and failures cost."""
+    FAILOVERS = "failovers_per_day"
+    """How often a day failed checkpoints restart the job."""
+    STORED = "stored_bytes"
+    """The size of all retained checkpoints together."""
+    THROUGHPUT = "records_per_s"
 
 
 class AdviceStep(StrEnum):

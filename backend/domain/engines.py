@@ -31,9 +31,19 @@ class SettingKeys:
     in_flight_cap: str | None = None
     debloat_enabled: str | None = None
     debloat_target: str | None = None
+    debloat_period: str | None = None
     timeout: str | None = None
     interval: str | None = None
     min_pause: str | None = None
+    tolerable_failures: str | None = None
+    retained: str | None = None
+    floating_buffers: str | None = None
+    state_backend: str | None = None
+    incremental: str | None = None
+    changelog: str | None = None
+    parallelism: str | None = None
+    batch_offsets: str | None = None
+    batch_files: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,8 @@ class EngineCapabilities:
     """Whether the engine reports the barrier events of each channel."""
     overtakes_everywhere: bool = False
     """Whether unaligned barriers also overtake data on broadcast and pointwise exchanges."""
+    sets_options_in_code: bool = False
+    """Whether options of a job are set in its code or when it is submitted, and in no file of the engine."""
     can_apply_settings_live: bool = False
     """Whether settings can be changed while a job runs."""
     can_trigger_savepoints: bool = False
@@ -105,9 +117,14 @@ class EngineCapabilities:
 # --- the engines whose collectors ship with Barrierscope ----------------------------------------------------------
 
 _CHECKPOINTING = "execution.checkpointing."
-_DEBLOAT = "taskmanager.network.memory.buffer-debloat."
+_MEMORY = "taskmanager.network.memory."
+_DEBLOAT = f"{_MEMORY}buffer-debloat."
 _TIMEOUT_SINCE = (1, 14)
+_CHANGELOG_SINCE = (1, 15)
+_OVERRIDES_SINCE = (1, 17)
 _FILE_SINCE = (1, 19)
+_STATE_KEYS_SINCE = (1, 20)
+_BUFFERS_FIXED_SINCE = (2, 0)
 _STATE_IN_PATH_SINCE = (1, 15)
 _STACKS_OF_SUBTASKS_SINCE = (1, 17)
 
@@ -118,11 +135,16 @@ def flink(version: str | None = None) -> EngineCapabilities:
     ``version`` is the engine's own text. None or an unknown text means the newest version. Before 1.19 the key
     ``unaligned.enabled`` was called ``unaligned``. Since 1.14 the aligned timeout counts from the trigger, and buffer
     debloating exists. Since 1.15 the web UI has other paths for running and for completed jobs, and since
-    1.17 flame graphs show single subtasks.
+    1.17 flame graphs show single subtasks. A changelog exists since 1.15, and the parallelism of one vertex can be
+    overridden since 1.17. Since 1.20 the keys of retained and incremental checkpoints begin as those of checkpoints.
+    Since 2.0 the number of buffers is fixed.
     """
     known = _version_of(version)
-    is_named_anew = known is None or known >= _FILE_SINCE
-    has_timeout = known is None or known >= _TIMEOUT_SINCE
+
+    def is_since(first: tuple[int, int]) -> bool:
+        return known is None or known >= first
+
+    is_named_anew, has_timeout, has_new_keys = (is_since(v) for v in (_FILE_SINCE, _TIMEOUT_SINCE, _STATE_KEYS_SINCE))
     return EngineCapabilities(
         kind="flink",
         name="Flink",
@@ -140,9 +162,17 @@ def flink(version: str | None = None) -> EngineCapabilities:
             aligned_timeout=f"{_CHECKPOINTING}aligned-checkpoint-timeout" if has_timeout else None,
             debloat_enabled=f"{_DEBLOAT}enabled" if has_timeout else None,
             debloat_target=f"{_DEBLOAT}target" if has_timeout else None,
+            debloat_period=f"{_DEBLOAT}period" if has_timeout else None,
             timeout=f"{_CHECKPOINTING}timeout",
             interval=f"{_CHECKPOINTING}interval",
             min_pause=f"{_CHECKPOINTING}min-pause",
+            tolerable_failures=f"{_CHECKPOINTING}tolerable-failed-checkpoints",
+            retained=f"{_CHECKPOINTING if has_new_keys else 'state.checkpoints.'}num-retained",
+            floating_buffers=None if is_since(_BUFFERS_FIXED_SINCE) else f"{_MEMORY}floating-buffers-per-gate",
+            state_backend="state.backend.type" if is_named_anew else "state.backend",
+            incremental=f"{_CHECKPOINTING if has_new_keys else 'state.backend.'}incremental",
+            changelog="state.changelog.enabled" if is_since(_CHANGELOG_SINCE) else None,
+            parallelism="pipeline.jobvertex-parallelism-overrides" if is_since(_OVERRIDES_SINCE) else None,
         ),
         settings_file="conf/config.yaml" if is_named_anew else "conf/flink-conf.yaml",
     )
@@ -173,9 +203,12 @@ RUNTIME: Final = EngineCapabilities(
         in_flight_cap="runtime.inflight-cap.bytes",
         debloat_enabled=f"{_DEBLOAT}enabled",
         debloat_target=f"{_DEBLOAT}target",
+        debloat_period=f"{_DEBLOAT}period",
         timeout=f"{_CHECKPOINTING}timeout",
         interval=f"{_CHECKPOINTING}interval",
         min_pause=f"{_CHECKPOINTING}min-pause",
+        tolerable_failures=f"{_CHECKPOINTING}tolerable-failed-checkpoints",
+        incremental=f"{_CHECKPOINTING}incremental",
     ),
 )
 
@@ -186,6 +219,15 @@ SPARK: Final = EngineCapabilities(
     is_pushed=True,
     has_unique_run_ids=True,
     is_micro_batched=True,
+    sets_options_in_code=True,
+    settings=SettingKeys(
+        interval="trigger.processingTime",
+        state_backend="spark.sql.streaming.stateStore.providerClass",
+        changelog="spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+        parallelism="spark.sql.shuffle.partitions",
+        batch_offsets="option.maxOffsetsPerTrigger",
+        batch_files="option.maxFilesPerTrigger",
+    ),
 )
 
 

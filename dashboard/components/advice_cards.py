@@ -41,6 +41,13 @@ _METRICS = {
     Metric.PERSISTED: "Persisted in-flight data, median",
     Metric.EXPIRED: "Checkpoints that expire",
     Metric.RESTORE: "Longer restore",
+    Metric.WRITTEN: "Written by a checkpoint, median",
+    Metric.OPEN_RATIO: "Time with a checkpoint running",
+    Metric.REPLAYED: "Input to replay after a failure",
+    Metric.LOST: "Time lost to checkpoints and failures",
+    Metric.FAILOVERS: "Restarts by failed checkpoints",
+    Metric.STORED: "Size of the retained checkpoints",
+    Metric.THROUGHPUT: "Throughput",
 }
 _STATES = {
     AdviceState.NEW: ("new", "bolt", Tone.INFO),
@@ -126,7 +133,7 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     if card.measured:
         body.append(_measured(card.measured, card))
     rest: list[Component | None] = [
-        html.Div([_change(advice), _expected(advice.expected)], className="columns advice-columns"),
+        html.Div([_change(advice), _effect(advice)], className="columns advice-columns"),
         _actions(card) if card.state.is_open else None,
         _undoing(card) if card.can_roll_back else None,
         html.Div(
@@ -189,6 +196,16 @@ def _change(advice: RecommendationOut) -> Component:
             ),
         ]
     )
+
+
+def _effect(advice: RecommendationOut) -> Component:
+    """Build the table of predictions, and below it what is not predicted."""
+    notes: list[Component] = [
+        html.P(f"{words[0].upper()}{words[1:]}.", className="hint") for words in advice.unpredicted
+    ]
+    if not advice.expected:
+        return html.Div([html.H3("Expected"), *notes])
+    return html.Div([_expected(advice.expected), *notes])
 
 
 def _expected(rows: Sequence[ExpectedOut]) -> Component:

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import CardOut, JobAdviceOut
-from backend.domain.advice import AdviceState, Topic
+from backend.domain.advice import AdviceState
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
@@ -25,8 +25,9 @@ from dashboard.live import Look, digest, look_of
 # The buttons and fields of the cards are inactive while a decision is sent, so that it is not sent twice.
 _INACTIVE_WHILE_SENT = [(Output("advice-cards", "disabled"), True, False)]
 _HIDDEN = {"display": "none"}
-# A topic has at most two cards at once: an open or applied one, and the newest verified or rolled-back one.
-_CANDIDATES = ("candidates", *(f"candidates-{n}" for n in range(2, 2 * len(Topic) + 1)))
+# Only advice on the mode has candidates. At most so many of its cards are shown: an open one, an applied one, and the
+# newest verified or rolled-back one.
+_CANDIDATES = ("candidates", "candidates-2", "candidates-3", "candidates-4")
 
 
 def layout(route: routes.Route) -> Component:

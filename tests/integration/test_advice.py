@@ -8,10 +8,11 @@ from datetime import timedelta
 
 import pytest
 
+from backend.advisor.recommending import topics_of
 from backend.contracts import advice
 from backend.contracts.api import JobOut, Page, Problem
 from backend.domain.address_rules import EVERYWHERE, AddressRules
-from backend.domain.advice import AdviceState, AdviceStep, Metric
+from backend.domain.advice import AdviceState, AdviceStep, Metric, Topic
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.errors import InvalidInputError
 from backend.domain.observation import JobState
@@ -109,7 +110,7 @@ async def test_computing_the_same_advice_again_keeps_the_card(client, target):
 
     assert (first.state, first.can_apply) == (AdviceState.NEW, True)
     assert [c.id for c in again.cards] == [first.id]
-    assert [s.topic for s in again.silences] == ["in-flight"]
+    assert {s.topic for s in again.silences} == set(topics_of(RUNTIME)) - {Topic.MODE}
     history = await get(client, f"{root}/recommendations", Page[advice.CardOut])
     assert [(c.id, [e.state for e in c.history]) for c in history.items] == [(first.id, [AdviceState.NEW])]
     (row,) = (await get(client, "/api/v1/jobs", Page[JobOut])).items
@@ -261,9 +262,10 @@ async def test_an_engine_that_reads_settings_at_the_start_is_not_rolled_back(cli
     target.engine = FLINK
     await target.report_slow()
     root = await root_of(client)
-    (card,) = (await get(client, f"{root}/advice")).cards
+    card, other = (await get(client, f"{root}/advice")).cards
+    assert [c.recommendation.topic for c in (card, other)] == [Topic.MODE, Topic.PARALLELISM]
     await target.report_timed(4)
-    (applied,) = (await get(client, f"{root}/advice")).cards
+    applied, _ = (await get(client, f"{root}/advice")).cards
     problem = await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
 
     assert (applied.state, applied.can_roll_back) == (AdviceState.APPLIED, False)
@@ -312,7 +314,8 @@ async def test_on_flink_advice_cannot_be_applied_because_it_needs_a_restart(clie
     target.engine = FLINK
     await target.report_slow()
     root = await root_of(client)
-    (card,) = (await get(client, f"{root}/advice")).cards
+    card, other = (await get(client, f"{root}/advice")).cards
+    assert [c.recommendation.topic for c in (card, other)] == [Topic.MODE, Topic.PARALLELISM]
     problem = await post(client, f"{root}/recommendations/{card.id}/apply", status=409)
 
     assert not card.can_apply

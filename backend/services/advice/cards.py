@@ -312,6 +312,7 @@ class AdviceService:
             ],
             is_given=is_given,
             why_not=why_not,
+            parallelism={v.id: v.parallelism for v in case.shape.topology.vertices},
         )
         step = lifecycle.next_step(_values_of(card), seen)
         if step is None:
@@ -393,7 +394,8 @@ def _is_rolling_back(card: CardRecord, events: Sequence[CardEvent], now: datetim
 
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
-    found = [c for c in cards if c.state in _SHOWN]
+    ranks = {topic: rank for rank, topic in enumerate(Topic)}
+    found = sorted((c for c in cards if c.state in _SHOWN), key=lambda c: ranks[c.topic])
     topics: set[Topic] = {c.topic for c in found if c.state is AdviceState.APPLIED}
     for card in cards:
         if card.state in (AdviceState.VERIFIED, AdviceState.ROLLED_BACK) and card.topic not in topics:

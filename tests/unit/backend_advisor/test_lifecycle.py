@@ -7,10 +7,12 @@ from dataclasses import fields
 import pytest
 
 from backend.advisor.advice import Setting
-from backend.advisor.lifecycle import is_in_force
+from backend.advisor.engine_settings import changes_of
+from backend.advisor.lifecycle import IN_FORCE, is_in_force
 from backend.contracts.advice import SettingOut
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.engines import EngineCapabilities, SettingKeys
 
 _UNALIGNED = CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=0)
 _AFTER_10_S = CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=10_000)
@@ -35,20 +37,33 @@ _CASES: dict[str, tuple[Setting, CheckpointConfig | None, CheckpointConfig | Non
         CheckpointConfig(debloat_target_ms=500),
     ),
     "interval_ms": (
-        Setting(interval_ms=5_000),
+        Setting(interval_ms=20_000),
+        CheckpointConfig(interval_ms=20_000),
         CheckpointConfig(interval_ms=5_000),
-        CheckpointConfig(interval_ms=10_000),
     ),
-    "min_pause_ms": (
-        Setting(min_pause_ms=100),
-        CheckpointConfig(min_pause_ms=100),
-        CheckpointConfig(min_pause_ms=0),
+    "min_pause_ms": (Setting(min_pause_ms=500), CheckpointConfig(min_pause_ms=500), CheckpointConfig(min_pause_ms=0)),
+    "timeout_ms": (Setting(timeout_ms=60_000), CheckpointConfig(timeout_ms=60_000), CheckpointConfig(timeout_ms=1)),
+    "tolerable_failed_count": (
+        Setting(tolerable_failed_count=3),
+        CheckpointConfig(tolerable_failed_count=3),
+        CheckpointConfig(tolerable_failed_count=0),
     ),
-    "timeout_ms": (
-        Setting(timeout_ms=60_000),
-        CheckpointConfig(timeout_ms=60_000),
-        CheckpointConfig(timeout_ms=600_000),
+    "state_backend": (
+        Setting(state_backend="rocksdb"),
+        CheckpointConfig(state_backend="EmbeddedRocksDBStateBackend"),
+        CheckpointConfig(state_backend="HashMapStateBackend"),
     ),
+    # The engine reports the parallelism with the graph and not with the settings.
+    "parallelism": (Setting(parallelism=8, vertex_id="v"), None, None),
+    "vertex_id": (Setting(parallelism=8, vertex_id="v"), None, None),
+    # No engine reports these for a job.
+    "debloat_period_ms": (Setting(debloat_period_ms=100), None, None),
+    "floating_buffer_count": (Setting(floating_buffer_count=16), None, None),
+    "retained_count": (Setting(retained_count=2), None, None),
+    "is_incremental": (Setting(is_incremental=True), None, None),
+    "has_changelog": (Setting(has_changelog=True), None, None),
+    "batch_offset_count": (Setting(batch_offset_count=1_000), None, None),
+    "batch_file_count": (Setting(batch_file_count=4), None, None),
     "is_uncapped": (
         Setting(is_uncapped=True),
         CheckpointConfig(inflight_cap_bytes=None),
@@ -60,6 +75,9 @@ _CASES: dict[str, tuple[Setting, CheckpointConfig | None, CheckpointConfig | Non
         CheckpointConfig(debloat_target_ms=500),
     ),
 }
+_ALL_KEYS = EngineCapabilities(
+    kind="all", name="All", source="a test", settings=SettingKeys(**{f.name: f.name for f in fields(SettingKeys)})
+)
 
 
 def test_every_setting_has_a_case_here_and_a_field_in_the_api():
@@ -67,6 +85,36 @@ def test_every_setting_has_a_case_here_and_a_field_in_the_api():
 
     assert names == set(_CASES)
     assert names == set(SettingOut.model_fields)
+    assert names == set(IN_FORCE)
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_a_proposed_setting_is_stored_with_its_card_and_is_a_change_of_the_engines_settings(name):
+    wanted, _, _ = _CASES[name]
+    stored = SettingOut.model_validate(wanted).model_dump(mode="json")
+
+    assert Setting(**SettingOut.model_validate(stored).model_dump()) == wanted
+    if name in ("is_uncapped", "is_debloat_off"):
+        return  # Only a what-if turns these off, and writes the change itself.
+    value = str(getattr(wanted, name)).lower()
+    written = " ".join(f"{c.key} {c.proposed}" for c in changes_of(_ALL_KEYS, Setting(), wanted))
+    assert value in written or (name == "mode" and "unaligned true" in written), written
+
+
+def test_a_new_parallelism_is_in_force_when_the_graph_has_it():
+    wanted = Setting(parallelism=8, vertex_id="v")
+
+    assert is_in_force(wanted, _UNALIGNED, {"v": 8}) is True
+    assert is_in_force(wanted, _UNALIGNED, {"v": 4, "w": 8}) is False
+    assert is_in_force(wanted, _UNALIGNED, {}) is None
+
+
+def test_two_proposed_settings_are_in_force_only_together():
+    wanted = Setting(interval_ms=20_000, timeout_ms=60_000)
+
+    assert is_in_force(wanted, CheckpointConfig(interval_ms=20_000, timeout_ms=60_000)) is True
+    assert is_in_force(wanted, CheckpointConfig(interval_ms=20_000, timeout_ms=1)) is False
+    assert is_in_force(wanted, CheckpointConfig(interval_ms=20_000)) is None
 
 
 @pytest.mark.parametrize("name", _CASES)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backend.advisor import advise
-from backend.domain.engines import FLINK, SPARK
+from backend.advisor.recommending import topics_of
+from backend.domain.advice import Topic
+from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities, flink
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,
     advised,
@@ -49,8 +51,15 @@ def test_one_checkpoint_that_is_open_for_long_is_no_reason_to_change_anything():
     assert "only the checkpoint in progress" in found.reason
 
 
-def test_for_spark_the_reason_is_that_it_has_no_such_settings():
-    advice = advised(slow_run(), engine=SPARK)
+def test_an_engine_without_any_settings_gets_one_reason():
+    advice = advised(slow_run(), engine=EngineCapabilities(kind="toy", name="Toy", source="a test"))
 
     assert advice.recommendations == ()
-    assert all("Spark has no such setting" in s.reason for s in advice.silences)
+    assert [(s.topic, s.reason) for s in advice.silences] == [(Topic.MODE, "Toy has no such setting")]
+
+
+def test_an_engine_is_advised_only_on_settings_that_it_has():
+    assert topics_of(SPARK) == (Topic.PARALLELISM, Topic.STATE, Topic.BATCH_SIZE, Topic.INTERVAL)
+    assert Topic.RETENTION in topics_of(flink("1.20.5"))
+    assert Topic.RETENTION not in topics_of(RUNTIME)
+    assert Topic.PARALLELISM not in topics_of(flink("1.16.3"))

@@ -1,0 +1,328 @@
+"""Advises on network buffers: their size by debloating (R-DB) and their number (R-BUF, R-NET).
+
+Debloating helps aligned checkpoints: queues shrink to the data that drains in the target time. It does not help if
+records are large against the buffers that are left. If a vertex waits for buffers while its receiver is idle, the
+network or the number of buffers is the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.advisor.advice import EvidenceRow, Interval, NoAdvice, Precondition, Recommendation, Setting
+from backend.advisor.in_flight import drain_times
+from backend.advisor.lints import cluster_setting
+from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.sentences import cause_words, ms_span
+from backend.advisor.situation import Situation
+from backend.advisor.thresholds import (
+    DEBLOAT_TARGET_MS,
+    GAIN_MIN_MS,
+    NOISE_MS,
+    POOL_EMPTY_RATIO,
+    POOL_FULL_RATIO,
+    QUEUE_FACTOR_MIN,
+    RECORD_MAX_RATIO,
+    ROUND_TRIP_MS,
+    SEGMENT_BYTES,
+    TRAVEL_MIN_RATIO,
+)
+from backend.analysis import sentences as say
+from backend.analysis.arrays import array_of, highest_of
+from backend.analysis.statistics import highest, median, ratio
+from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
+from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.ids import VertexId
+from backend.domain.topology import Edge
+from backend.domain.verdict import Basis, Confidence, Health
+
+_Values = dict[VertexId, list[float | None]]
+_EXCLUSIVE = 2
+_FLOATING = 8
+_PERIOD_MS = 200
+_FLOATING_KEY = "taskmanager.network.memory.floating-buffers-per-gate"
+
+
+@dataclass(frozen=True, slots=True)
+class _Hop:
+    """An exchange whose sender waits for buffers while its receiver is idle."""
+
+    edge: Edge
+    out_usage: float
+    in_usage: float
+    held: float
+    bytes_per_ms: float | None
+
+
+def advise_buffers(known: Situation) -> Recommendation | NoAdvice:
+    """Recommend settings of the network buffers, or return the reason for none."""
+    if known.queues is None or known.held is None:
+        return _silence("R-DB-1", "back-pressure and queues could not be read, and both rules need them")
+    hop = _waiting_hop(known)
+    if hop is not None:
+        return _more_buffers(known, hop)
+    config = known.evidence.config
+    target = config.debloat_target_ms if config is not None else None
+    queues = sorted(drain_times(known))
+    if not queues:
+        return _silence("R-DB-1", "the rate at which queues drain is not known")
+    if target is not None:
+        return _debloated(known, float(target), queues[-1])
+    if not known.engine.has_buffer_debloating:
+        return _silence("R-DB-1", f"{known.engine_words} has no buffer debloating")
+    if known.mode in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
+        return _silence("R-CAP-1", "unaligned barriers overtake queues; the amount in flight is a topic of its own")
+    return _debloat(known, queues)
+
+
+def _silence(rule: str, reason: str) -> NoAdvice:
+    return NoAdvice(Topic.BUFFERS, rule, reason)
+
+
+# --- debloating -----------------------------------------------------------------------------------------------------
+
+
+def _debloat(known: Situation, queues: list[float]) -> Recommendation | NoAdvice:
+    held_id, held = known.held or ("", 0.0)
+    if known.diagnosis.health is Health.HEALTHY:
+        return _silence("R-DB-1", "checkpoints are healthy with the queues as they are")
+    if held < BACKPRESSURED_HIGH_RATIO or queues[-1] < QUEUE_FACTOR_MIN * DEBLOAT_TARGET_MS:
+        text = f"the longest queue drains in {say.duration(queues[-1])}, and debloating aims at {DEBLOAT_TARGET_MS} ms"
+        return _silence("R-DB-1", text)
+    travel = median(ratio(r.travel_ms, r.duration_ms) for r in known.slow)
+    if travel is None or travel <= TRAVEL_MIN_RATIO:
+        part = "an unknown part" if travel is None else say.percent(travel)
+        return _silence("R-DB-1", f"the barrier travels for {part} of the duration: shorter queues would change little")
+    too_large = large_records(known, DEBLOAT_TARGET_MS)
+    if too_large is not None:
+        return _silence("R-DB-2", too_large)
+    now = known.duration_ms or 0.0
+    saved = sum(queues) - sum(min(q, DEBLOAT_TARGET_MS) for q in queues)
+    rest = max(0.0, now - (median(r.travel_ms for r in known.recorded) or 0.0))
+    most = rest + sum(min(q, DEBLOAT_TARGET_MS) for q in queues)
+    expected = min(now, max(most, now - saved))
+    after = Interval(expected, min(rest, expected), max(expected, now) + NOISE_MS)
+    if now - expected < GAIN_MIN_MS:
+        return _silence("R-DB-1", f"checkpoints would take {ms_span(after)}: no certain gain over {say.duration(now)}")
+    queued = known.queues.total if known.queues is not None else 0.0
+    share = sum(min(q, DEBLOAT_TARGET_MS) for q in queues) / sum(queues)
+    made = Proposal(
+        topic=Topic.BUFFERS,
+        rules=("R-DB-1", "R-DB-2"),
+        direction="debloat",
+        headline=f"Size network buffers for {DEBLOAT_TARGET_MS} ms of data (buffer debloating)",
+        reason=(
+            f"The longest queue takes {say.duration(queues[-1])} to drain, and aligned barriers wait for it. With"
+            f" debloating, each queue drains in {DEBLOAT_TARGET_MS} ms, so barriers wait that long at each exchange."
+        ),
+        current=Setting(),
+        proposed=Setting(debloat_target_ms=DEBLOAT_TARGET_MS),
+        evidence=(
+            EvidenceRow(
+                "longest queue, at the rate at which it drains",
+                "queuedBytes",
+                Basis.RECONSTRUCTED,
+                queues[-1],
+                "ms",
+                since=known.since,
+                until=known.until,
+            ),
+            EvidenceRow(
+                "bytes in all queues, median",
+                "queuedBytes",
+                Basis.MEASURED,
+                queued,
+                "bytes",
+                since=known.since,
+                until=known.until,
+                values=known.queues.totals if known.queues is not None else (),
+            ),
+            EvidenceRow(
+                "most back-pressured vertex",
+                "backpressureRatio",
+                Basis.MEASURED,
+                held,
+                "ratio",
+                vertex=known.name(VertexId(held_id)),
+                since=known.since,
+                until=known.until,
+            ),
+        ),
+        expected=(
+            expect(
+                Metric.DURATION,
+                known.duration_ms,
+                after,
+                "the queues on the barrier's way, each at most as long as the target, and the rest of the checkpoint;"
+                " the interval reaches from no queue to no effect",
+            ),
+        ),
+        confidence_reason=f"{known.queues.reading_count if known.queues else 0} readings of the queues",
+        preconditions=(
+            Precondition("records are smaller than half of the reduced buffers", _are_records_known(known)),
+            Precondition("the inputs of each operator have similar rates (R-DB-2)", _has_single_inputs(known)),
+        ),
+        risks=(
+            "throughput falls by a few per cent, and by more if buffers become smaller than a record",
+            f"buffer sizes adapt over several checkpoints; queues shrink to about {say.percent(share)}",
+        ),
+        will_not_cure=(cause_words(known),),
+        withdrawn_if=("back-pressure falls below 50 %", "records are larger than half of a reduced buffer"),
+    )
+    return proposal(known.engine, made, known.ids)
+
+
+def _debloated(known: Situation, target_ms: float, longest_ms: float) -> Recommendation | NoAdvice:
+    too_large = large_records(known, target_ms)
+    if too_large is not None:
+        return _silence("R-DB-2", too_large)
+    if longest_ms <= QUEUE_FACTOR_MIN * target_ms:
+        drains, target = say.duration(longest_ms), say.duration(target_ms)
+        return _silence("R-DB-1", f"debloating is on: the longest queue drains in {drains}, the target is {target}")
+    made = Proposal(
+        topic=Topic.BUFFERS,
+        rules=("R-DB-3",),
+        direction="faster",
+        headline=f"Adapt buffers every {_PERIOD_MS // 2} ms (period of buffer debloating)",
+        reason=(
+            f"The longest queue takes {say.duration(longest_ms)} to drain, where debloating aims at"
+            f" {say.duration(target_ms)}: the sizes follow the load too slowly."
+        ),
+        current=Setting(),
+        proposed=Setting(debloat_period_ms=_PERIOD_MS // 2),
+        evidence=(
+            EvidenceRow(
+                "longest queue, at the rate at which it drains",
+                "queuedBytes",
+                Basis.RECONSTRUCTED,
+                longest_ms,
+                "ms",
+                since=known.since,
+                until=known.until,
+            ),
+            EvidenceRow("target of buffer debloating", "debloatTarget", Basis.MEASURED, target_ms, "ms"),
+        ),
+        unpredicted=("no prediction of durations: how fast the load varies between two readings is not known",),
+        confidence=Confidence.LOW,
+        confidence_reason="readings are seconds apart, and debloating reacts within seconds",
+        risks=("the sizes of buffers change more often; the threshold of debloating dampens small changes",),
+        will_not_cure=(cause_words(known),),
+        withdrawn_if=("queues drain within twice the target",),
+    )
+    return proposal(known.engine, made, known.ids)
+
+
+def large_records(known: Situation, target_ms: float) -> str | None:
+    """Return why debloating does not suit the records of some vertex (R-DB-2); None if it does, or is not known to."""
+    for vertex in known.evidence.topology.vertices:
+        above = known.evidence.topology.upstream(vertex.id)
+        speed, size = known.drain_bytes_per_ms.get(vertex.id), known.record_bytes.get(vertex.id)
+        if speed is None or size is None or not above:
+            continue
+        senders = sum(v.parallelism for v in known.evidence.topology.vertices if v.id in above)
+        buffers = (senders * _EXCLUSIVE + _FLOATING) * vertex.parallelism
+        reduced = min(SEGMENT_BYTES, target_ms * speed / buffers)
+        if size > RECORD_MAX_RATIO * reduced:
+            return (
+                f"records of {say.size(size)} would be large against buffers of {say.size(reduced)} before"
+                f" {known.name(vertex.id)}: raise taskmanager.memory.min-segment-size if debloating is on"
+            )
+    return None
+
+
+def _are_records_known(known: Situation) -> bool | None:
+    read = [v.id for v in known.evidence.topology.vertices if known.evidence.topology.upstream(v.id)]
+    return True if all(v in known.record_bytes for v in read) else None
+
+
+def _has_single_inputs(known: Situation) -> bool | None:
+    topology = known.evidence.topology
+    return True if all(len(topology.upstream(v.id)) < 2 for v in topology.vertices) else None
+
+
+# --- the number of buffers ------------------------------------------------------------------------------------------
+
+
+def _waiting_hop(known: Situation) -> _Hop | None:
+    """Return the exchange whose sender is out of buffers, while the receiver has none to read and idles (R-NET-1)."""
+    outs: _Values = {}
+    ins: _Values = {}
+    busy: _Values = {}
+    held: _Values = {}
+    for reading in known.case.readings:
+        v = reading.vertex_id
+        outs.setdefault(v, []).append(highest_of(array_of(reading.out_pool_usage_ratio)))
+        ins.setdefault(v, []).append(highest_of(array_of(reading.in_pool_usage_ratio)))
+        busy.setdefault(v, []).append(highest_of(array_of(reading.busy_ratio)))
+        held.setdefault(v, []).append(highest_of(array_of(reading.backpressured_ratio)))
+    for edge in known.evidence.topology.edges:
+        out, into = median(outs.get(edge.source, ())), median(ins.get(edge.target, ()))
+        back = median(held.get(edge.source, ()))
+        below = highest((median(busy.get(edge.target, ())), median(held.get(edge.target, ()))))
+        if out is None or into is None or back is None or below is None:
+            continue
+        is_idle = into <= POOL_EMPTY_RATIO and below < BACKPRESSURED_HIGH_RATIO
+        if out >= POOL_FULL_RATIO and back >= BACKPRESSURED_HIGH_RATIO and is_idle:
+            return _Hop(edge, out, into, back, known.drain_bytes_per_ms.get(edge.target))
+    return None
+
+
+def _more_buffers(known: Situation, hop: _Hop) -> Recommendation | NoAdvice:
+    source, target = known.name(hop.edge.source), known.name(hop.edge.target)
+    text = f"{source} waits for buffers while {target} is idle: the network between them is the limit, or its credit"
+    topology = known.evidence.topology
+    below, above = topology.vertex(hop.edge.target), topology.vertex(hop.edge.source)
+    if known.engine.settings.floating_buffers is None or hop.bytes_per_ms is None or below is None or above is None:
+        return _silence("R-NET-1", text)
+    reported = cluster_setting(known, _FLOATING_KEY)
+    floating = int(reported) if reported is not None and reported.isdecimal() else _FLOATING
+    each = hop.bytes_per_ms / below.parallelism
+    needed = each * ROUND_TRIP_MS / SEGMENT_BYTES
+    there = above.parallelism * _EXCLUSIVE + floating
+    if needed <= there:
+        enough = f"{text}. The {there} buffers of a subtask suffice for {say.size(each * 1000)}/s"
+        return _silence("R-BUF-1", enough)
+    wanted = floating + 1
+    while above.parallelism * _EXCLUSIVE + wanted < needed:
+        wanted *= 2
+    made = Proposal(
+        topic=Topic.BUFFERS,
+        rules=("R-BUF-1", "R-NET-1"),
+        direction="more",
+        headline=f"Give each gate {wanted} floating buffers instead of {floating}",
+        reason=(
+            f"{text[0].upper()}{text[1:]}. At {say.size(each * 1000)}/s a subtask needs {needed:.0f} buffers and has"
+            f" {there}."
+        ),
+        current=Setting(floating_buffer_count=floating),
+        proposed=Setting(floating_buffer_count=wanted),
+        evidence=(
+            EvidenceRow(
+                "output buffers in use",
+                "outPoolUsage",
+                Basis.MEASURED,
+                hop.out_usage,
+                "ratio",
+                vertex=source,
+                since=known.since,
+                until=known.until,
+            ),
+            EvidenceRow(
+                "input buffers in use",
+                "inPoolUsage",
+                Basis.MEASURED,
+                hop.in_usage,
+                "ratio",
+                vertex=target,
+                since=known.since,
+                until=known.until,
+            ),
+        ),
+        unpredicted=("no prediction of the throughput: the round trip of the network is not measured",),
+        confidence=Confidence.LOW,
+        confidence_reason="the round trip of a buffer is taken to be 1 ms",
+        risks=("more data is in flight, and aligned barriers wait longer under back-pressure",),
+        will_not_cure=("a network that is slow by itself",),
+        withdrawn_if=(f"{target} becomes busy",),
+    )
+    return proposal(known.engine, made, known.ids)

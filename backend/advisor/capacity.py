@@ -1,0 +1,157 @@
+"""Advises on the parallelism of the vertex that limits the job (rules R-PAR, R-UC-3).
+
+Settings of checkpoints do not cure a lack of capacity. If all subtasks of a vertex are busy, it gets more subtasks. If
+only some are, more subtasks would not help (R-PAR-2).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
+from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.situation import Situation
+from backend.advisor.thresholds import BUSY_TARGET_RATIO, SCALE_STEP_MAX
+from backend.analysis import sentences as say
+from backend.analysis.arrays import mean_of
+from backend.domain.advice import Metric, Topic
+from backend.domain.topology import Vertex
+from backend.domain.verdict import Basis, VerdictKind
+
+_NOT_CURED = {
+    VerdictKind.SKEW: (
+        "R-PAR-2",
+        "it gets more records than its siblings, which more subtasks do not change. Spread its keys (salting), or"
+        " aggregate before the exchange",
+    ),
+    VerdictKind.STRAGGLER: ("R-PAR-2", "it takes longer for each record than its siblings: look at its machine"),
+    VerdictKind.SLOW_HOST: ("R-PAR-2", "its machine is slow: move the subtasks or replace the machine"),
+    VerdictKind.CALLBACK: (
+        "R-UC-6",
+        "a long callback holds it, which more subtasks shorten only if they share its work",
+    ),
+    VerdictKind.COMMIT: ("R-UC-6", "it waits for an outside commit, and not for processing"),
+}
+
+
+def advise_parallelism(known: Situation) -> Recommendation | NoAdvice:
+    """Recommend more subtasks for the vertex that limits the job, or return the reason for none."""
+    verdict = known.diagnosis.verdict
+    where = verdict.vertex or "the job"
+    if verdict.kind in _NOT_CURED:
+        rule, why = _NOT_CURED[verdict.kind]
+        who = say.subtasks(verdict.subtasks) if verdict.subtasks else "it"
+        return NoAdvice(Topic.PARALLELISM, rule, f"{say.vertex(where)}, {who}: {why}", verdict.vertex, verdict.subtasks)
+    vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
+    if verdict.kind is not VerdictKind.CAPACITY or vertex is None:
+        return NoAdvice(
+            Topic.PARALLELISM, "R-PAR-1", "no vertex is busy all the time and holds the ones before it back"
+        )
+    load = known.case.loads.get(vertex.id)
+    busy = None if load is None else mean_of(load.busy)
+    rates = known.records_per_s.get(vertex.id)
+    if busy is None:
+        text = f"{say.vertex(where)} lacks capacity, but how busy its subtasks are is not known"
+        return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text, verdict.vertex, verdict.subtasks)
+    return _more(known, vertex, busy, rates)
+
+
+def _more(known: Situation, vertex: Vertex, busy: float, rate: float | None) -> Recommendation | NoAdvice:
+    held = _source_held(known)
+    # Sources that are held back for a share b of the time would emit at most 1 / (1 - b) times as much.
+    load_max = SCALE_STEP_MAX if held is None or held >= 1 - 1 / SCALE_STEP_MAX else 1 / (1 - held)
+    wanted = min(
+        ceil(vertex.parallelism * busy * load_max / BUSY_TARGET_RATIO), ceil(vertex.parallelism * SCALE_STEP_MAX)
+    )
+    if vertex.max_parallelism is not None:
+        wanted = min(wanted, vertex.max_parallelism)
+    name = say.vertex(vertex.name)
+    if wanted <= vertex.parallelism:
+        text = f"{name} lacks capacity, and already has as many subtasks as its max parallelism allows"
+        return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text, vertex.name)
+    unpredicted = ["no prediction of durations: queues behind the vertex depend on what limits the job next"]
+    if rate is None:
+        unpredicted.append("no prediction of the throughput: how many records the vertex reads is not known")
+    made = Proposal(
+        topic=Topic.PARALLELISM,
+        rules=("R-PAR-1", "R-UC-3"),
+        direction="raise",
+        headline=f"Run {name} with {wanted} subtasks instead of {vertex.parallelism}",
+        reason=(
+            f"All subtasks of {name} are busy ({say.percent(busy)}) and hold back the vertices before it. With"
+            f" {wanted} subtasks it has room to catch up after a failure."
+        ),
+        current=Setting(parallelism=vertex.parallelism, vertex_id=vertex.id),
+        proposed=Setting(parallelism=wanted, vertex_id=vertex.id),
+        evidence=_rows(known, vertex, busy, rate, held),
+        expected=() if rate is None else (_throughput(rate, wanted / vertex.parallelism, load_max),),
+        unpredicted=tuple(unpredicted),
+        confidence=known.diagnosis.verdict.confidence,
+        confidence_reason="that of the verdict; the load behind the back-pressure is estimated from the sources",
+        preconditions=(
+            Precondition(f"{wanted - vertex.parallelism} more slots are free", None),
+            Precondition("the sources' partitions and the keys suffice for this number of subtasks", None),
+        ),
+        risks=(
+            "the change restarts the job, and its state is distributed again",
+            "the vertex that is next to its limit may hold the job back at once",
+        ),
+        will_not_cure=("keys that carry much more than the others",),
+        withdrawn_if=("the vertex is busy for less than three quarters of the time",),
+    )
+    return proposal(known.engine, made, known.ids)
+
+
+def _throughput(rate: float, gain: float, load_max: float) -> Expected:
+    after = Interval(rate * min(gain, max(load_max, 1.0)), rate, rate * gain)
+    method = (
+        "the vertex's records in a second, at most in proportion to its subtasks, and no more than the sources would"
+        " emit if nothing held them back; the interval begins at no effect"
+    )
+    return expect(Metric.THROUGHPUT, rate, after, method)
+
+
+def _source_held(known: Situation) -> float | None:
+    """Return the share of the time for which the sources are held back; None if it is not known."""
+    topology = known.evidence.topology
+    loads = [
+        known.case.loads[v.id] for v in topology.vertices if v.id in known.case.loads and not topology.upstream(v.id)
+    ]
+    shares = [s for load in loads if (s := mean_of(load.backpressured)) is not None]
+    return max(shares, default=None)
+
+
+def _rows(
+    known: Situation, vertex: Vertex, busy: float, rate: float | None, held: float | None
+) -> tuple[EvidenceRow, ...]:
+    rows = [
+        EvidenceRow(
+            "share of the time for which its subtasks are busy, mean",
+            "busyTime",
+            Basis.MEASURED,
+            busy,
+            "ratio",
+            vertex=vertex.name,
+            since=known.since,
+            until=known.until,
+        ),
+    ]
+    if rate is not None:
+        rows.append(
+            EvidenceRow(
+                "records that it reads",
+                "numRecordsIn",
+                Basis.MEASURED,
+                rate,
+                "records/s",
+                vertex=vertex.name,
+                since=known.since,
+                until=known.until,
+            )
+        )
+    if held is not None:
+        text = "share of the time for which the sources are held back"
+        rows.append(
+            EvidenceRow(text, "backpressureRatio", Basis.MEASURED, held, "ratio", since=known.since, until=known.until)
+        )
+    return tuple(rows)

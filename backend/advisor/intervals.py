@@ -1,0 +1,406 @@
+"""Chooses the checkpoint interval and the pause between checkpoints (rules R-INT).
+
+Checkpoints that run most of the time leave no time for the work itself: either the interval is longer (R-INT-3) or, if
+durations vary, a pause follows each checkpoint (R-INT-5). If checkpoints leave enough time and the job's failures are
+known, the interval is the one with the least loss to checkpoints and failures together (R-INT-1, Young and Daly).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+
+from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
+from backend.advisor.aligned_timeout import nice_ms
+from backend.advisor.lifecycle import open_ratio
+from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.sentences import cause_words
+from backend.advisor.situation import Situation
+from backend.advisor.thresholds import (
+    CHECKPOINTS_MIN_COUNT,
+    FAILURES_MIN_COUNT,
+    FULL_MIN_RATIO,
+    INTERVAL_GAIN_MIN_RATIO,
+    INTERVAL_RATIO,
+    OPEN_MAX_RATIO,
+    VARIED_MIN_FACTOR,
+    WILSON_Z,
+)
+from backend.analysis import sentences as say
+from backend.analysis.arrays import highest_of
+from backend.analysis.statistics import highest, median, quantile, ratio
+from backend.domain.advice import Metric, Topic
+from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.verdict import Basis, Confidence, VerdictKind
+
+UNLIMITED_COUNT = 2**31 - 1
+"""The number of tolerable failures that an engine reports if there is no limit: the largest Java int."""
+_INTERVAL_MIN_MS = 1_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How checkpoints follow each other. ``open_ratio`` is the share of the time with a checkpoint; None if unknown."""
+
+    interval_ms: float
+    pause_ms: float
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    """The 95th percentile of the durations."""
+    open_ratio: float | None
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether checkpoints run for most of the time."""
+        return self.open_ratio is not None and self.open_ratio > OPEN_MAX_RATIO
+
+    @property
+    def is_varied(self) -> bool:
+        """Whether the durations differ so much that one interval does not suit them."""
+        return self.high_ms > VARIED_MIN_FACTOR * self.median_ms
+
+    @property
+    def period_ms(self) -> float:
+        """The usual time from one trigger to the next."""
+        return max(self.interval_ms, self.median_ms + self.pause_ms)
+
+
+def mean_time_between_failures_ms(known: Situation) -> Interval | None:
+    """Return the mean time between the job's restarts; None if fewer than three are known.
+
+    The interval holds for failures that do not depend on each other.
+    """
+    times = sorted({at for at, _ in known.evidence.exceptions})
+    gaps = [(b - a).total_seconds() * 1000 for a, b in pairwise(times)]
+    if len(times) < FAILURES_MIN_COUNT:
+        return None
+    mean = sum(gaps) / len(gaps)
+    spread = WILSON_Z / sqrt(len(gaps))
+    return Interval(mean, mean / (1 + spread), mean / max(0.2, 1 - spread))
+
+
+def best_interval_ms(cost_ms: float, between_ms: float) -> float:
+    """Return the time of work between two checkpoints with the least loss (Daly 2006, after Young 1974).
+
+    ``cost_ms`` is the work that a checkpoint costs, and ``between_ms`` the mean time between failures.
+    """
+    if cost_ms >= 2 * between_ms:
+        return between_ms
+    part = cost_ms / (2 * between_ms)
+    return sqrt(2 * cost_ms * between_ms) * (1 + sqrt(part) / 3 + part / 9) - cost_ms
+
+
+def lost_ratio(interval_ms: float, cost_ms: float, duration_ms: float, between_ms: float) -> float:
+    """Return the share of the time that checkpoints and the work lost in failures take (CM-8, CM-9); at most 1."""
+    return min(1.0, cost_ms / interval_ms + (interval_ms / 2 + duration_ms) / between_ms)
+
+
+def advise_interval(known: Situation) -> Recommendation | NoAdvice:
+    """Recommend a checkpoint interval, or return the reason for none."""
+    pace = _pace(known)
+    if isinstance(pace, str):
+        return NoAdvice(Topic.INTERVAL, "R-INT-3", pace)
+    if known.diagnosis.verdict.kind is VerdictKind.RESTARTS:
+        text = "the job restarts again and again for another reason: cure that first"
+        return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
+    if pace.is_crowded:
+        if pace.is_varied:
+            text = (
+                f"durations vary from {say.duration(pace.low_ms)} to {say.duration(pace.high_ms)}: a pause suits better"
+            )
+            return NoAdvice(Topic.INTERVAL, "R-INT-5", text)
+        return _longer(known, pace)
+    between = mean_time_between_failures_ms(known)
+    if between is None:
+        seen = len({at for at, _ in known.evidence.exceptions})
+        part = "" if pace.open_ratio is None else f" for {say.percent(pace.open_ratio)} of the time"
+        text = (
+            f"checkpoints run{part}; the best interval needs the time between failures, of which {seen} are known"
+            f" ({FAILURES_MIN_COUNT} are needed)"
+        )
+        return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
+    return _optimal(known, pace, between)
+
+
+def advise_pause(known: Situation) -> Recommendation | NoAdvice:
+    """Recommend a minimum pause between checkpoints, or return the reason for none (R-INT-5)."""
+    pace = _pace(known)
+    if isinstance(pace, str):
+        return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", pace)
+    if not pace.is_crowded:
+        part = "a part" if pace.open_ratio is None else say.percent(pace.open_ratio)
+        if pace.open_ratio is None:
+            text = "checkpoints are missing from the history, so the share of the time in which they run is not known"
+        else:
+            text = f"checkpoints run for {part} of the time and leave pauses by themselves"
+        return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", text)
+    if not pace.is_varied:
+        text = "durations hardly vary: the interval decides, not a pause"
+        return NoAdvice(Topic.MIN_PAUSE, "R-INT-3", text)
+    # With a share p of the time without a checkpoint, the pause is p / (1 - p) times the duration; p is one half.
+    wanted = nice_ms(pace.median_ms * (1 - OPEN_MAX_RATIO) / OPEN_MAX_RATIO)
+    if wanted <= pace.pause_ms:
+        text = f"the pause of {say.duration(pace.pause_ms)} is already as long as a checkpoint"
+        return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", text)
+    period = max(pace.interval_ms, pace.median_ms + wanted)
+    after = Interval(
+        pace.median_ms / period,
+        min(pace.median_ms, pace.low_ms) / max(pace.interval_ms, pace.low_ms + wanted),
+        min(1.0, pace.high_ms / max(pace.interval_ms, pace.high_ms + wanted)),
+    )
+    method = "median duration over duration and pause; the interval is for the 5th and the 95th percentile"
+    made = Proposal(
+        topic=Topic.MIN_PAUSE,
+        rules=("R-INT-5",),
+        direction="raise",
+        headline=f"Pause at least {say.duration(wanted)} between checkpoints",
+        reason=(
+            f"Checkpoints run for {say.percent(pace.open_ratio or 0.0)} of the time. Their durations vary from"
+            f" {say.duration(pace.low_ms)} to {say.duration(pace.high_ms)}, so a pause keeps time for the work where"
+            " an interval does not."
+        ),
+        current=Setting(min_pause_ms=round(pace.pause_ms)),
+        proposed=Setting(min_pause_ms=wanted),
+        evidence=_rows(known, pace),
+        expected=(
+            expect(Metric.OPEN_RATIO, pace.open_ratio, after, method),
+            _replayed(pace, period, pace.high_ms + wanted),
+        ),
+        confidence=_confidence(known),
+        confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
+        preconditions=_transactions(known, max(pace.interval_ms, pace.high_ms + wanted), pace.high_ms),
+        risks=("checkpoints are further apart: a restore replays more input, and transactional sinks commit later",),
+        will_not_cure=(cause_words(known),),
+        withdrawn_if=("checkpoints run for less than half of the time without it",),
+    )
+    return proposal(known.engine, made, known.ids)
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _pace(known: Situation) -> _Pace | str:
+    config = known.evidence.config
+    if config is None or not config.interval_ms:
+        return "the interval of the checkpoints is not known"
+    if known.is_cut_off:
+        return "most checkpoints expire: another interval does not make them complete"
+    durations = [r.duration_ms for r in known.recorded if not r.is_failed]
+    if len(durations) < CHECKPOINTS_MIN_COUNT:
+        return f"only {say.checkpoints(len(durations))} completed; {CHECKPOINTS_MIN_COUNT} are needed"
+    return _Pace(
+        interval_ms=float(config.interval_ms),
+        pause_ms=float(config.min_pause_ms or 0),
+        median_ms=median(durations) or 0.0,
+        low_ms=quantile(durations, 0.05) or 0.0,
+        high_ms=quantile(durations, 0.95) or 0.0,
+        open_ratio=open_ratio([r.checkpoint.header for r in known.recorded]),
+    )
+
+
+def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
+    config = known.evidence.config
+    wanted = nice_ms(pace.high_ms / OPEN_MAX_RATIO + pace.pause_ms)
+    if wanted <= pace.interval_ms:
+        text = f"checkpoints take {say.duration(pace.median_ms)}, for which the interval is long enough"
+        return NoAdvice(Topic.INTERVAL, "R-INT-3", text)
+    # An incremental checkpoint writes what changed since the one before. With a longer interval it writes more.
+    grown = wanted / pace.period_ms if _is_incremental(known) else 1.0
+    after = Interval(
+        pace.median_ms / wanted, pace.low_ms / wanted, min(1.0, max(pace.high_ms, pace.median_ms * grown) / wanted)
+    )
+    method = "recorded durations over the interval; incremental checkpoints grow at most with the interval"
+    made = Proposal(
+        topic=Topic.INTERVAL,
+        rules=("R-INT-3",),
+        direction="raise",
+        headline=f"Raise the checkpoint interval from {say.duration(pace.interval_ms)} to {say.duration(wanted)}",
+        reason=(
+            f"Checkpoints take {say.duration(pace.median_ms)} (95th percentile: {say.duration(pace.high_ms)}) and run"
+            f" for {say.percent(pace.open_ratio or 0.0)} of the time, one right after the other."
+        ),
+        current=Setting(interval_ms=config.interval_ms if config is not None else None),
+        proposed=Setting(interval_ms=wanted),
+        evidence=_rows(known, pace),
+        expected=(expect(Metric.OPEN_RATIO, pace.open_ratio, after, method), _replayed(pace, wanted, wanted)),
+        confidence=_confidence(known),
+        confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
+        preconditions=_transactions(known, wanted, pace.high_ms),
+        risks=_risks_of_longer(),
+        will_not_cure=(cause_words(known),),
+        withdrawn_if=("checkpoints run for less than half of the time without it",),
+    )
+    return proposal(known.engine, made, known.ids)
+
+
+def _optimal(known: Situation, pace: _Pace, between: Interval) -> Recommendation | NoAdvice:
+    cost = _cost_ms(known)
+    if cost is None:
+        text = "the sync parts of the checkpoints are not known, and so not what a checkpoint costs"
+        return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
+    best = best_interval_ms(cost.value, between.value)
+    likely = best_interval_ms(cost.low, between.low), best_interval_ms(cost.high, between.high)
+    wanted = nice_ms(max(best, pace.high_ms / OPEN_MAX_RATIO + pace.pause_ms, *_lower_bounds(known)))
+    limit = known.evidence.config.timeout_ms if known.evidence.config is not None else None
+    if limit is not None and wanted > limit:
+        wanted = limit
+    now = pace.interval_ms
+    span = f"{say.duration(max(0.0, likely[0]))} to {say.duration(likely[1])}"
+    loss = [lost_ratio(t, cost.value, pace.median_ms, between.value) for t in (now, wanted)]
+    if likely[0] <= now <= likely[1] or wanted == now or loss[0] - loss[1] < INTERVAL_GAIN_MIN_RATIO:
+        text = (
+            f"with a failure every {say.duration(between.value)} the best interval is {say.duration(max(best, 0.0))}"
+            f" ({span}); {say.duration(now)} loses hardly more"
+        )
+        return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
+    ends = [
+        lost_ratio(wanted, c, pace.median_ms, m)
+        for c, m in ((cost.low, between.high), (cost.high, between.low), (cost.value, between.value))
+    ]
+    method = (
+        "cost of a checkpoint over the interval, and half of the interval and a duration over the time between failures"
+    )
+    verb, direction = ("Raise", "raise") if wanted > now else ("Lower", "lower")
+    made = Proposal(
+        topic=Topic.INTERVAL,
+        rules=("R-INT-1", "R-INT-2", "R-INT-3"),
+        direction=direction,
+        headline=f"{verb} the checkpoint interval from {say.duration(now)} to {say.duration(wanted)}",
+        reason=(
+            f"The job fails every {say.duration(between.value)}, and a checkpoint costs {say.duration(cost.value)} of"
+            f" work. The loss to both is least at an interval of {say.duration(max(best, 0.0))} ({span})."
+        ),
+        current=Setting(interval_ms=round(now)),
+        proposed=Setting(interval_ms=wanted),
+        evidence=(*_rows(known, pace), *_failure_rows(known, between, cost)),
+        expected=(
+            expect(Metric.LOST, loss[0], Interval(loss[1], min(ends), max(ends)), method),
+            _replayed(pace, wanted, wanted),
+        ),
+        unpredicted=("no prediction of the time to catch up after a failure: see what-if",),
+        confidence=Confidence.LOW if len(known.evidence.exceptions) < 2 * FAILURES_MIN_COUNT else Confidence.MEDIUM,
+        confidence_reason=f"{len(known.evidence.exceptions)} failures are on record",
+        preconditions=_transactions(known, wanted, pace.high_ms),
+        risks=_risks_of_longer() if wanted > now else ("checkpoints load the store more often",),
+        will_not_cure=("the failures themselves",),
+        withdrawn_if=("the time between failures changes",),
+    )
+    return proposal(known.engine, made, known.ids)
+
+
+def _lower_bounds(known: Situation) -> tuple[float, ...]:
+    """Return the bounds that other settings set to the interval (R-AT-2)."""
+    aligned = known.aligned_timeout_ms or 0
+    return (_INTERVAL_MIN_MS, aligned / INTERVAL_RATIO)
+
+
+def _cost_ms(known: Situation) -> Interval | None:
+    """Return the work that a checkpoint costs: at least the longest sync part, at most that and the alignment."""
+    sync = median(r.sync_ms for r in known.recorded)
+    if sync is None:
+        return None
+    aligning = median(
+        highest(highest_of(rows.alignment_duration_ms) for rows in r.phases.values())
+        for r in known.recorded
+        if r.phases
+    )
+    low = max(sync, 1.0)
+    high = low + (aligning or 0.0)
+    return Interval((low + high) / 2, low, high)
+
+
+def _is_incremental(known: Situation) -> bool:
+    shares = [
+        ratio(r.checkpoint.header.checkpointed_size_bytes, r.checkpoint.header.full_state_size_bytes)
+        for r in known.recorded
+        if not r.is_failed
+    ]
+    share = median(shares)
+    return share is not None and share < FULL_MIN_RATIO
+
+
+def _replayed(pace: _Pace, period_ms: float, period_max_ms: float) -> Expected:
+    method = "on average a failure comes in the middle between two checkpoints, and loses the running one too (CM-8)"
+    after = Interval(period_ms / 2 + pace.median_ms, pace.low_ms, period_max_ms + pace.high_ms)
+    return expect(Metric.REPLAYED, pace.period_ms / 2 + pace.median_ms, after, method)
+
+
+def _rows(known: Situation, pace: _Pace) -> tuple[EvidenceRow, ...]:
+    durations = tuple(r.duration_ms for r in known.recorded)
+    rows = [
+        EvidenceRow(
+            "duration of a checkpoint, median",
+            "duration",
+            Basis.MEASURED,
+            pace.median_ms,
+            "ms",
+            checkpoint_ids=known.ids,
+            values=durations,
+        ),
+        EvidenceRow(
+            "duration of a checkpoint, p95", "duration", Basis.MEASURED, pace.high_ms, "ms", checkpoint_ids=known.ids
+        ),
+        EvidenceRow("interval of the checkpoints", "interval", Basis.MEASURED, pace.interval_ms, "ms"),
+    ]
+    if pace.open_ratio is not None:
+        text = "share of the time in which a checkpoint runs"
+        rows.append(
+            EvidenceRow(text, "duration", Basis.RECONSTRUCTED, pace.open_ratio, "ratio", checkpoint_ids=known.ids)
+        )
+    return tuple(rows)
+
+
+def _failure_rows(known: Situation, between: Interval, cost: Interval) -> tuple[EvidenceRow, ...]:
+    times = sorted(at for at, _ in known.evidence.exceptions)
+    gaps = tuple((b - a).total_seconds() * 1000 for a, b in pairwise(times))
+    return (
+        EvidenceRow(
+            "mean time between failures",
+            "exceptions",
+            Basis.RECONSTRUCTED,
+            between.value,
+            "ms",
+            since=times[0],
+            until=times[-1],
+            values=gaps,
+        ),
+        EvidenceRow(
+            "work that a checkpoint costs, from its sync part and alignment",
+            "syncDuration",
+            Basis.RECONSTRUCTED,
+            cost.value,
+            "ms",
+            checkpoint_ids=known.ids,
+        ),
+    )
+
+
+def _transactions(known: Situation, period_ms: float, duration_ms: float) -> tuple[Precondition, ...]:
+    """Return the condition on the transactions of sinks (R-INT-4)."""
+    needed = transaction_timeout_ms(known.evidence.config, period_ms, duration_ms)
+    if needed is None:
+        return (Precondition("sinks have no transaction timeout: no number of failures bounds their waiting", None),)
+    text = f"transactional sinks wait more than {say.duration(needed)} and a restart for their commit (R-INT-4)"
+    return (Precondition(text, None),)
+
+
+def transaction_timeout_ms(config: CheckpointConfig | None, period_ms: float, duration_ms: float) -> float | None:
+    """Return how long a transaction may stay open, without the time of a restart (R-INT-4); None if without a limit."""
+    tolerated = config.tolerable_failed_count if config is not None else None
+    if tolerated is not None and tolerated >= UNLIMITED_COUNT:
+        return None
+    timeout = (config.timeout_ms if config is not None else None) or 0.0
+    return period_ms + duration_ms + (tolerated or 0) * (period_ms + timeout)
+
+
+def _risks_of_longer() -> tuple[str, ...]:
+    return (
+        "a restore replays more input, and transactional sinks commit later",
+        "if a source reports a backlog, the interval during a backlog is a setting of its own (R-INT-6)",
+    )
+
+
+def _confidence(known: Situation) -> Confidence:
+    return Confidence.LOW if known.diagnosis.verdict.confidence is Confidence.LOW else Confidence.MEDIUM

@@ -1,0 +1,166 @@
+"""Tests of R-INT: when another interval or a pause is advised, and the optimum of Young and Daly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.advisor.advice import NoAdvice, Recommendation
+from backend.advisor.intervals import best_interval_ms, lost_ratio, transaction_timeout_ms
+from backend.domain.advice import Metric, Topic
+from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.engines import RUNTIME
+from tests.support.advised_jobs import EXACTLY_ONCE, advised, expected, expired_run, on, readings, slow_run
+from tests.support.handwritten_jobs import MIDDLE, START, completed, detail, quick
+
+IDLE = readings(held=0.0, busy=0.3)
+
+
+def taking(*durations_ms, every_s=5.0):
+    return [quick(n, ms, every_s=every_s) for n, ms in enumerate(durations_ms, start=1)]
+
+
+def interval_of(advice):
+    return on(Topic.INTERVAL, advice)
+
+
+def pause_of(advice):
+    return on(Topic.MIN_PAUSE, advice)
+
+
+# --- R-INT-3 and R-INT-5 ---
+
+
+@pytest.mark.parametrize(("took_ms", "speaks"), [(2_400, False), (2_500, False), (2_600, True), (4_600, True)])
+def test_r_int_3_raises_the_interval_if_checkpoints_run_for_more_than_half_of_the_time(took_ms, speaks):
+    advice = advised(taking(*[took_ms] * 8), IDLE)
+    found = interval_of(advice)
+
+    assert isinstance(found, Recommendation) is speaks, found
+    if speaks:
+        assert found.rules == ("R-INT-3",)
+        assert found.proposed.interval_ms == 10_000
+        assert [(c.key, c.current, c.proposed) for c in found.changes] == [
+            ("execution.checkpointing.interval", "5000 ms", "10000 ms")
+        ]
+        after = expected(found, Metric.OPEN_RATIO)
+        assert after.before == pytest.approx(took_ms / 5_000, abs=0.01)
+        assert after.predicted.value == pytest.approx(took_ms / 10_000)
+        assert isinstance(pause_of(advice), NoAdvice)
+
+
+def test_r_int_5_proposes_a_pause_instead_if_durations_vary():
+    advice = advised(taking(2_000, 2_000, 2_000, 9_000, 2_000, 2_000, 9_000, 2_000), IDLE)
+    found = pause_of(advice)
+
+    assert isinstance(found, Recommendation), found
+    assert (found.rules, found.proposed.min_pause_ms) == (("R-INT-5",), 2_000)
+    assert interval_of(advice).rule == "R-INT-5"
+    assert expected(found, Metric.OPEN_RATIO).predicted.value < expected(found, Metric.OPEN_RATIO).before
+
+
+def test_r_int_5_respects_that_a_pause_excludes_checkpoints_at_the_same_time():
+    run = taking(2_000, 2_000, 2_000, 9_000, 2_000, 2_000, 9_000, 2_000)
+    found = pause_of(advised(run, IDLE, config=replace(EXACTLY_ONCE, max_concurrent=2)))
+
+    assert isinstance(found, NoAdvice)
+    assert "only one checkpoint may run at a time; 2 may now" in found.reason
+
+
+def test_a_raised_interval_never_exceeds_the_checkpoint_timeout():
+    config = replace(EXACTLY_ONCE, timeout_ms=6_000)
+    found = interval_of(advised(taking(*[4_600] * 8), IDLE, config=config))
+
+    assert isinstance(found, NoAdvice)
+    assert "shorter than the interval" in found.reason
+
+
+def test_the_interval_waits_for_advice_on_the_mode_which_changes_the_durations():
+    found = interval_of(advised(slow_run(), readings()))
+
+    assert isinstance(found, NoAdvice)
+    assert found.reason.startswith("first the advice on the mode")
+
+
+def test_no_interval_is_advised_without_what_the_rules_need():
+    assert "not known" in interval_of(advised(taking(*[4_600] * 8), IDLE, config=CheckpointConfig())).reason
+    assert "most checkpoints expire" in interval_of(advised(expired_run(), IDLE)).reason
+    missing = taking(4_600, 4_600, 4_600, 4_600)
+    later = [quick(n, 4_600) for n in (9, 10, 11, 12)]
+    assert "missing from the history" in pause_of(advised([*missing, *later], IDLE)).reason
+
+
+def test_the_runtime_takes_a_new_interval_while_it_runs():
+    found = interval_of(advised(taking(*[4_600] * 8), IDLE, engine=RUNTIME))
+
+    assert dict(found.how_to.patch) == {"execution.checkpointing.interval": "10000 ms"}
+    assert dict(found.how_to.rollback_patch) == {"execution.checkpointing.interval": "5000 ms"}
+
+
+# --- R-INT-1 ---
+
+
+def failing_every(minutes, count=9):
+    """Return the exceptions of a job that fails every ``minutes``."""
+    return tuple((START - timedelta(minutes=minutes * n), "lost") for n in reversed(range(count)))
+
+
+def syncing(sync_ms, count=8):
+    rows = [detail(v, first=[10] * 4, sync=sync_ms if v is MIDDLE else 1) for v in ("source", MIDDLE, "last")]
+    return [completed(n, *rows) for n in range(1, count + 1)]
+
+
+def test_young_and_daly_agree_for_long_times_between_failures():
+    assert best_interval_ms(1_000, 10**9) == pytest.approx((2 * 1_000 * 10**9) ** 0.5, rel=0.01)
+    # A checkpoint that costs more than two times the time between failures is never worth it (Daly).
+    assert best_interval_ms(5_000, 2_000) == 2_000
+
+
+def test_the_best_interval_loses_less_than_its_neighbours():
+    best = best_interval_ms(2_000, 600_000)
+    at_best = lost_ratio(best, 2_000, 0, 600_000)
+    assert all(lost_ratio(best * f, 2_000, 0, 600_000) > at_best for f in (0.5, 0.8, 1.25, 2.0))
+
+
+def test_r_int_1_raises_the_interval_if_checkpoints_cost_more_than_failures_would():
+    """Sync takes 1 s of every 5 s, and the job fails once in an hour: the optimum is above a minute."""
+    found = interval_of(advised(syncing(1_000), IDLE, exceptions=failing_every(60)))
+
+    assert isinstance(found, Recommendation), found
+    assert found.rules[0] == "R-INT-1"
+    assert found.proposed.interval_ms == 100_000
+    loss = expected(found, Metric.LOST)
+    assert loss.predicted.high < loss.before
+    assert found.kind == "interval/raise"
+
+
+def test_r_int_1_lowers_an_interval_that_loses_more_to_failures():
+    config = replace(EXACTLY_ONCE, interval_ms=600_000, timeout_ms=600_000)
+    run = [
+        replace(c, header=replace(c.header, triggered_at=START + timedelta(minutes=10 * n)))
+        for n, c in enumerate(syncing(20))
+    ]
+    found = interval_of(advised(run, IDLE, config=config, exceptions=failing_every(30)))
+
+    assert isinstance(found, Recommendation), found
+    assert found.proposed.interval_ms < 60_000
+    assert found.kind == "interval/lower"
+
+
+def test_r_int_1_says_nothing_near_the_optimum_or_without_enough_failures():
+    near = replace(EXACTLY_ONCE, interval_ms=100_000)
+    run = [
+        replace(c, header=replace(c.header, triggered_at=START + timedelta(seconds=100 * n)))
+        for n, c in enumerate(syncing(1_000))
+    ]
+    assert "loses hardly more" in interval_of(advised(run, IDLE, config=near, exceptions=failing_every(60))).reason
+    few = interval_of(advised(syncing(1_000), IDLE, exceptions=failing_every(60, count=2)))
+    assert "of which 2 are known (3 are needed)" in few.reason
+
+
+def test_r_int_4_counts_the_tolerated_failures_into_the_transaction_timeout():
+    config = CheckpointConfig(timeout_ms=60_000, tolerable_failed_count=2)
+    assert transaction_timeout_ms(config, 10_000, 1_000) == 10_000 + 1_000 + 2 * 70_000
+    assert transaction_timeout_ms(replace(config, tolerable_failed_count=2**31 - 1), 10_000, 1_000) is None

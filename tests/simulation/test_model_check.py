@@ -161,6 +161,20 @@ def test_a_count_that_ends_at_the_first_barrier_is_found(monkeypatch: pytest.Mon
         explore(_world(Alignment.AT_LEAST_ONCE))
 
 
+def test_a_sink_that_never_empties_its_queue_is_an_error_with_its_channel_and_not_a_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = World._read
+
+    def leaves_it(self: World, c: int, *, is_priority: bool) -> None:
+        if c != 2:
+            read(self, c, is_priority=is_priority)
+
+    monkeypatch.setattr(World, "_read", leaves_it)
+    with pytest.raises(ModelError, match="INV-9: the sink reads channel 2 and its queue gets no shorter"):
+        explore(World(Alignment.ALIGNED, None, 1, expires=False))
+
+
 def test_a_cap_that_is_not_enforced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     advance = Capped._advance
 

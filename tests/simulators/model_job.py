@@ -198,11 +198,24 @@ class World:
             yield f"read{c}", lambda w, c=c, p=bool(first): w._read(c, is_priority=p)
 
     def settle(self) -> None:
-        """Apply the steps whose order does not matter: the sink's reads, and the aborts at all tasks but the join."""
+        """Apply the steps whose order does not matter: the sink's reads, and the aborts at all tasks but the join.
+
+        Raises:
+            ModelError: a read takes nothing out of the sink's queue (INV-9).
+        """
         for task, k in sorted(self.aborts):
             if task != _JOIN:
                 self._abort(task, k)
+        # Nothing arrives at the sink meanwhile, so it reads each item once.
+        left = len(self.priority[_TO_SINK]) + len(self.queue[_TO_SINK])
         while self.priority[_TO_SINK] or self._has_more(_TO_SINK):
+            if not left:
+                raise ModelError(
+                    f"INV-9: the sink reads channel {_TO_SINK} and its queue gets no shorter: each read must take one"
+                    " item out of it, see the commands that the input handler returned",
+                    (),
+                )
+            left -= 1
             self._read(_TO_SINK, is_priority=bool(self.priority[_TO_SINK]))
 
     def _has_more(self, c: int) -> bool:

@@ -17,6 +17,7 @@
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
+#   make recovery-fit DATA="FILE ..."               the formula of recovery times, fitted to published recoveries
 #   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/fidelity.md)
 #   make compare-pictures                           compare every page with its kept picture, on a quiet machine
 #   make plotly-bundle                              build the part of plotly.js that the charts use, with npm
@@ -26,7 +27,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity twin sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits
+.PHONY: help up test test-quick test-long test-flink check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -114,6 +115,9 @@ fidelity: install-dev
 
 twin: install-dev
 	@exec $(BIN)/python -m tests.simulators.twin_proof $(ARGS)
+
+recovery-fit: install-dev
+	@exec $(BIN)/python -m tests.simulators.recovery_fit $(DATA) $(ARGS)
 
 model-check: install-dev
 	@exec $(BIN)/python -m tests.simulators.model_check $(ARGS)

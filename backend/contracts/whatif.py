@@ -77,6 +77,7 @@ class Measure(StrEnum):
     THROUGHPUT = "records_per_s"
     SYNC = "sync_pause_ms"
     RESTORE = "restore_ms"
+    REPLAY = "replay_ms"
     CATCH_UP = "catch_up_ms"
 
 

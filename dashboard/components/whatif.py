@@ -23,6 +23,7 @@ MEASURES = {
     Measure.THROUGHPUT: "Records read by the sources",
     Measure.SYNC: "Pause of a subtask (sync part)",
     Measure.RESTORE: "Restore after a failure",
+    Measure.REPLAY: "Input read again after a failure",
     Measure.CATCH_UP: "Catch-up after a failure",
 }
 TIERS = {Tier.FORMULAS: "closed formulas", Tier.FAST: "fast simulation", Tier.RUNTIME: "reference runtime"}

@@ -12,6 +12,7 @@ Pure: no clock, no network, no store.
 * ``runtime_tier``  the model as a job of the reference runtime, run in virtual time
 * ``formulas``  the closed forms CM-1 to CM-9
 * ``calibration``  scores a model on checkpoints that it has not seen
+* ``recovery``  what a failure costs, by interval, and a fit of it to observed recoveries
 * ``predicting``  the entry for callers: the outcome of a what-if in a tier
 * ``outcomes``  what a tier predicts for a model
 """

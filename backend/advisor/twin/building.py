@@ -27,6 +27,7 @@ from backend.advisor.twin.model import (
     StoreModel,
     VertexModel,
 )
+from backend.advisor.twin.recovery import RESTART_MS
 from backend.analysis.arrays import Floats
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import is_real_failure
@@ -139,6 +140,10 @@ class _Builder:
         if trigger is None:
             trigger = _UNKNOWN_TRIGGER
             self._assume("trigger delay", f"{trigger.value:g} ms", "no checkpoint reports the start delay of a source")
+        outage = parts.outage_of(self._recorded, [at for at, _ in self._evidence.exceptions], self._evidence.config)
+        if outage is None:
+            taken = f"{RESTART_MS.low / 1000:g} to {RESTART_MS.high / 1000:g} s, and the time to read the state"
+            self._assume("outage after a failure", taken, "no checkpoint that a failure delayed is stored")
         measured, assumed = Basis.MEASURED, Basis.PREDICTED
         return JobModel(
             vertices=vertices,
@@ -158,8 +163,10 @@ class _Builder:
                 ("store", Basis.RECONSTRUCTED if is_store_measured else assumed),
                 ("network", assumed),
                 ("trigger_delay_ms", measured),
+                ("outage_ms", assumed if outage is None else Basis.RECONSTRUCTED),
             ),
             age_ms=1000 * max(f.age_s for f in self._flows.values()),
+            outage_ms=outage,
             engine=self._engine,
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from backend.advisor.advice import Interval
 from backend.advisor.twin.model import EdgeModel, JobModel, Partitioning, VertexModel
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.rates import Throughput, buffer_bytes, channel_count, throughput_of
@@ -16,8 +15,6 @@ from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
 _UNEVEN_FACTOR = 1.02
-RESTART_MS = Interval(3_000.0, 1_000.0, 15_000.0)
-"""The assumed time to cancel and deploy a job after a failure, because no failure was observed."""
 
 
 def simulate(model: JobModel) -> Simulated:
@@ -62,35 +59,6 @@ def simulate(model: JobModel) -> Simulated:
     )
     emitted = sum(flow.records_per_s[v.id] for v in model.vertices if v.source is not None)
     return Simulated(tier=Tier.FORMULAS, seed=0, checkpoints=(checkpoint,), records_per_s=emitted)
-
-
-def restore_ms(model: JobModel, persisted_bytes: float) -> Interval:
-    """Return the time from a failure until records flow again: the restart, and reading the state (CM-7).
-
-    The state is read at the speed at which uploads were written.
-    """
-    state = max((max(v.state_bytes, default=0.0) for v in model.vertices), default=0.0)
-    subtasks = sum(v.parallelism for v in model.vertices)
-    read = (state + persisted_bytes / subtasks) / model.store.bytes_per_ms
-    return Interval(RESTART_MS.value + read, RESTART_MS.low + read / 2, RESTART_MS.high + 2 * read)
-
-
-def catch_up_ms(model: JobModel, restored: Interval, duration_ms: float) -> Interval | None:
-    """Return the time after a restore until the backlog is gone (CM-8).
-
-    A failure repeats half an interval and one checkpoint on average, and a whole interval at most. None if the job
-    never catches up, or if the rate of its input is not known.
-    """
-    flow = throughput_of(model)
-    if flow.use_ratio >= 1.0 or any(v.source is not None and v.source.rate_per_s is None for v in model.vertices):
-        return None
-    pace = flow.use_ratio / (1.0 - flow.use_ratio)
-    interval = model.settings.interval_ms
-    return Interval(
-        (restored.value + duration_ms + interval / 2) * pace,
-        (restored.low + duration_ms) * pace,
-        (restored.high + duration_ms + interval) * pace,
-    )
 
 
 def _written_ms(model: JobModel, vertex: VertexModel, persisted: float) -> float:

@@ -184,6 +184,8 @@ class JobModel:
     calibration: Calibration | None = None
     age_ms: float | None = None
     """How long the job had run when the evidence was read. Its queues had this time to fill."""
+    outage_ms: Interval | None = None
+    """The observed time from a failure until the job ran again. None if no failure was observed."""
     engine: EngineCapabilities | None = None
     """What the job's engine can do. None if it is not known; no change is refused then because of the engine."""
 

@@ -50,8 +50,9 @@ class Outcome:
     """The predicted effect of one what-if. Each interval holds 90 % of what the next checkpoints may show.
 
     An interval includes the spread between checkpoints and the calibration error of the model. ``expired_ratio`` is
-    the share of checkpoints that expire. ``restore_ms`` and ``catch_up_ms`` say what a failure would cost: the time
-    until records flow again, and until the backlog is gone. None means that the tier cannot say.
+    the share of checkpoints that expire. ``restore_ms``, ``replay_ms`` and ``catch_up_ms`` say what a failure would
+    cost: the time until records flow again, the time span of the input that is read again, and the time from then until
+    the backlog is gone. None means that the tier cannot say.
     """
 
     tier: Tier
@@ -61,6 +62,7 @@ class Outcome:
     records_per_s: Interval | None
     sync_pause_ms: Interval | None
     restore_ms: Interval | None = None
+    replay_ms: Interval | None = None
     catch_up_ms: Interval | None = None
     durations_ms: tuple[float, ...] = ()
     """The durations of the simulated checkpoints, for the distribution."""

@@ -21,7 +21,7 @@ from math import exp, hypot, log
 import numpy as np
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin import formulas, runtime_tier
+from backend.advisor.twin import formulas, recovery, runtime_tier
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.fast import simulate_fast
@@ -111,7 +111,7 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     persisted = [c.persisted_bytes for c in found if not c.is_expired] or [0.0]
     expired = sum(c.is_expired for c in found)
     written = _interval(persisted, model.calibration, PERSISTED, tier, is_other=is_other)
-    restored = formulas.restore_ms(model, written.value)
+    failure = recovery.cost_in(model, duration_ms=duration, persisted_bytes=written.value)
     return Outcome(
         tier=tier,
         duration_ms=duration,
@@ -119,8 +119,9 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         persisted_bytes=written,
         records_per_s=_interval([r.records_per_s for r in runs], model.calibration, RATE, tier, is_other=False),
         sync_pause_ms=_interval([c.sync_ms for c in found], model.calibration, SYNC, tier, is_other=False, jitter=1.0),
-        restore_ms=restored,
-        catch_up_ms=formulas.catch_up_ms(model, restored, duration.value),
+        restore_ms=failure.outage_ms,
+        replay_ms=failure.replay_ms,
+        catch_up_ms=failure.catch_up_ms,
         durations_ms=tuple(durations),
         notes=notes,
     )

@@ -31,6 +31,7 @@ UNITS: Final[Mapping[Measure, str]] = {
     Measure.THROUGHPUT: "records/s",
     Measure.SYNC: "ms",
     Measure.RESTORE: "ms",
+    Measure.REPLAY: "ms",
     Measure.CATCH_UP: "ms",
 }
 # The names under which a calibration scores the measures.
@@ -52,6 +53,7 @@ def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome
         Measure.THROUGHPUT: outcome.records_per_s,
         Measure.SYNC: outcome.sync_pause_ms,
         Measure.RESTORE: outcome.restore_ms,
+        Measure.REPLAY: outcome.replay_ms,
         Measure.CATCH_UP: outcome.catch_up_ms,
     }
     errors = {e.measure: e.error_ratio for e in model.calibration.errors} if model.calibration is not None else {}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from backend.advisor.advice import Interval
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
-from backend.advisor.twin.formulas import RESTART_MS, catch_up_ms, restore_ms, simulate
+from backend.advisor.twin.formulas import simulate
 from backend.advisor.twin.outcomes import Tier
 from backend.domain.advice import Mode
 from tests.support.twin_models import three_vertices
@@ -49,16 +46,3 @@ def test_debloating_limits_the_wait_and_the_timeout_expires_a_checkpoint():
 
     assert debloated.duration_ms == pytest.approx(406.0, abs=2.0)
     assert (expired.is_expired, expired.duration_ms) == (True, 500.0)
-
-
-def test_a_failure_costs_the_restart_the_reading_and_the_backlog():
-    model = three_vertices(rate_per_s=1000.0)
-    sink = replace(model.vertices[2], state_bytes=(5e7, 0.0, 0.0, 0.0))
-    model = replace(model, vertices=(*model.vertices[:2], sink))
-
-    restored = restore_ms(model, 0.0)
-    assert restored.value == RESTART_MS.value + 1000.0
-    # Half of the capacity is free, so the backlog of 4 s + 0.1 s + 1.5 s takes as long again.
-    assert catch_up_ms(model, Interval(4000.0, 4000.0, 4000.0), 100.0) == Interval(5600.0, 4100.0, 7100.0)
-    assert catch_up_ms(three_vertices(), restored, 100.0) is None
-    assert catch_up_ms(three_vertices(rate_per_s=3000.0), restored, 100.0) is None

@@ -147,7 +147,7 @@ class Up:
         (found,) = (
             p
             for p in psutil.Process(self.process.pid).children()
-            if p.cmdline()[-1] == role or p.cmdline()[0].endswith(f"/{role}")
+            if role in p.cmdline() or p.cmdline()[0].endswith(f"/{role}")
         )
         return found
 

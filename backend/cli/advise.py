@@ -8,7 +8,8 @@ import typer
 
 from backend.cli.options import ReportFormat, say
 from backend.cli.targets import Api, Client
-from backend.domain.errors import ApiRefusedError, UnknownEntityError
+from backend.domain.engines import SettingsFormat
+from backend.domain.errors import FieldProblem, InvalidInputError
 
 if TYPE_CHECKING:
     from backend.contracts.advice import CardOut, JobAdviceOut
@@ -19,25 +20,40 @@ _WIDTH = 98
 def advise(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name or id of the job.")],
     api: Api = None,
+    export: Annotated[
+        SettingsFormat | None,
+        typer.Option(
+            "--export", help="Print only the settings that open advice changes, in a form to copy or to pipe."
+        ),
+    ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
 ) -> None:
     """Print the recommendations for a job, their predicted effects, and the results of earlier changes."""
     from backend.contracts.advice import JobAdviceOut
-    from backend.contracts.api import JobOut, Page
 
     with Client(api) as client:
-        rows = client.pages("/api/v1/jobs?limit=200", Page[JobOut])
-        found = [row.id for row in rows if job in (row.id, row.name)]
-        if not found:
-            raise UnknownEntityError(kind="job", id=job)
-        if len(found) > 1:
-            raise ApiRefusedError(f"{job!r} matches {len(found)} jobs; pass one of these ids: {', '.join(found)}")
-        answer = client.get(f"/api/v1/jobs/{found[0]}/advice", JobAdviceOut)
-    if output_format is ReportFormat.JSON:
+        answer = client.get(f"/api/v1/jobs/{client.job_id(job)}/advice", JobAdviceOut)
+    if export is not None:
+        typer.echo(_exported(answer, export))
+    elif output_format is ReportFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))
     else:
         lines = _markdown(answer) if output_format is ReportFormat.MARKDOWN else _text(answer)
         say(*"\n".join(lines).split("\n"))
+
+
+def _exported(answer: JobAdviceOut, wanted: SettingsFormat) -> str:
+    found = [e for card in answer.cards if card.state.is_open for e in card.exports]
+    texts = [e.text for e in found if e.format is wanted]
+    if len(texts) == 1:
+        return texts[0]
+    if texts:
+        # The texts of two cards may not be valid together, such as two documents with the same key.
+        problem = FieldProblem("--export", f"{answer.job} has {len(texts)} open cards", "copy one from the page Advice")
+    else:
+        known = ", ".join(dict.fromkeys(e.format.value for e in found)) or "none, because no advice is open"
+        problem = FieldProblem("--export", f"no open advice for {answer.job} has the form {wanted.value}", known)
+    raise InvalidInputError([problem], what="option")
 
 
 def _text(answer: JobAdviceOut) -> list[str]:

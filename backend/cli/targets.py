@@ -235,6 +235,23 @@ class Client:
                 return
             cursor = f"&cursor={page.next}"
 
+    def job_id(self, job: str) -> str:
+        """Return the id of the job with this name or id.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            ApiRefusedError: several jobs have this name.
+        """
+        from backend.contracts.api import JobOut, Page
+
+        rows = self.pages(f"/api/v1/jobs?limit={_PAGE}", Page[JobOut])
+        found = [row.id for row in rows if job in (row.id, row.name)]
+        if not found:
+            raise UnknownEntityError(kind="job", id=job)
+        if len(found) > 1:
+            raise ApiRefusedError(f"{job!r} matches {len(found)} jobs; pass one of these ids: {', '.join(found)}")
+        return found[0]
+
     def get(self, path: str, answer: type[M]) -> M:
         """Send a GET request and parse the response."""
         return self._parse(self._send("GET", path), answer)

@@ -12,7 +12,8 @@ import typer
 
 from backend.cli.options import pairs, say
 from backend.cli.targets import Api, Client
-from backend.domain.errors import ApiRefusedError, FieldProblem, InvalidInputError, UnknownEntityError
+from backend.domain.engines import SettingsFormat
+from backend.domain.errors import FieldProblem, InvalidInputError
 
 if TYPE_CHECKING:
     from backend.contracts.whatif import ConfirmationOut, EstimateOut, PredictionOut, VaryIn, WhatIfOut
@@ -37,6 +38,10 @@ def what_if(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Also simulate the change on the reference runtime. Ctrl-C cancels it.")
     ] = False,
+    export: Annotated[
+        SettingsFormat | None,
+        typer.Option("--export", help="Print only the changed settings, in a form to copy or to pipe."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     api: Api = None,
 ) -> None:
@@ -49,12 +54,14 @@ def what_if(
 
     wanted = WhatIfIn(settings=pairs(settings or [], option="--set"), vary=_vary(vary, steps), confirm=confirm)
     with Client(api) as client:
-        root = f"/api/v1/jobs/{_job_id(client, job)}/whatif"
+        root = f"/api/v1/jobs/{client.job_id(job)}/whatif"
         answer = client.post(root, wanted, WhatIfOut)
         if answer.confirmation is not None:
             path = f"{root}/confirmations/{answer.confirmation.id}"
             answer = answer.model_copy(update={"confirmation": _awaited(client, path)})
-    if as_json:
+    if export is not None:
+        typer.echo(_exported(answer, export))
+    elif as_json:
         typer.echo(answer.model_dump_json(indent=2))
     else:
         say(*_text(answer))
@@ -62,16 +69,13 @@ def what_if(
         raise typer.Exit(_FAILED)
 
 
-def _job_id(client: Client, job: str) -> str:
-    from backend.contracts.api import JobOut, Page
-
-    rows = client.pages("/api/v1/jobs?limit=200", Page[JobOut])
-    found = [row.id for row in rows if job in (row.id, row.name)]
-    if not found:
-        raise UnknownEntityError(kind="job", id=job)
-    if len(found) > 1:
-        raise ApiRefusedError(f"{job!r} matches {len(found)} jobs; pass one of these ids: {', '.join(found)}")
-    return found[0]
+def _exported(answer: WhatIfOut, wanted: SettingsFormat) -> str:
+    text = next((e.text for e in answer.exports if e.format is wanted), None)
+    if text is None:
+        known = ", ".join(e.format.value for e in answer.exports) or "none, because no setting changes"
+        problem = FieldProblem("--export", f"{wanted.value} has none of these changes for {answer.engine}", known)
+        raise InvalidInputError([problem], what="option")
+    return text
 
 
 def _vary(text: str | None, steps: int) -> VaryIn | None:

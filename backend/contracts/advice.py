@@ -12,6 +12,7 @@ from pydantic import Field
 
 from backend.contracts.model import Model
 from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric, Mode, Topic
+from backend.domain.engines import SettingsFormat
 from backend.domain.verdict import Basis, Confidence
 
 
@@ -122,6 +123,16 @@ class HowToOut(Model):
     needs_restart: bool
     patch: dict[str, str] = Field(default_factory=dict)
     rollback_patch: dict[str, str] = Field(default_factory=dict)
+
+
+class ExportOut(Model):
+    """Changed settings in one form in which people deploy jobs, to copy or to pipe into another command."""
+
+    format: SettingsFormat
+    title: str
+    text: str
+    where: str
+    """Where the text goes, and which settings it leaves out because a job cannot have them."""
 
 
 class PreconditionOut(Model):
@@ -236,6 +247,8 @@ class CardOut(Model):
     is_rolling_back: bool = False
     """Whether a roll back was sent in the last 5 minutes, and the engine has not reported the earlier settings yet."""
     recommendation: RecommendationOut
+    exports: tuple[ExportOut, ...] = ()
+    """The changes in each form that the engine takes."""
     measured: tuple[MeasuredOut, ...] = ()
     """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""
     measured_ids: tuple[int, ...] = ()

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from backend.contracts.advice import ChangeOut, HowToOut, IntervalOut
+from backend.contracts.advice import ChangeOut, ExportOut, HowToOut, IntervalOut
 from backend.contracts.model import Model, StrictBool, StrictInt
 from backend.contracts.simulations import SimulationRunOut, SimulationState
 from backend.domain.verdict import Basis
@@ -213,6 +213,8 @@ class WhatIfOut(Model):
     changes: list[ChangeOut]
     """The change in the engine's own keys."""
     how_to: HowToOut
+    exports: list[ExportOut] = []
+    """The change in each form that the engine takes."""
     by_hand: list[str] = []
     """What of the what-if no setting can make."""
     can_apply: bool

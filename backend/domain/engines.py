@@ -46,6 +46,27 @@ class SettingKeys:
     batch_files: str | None = None
 
 
+class SettingsFormat(StrEnum):
+    """A form in which an engine, or what deploys it, takes settings."""
+
+    CONFIG_YAML = "config-yaml"
+    """Lines of Flink's ``config.yaml``."""
+    FLINK_CONF = "flink-conf"
+    """Lines of ``flink-conf.yaml``, which Flink reads before 1.19."""
+    FLINK_DEPLOYMENT = "flink-deployment"
+    """A patch of a ``FlinkDeployment`` of the Kubernetes operator."""
+    FLINK_SQL = "flink-sql"
+    """``SET`` statements of the SQL client."""
+    FLINK_OPTIONS = "flink-options"
+    """``-D`` options of ``flink run``."""
+    SPARK_OPTIONS = "spark-options"
+    """``--conf`` options of ``spark-submit``."""
+    JOB_FILE = "job-file"
+    """Lines of a job file of the reference runtime."""
+    SIMULATE_OPTIONS = "simulate-options"
+    """``--set`` options of ``barrierscope simulate``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCapabilities:
     """One engine. ``kind`` is its name in the store and in the API, such as ``flink``. ``name`` is shown to people."""
@@ -92,6 +113,8 @@ class EngineCapabilities:
     settings: SettingKeys = field(default_factory=SettingKeys)
     settings_file: str | None = None
     """The file for the settings that take effect when a job starts; None if there is no such file."""
+    settings_formats: tuple[SettingsFormat, ...] = ()
+    """The forms in which changed settings can be exported for this engine, the most usual one first."""
 
     @property
     def has_unaligned_checkpoints(self) -> bool:
@@ -175,6 +198,12 @@ def flink(version: str | None = None) -> EngineCapabilities:
             parallelism="pipeline.jobvertex-parallelism-overrides" if is_since(_OVERRIDES_SINCE) else None,
         ),
         settings_file="conf/config.yaml" if is_named_anew else "conf/flink-conf.yaml",
+        settings_formats=(
+            SettingsFormat.CONFIG_YAML if is_named_anew else SettingsFormat.FLINK_CONF,
+            SettingsFormat.FLINK_DEPLOYMENT,
+            SettingsFormat.FLINK_SQL,
+            SettingsFormat.FLINK_OPTIONS,
+        ),
     )
 
 
@@ -210,6 +239,7 @@ RUNTIME: Final = EngineCapabilities(
         tolerable_failures=f"{_CHECKPOINTING}tolerable-failed-checkpoints",
         incremental=f"{_CHECKPOINTING}incremental",
     ),
+    settings_formats=(SettingsFormat.JOB_FILE, SettingsFormat.SIMULATE_OPTIONS),
 )
 
 SPARK: Final = EngineCapabilities(
@@ -228,6 +258,7 @@ SPARK: Final = EngineCapabilities(
         batch_offsets="option.maxOffsetsPerTrigger",
         batch_files="option.maxFilesPerTrigger",
     ),
+    settings_formats=(SettingsFormat.SPARK_OPTIONS,),
 )
 
 

@@ -26,7 +26,7 @@ from backend.contracts.advice import (
 )
 from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric
 from dashboard import routes, text
-from dashboard.components import cards, status
+from dashboard.components import cards, exports, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
@@ -133,7 +133,7 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     if card.measured:
         body.append(_measured(card.measured, card))
     rest: list[Component | None] = [
-        html.Div([_change(advice), _effect(advice)], className="columns advice-columns"),
+        html.Div([_change(card), _effect(advice)], className="columns advice-columns"),
         _actions(card) if card.state.is_open else None,
         _undoing(card) if card.can_roll_back else None,
         html.Div(
@@ -181,13 +181,15 @@ def when(advice: RecommendationOut) -> str:
     return "needs a restart" if advice.how_to.needs_restart else "takes effect while the job runs"
 
 
-def _change(advice: RecommendationOut) -> Component:
+def _change(card: CardOut) -> Component:
+    advice = card.recommendation
     return html.Div(
         [
             html.H3("Change"),
             diff(advice),
             cards.copy_button("Copy the new settings", "\n".join(advice.how_to.lines)),
             html.P(f"{advice.how_to.file}; {when(advice)}.", className="hint"),
+            *exports.details(card.exports),
             html.Details(
                 [
                     html.Summary("How to undo it"),

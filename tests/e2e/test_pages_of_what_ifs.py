@@ -46,6 +46,10 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         page.get_by_role("button", name="Take the proposal").click()
         expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned, checkpoints would take")
         expect(page).to_have_url(re.compile(r"\?mode=unaligned$"))
+        page.locator("#whatif-change .exports summary").click()
+        copy = page.get_by_role("button", name="Copy the settings as job file")
+        expect(copy).to_be_visible()
+        assert copy.get_attribute("data-copy") == page.get_by_role("group", name="job file").inner_text()
         # 3
         page.locator("#whatif-apply").click()
         expect(page.locator("#whatif-change-question")).to_contain_text(

@@ -10,10 +10,11 @@ from typing import Any
 
 import httpx
 
+from backend.advisor.exporting import exports_of
 from backend.advisor.twin.applying import application
 from backend.advisor.twin.asking import asked_of, settings_of, varied
 from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
-from backend.contracts.advice import CardOut, ChangeOut, HowToOut
+from backend.contracts.advice import CardOut, ChangeOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import (
     AssumptionOut,
@@ -148,6 +149,7 @@ class MadeUpWhatIfs:
             settings=[WhatIfSettingOut.of(s, unit=s.unit.value, values=list(s.values)) for s in settings_of(model)],
             changes=[ChangeOut.model_validate(c) for c in plan.changes],
             how_to=HowToOut.of(plan.how_to, patch=dict(plan.how_to.patch), rollback_patch={}),
+            exports=[ExportOut.model_validate(e) for e in exports_of(RUNTIME, plan.changes)],
             by_hand=list(plan.by_hand),
             can_apply=changed,
             why_not_apply=None if changed else "nothing would change",

@@ -15,10 +15,12 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.advisor import lifecycle
-from backend.advisor.advice import UNITS, Interval, Recommendation, Setting, recommendation_id
+from backend.advisor.advice import UNITS, Change, Interval, Recommendation, Setting, recommendation_id
+from backend.advisor.exporting import exports_of
 from backend.advisor.lifecycle import Card, Observed, Step
 from backend.contracts.advice import (
     CardOut,
+    ExportOut,
     JobAdviceOut,
     LintOut,
     MeasuredOut,
@@ -446,6 +448,10 @@ def _setting(document: Mapping[str, object]) -> Setting:
     return Setting(**SettingOut.model_validate(document).model_dump())
 
 
+def _changes(advice: RecommendationOut) -> list[Change]:
+    return [Change(change.key, change.current, change.proposed) for change in advice.changes]
+
+
 _COMPUTED_AT = "computed_at"
 
 
@@ -494,6 +500,7 @@ def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord, 
         can_roll_back=card.state in _IN_FORCE and not is_rolling_back and _is_reversible(record, advice),
         is_rolling_back=is_rolling_back,
         recommendation=advice,
+        exports=tuple(ExportOut.model_validate(e) for e in exports_of(record.run.engine, _changes(advice))),
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),
         measured_ids=tuple(measured["ids"]),
         # Results that were stored before this field existed do not name the run.

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import anyio.to_thread
 
+from backend.advisor.exporting import exports_of
 from backend.advisor.twin.applying import Application, application
 from backend.advisor.twin.asking import Asked, asked_of, names_of, settings_of, varied
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
-from backend.contracts.advice import CardOut, ChangeOut, HowToOut
+from backend.contracts.advice import CardOut, ChangeOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
 from backend.contracts.whatif import (
     AssumptionOut,
@@ -116,6 +117,7 @@ class WhatIfService:
             how_to=HowToOut.of(
                 plan.how_to, patch=dict(plan.how_to.patch), rollback_patch=dict(plan.how_to.rollback_patch)
             ),
+            exports=[ExportOut.model_validate(e) for e in exports_of(job.record.run.engine, plan.changes)],
             by_hand=list(plan.by_hand),
             can_apply=can_apply,
             why_not_apply=why_not,

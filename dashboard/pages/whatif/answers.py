@@ -16,7 +16,7 @@ from backend.domain.errors import ApiNotFoundError, ApiRefusedError
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, status, whatif
+from dashboard.components import advice_cards, cards, exports, status, whatif
 from dashboard.figures import whatif as figures
 from dashboard.live import digest, look_of
 from dashboard.pages.whatif import controls
@@ -199,6 +199,7 @@ def change(found: WhatIfOut) -> list[Component]:
             advice_cards.changes_diff(found.changes),
             cards.copy_button("Copy the new settings", "\n".join(found.how_to.lines)),
             html.P(found.how_to.file, className="hint"),
+            *exports.details(found.exports),
         ]
     parts += [html.P(words) for words in found.by_hand]
     buttons: list[Component] = []

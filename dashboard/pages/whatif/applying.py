@@ -146,9 +146,7 @@ def _kept(card: CardOut, where: Any) -> Component:
         html.P(said, className="hint", title=text.instant_utc(card.created_at)),
     ]
     if card.measured:
-        inside = sum(m.is_inside for m in card.measured)
-        words = f"{inside} of {text.counted(len(card.measured), 'prediction')} held."
-        parts += [html.P(html.B(words)), advice_cards.result(card)]
+        parts.append(advice_cards.result(card))
     elif card.state in (AdviceState.ACCEPTED, AdviceState.APPLIED):
         parts.append(advice_cards.expected(card))
     parts.append(html.P(dcc.Link("Details and roll back", href=routes.advice(card.job_id))))

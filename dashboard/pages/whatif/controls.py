@@ -21,6 +21,8 @@ from dashboard.pages.lab.controls import number_of
 
 OFF: Final = "off"
 MODE: Final = "mode"
+_TIMEOUT: Final = "aligned-timeout"
+_WITH_TIMEOUT: Final = "aligned-with-timeout"
 _MODE_WORDS = {"aligned": "aligned", "aligned-with-timeout": "with timeout", "unaligned": "unaligned"}
 _FIRST_TIMEOUT: Final = "1000 ms"
 
@@ -162,7 +164,7 @@ def _why_idle(row: WhatIfSettingOut, found: WhatIfOut, settings: Mapping[str, st
     """Return why a slider has no effect under the chosen mode."""
     current = next((r.current for r in found.settings if r.name == MODE), None)
     mode = settings.get(MODE, current)
-    if row.name == "aligned-timeout" and mode != "aligned-with-timeout":
+    if row.name == _TIMEOUT and mode != _WITH_TIMEOUT:
         return "used in the mode with timeout"
     if row.name == "in-flight-cap" and mode == "aligned":
         return "aligned checkpoints persist no data"
@@ -189,13 +191,18 @@ def buttons(*, has_proposal: bool) -> list[Component]:
 
 
 def changed_words(found: WhatIfOut, settings: Mapping[str, str]) -> Sequence[str]:
-    """Return the changed settings in words, such as ``Interval 30 s``."""
+    """Return the changed settings in words, such as ``interval 30 s``. The mode is first, with its timeout."""
     rows = {r.name: r for r in found.settings}
     parts = []
-    for name, value in settings.items():
+    for name, value in sorted(settings.items(), key=lambda one: one[0] != MODE):
         row = rows.get(name)
         if row is None:
             parts.append(f"{name} {value}")
+        elif name == MODE and value == _WITH_TIMEOUT:
+            timeout = settings.get(_TIMEOUT, rows[_TIMEOUT].current if _TIMEOUT in rows else None)
+            parts.append(f"an aligned timeout of {words_of('ms', timeout)}" if timeout else "an aligned timeout")
+        elif name == _TIMEOUT and settings.get(MODE) == _WITH_TIMEOUT:
+            continue
         elif row.unit == "flag":
             parts.append(row.title.lower())
         else:

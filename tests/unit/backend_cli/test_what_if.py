@@ -62,6 +62,17 @@ def test_json_is_the_whole_answer_of_the_api(capsys):
 
 
 @pytest.mark.usefixtures("fake")
+def test_an_export_is_the_settings_alone_in_the_form_that_was_asked_for(capsys):
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--export", "job-file"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["[config]", f'{_UNALIGNED.split("=")[0]} = "true"']
+
+    # The engine does not take this form.
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--export", "flink-sql"]) != 0
+    printed = capsys.readouterr()
+    assert (printed.out, "allowed" in printed.err or "job-file" in printed.err) == ("", True)
+
+
+@pytest.mark.usefixtures("fake")
 def test_a_confirmation_is_followed_until_it_has_a_result(capsys):
     assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--confirm"]) == 0
 

@@ -24,12 +24,14 @@ from backend.alerting.signals import (
     TargetSignal,
 )
 from backend.analysis import sentences as say
+from backend.analysis.health import restart_loop
 from backend.analysis.progress import Judged
 from backend.analysis.thresholds import EXPIRY_SLACK_MS
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
+from backend.domain.verdict import VerdictKind
 
 _TOLERABLE_MAX = 3
 # A run that starts this soon after the end of the previous run counts as its continuation. Kubernetes waits up to
@@ -109,7 +111,7 @@ def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
     after = f" after {say.duration(last.duration_ms)}" if last.duration_ms is not None else ""
     summary = f"{signal.name}: checkpoint {last.checkpoint_id} expired{after}"
     more = f"{say.of_the_last(len(found), len(newest))} expired. " if len(found) > 1 else ""
-    return _active(signal, summary, more, signal.place, _linked(found), value=len(found))
+    return _active(signal, summary, f"{more}{_how_often(signal)}", signal.place, _linked(found), value=len(found))
 
 
 def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -261,6 +263,32 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
     return _active(signal, summary, more, place, linked, value=opened.silent_ms / 1000)
 
 
+def _restarts(settings: RuleSettings, signal: JobSignal) -> Reading:
+    loop = restart_loop(signal.restarted_at, signal.now_engine)
+    if len(loop) < settings["restarts_min_count"]:
+        known = f"{len(signal.restarted_at)} known" if signal.restarted_at else "none known"
+        return _clear(signal, f"it does not restart again and again ({known})")
+    usual_ms = median((b - a) / timedelta(milliseconds=1) for a, b in pairwise(loop))
+    summary = f"{signal.name}: it restarts every {say.duration(usual_ms)}"
+    since = loop[0].strftime("%Y-%m-%d %H:%M:%S UTC")
+    more = f"{len(loop)} restarts since {since}. The exceptions of the job name the cause. "
+    if signal.place.cause is VerdictKind.RESTARTS:
+        more += "Its checkpoints are not the cause. "
+    newest = _linked([c for c in signal.ended if c.is_failure][-3:] or list(signal.ended[-1:]))
+    return _active(signal, summary, more, signal.place, newest, value=len(loop))
+
+
+def _how_often(signal: JobSignal) -> str:
+    """Return a sentence on a cause that strikes only some checkpoints, or an empty text."""
+    found = signal.intermittence
+    if found is None:
+        return ""
+    when = f", {found.condition}" if found.condition is not None else ""
+    since = found.since.strftime("%Y-%m-%d %H:%M:%S UTC")
+    struck = f"{found.struck_count} of {found.checkpoint_count} checkpoints since {since}"
+    return f"The cause is intermittent: it struck {struck}{when}. "
+
+
 # --- targets and the service --------------------------------------------------------------------------------------
 
 
@@ -359,7 +387,9 @@ def _clear(signal: JobSignal, why: str) -> Reading:
 
 def _where(place: Place) -> str:
     if place.vertex is None:
-        return "It is not known yet which vertex holds the barrier."
+        # Some causes have no vertex: the coordinator, or restarts that are no checkpoint's fault.
+        is_outside = place.cause is not None and place.sentence is not None
+        return place.sentence or "" if is_outside else "It is not known yet which vertex holds the barrier."
     who = f"{place.vertex} {say.subtasks(place.subtasks)}" if place.subtasks else place.vertex
     on = f" on {say.listed(place.hosts)}" if place.hosts else ""
     phase = f", phase {place.phase.value}" if place.phase is not None else ""
@@ -384,6 +414,7 @@ _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
     RuleName.NO_COMPLETED_CHECKPOINT: _none_completed,
     RuleName.CHECKPOINT_WILL_TIME_OUT: _will_time_out,
     RuleName.CHECKPOINT_STUCK: _stuck,
+    RuleName.JOB_RESTARTS: _restarts,
 }
 _TARGET_RULES: Mapping[RuleName, Callable[[RuleSettings, TargetSignal], Reading]] = {
     RuleName.TARGET_UNREACHABLE: _unreachable,

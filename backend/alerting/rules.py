@@ -23,6 +23,7 @@ class RuleName(StrEnum):
     NO_COMPLETED_CHECKPOINT = "NoCompletedCheckpoint"
     CHECKPOINT_WILL_TIME_OUT = "CheckpointWillTimeOut"
     CHECKPOINT_STUCK = "CheckpointStuck"
+    JOB_RESTARTS = "JobRestarts"
     TARGET_UNREACHABLE = "TargetUnreachable"
     COLLECTOR_STALE = "CollectorStale"
     HISTORY_TOO_SHORT = "HistoryTooShort"
@@ -160,6 +161,13 @@ RULES: Final[tuple[Rule, ...]] = (
             _COMPLETED_MIN_COUNT,
         ),
         keep_firing_for_s=_KEEP_FIRING_FOR_S,
+    ),
+    Rule(
+        RuleName.JOB_RESTARTS,
+        Subject.JOB,
+        Severity.CRITICAL,
+        "The job restarts again and again, whether or not its checkpoints are well.",
+        thresholds=(Threshold("restarts_min_count", 3, 3, 10, "restarts in a row needed to fire", is_whole=True),),
     ),
     Rule(
         RuleName.TARGET_UNREACHABLE,

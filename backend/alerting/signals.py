@@ -17,7 +17,7 @@ from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
-from backend.domain.verdict import Phase, VerdictKind
+from backend.domain.verdict import Intermittence, Phase, VerdictKind
 
 FAILURES_COUNTED_MAX: Final = 1000
 
@@ -114,6 +114,10 @@ class JobSignal:
     """The seconds since the end of the current run; None if it has not ended or the time is not known."""
     opened: OpenSignal | None = None
     place: Place = Place()
+    restarted_at: tuple[datetime, ...] = ()
+    """The times of the newest failures after which the run restarted."""
+    intermittence: Intermittence | None = None
+    """How often the cause that the verdict names strikes; None if it always does, or if there is no verdict yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,7 @@ def report(
     health = _health(judged, failed, completed, middle, config)
     window = judged_checkpoints(checkpoints, has_restarts=has_restarts, count_max=STRUCK_WINDOW_COUNT)
     struck, quick = _split(window, config)
-    loop = _restart_loop(restarted_at, now)
+    loop = restart_loop(restarted_at, now)
     if health is Health.FAILING and loop and all(c.header.failure_reason in _BY_RESTART for c in failed):
         # The restarts ended these checkpoints, so the checkpoints are not what fails.
         health = Health.HEALTHY if completed else Health.FAILING
@@ -187,7 +187,7 @@ def _split(
     return (struck if is_enough else ()), quick
 
 
-def _restart_loop(restarted_at: Sequence[datetime], now: datetime | None) -> tuple[datetime, ...]:
+def restart_loop(restarted_at: Sequence[datetime], now: datetime | None) -> tuple[datetime, ...]:
     """Return the newest restarts, if the job still restarts again and again."""
     if now is None or len(restarted_at) < RESTARTS_MIN_COUNT:
         return ()

@@ -39,7 +39,7 @@ _CONFIG = replace(CONFIG, interval_ms=5000, timeout_ms=8000)
 
 @pytest.fixture(autouse=True)
 async def _only_these(engine):
-    await switch_off_rules_but(engine, "NoCompletedCheckpoint", "CheckpointStuck", "Watchdog")
+    await switch_off_rules_but(engine, "NoCompletedCheckpoint", "CheckpointStuck", "JobRestarts", "Watchdog")
 
 
 async def _states(engine):
@@ -64,6 +64,20 @@ async def test_a_job_whose_clock_falls_behind_is_judged_by_that_clock(engine, cl
 
     assert lag_s > 2 * 40
     assert await _states(engine) == []
+
+
+async def test_a_job_that_restarts_again_and_again_is_paged_from_its_stored_exceptions(engine, clock, writer, target):
+    alerting = Alerting(engine, clock)
+    for number in range(1, 5):
+        at = clock.at
+        well = completed(number, triggered_at=at)
+        seen = replace(job([well]), config=_CONFIG, exceptions=((at, f"lost {number}"),), restart_count=number)
+        await writer.write(observation(target, seen, at=at))
+        await alerting.round(seconds=30)
+
+    assert [state for _, state, _ in await _states(engine)] == ["firing"]
+    (text,) = await rows(engine, "SELECT annotations ->> 'summary' FROM alerts WHERE rule = 'JobRestarts'")
+    assert "it restarts every 30.0 s" in text[0]
 
 
 async def test_ages_are_measured_up_to_the_last_reading(engine, clock, writer, target):

@@ -31,6 +31,7 @@ from backend.alerting.signals import (
 )
 from backend.analysis.failures import is_real_failure, reasons_without_fault
 from backend.analysis.progress import AckCurve, OpenCheckpoint, curve_of, elapsed_of_last_ack_ms, judge
+from backend.analysis.thresholds import RESTARTS_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.failure import FailureReason
@@ -48,7 +49,7 @@ from backend.store.checkpoints import reader as stored
 from backend.store.checkpoints.reader import CheckpointRecord, LiveRecord, lives_of
 from backend.store.checkpoints.statistics import LastCompleted, failures_in_row, last_completed_of
 from backend.store.checkpoints.subtask_values import VertexAcks, acks_of
-from backend.store.jobs.reader import JobRecord, config_since, runs_before
+from backend.store.jobs.reader import JobRecord, config_since, newest_exceptions, runs_before
 from backend.store.schema.partitions import Retention
 from backend.store.stored_days import SizeForecast
 from backend.store.targets.targets import TargetRecord, TargetRepository
@@ -101,6 +102,7 @@ class _Facts:
     failures_in_row_count: int
     completed: LastCompleted | None
     runs_before: tuple[RunSpan, ...]
+    restarted_at: tuple[datetime, ...]
     comparable: tuple[CheckpointRecord, ...]
     """The checkpoints of the run under its present settings, without savepoints."""
 
@@ -234,7 +236,7 @@ class SignalReader:
         if opened is not None and opened.waiting.vertex is not None:
             waiting = replace(opened.waiting, phase=verdict.phase, sentence=_sentence(verdict))
             opened = replace(opened, waiting=waiting)
-        return replace(signal, place=place, opened=opened)
+        return replace(signal, place=place, opened=opened, intermittence=verdict.intermittence)
 
     async def _read_facts(self, connection: AsyncConnection, jobs: Mapping[JobId, WatchedJob[JobHead]]) -> None:
         """Read the facts of the jobs that changed, and forget those of jobs that are no longer watched."""
@@ -246,9 +248,12 @@ class SignalReader:
             before = await _runs_before(connection, records, completed)
             since = await config_since(connection, [r.run.id for r in records])
             failed = await _failures_in_row(connection, changed)
+            looping = [r.run.id for r in records if (r.run.restart_count or 0) >= RESTARTS_MIN_COUNT]
+            exceptions = await newest_exceptions(connection, looping) if looping else {}
             for w in changed:
                 job_id, run_id = w.job.record.id, w.job.record.run.id
-                facts = _facts(w, completed.get(job_id), since.get(run_id), before.get(job_id, ()))
+                restarted_at = tuple(at for at, _ in exceptions.get(run_id, ()))
+                facts = _facts(w, completed.get(job_id), since.get(run_id), before.get(job_id, ()), restarted_at)
                 kept[job_id] = replace(facts, failures_in_row_count=failed.get(run_id, 0))
         self._facts = kept
 
@@ -331,6 +336,7 @@ class SignalReader:
             last_completed_at=None if completed is None else completed.at,
             last_completed=None if completed is None else (completed.run_id, completed.checkpoint_id),
             runs_before=facts.runs_before,
+            restarted_at=facts.restarted_at,
             opened=None if opened is None else self._open(head, opened, live, late, facts.comparable),
         )
 
@@ -385,6 +391,7 @@ def _facts(
     completed: LastCompleted | None,
     config_since: datetime | None,
     before: tuple[RunSpan, ...],
+    restarted_at: tuple[datetime, ...],
 ) -> _Facts:
     record = watched.job.record
     headers = _without_savepoints(watched)
@@ -398,6 +405,7 @@ def _facts(
         failures_in_row_count=0,
         completed=completed,
         runs_before=before,
+        restarted_at=restarted_at,
         comparable=tuple(h for h in headers if changed_at is None or h.header.triggered_at >= changed_at),
     )
 

@@ -19,6 +19,7 @@ from backend.analysis.progress import Judged, Judgement
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
+from backend.domain.verdict import Intermittence, VerdictKind
 from tests.support.alert_signals import CONFIG, RUN, job_signal, linear_past, target_signal
 from tests.support.observations import NOW
 
@@ -257,6 +258,56 @@ def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_ne
         assert reading.value == max(15, count)
 
 
+def restarts(*seconds_ago):
+    return tuple(NOW - timedelta(seconds=s) for s in seconds_ago)
+
+
+@pytest.mark.parametrize(
+    ("restarted_at", "kind"),
+    [
+        ((), ReadingKind.CLEAR),
+        (restarts(10, 40), ReadingKind.CLEAR),
+        (restarts(10, 40, 70), ReadingKind.ACTIVE),
+        # Four times the usual 30 s have passed without another one.
+        (restarts(121, 151, 181), ReadingKind.CLEAR),
+        # Three restarts of an hour are no loop.
+        (restarts(10, 1_200, 2_400), ReadingKind.CLEAR),
+    ],
+)
+def test_a_job_that_restarts_again_and_again_is_paged_although_its_checkpoints_are_well(restarted_at, kind):
+    outside = Place(sentence="The job restarts every 30 s.", cause=VerdictKind.RESTARTS)
+    reading = read(_rule("JobRestarts"), job_signal(*["completed"] * 5, restarted_at=restarted_at, place=outside))
+
+    assert reading.kind is kind, reading.reason
+    if kind is ReadingKind.ACTIVE:
+        assert reading.annotations["summary"] == "orders: it restarts every 30.0 s"
+        description = reading.annotations["description"]
+        assert "3 restarts since " in description
+        assert description.endswith("Its checkpoints are not the cause. The job restarts every 30 s.")
+        assert reading.checkpoints
+
+
+def test_more_restarts_can_be_asked_for():
+    signal = job_signal("completed", restarted_at=restarts(10, 40, 70))
+    assert read(_rule("JobRestarts", restarts_min_count=4), signal).kind is ReadingKind.CLEAR
+
+
+def test_an_alert_says_how_often_an_intermittent_cause_strikes():
+    found = Intermittence(9, 18, NOW - timedelta(minutes=3), "whenever the input doubles")
+    text = read(_rule("CheckpointExpired"), job_signal("expired", intermittence=found)).annotations["description"]
+    plain = read(_rule("CheckpointExpired"), job_signal("expired")).annotations["description"]
+
+    assert "The cause is intermittent: it struck 9 of 18 checkpoints since " in text
+    assert "UTC, whenever the input doubles. " in text
+    assert "intermittent" not in plain
+
+
+def test_a_cause_without_a_vertex_is_named_by_its_sentence():
+    late = Place(sentence="The coordinator is late.", cause=VerdictKind.COORDINATOR)
+    text = read(_rule("CheckpointExpired"), job_signal("expired", place=late)).annotations["description"]
+    assert text.endswith("The coordinator is late.")
+
+
 def test_a_stuck_checkpoint_is_active_only_after_a_while():
     stuck = _open(40_000, 2, last_ms=0, state=Judged.STUCK)
     soon = _open(9_000, 2, last_ms=0, state=Judged.STUCK)
@@ -287,7 +338,8 @@ def test_old_data_gives_an_unknown_reading_and_an_ended_job_ends_its_alerts(rule
 @pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
 def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(rule):
     opened = _open(40_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
-    signal = job_signal("expired", "expired", "expired", opened=opened, last_completed_at=NOW - timedelta(days=1))
+    changes = {"last_completed_at": NOW - timedelta(days=1), "restarted_at": restarts(10, 40, 70)}
+    signal = job_signal("expired", "expired", "expired", opened=opened, **changes)
 
     reading = read(shipped(rule), signal)
 

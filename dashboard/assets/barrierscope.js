@@ -155,13 +155,14 @@
         }
     }
 
-    // Sets the classes that the style sheet needs: one while the first data of the page is missing, and one if the
-    // subject of the page does not exist.
+    // Sets the classes that the style sheet needs: one while the first data of the page is missing, one if a message
+    // states a problem, and one if the subject of the page does not exist.
     function markPage() {
         const page = document.querySelector("#page > div");
         if (!page) { return; }
         const parts = [...page.children];
         page.classList.toggle("is-awaiting", parts.some((p) => p.classList.contains("awaited") && !p.firstChild));
+        page.classList.toggle("has-problem", parts.some((p) => p.id.endsWith("-message") && p.firstChild !== null));
         page.classList.toggle("is-not-found", parts.some((p) => p.querySelector(":scope > .not-found") !== null));
     }
 

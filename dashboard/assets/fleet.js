@@ -44,6 +44,7 @@
             grid: grid, order: null, age: 0, total: null, blocks: new Map(), waiting: new Map(), wanted: new Map(),
             sent: null, source: { getRows: serve },
         };
+        fitColumns(grid);
         grid.setGridOption("datasource", board.source);
     }
 

@@ -116,6 +116,7 @@ def layout(route: routes.Route) -> Component:
             "tabToNextCell": {"function": "bsLeave()"},
             "tabToNextHeader": {"function": "bsLeave()"},
             "animateRows": False,
+            "suppressColumnMoveAnimation": True,
             "domLayout": "normal",
             "cacheBlockSize": _BLOCK_ROWS,
             "maxBlocksInCache": _BLOCKS_KEPT,

@@ -1,7 +1,8 @@
 """Every page of the register in a real Chromium: layout, contrast, targets, accessibility and the console.
 
-``make test`` opens each page at a laptop's width in the light theme. ``make test-long`` resizes the window to other
-widths. The clocks stand still, so that the content is always the same.
+``make test`` opens each page at a laptop's width in the light theme. ``make test-long`` opens it in both themes,
+resizes the window to other widths, and measures how far parts of the page move. The clocks stand still, so that the
+content is always the same.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 
 from dashboard import routes
 from dashboard.routes import PageKind
-from tests.support.browsing import Browser, chromium, launched, opened
+from tests.support.browsing import Browser, Weight, chromium, launched, opened, settle, show_whole
 from tests.support.dashboard_site import site_over
 from tests.support.page_faults import accessibility_faults, layout_faults
 from tests.support.page_register import HEIGHT, PAGES, StandingClock, begin, every_page_api, resize, show
@@ -21,6 +22,13 @@ pytestmark = [
 ]
 
 _LAPTOP_PX = 1440
+_WIDTHS_PX = (1440, 1000, 2560, 390)
+_CLS_MAX = 0.05
+_LIVE_CLS_PER_MIN_MAX = 0.01
+_TICK_S = 4.0
+_ANSWER_S = 0.15
+"""How long the API takes to answer while layout shifts are measured. Parts of a page then arrive one after another, as
+they do over a network."""
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +70,16 @@ def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site)
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
-# The place of each part does not depend on the theme, so the dark theme is tried at the two widths that differ most.
 @pytest.mark.slow
-@pytest.mark.parametrize(("theme", "widths"), [("light", (1440, 1000, 2560, 390))])
-def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site, theme, widths):
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site, theme):
     found: dict[str, list[str]] = {}
     with opened(browser, site, theme=theme) as (page, watch):
-        begin(page, width=widths[0], theme=theme)
+        begin(page, width=_LAPTOP_PX, theme=theme)
         for example in PAGES:
-            page.set_viewport_size({"width": widths[0], "height": HEIGHT})
+            page.set_viewport_size({"width": _LAPTOP_PX, "height": HEIGHT})
             show(page, example)
-            for width in widths:
+            for width in _WIDTHS_PX:
                 resize(page, example, width)
                 faults = layout_faults(page)
                 if width == 390:
@@ -81,3 +88,36 @@ def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browse
                 found[f"{example.name}, {theme}, {width} px"] = [*faults, *watch.found]
                 watch.found.clear()
     assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [_LAPTOP_PX, 390])
+def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser, width):
+    moved: dict[str, tuple[float, float]] = {}
+    clock, ticks = StandingClock(), 0
+    with (
+        site_over(every_page_api(clock), has_date=False, api_s=_ANSWER_S) as url,
+        opened(browser, url) as (page, _),
+    ):
+        weight = Weight(page)
+        begin(page, width=width)
+        for example in PAGES:
+            page.goto(example.path)
+            if example.is_lazy:
+                settle(page)
+                show_whole(page)
+            page.wait_for_selector(example.shows, state="attached")
+            settle(page)
+            loaded = weight.shifts()
+            for _ in range(3):
+                # The checkpoint in progress goes on, and later the next one begins.
+                clock.advance(seconds=_TICK_S)
+                page.clock.set_fixed_time(clock())
+                ticks += 1
+                page.evaluate("n => window.dash_clientside.set_props('tick', {n_intervals: 1000 + n})", ticks)
+                settle(page)
+            live = (weight.shifts() - loaded) * 60 / (3 * _TICK_S)
+            if loaded > _CLS_MAX or live > _LIVE_CLS_PER_MIN_MAX:
+                moved[example.name] = loaded, live
+            clock.reset()
+    assert moved == {}

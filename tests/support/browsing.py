@@ -301,21 +301,29 @@ def show_whole(page: Page) -> None:
 def settle(page: Page) -> None:
     """Wait until the page has no outstanding request and its charts are drawn, and stays so for several frames.
 
-    ``count_requests`` must have been called.
+    ``count_requests`` must have been called. A page that does not become calm fails the test with what it waits for.
     """
-    page.evaluate(
-        """() => new Promise(resolve => {
+    waits_for = page.evaluate(
+        """patience_ms => new Promise(resolve => {
             // After a change, a page waits up to a tenth of a second before it requests anything.
-            let calm = 0;
+            let calm = 0, isOver = false, frames = 0;
+            const loading = () => [...document.querySelectorAll('[data-dash-is-loading=true]')].map(e => e.id);
+            const isBusy = () => window.outstanding > 0 || document.fonts.status !== 'loaded' || loading().length > 0;
             const look = () => {
-                const isBusy = window.outstanding > 0 || document.fonts.status !== 'loaded'
-                    || document.querySelector('[data-dash-is-loading=true]') !== null;
-                calm = isBusy ? 0 : calm + 1;
-                if (calm > 20) { resolve(); } else { requestAnimationFrame(look); }
+                frames += 1;
+                calm = isBusy() ? 0 : calm + 1;
+                if (calm > 20) { isOver = true; resolve(null); } else if (!isOver) { requestAnimationFrame(look); }
             };
+            setTimeout(() => {
+                isOver = true;
+                resolve(`${window.outstanding} requests, ${loading().length} loading parts (${loading()}), fonts `
+                    + `${document.fonts.status}, ${frames} frames`);
+            }, patience_ms);
             look();
-        })"""
+        })""",
+        _PATIENCE_MS,
     )
+    assert waits_for is None, f"{page.url} is not calm: {waits_for}"
     until_charts_fit(page, page.url)
 
 

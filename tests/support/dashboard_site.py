@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,18 @@ from tests.support.waiting import PATIENCE_S, until
 
 
 @contextmanager
-def site_over(fake: FakeApi, *, has_date: bool = True) -> Iterator[str]:
+def site_over(fake: FakeApi, *, has_date: bool = True, api_s: float = 0.0) -> Iterator[str]:
     """Serve the pages during the ``with`` block, and yield their address.
 
     With ``has_date``, responses have the header ``Date``, from which a page learns the clock of the service.
+    Each answer of the API takes ``api_s`` seconds.
     """
-    app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(api_s)
+        return fake.handle(request)
+
+    app = create_app(transport=httpx.MockTransport(answer), api_base_url="http://api.test")
     config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", date_header=has_date)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="dashboard")

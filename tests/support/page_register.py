@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx
 from playwright.sync_api import Page, expect
@@ -45,11 +45,22 @@ class Example:
 
 
 class StandingClock:
-    """A clock that stands at ``NOON``."""
+    """A clock that stands at ``NOON`` until a test advances it."""
+
+    def __init__(self) -> None:
+        self._at = NOON
 
     def __call__(self) -> datetime:
         """Return the time."""
-        return NOON
+        return self._at
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward."""
+        self._at += timedelta(seconds=seconds)
+
+    def reset(self) -> None:
+        """Set the clock to ``NOON`` again."""
+        self._at = NOON
 
 
 _LARGE_CHECKPOINT = f"/ui/jobs/{LARGE}/runs/r{LARGE[1:]}/checkpoints/{CHECKPOINTS}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 from urllib.parse import unquote
 
 from starlette.responses import HTMLResponse, Response
@@ -16,19 +17,20 @@ _PATH_MAX_CHARACTERS = 2000
 # A page of this service: ``/`` or a path under ``/ui/``. Two slashes or a backslash would name another host.
 _OWN_PAGE = re.compile(r"/(?:ui/[!-\[\]-~]*)?", re.ASCII)
 _TOKEN = re.compile(r"token\s*[=:]", re.IGNORECASE)
+_STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+_MARK = """<svg width="26" height="26" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7"
+fill="#0072B2"/><path d="M6 10h12M6 16h9M6 22h12" stroke="#fff" stroke-width="2.6" stroke-linecap="round"/>
+<path d="M22 6v20" stroke="#E69F00" stroke-width="3.4" stroke-linecap="round"/></svg>"""
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Barrierscope: {title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">{more}
-<style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui,sans-serif;max-width:24rem;margin:15vh auto;
-padding:0 1rem}}label{{display:block}}input,button{{font:inherit;width:100%;box-sizing:border-box;padding:.5rem;
-margin:.4rem 0}}</style></head>
-<body><h1>Barrierscope</h1>"""
-_FORM = """<p role="status">{message}</p><form method="post" action="/login">
+<meta name="viewport" content="width=device-width, initial-scale=1">{more}<style>{style}</style></head>
+<body><main><h1>{mark}Barrierscope</h1>"""
+_FORM = """<p role="status"{tone}>{message}</p><form method="post" action="/login">
 <input type="hidden" name="next" value="{after}">
 <label for="token">API token</label><input id="token" name="token" type="password" autocomplete="current-password"
-required autofocus><button>Log in</button></form></body></html>
+required autofocus><button>Log in</button></form></main></body></html>
 """
-_STEP = """<p><a href="{page}">Continue</a></p></body></html>
+_STEP = """<p><a href="{page}">Continue</a></p></main></body></html>
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
@@ -37,8 +39,10 @@ def form(
     message: str, *, after: str = AFTER_LOGIN, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """Return the login form. ``message`` is a fixed text; ``after`` is the page to show after login."""
-    text = _HEAD.format(title="log in", more="") + _FORM.format(message=message, after=html.escape(own_page(after)))
-    return _page(text, status, headers)
+    tone = ' class="bad"' if status >= 400 else ""
+    return _page(
+        _head("log in") + _FORM.format(message=message, tone=tone, after=html.escape(own_page(after))), status, headers
+    )
 
 
 def step(page: str) -> Response:
@@ -49,7 +53,7 @@ def step(page: str) -> Response:
     """
     page = html.escape(own_page(page))
     refresh = f'<meta http-equiv="refresh" content="0; url={page}">'
-    return _page(_HEAD.format(title="one moment", more=refresh) + _STEP.format(page=page), 200)
+    return _page(_head("one moment", refresh) + _STEP.format(page=page), 200)
 
 
 def own_page(path: str) -> str:
@@ -68,6 +72,10 @@ def _decoded(text: str) -> str:
     while (plain := unquote(text)) != text:
         text = plain
     return text
+
+
+def _head(title: str, more: str = "") -> str:
+    return _HEAD.format(title=title, more=more, style=_STYLE, mark=_MARK)
 
 
 def _page(text: str, status: int, headers: dict[str, str] | None = None) -> Response:

@@ -282,6 +282,11 @@
         }
     }, true);
 
+    // Screen readers learn from these attributes that a field opens a list, and whether the list is open.
+    function tellExpanded(node) {
+        write(node, "aria-expanded", String(node.getAttribute("data-expanded") === "true"));
+    }
+
     // The buttons of a figure appear only on hover and are hidden from screen readers, so the Tab key skips them. In a
     // Dash dropdown, the Tab key stops at the button instead of a hidden helper.
     function orderTabs(added) {
@@ -289,6 +294,9 @@
         const all = function (names) { return [...(added.matches(names) ? [added] : []), ...added.querySelectorAll(names)]; };
         all(".modebar-btn, .dash-dropdown-focus-target").forEach(function (node) { node.tabIndex = -1; });
         all("button.dash-dropdown").forEach(function (node) { node.tabIndex = 0; });
+        // A header element in a dialog would count as a second header of the page.
+        all("header.mantine-Modal-header").forEach(function (node) { node.setAttribute("role", "none"); });
+        all("input.mantine-Select-input").forEach(function (node) { node.setAttribute("role", "combobox"); tellExpanded(node); });
     }
 
     function reopen(added) {
@@ -302,9 +310,12 @@
     }
 
     new MutationObserver(function (changes) {
-        changes.forEach((change) => change.addedNodes.forEach(function (added) { reopen(added); orderTabs(added); }));
+        changes.forEach(function (change) {
+            if (change.type === "attributes") { tellExpanded(change.target); }
+            change.addedNodes.forEach(function (added) { reopen(added); orderTabs(added); });
+        });
         refocus();
-    }).observe(document.documentElement, {childList: true, subtree: true});
+    }).observe(document.documentElement, {childList: true, subtree: true, attributeFilter: ["data-expanded"]});
 
     // --- clicks and keys that belong to no component ---------------------------------------------------------------
 
@@ -598,6 +609,7 @@
                 }
                 return [gridOf(id, shown), { display: "block" }, figure, "true"];
             },
+            expanded: (isOpen) => String(Boolean(isOpen)),
             closeDialog: function (cancelled, confirmed) {
                 return cancelled || confirmed ? false : NO();
             },

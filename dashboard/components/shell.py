@@ -14,6 +14,12 @@ from dashboard.palette import Tone
 
 TICK_MS = 2_000
 _STATUS_TICK_MS = 10_000
+# The options of a list are within the landmark ``main``, where screen readers find them. The list of options scrolls
+# itself: a scrolling box around it would have to be a stop of the Tab key.
+_COMPONENTS = {
+    "Combobox": {"defaultProps": {"portalProps": {"target": "#main"}}},
+    "Select": {"defaultProps": {"withScrollArea": False}},
+}
 
 
 def shell(*, has_login: bool = False) -> dmc.MantineProvider:
@@ -37,7 +43,12 @@ def shell(*, has_login: bool = False) -> dmc.MantineProvider:
         ],
         id="mantine",
         forceColorScheme="light",
-        theme={"primaryColor": "blue", "defaultRadius": "sm", "fontFamily": "var(--bs-font)"},
+        theme={
+            "primaryColor": "blue",
+            "defaultRadius": "sm",
+            "fontFamily": "var(--bs-font)",
+            "components": _COMPONENTS,
+        },
     )
 
 

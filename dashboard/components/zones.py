@@ -18,7 +18,7 @@ def picker() -> dmc.Popover:
         id="zone-open",
         className="button quiet zone-open",
         title="find a time zone",
-        **attrs({"aria-label": "Find a time zone", "aria-haspopup": "dialog"}),
+        **attrs({"aria-label": "Find a time zone", "aria-haspopup": "dialog", "aria-expanded": "false"}),
     )
     search = dmc.Select(
         id="zone-find",
@@ -28,13 +28,14 @@ def picker() -> dmc.Popover:
         searchable=True,
         limit=_SHOWN_MAX,
         nothingFoundMessage="No time zone has this name",
-        maxDropdownHeight=260,
         w=280,
         # The list must be inside the panel. A click on an option outside would close the panel before it is chosen.
         comboboxProps={"withinPortal": False},
     )
+    panel = html.Div(search, role="dialog", **attrs({"aria-label": "Time zone"}))
     return dmc.Popover(
-        [dmc.PopoverTarget(opener, boxWrapperProps={"className": "zone-target"}), dmc.PopoverDropdown(search)],
+        [dmc.PopoverTarget(opener, boxWrapperProps={"className": "zone-target"}), dmc.PopoverDropdown(panel)],
+        id="zone-popover",
         position="bottom-end",
         # Mantine would put the roles on the box around the button, where screen readers do not expect them.
         withRoles=False,

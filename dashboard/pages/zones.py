@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache, partial
 from zoneinfo import ZoneInfo, available_timezones
 
-from dash import Dash, Input, Output, State
+from dash import ClientsideFunction, Dash, Input, Output, State
 from dash.exceptions import PreventUpdate
 
 from dashboard.callbacks import Changes, connect
@@ -17,13 +17,19 @@ _AREAS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Aust
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Register the callback that loads the list."""
+    """Register the callbacks that load the list, and that tell screen readers whether the search is open."""
     connect(
         app,
         partial(load, client),
         output={"names": Output("zone-find", "data")},
         inputs={"opened": Input("zone-open", "n_clicks")},
         state={"known": State("zone-find", "data")},
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "expanded"),
+        Output("zone-open", "aria-expanded"),
+        Input("zone-popover", "opened"),
         prevent_initial_call=True,
     )
 

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 import httpx
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
+from backend.api import login_page
+from backend.api.access import LOGIN_PATH
 from dashboard.role import create_app
 from tests.support.fake_api import FakeApi
 from tests.support.running_up import free_port
@@ -18,7 +21,7 @@ from tests.support.waiting import PATIENCE_S, until
 
 @contextmanager
 def site_over(fake: FakeApi, *, has_date: bool = True, api_s: float = 0.0) -> Iterator[str]:
-    """Serve the pages during the ``with`` block, and yield their address.
+    """Serve the pages and the login page during the ``with`` block, and yield their address.
 
     With ``has_date``, responses have the header ``Date``, from which a page learns the clock of the service.
     Each answer of the API takes ``api_s`` seconds.
@@ -28,7 +31,13 @@ def site_over(fake: FakeApi, *, has_date: bool = True, api_s: float = 0.0) -> It
         await asyncio.sleep(api_s)
         return fake.handle(request)
 
-    app = create_app(transport=httpx.MockTransport(answer), api_base_url="http://api.test")
+    pages = create_app(transport=httpx.MockTransport(answer), api_base_url="http://api.test")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        # The role ``api`` serves the login page beside the dashboard.
+        is_login = scope["type"] == "http" and scope["path"] == LOGIN_PATH
+        await (login_page.form("This service needs its API token.") if is_login else pages)(scope, receive, send)
+
     config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", date_header=has_date)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="dashboard")

@@ -13,7 +13,10 @@ from tests.support.browsing import collapsed, cut_off, overflowing, small_target
 _LAYOUT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
 # The rules that axe cannot decide for some elements, and what decides them instead.
-_DECIDED_ELSEWHERE = {"color-contrast": "layout_faults computes the contrast of all text, also over other elements"}
+_DECIDED_ELSEWHERE = {
+    "color-contrast": "layout_faults computes the contrast of all text, also over other elements",
+    "aria-valid-attr-value": "_dangling finds what an open list names but the page does not have",
+}
 
 
 def layout_faults(page: Page) -> list[str]:
@@ -34,9 +37,22 @@ def accessibility_faults(page: Page) -> list[str]:
     """Return what axe finds, one line for each rule and element. What axe cannot decide counts too."""
     page.evaluate(f"() => {{ if (!window.axe) {{ {AXE_SCRIPT} }} }}")
     # If a refresh replaces elements while axe runs, axe reports false faults. Only faults of both runs are returned.
-    found = _found_by_axe(page)
-    again = _found_by_axe(page) if found else []
+    found = [*_found_by_axe(page), *_dangling(page)]
+    again = [*_found_by_axe(page), *_dangling(page)] if found else []
     return [fault for fault in found if fault in again]
+
+
+def _dangling(page: Page) -> list[str]:
+    """Return the elements that name by its id another element that does not exist."""
+    found: list[str] = page.evaluate(
+        """() => ["aria-controls", "aria-owns", "aria-activedescendant"].flatMap(name =>
+            [...document.querySelectorAll(`[${name}]`)]
+                .filter(e => e.getAttribute(name).trim() && e.getAttribute("aria-expanded") !== "false")
+                .filter(e => e.getAttribute(name).trim().split(/\\s+/).some(id => !document.getElementById(id)))
+                .map(e => `${name} of ${e.id || e.outerHTML.slice(0, 120)} names no element: ${e.getAttribute(name)}`)
+        )"""
+    )
+    return found
 
 
 def _found_by_axe(page: Page) -> list[str]:

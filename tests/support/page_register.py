@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 from playwright.sync_api import Page, expect
 
+from backend.api.access import LOGIN_PATH
 from backend.contracts.simulations import SimulationIn
 from backend.domain.verdict import Health
 from dashboard import lab_address
@@ -34,7 +35,8 @@ class Example:
 
     name: str
     """Unique. It is also the name of its pictures."""
-    kind: PageKind
+    kind: PageKind | None
+    """None if the page is no part of the application in the browser."""
     path: str
     shows: str
     """Playwright selector of an element that exists only when the page has its content."""
@@ -149,6 +151,8 @@ PAGES = (
     ),
     Example("runbook", PageKind.RUNBOOK, "/ui/runbooks/CheckpointExpired", ".runbook p"),
     Example("unknown", PageKind.UNKNOWN, "/ui/nothing", ".empty-state h1"),
+    # The last one, because it leaves the application.
+    Example("login", None, LOGIN_PATH, "#token"),
 )
 
 
@@ -178,7 +182,10 @@ def begin(page: Page, *, width: int, theme: str = "light") -> None:
 
 def show(page: Page, example: Example) -> None:
     """Open the page of an example, and wait until it is drawn."""
-    go(page, example.path)
+    if example.kind is None:
+        page.goto(example.path)
+    else:
+        go(page, example.path)
     if example.is_lazy:
         show_whole(page)
     page.wait_for_selector(example.shows, state="attached")

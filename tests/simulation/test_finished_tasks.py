@@ -39,6 +39,7 @@ _WITHOUT = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 _OFTEN: dict[str, object] = {"execution.checkpointing.interval": "10 ms", "runtime.cost.rpc-latency": "5 ms"}
 _NO_FAILURE: dict[str, object] = {"execution.checkpointing.tolerable-failed-checkpoints": 0}
 _UNALIGNED = {"execution.checkpointing.unaligned.enabled": True}
+_FILE_SIZE = "execution.checkpointing.file-merging.max-file-size"
 _CLOSED = ["close", "end-of-partition", "cleanup"]
 
 
@@ -279,6 +280,18 @@ def test_shared_files_of_a_finished_task_stay_while_a_checkpoint_needs_them(
     assert finished == {"c", "d"}
     assert engine.restart_count == len(crash)
     assert watch.shared_files.shared_count > 10
+    watch.end()
+
+
+def test_the_log_of_a_finished_sender_is_deleted_although_its_finished_receivers_report_no_offsets() -> None:
+    settings = _UNALIGNED | {"runtime.spilling": "continuous", _FILE_SIZE: "1 kb"}
+    watch = Watch(JobEngine(bounded_and_unbounded(**settings)))
+    watch.run_until(150_000)
+    store = watch.engine.env.channel_files.store
+    assert any(path.startswith("spill/c-") for path in store.paths)
+    watch.run_until(700_000)
+    assert {task.spec.id for task in watch.engine.tasks if task.status is TaskStatus.FINISHED} == {"c", "d"}
+    assert {path[: len("spill/a")] for path in store.paths} == {"spill/a"}
     watch.end()
 
 

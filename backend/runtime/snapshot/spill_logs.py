@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.measure.measures import ChannelState, Spilled, SubtaskSnapshot, TaskKey
+from backend.runtime.measure.measures import ChannelState, Finished, Spilled, SubtaskSnapshot, TaskKey
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.network.segments import Segment, SegmentStore
@@ -32,7 +32,8 @@ class _LogFile:
 class SpillLog:
     """The log of one attempt of one subtask, in files of limited size. All of its data is durable in the store."""
 
-    def __init__(self, store: SegmentStore, name: str, *, attempt: int, file_bytes_max: int) -> None:
+    def __init__(self, store: SegmentStore, name: str, *, key: TaskKey, attempt: int, file_bytes_max: int) -> None:
+        self.key = key
         self.attempt = attempt
         self._store = store
         self._name = name
@@ -86,22 +87,27 @@ class SpillLogs:
         self._store = store
         self._logs: list[SpillLog] = []
 
-    def open(self, name: str, *, attempt: int, file_bytes_max: int) -> SpillLog:
+    def open(self, name: str, *, key: TaskKey, attempt: int, file_bytes_max: int) -> SpillLog:
         """Begin the log of one attempt of one subtask."""
-        log = SpillLog(self._store, f"spill/{name}", attempt=attempt, file_bytes_max=file_bytes_max)
+        log = SpillLog(self._store, f"spill/{name}", key=key, attempt=attempt, file_bytes_max=file_bytes_max)
         self._logs.append(log)
         return log
 
     def retain(self, retained: Iterable[Mapping[TaskKey, SubtaskSnapshot]]) -> None:
         """Delete what no checkpoint needs (SP-4). ``retained`` are the completed checkpoints, oldest first.
 
-        A pending checkpoint is newer than the oldest retained one, so its consumed offsets are not smaller.
+        A pending checkpoint is newer than the oldest retained one, so its consumed offsets are not smaller. A subtask
+        that had finished before the oldest retained checkpoint has no data in any of them, and its receivers may have
+        finished too, so that they report no offsets: nothing needs its log.
         """
         if not self._logs:
             return
         used: set[str] = set()
         floors: dict[int, dict[ChannelKey, int]] = {}
+        finished: set[TaskKey] | None = None
         for snapshots in retained:
+            own_finished = {key for key, snapshot in snapshots.items() if snapshot.finished is Finished.TASK}
+            finished = own_finished if finished is None else finished & own_finished
             of_attempt: dict[ChannelKey, int] = {}
             for snapshot in snapshots.values():
                 used.update(_paths(snapshot))
@@ -111,6 +117,7 @@ class SpillLogs:
                         of_attempt[key] = min(offset, of_attempt.get(key, offset))
         for log in self._logs:
             own = floors.get(log.attempt, {})
+            log.is_closed |= finished is not None and log.key in finished
             log.truncate(own)
             log.sweep(own, frozenset(used))
         self._logs = [log for log in self._logs if not log.is_gone]

@@ -50,7 +50,7 @@ class SpillLogWriter:
         self._env = task.env
         name = f"{task.spec.id}-{task.index}"
         self._log = self._env.channel_files.logs.open(
-            name, attempt=task.attempt, file_bytes_max=config.merged_bytes_max
+            name, key=task.key, attempt=task.attempt, file_bytes_max=config.merged_bytes_max
         )
         self._pending: deque[tuple[ChannelKey, int, Data]] = deque()
         """The buffers that are not durable yet, each with its channel and offset."""

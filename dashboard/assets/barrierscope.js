@@ -448,14 +448,21 @@
     const FIT_MS = 6000, FRAME_MS = 100, PATIENCE_MS = 2000;
     let show = null;
 
-    function begin(value, max, speed) {
+    function begin(slider, playing, value, max, speed) {
         const from = value === null || value === undefined || value >= max ? 0 : value;
         end();
         show = {
-            path: window.location.pathname, from: from, max: max, began: Date.now(), asked: 0, sent: null, isDrawn: true,
+            slider: slider, playing: playing, path: window.location.pathname, from: from, max: max, began: Date.now(), asked: 0, sent: null, isDrawn: true,
             speed: speed > 0 ? speed : max / FIT_MS,
         };
         show.timer = window.setInterval(frame, FRAME_MS);
+    }
+
+    // The viewer moved the slider, so playing continues from its new position.
+    function moved(slider, value) {
+        if (show && show.slider === slider && value !== show.sent) {
+            Object.assign(show, { from: value, began: Date.now(), sent: value });
+        }
     }
 
     function end() {
@@ -467,7 +474,7 @@
 
     function frame() {
         const now = Date.now();
-        if (window.location.pathname !== show.path || !document.getElementById("front-slider")) {
+        if (window.location.pathname !== show.path || !document.getElementById(show.slider)) {
             end();
             return;
         }
@@ -477,10 +484,11 @@
         show.asked = now;
         show.isDrawn = false;
         show.sent = Math.round(Math.min(at, show.max));
-        window.dash_clientside.set_props("front-slider", { value: show.sent });
+        window.dash_clientside.set_props(show.slider, { value: show.sent });
         if (isOver) {
+            const playing = show.playing;
             end();
-            window.dash_clientside.set_props("front-playing", { data: false });
+            window.dash_clientside.set_props(playing, { data: false });
         }
     }
 
@@ -629,10 +637,7 @@
                 // While dragging, request only the newest position, about ten times a second. At the right end, the
                 // front follows a checkpoint in progress.
                 scrubValue = value >= max ? null : value;
-                if (show && value !== show.sent) {
-                    // The viewer moved the slider, so playing continues from its new position.
-                    Object.assign(show, { from: value, began: Date.now(), sent: value });
-                }
+                moved("front-slider", value);
                 if (scrubTimer === null && value !== undefined && value !== null) {
                     scrubTimer = window.setTimeout(function () {
                         scrubTimer = null;
@@ -648,11 +653,17 @@
                 }
                 return NO();
             },
+            moved: function (value, slider) {
+                moved(slider, value);
+                return NO();
+            },
             pressPlay: function (clicks, isPlaying) {
                 return clicks ? !isPlaying : NO();
             },
-            play: function (isPlaying, speed, value, max) {
-                if (isPlaying) { begin(value, max, Number(speed)); } else { end(); }
+            play: function (isPlaying, ...rest) {
+                // A page may offer no choice of speed.
+                const [value, max, slider, playing] = rest.slice(-4);
+                if (isPlaying) { begin(slider, playing, value, max, rest.length > 4 ? Number(rest[0]) : 0); } else { end(); }
                 return ["icon icon-" + (isPlaying ? "pause" : "play"), isPlaying ? "Stop" : "Play", String(Boolean(isPlaying))];
             },
             played: function () {

@@ -7,6 +7,8 @@ For viewers who prefer reduced motion there is no play button. The page shows fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
@@ -61,15 +63,21 @@ def scrubber(at_ms: int | None) -> Component:
 
 
 def _play_tools() -> list[Component]:
+    button, playing = play_button("front", "play from here (space)")
     return [
-        html.Button(
-            [html.Span(id="front-play-icon", className="icon icon-play"), html.Span("Play", id="front-play-word")],
-            id="front-play", className="button plays", title="play from here (space)",
-            **attrs({"aria-pressed": "false"}),
-        ),
+        button,
         html.Div(cards.choice("Speed", "front-speed", _SPEEDS, "0", width_px=82), className="plays"),
-        dcc.Store(id="front-playing", data=False),
-    ]  # fmt: skip
+        playing,
+    ]
+
+
+def play_button(name: str, hint: str) -> tuple[Component, Component]:
+    """Build a button that moves a slider to its end, and the store that says whether it does so now."""
+    words = [html.Span(id=f"{name}-play-icon", className="icon icon-play"), html.Span("Play", id=f"{name}-play-word")]
+    button = html.Button(
+        words, id=f"{name}-play", className="button plays", title=hint, **attrs({"aria-pressed": "false"})
+    )
+    return button, dcc.Store(id=f"{name}-playing", data=False)
 
 
 def register(app: Dash) -> None:
@@ -89,27 +97,32 @@ def register(app: Dash) -> None:
         State("front-slider", "value"),
         prevent_initial_call=True,
     )
-    _register_play(app)
+    register_play(app, "front", "front-slider", [Input("front-position", "children")], [Input("front-speed", "value")])
 
 
-def _register_play(app: Dash) -> None:
+def register_play(app: Dash, name: str, slider: str, drawn: Sequence[Input], speed: Sequence[Input] = ()) -> None:
+    """Register the callbacks of ``play_button``. A change of ``drawn`` tells that the charts show the slider's time.
+
+    Without ``speed``, the whole range of the slider takes 6 s.
+    """
+    playing = f"{name}-playing"
     app.clientside_callback(
         ClientsideFunction("bs", "pressPlay"),
-        Output("front-playing", "data"),
-        Input("front-play", "n_clicks"),
-        State("front-playing", "data"),
+        Output(playing, "data"),
+        Input(f"{name}-play", "n_clicks"),
+        State(playing, "data"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("bs", "play"),
-        Output("front-play-icon", "className"),
-        Output("front-play-word", "children"),
-        Output("front-play", "aria-pressed"),
-        Input("front-playing", "data"),
-        Input("front-speed", "value"),
-        State("front-slider", "value"),
-        State("front-slider", "max"),
+        Output(f"{name}-play-icon", "className"),
+        Output(f"{name}-play-word", "children"),
+        Output(f"{name}-play", "aria-pressed"),
+        Input(playing, "data"),
+        *speed,
+        State(slider, "value"),
+        State(slider, "max"),
+        State(slider, "id"),
+        State(playing, "id"),
     )
-    app.clientside_callback(
-        ClientsideFunction("bs", "played"), Input("front-position", "children"), prevent_initial_call=True
-    )
+    app.clientside_callback(ClientsideFunction("bs", "played"), *drawn, prevent_initial_call=True)

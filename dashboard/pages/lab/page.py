@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, legends, status
+from dashboard.components import cards, legends, scrubber, status
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import timeline
@@ -138,9 +138,12 @@ def _picker() -> Component:
 
 
 def _slider(at_ms: int | None) -> Component:
+    play, playing = scrubber.play_button("lab", "play the barrier front and the space-time diagram from here, in 6 s")
     return html.Section(
         [
             html.Strong("Time since the trigger"),
+            play,
+            playing,
             dmc.Slider(
                 id="lab-at",
                 min=0,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.core.elements import WATERMARK_MAX
+from backend.runtime.core.elements import WATERMARK_MAX, Watermark, WatermarkStatus
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
@@ -201,6 +201,39 @@ def test_a_source_without_records_does_not_hold_back_watermarks_once_it_is_idle(
         engine.run_until(1_900_000)
     assert waiting.tasks[-1].watermark_us < 1_010_000
     assert excluded.tasks[-1].watermark_us > 1_700_000
+
+
+def test_a_channel_that_was_idle_holds_the_watermark_back_only_after_it_has_caught_up() -> None:
+    engine = _two_sources("30 ms", rate=200)
+    engine.run_until(1_020_000)
+    task = engine.tasks[2]
+    steady, slow = task.gate.channels
+    assert (slow.is_idle, slow.is_behind) == (False, False), "its second record has the time of the others"
+    slow.is_idle, slow.watermark_us = True, 5_000
+    before_us = task.watermark_us
+
+    task.event_time.on_status(slow, WatermarkStatus(is_idle=False))
+    task.event_time.on_watermark(slow, Watermark(before_us - 1))
+    assert slow.is_behind
+    task.event_time.on_watermark(steady, Watermark(before_us + 200_000))
+    assert task.watermark_us == before_us + 200_000
+
+    task.event_time.on_watermark(slow, Watermark(before_us + 200_000))
+    task.event_time.on_watermark(steady, Watermark(before_us + 400_000))
+    assert task.watermark_us == before_us + 200_000, "it has caught up, so it counts again"
+
+
+def test_a_channel_alone_that_is_behind_moves_nothing() -> None:
+    engine = _two_sources("30 ms", rate=200)
+    engine.run_until(950_000)
+    task = engine.tasks[2]
+    steady, slow = task.gate.channels
+    before_us = task.watermark_us
+
+    task.event_time.on_status(slow, WatermarkStatus(is_idle=False))
+    task.event_time.on_status(steady, WatermarkStatus(is_idle=True))
+    task.event_time.on_watermark(slow, Watermark(before_us - 10))
+    assert task.watermark_us == before_us
 
 
 def test_idleness_of_all_inputs_is_forwarded_and_ends_with_the_next_record() -> None:

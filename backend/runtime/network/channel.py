@@ -158,6 +158,8 @@ class InputChannel:
         self.watermark_us = -1
         self.is_idle = False
         """Whether the channel is idle. Its watermark then does not hold back the task's watermark (WM-1)."""
+        self.is_behind = False
+        """Whether the channel was idle and its watermark has not caught up with the task's. It does not count then."""
         self.elements: list[Element] = []
         """Elements of the current buffer that are not processed yet, in reverse order: the next element is the last."""
         self._decoder = self._own_decoder = decoder or ByteDecoder()

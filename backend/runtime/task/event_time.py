@@ -1,6 +1,7 @@
 """Event time at one subtask: watermarks, idle inputs, timers, and the watermarks of a source (runtime.md 1.6).
 
-A subtask's watermark is the lowest watermark of its active channels, and never decreases (WM-1). The subtask emits a
+A subtask's watermark is the lowest watermark of its active channels, and never decreases (WM-1). A channel that was
+idle counts again when it has caught up. The subtask emits a
 watermark after it has fired the timers that the watermark makes due. Firing all of them takes one step. With
 interruptible timers, each timer takes a step of its own, and mails run between these steps (BP-6).
 """
@@ -58,11 +59,18 @@ class EventTime:
         """Handle a watermark that was read from a channel."""
         if watermark.at_us > channel.watermark_us:
             channel.watermark_us = watermark.at_us
+        if channel.is_behind and channel.watermark_us >= self.watermark_us:
+            channel.is_behind = False
         self._advance()
 
-    def on_status(self, channel: InputChannel, status: WatermarkStatus) -> None:
-        """Handle a channel that became idle or active. If this changes the status of the subtask, emit that status."""
+    def on_status(self, channel: InputChannel, status: WatermarkStatus, *, counts_at_once: bool = False) -> None:
+        """Handle a channel that became idle or active. If this changes the status of the subtask, emit that status.
+
+        As in Flink, a channel that was idle counts again when its watermark has caught up, or with ``counts_at_once``
+        immediately.
+        """
         channel.is_idle = status.is_idle
+        channel.is_behind = not (status.is_idle or counts_at_once) and channel.watermark_us < self.watermark_us
         is_idle = all(c.is_idle or c.is_ended for c in self._task.gate.channels)
         if is_idle is not self.is_idle:
             self.is_idle = is_idle
@@ -73,10 +81,8 @@ class EventTime:
     def _advance(self) -> None:
         if self.is_idle:
             return
-        lowest = min(
-            (c.watermark_us for c in self._task.gate.channels if not c.is_ended and not c.is_idle),
-            default=WATERMARK_MAX,
-        )
+        going = [c for c in self._task.gate.channels if not c.is_ended and not c.is_idle]
+        lowest = min((c.watermark_us for c in going if not c.is_behind), default=-1 if going else WATERMARK_MAX)
         if lowest > self.watermark_us:
             self._set(lowest)
 

@@ -109,7 +109,7 @@ class Recovery:
         channel.end_virtual()
         if channel.is_idle:
             # The sender's new attempt starts as active, so an idle status in the recovered data no longer applies.
-            self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False))
+            self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False), counts_at_once=True)
         if channel.key.edge in self._rescaled:
             # The sender may read different splits now, so ignore the recovered watermark until the sender emits a new
             # one.

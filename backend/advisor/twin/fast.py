@@ -26,9 +26,11 @@ from backend.advisor.twin.rates import Throughput, throughput_of
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
-STEPS_WANTED: Final = 150_000
-"""The largest number of steps of a usual run: some tens of milliseconds of computing."""
+STEPS_WANTED: Final = 100_000
+"""The largest number of steps that a run may have before it is made coarser: some tens of milliseconds."""
 STEPS_MAX: Final = 20_000_000
+CHECKPOINTS_MIN, CHECKPOINTS_MAX = 3, 8
+"""Checkpoints of a held back job differ by a percent or two, which is less than the calibration error."""
 GRAIN: Final = 8
 """In how many steps a full buffer is processed, unless that makes a step shorter than a record."""
 _GRAIN_MIN: Final = 2
@@ -50,17 +52,23 @@ class FastScale:
 
     ``grain`` is the number of steps in which a full buffer is processed. ``warm_up_ms`` is the time before the first
     checkpoint that counts. ``gap_ms`` is the time from the end of a checkpoint to the next trigger; None if checkpoints
-    are triggered at the interval of the model.
+    are triggered at the interval of the model. ``between_ms`` is about the time from one trigger to the next.
     """
 
     grain: int
     warm_up_ms: float
     gap_ms: float | None = None
+    between_ms: float = 0.0
     notes: tuple[str, ...] = ()
 
 
-def simulate_fast(model: JobModel, *, seed: int = 1, checkpoints: int = 6, scale: FastScale | None = None) -> Simulated:
+def simulate_fast(
+    model: JobModel, *, seed: int = 1, checkpoints: int | None = None, scale: FastScale | None = None
+) -> Simulated:
     """Simulate a model until the ``checkpoints`` after its warm-up have ended.
+
+    Without ``checkpoints``, their number is as large as ``STEPS_WANTED`` allows, within ``CHECKPOINTS_MIN`` and
+    ``CHECKPOINTS_MAX``.
 
     The same arguments give the same result. The rate of the sources is measured from the end of one checkpoint to the
     end of another, because queues are fuller while a checkpoint aligns.
@@ -69,6 +77,8 @@ def simulate_fast(model: JobModel, *, seed: int = 1, checkpoints: int = 6, scale
         ValueError: the model has a forward edge between unequal parallelisms, or its queues exceed their bounds.
     """
     run = _compiled()
+    if checkpoints is None:
+        checkpoints = _count_of(model)
     scale = scale or scale_of(model, checkpoints)
     state = build(model, scale, seed=seed, checkpoints=checkpoints)
     head, values = state.i[0], state.v[0]
@@ -100,7 +110,13 @@ def prepare() -> None:
     Call it from a thread or a process that may be busy for half a minute, and not from an event loop.
     """
     columns = f.SLOTS + f.QUEUE
-    nothing = Sim(i=np.zeros((1, columns), np.int64), v=np.zeros((1, columns)), e=np.zeros((1, 5)))
+    nothing = Sim(
+        i=np.zeros((1, columns), np.int64),
+        v=np.zeros((1, columns)),
+        e=np.zeros((1, 5)),
+        s=np.full((2, 3), math.inf),
+        w=np.zeros((1, 2)),
+    )
     _compiled()(nothing, 0.0, 0, 0)
 
 
@@ -155,7 +171,18 @@ def scale_of(model: JobModel, checkpoints: int) -> FastScale:
         grain //= 2
     if steps() > STEPS_WANTED:
         warm_up_ms = max(warm_up_ms * STEPS_WANTED / steps(), _FILLS_MIN * fill_ms, 2 * max(periods), 1000.0)
-    return FastScale(grain, warm_up_ms, gap_ms, notes)
+    return FastScale(grain, warm_up_ms, gap_ms, between_ms, notes)
+
+
+def _count_of(model: JobModel) -> int:
+    per_ms = _steps_per_ms(model, throughput_of(model), _GRAIN_MIN)
+
+    def steps(count: int) -> float:
+        scale = scale_of(model, count)
+        return per_ms * (scale.warm_up_ms + count * scale.between_ms)
+
+    fitting = (n for n in range(CHECKPOINTS_MAX, CHECKPOINTS_MIN, -1) if steps(n) <= STEPS_WANTED)
+    return next(fitting, CHECKPOINTS_MIN)
 
 
 def _steps_per_ms(model: JobModel, flow: Throughput, grain: int) -> float:
@@ -212,6 +239,8 @@ def build(model: JobModel, scale: FastScale, *, seed: int, checkpoints: int) -> 
         i=np.zeros((rows, f.SLOTS + remote_room), np.int64),
         v=np.zeros((rows, f.QUEUE + room + remote_room)),
         e=np.zeros((_EVENTS, 5)),
+        s=np.full((2 << (tasks - 1).bit_length(), 3), math.inf),
+        w=np.zeros((first_task, 2)),
     )
     head = state.i[0]
     head[[f.ROOM, f.REMOTE_ROOM, f.REMOTE_AT]] = room, remote_room, f.QUEUE + room
@@ -368,7 +397,7 @@ def _channels(
     network = model.network
     machines = _machines(network.is_remote_ratio)
     end = state.i[0, f.END_CHANNEL]
-    state.v[1:end, f.DEFICIT] = rng.uniform(-0.5, 0.5, end - 1)
+    state.w[1:end, f.DEFICIT] = rng.uniform(-0.5, 0.5, end - 1)
     state.v[1:end, f.BUFFER] = network.segment_bytes
     state.i[1:end, f.EXCLUSIVE_FREE] = network.exclusive_buffers_per_channel
     state.i[1:end, f.REQUIRED] = network.exclusive_buffers_per_channel
@@ -381,7 +410,7 @@ def _channels(
             whole[:, f.RECEIVER] = first_of[edge.target.id] + targets
             whole[:, f.REMOTE] = i % machines != targets % machines
             shares = np.array(edge.target.input_shares)[targets]
-            rows[:, f.WEIGHT] = shares / shares.sum() if shares.sum() > 0 else 1 / len(targets)
+            state.w[at : at + len(targets), f.WEIGHT] = shares / shares.sum() if shares.sum() > 0 else 1 / len(targets)
             rows[:, f.RECORD] = max(1.0, edge.edge.record_bytes)
             rows[:, f.STEP_BYTES] = edge.step_bytes(model, grain)
             at += len(targets)

@@ -6,15 +6,13 @@ exact position in its queue. If it overtakes, it takes ``HOP`` to another task m
 
 from __future__ import annotations
 
-from numba import njit
-
 from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_channels import acknowledge, enqueue, finish, is_over, notify, resume, send, switch_time
-from backend.advisor.twin.fast_events import occupy, push
+from backend.advisor.twin.fast_events import compiled, occupy, push
 from backend.advisor.twin.fast_fields import Sim
 
 
-@njit(cache=True)
+@compiled
 def input_done(n: Sim, s: int, k: int) -> None:
     """End the checkpoint at the subtask's input: all barriers have arrived."""
     aligned_for = n.v[0, f.NOW] - n.v[s, f.FIRST_BARRIER]
@@ -33,7 +31,7 @@ def input_done(n: Sim, s: int, k: int) -> None:
     acknowledge(n, s, k)
 
 
-@njit(cache=True)
+@compiled
 def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
     """Forward the barrier as ``kind``, and start the sync part."""
     now = n.v[0, f.NOW]
@@ -66,7 +64,7 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
     occupy(n, s, pause)
 
 
-@njit(cache=True)
+@compiled
 def start_unaligned(n: Sim, s: int, k: int) -> None:
     """Persist the queued input, let the barrier overtake the queued output, and start the sync part."""
     n.v[s, f.PERSISTED] += received_bytes(n, s)
@@ -74,7 +72,7 @@ def start_unaligned(n: Sim, s: int, k: int) -> None:
     snapshot(n, s, k, f.OVERTAKING)
 
 
-@njit(cache=True)
+@compiled
 def received_bytes(n: Sim, s: int) -> float:
     """Return the bytes that the subtask has received and not processed."""
     total = n.v[s, f.LEFT] if n.i[s, f.CURRENT] >= 0 else 0.0
@@ -83,7 +81,7 @@ def received_bytes(n: Sim, s: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled
 def switch(n: Sim, s: int, k: int) -> None:
     """Make the checkpoint unaligned at this subtask: announced barriers overtake."""
     n.i[s, f.SWITCHED] = k
@@ -105,7 +103,7 @@ def switch(n: Sim, s: int, k: int) -> None:
             send(n, c)
 
 
-@njit(cache=True)
+@compiled
 def check_cap(n: Sim, s: int, k: int) -> None:
     """Take the snapshot of a capped checkpoint once its in-flight data fits the cap or its input is processed."""
     if n.i[s, f.ARRIVALS] < n.i[s, f.INPUT_END] - n.i[s, f.INPUT_FIRST] or n.i[s, f.STARTED] == k:
@@ -124,7 +122,7 @@ def check_cap(n: Sim, s: int, k: int) -> None:
     input_done(n, s, k)
 
 
-@njit(cache=True)
+@compiled
 def output_bytes(n: Sim, s: int) -> float:
     """Return the queued output that a barrier could overtake."""
     total = 0.0
@@ -135,7 +133,7 @@ def output_bytes(n: Sim, s: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled
 def begin(n: Sim, s: int, k: int) -> None:
     """Note the first sign of a checkpoint at the subtask."""
     now = n.v[0, f.NOW]
@@ -149,7 +147,7 @@ def begin(n: Sim, s: int, k: int) -> None:
         push(n, switch_time(n, k), f.INPUT_TIMER, s, k)
 
 
-@njit(cache=True)
+@compiled
 def on_barrier(n: Sim, s: int, c: int, k: int, kind: int) -> None:
     """Handle a barrier that was read from a channel, or that overtook its data."""
     if is_over(n, s, k):
@@ -187,7 +185,7 @@ def on_barrier(n: Sim, s: int, c: int, k: int, kind: int) -> None:
         input_done(n, s, k)
 
 
-@njit(cache=True)
+@compiled
 def let_overtake(n: Sim, s: int, k: int) -> None:
     """Let the barriers that wait in the subtask's output overtake the data in front of them."""
     room = n.i[0, f.ROOM]
@@ -211,7 +209,7 @@ def let_overtake(n: Sim, s: int, k: int) -> None:
     acknowledge(n, s, k)
 
 
-@njit(cache=True)
+@compiled
 def trigger(n: Sim, s: int, k: int) -> None:
     """Start the checkpoint at a source."""
     begin(n, s, k)

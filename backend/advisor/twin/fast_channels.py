@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
 from backend.advisor.twin import fast_fields as f
-from backend.advisor.twin.fast_events import draw, has_output, push, wake
+from backend.advisor.twin.fast_events import compiled, draw, has_output, push, wake, wrapped
 from backend.advisor.twin.fast_fields import Sim
 
 
-@njit(cache=True)
+@compiled
 def write(n: Sim, s: int, size: float) -> float:
     """Write to the shared store, and return when the bytes are durable."""
     noise = n.v[0, f.STORE_NOISE]
@@ -29,19 +27,19 @@ def write(n: Sim, s: int, size: float) -> float:
     return end + n.v[0, f.STORE_LATENCY] * factor
 
 
-@njit(cache=True)
+@compiled
 def is_over(n: Sim, s: int, k: int) -> bool:
     """Return whether the subtask has no further use for barriers of the checkpoint."""
     return n.i[k, f.STATUS] == f.EXPIRED or k <= n.i[s, f.DONE]
 
 
-@njit(cache=True)
+@compiled
 def switch_time(n: Sim, k: int) -> float:
     """Return when the checkpoint becomes unaligned, or now if that is past."""
     return max(n.v[0, f.NOW], n.v[k, f.TRIGGERED] + n.v[0, f.ALIGNED_TIMEOUT_MS])
 
 
-@njit(cache=True)
+@compiled
 def acknowledge(n: Sim, s: int, k: int) -> None:
     """Write the in-flight data and acknowledge, if the sync part, the input and the output are done."""
     if n.i[s, f.STARTED] != k or n.i[s, f.IS_SYNCED] != 1:
@@ -57,7 +55,7 @@ def acknowledge(n: Sim, s: int, k: int) -> None:
     push(n, max(at, n.v[0, f.NOW]), f.ACK, s, k)
 
 
-@njit(cache=True)
+@compiled
 def copy(n: Sim, s: int, c: int, size: float) -> None:
     """Add arriving data to the subtask's in-flight data while the channel's barrier is missing."""
     k = n.i[s, f.PERSISTING]
@@ -65,7 +63,7 @@ def copy(n: Sim, s: int, c: int, size: float) -> None:
         n.v[s, f.PERSISTED] += size
 
 
-@njit(cache=True)
+@compiled
 def give_back(n: Sim, c: int) -> None:
     """Return a segment of the channel to the sender's pool, and wake the sender if it waits for one."""
     p = n.i[c, f.POOL]
@@ -80,25 +78,25 @@ def give_back(n: Sim, c: int) -> None:
         push(n, n.v[0, f.NOW], f.RECHECK, s, 0)
 
 
-@njit(cache=True)
+@compiled
 def enqueue(n: Sim, c: int, item: float) -> None:
     """Append a buffer or a barrier to the sender's queue. If the queue is full, enlarge its last buffer."""
     room = n.i[0, f.ROOM]
     length = n.i[c, f.LENGTH]
     if length == room:
-        last = (n.i[c, f.HEAD] + length - 1) % room
+        last = wrapped(n.i[c, f.HEAD] + length - 1, room)
         if item > 0 and n.v[c, f.QUEUE + last] > 0:
             n.v[c, f.QUEUE + last] += item
             give_back(n, c)
             return
         raise ValueError("a queue of the fast tier is full")
-    n.v[c, f.QUEUE + (n.i[c, f.HEAD] + length) % room] = item
+    n.v[c, f.QUEUE + wrapped(n.i[c, f.HEAD] + length, room)] = item
     n.i[c, f.LENGTH] = length + 1
     if item > 0:
         n.i[c, f.DATA_COUNT] += 1
 
 
-@njit(cache=True)
+@compiled
 def finish(n: Sim, c: int) -> None:
     """Move the sender's current buffer to the queue."""
     if n.i[c, f.HAS_BUILDER]:
@@ -109,7 +107,7 @@ def finish(n: Sim, c: int) -> None:
         enqueue(n, c, filled)
 
 
-@njit(cache=True)
+@compiled
 def on_ready(n: Sim, c: int) -> None:
     """Queue the channel at its receiver."""
     if n.i[c, f.READY]:
@@ -118,13 +116,13 @@ def on_ready(n: Sim, c: int) -> None:
     s = n.i[c, f.RECEIVER]
     first = n.i[s, f.INPUT_FIRST]
     room = n.i[s, f.INPUT_END] - first
-    n.i[first + (n.i[s, f.READY_HEAD] + n.i[s, f.READY_COUNT]) % room, f.READY_AT] = c
+    n.i[first + wrapped(n.i[s, f.READY_HEAD] + n.i[s, f.READY_COUNT], room), f.READY_AT] = c
     n.i[s, f.READY_COUNT] += 1
     if n.i[s, f.ACTIVITY] == f.IDLE:
         wake(n, s)
 
 
-@njit(cache=True)
+@compiled
 def is_readable(n: Sim, c: int) -> bool:
     """Return whether the sender's queue has something that may be read."""
     if n.i[c, f.BLOCKED]:
@@ -132,7 +130,7 @@ def is_readable(n: Sim, c: int) -> bool:
     return n.i[c, f.LENGTH] > 0 or n.i[c, f.FLUSHED] > 0
 
 
-@njit(cache=True)
+@compiled
 def notify(n: Sim, c: int) -> None:
     """Tell the channel's receiver, or its link, that there may be something to read."""
     if n.i[c, f.REMOTE]:
@@ -141,14 +139,14 @@ def notify(n: Sim, c: int) -> None:
         on_ready(n, c)
 
 
-@njit(cache=True)
+@compiled
 def take_first(n: Sim, c: int) -> float:
     """Remove the first buffer or barrier of the sender's queue, and return it."""
     if n.i[c, f.LENGTH] == 0:
         finish(n, c)
     head = n.i[c, f.HEAD]
     item = n.v[c, f.QUEUE + head]
-    n.i[c, f.HEAD] = (head + 1) % n.i[0, f.ROOM]
+    n.i[c, f.HEAD] = wrapped(head + 1, n.i[0, f.ROOM])
     n.i[c, f.LENGTH] -= 1
     if item > 0:
         n.i[c, f.DATA_COUNT] -= 1
@@ -167,7 +165,7 @@ def take_first(n: Sim, c: int) -> float:
     return item
 
 
-@njit(cache=True)
+@compiled
 def send(n: Sim, c: int) -> None:
     """Send buffers to a remote receiver, one for each of its free buffers."""
     room = n.i[0, f.REMOTE_ROOM]
@@ -192,7 +190,7 @@ def send(n: Sim, c: int) -> None:
             if n.i[s, f.CHECKPOINT] < k:
                 push(n, switch_time(n, k), f.INPUT_TIMER, s, k)
         length = n.i[c, f.REMOTE_LENGTH]
-        at = (n.i[c, f.REMOTE_HEAD] + length) % room
+        at = wrapped(n.i[c, f.REMOTE_HEAD] + length, room)
         if length == room:
             raise ValueError("a receiver's queue of the fast tier is full")
         n.v[c, n.i[0, f.REMOTE_AT] + at] = item
@@ -213,7 +211,7 @@ def send(n: Sim, c: int) -> None:
         on_ready(n, c)
 
 
-@njit(cache=True)
+@compiled
 def grow(n: Sim, c: int) -> None:
     """Take floating buffers for the channel while it needs some and the gate has some."""
     g = n.i[c, f.GATE]
@@ -225,7 +223,7 @@ def grow(n: Sim, c: int) -> None:
         n.i[c, f.FLOATING_HELD] += 1
 
 
-@njit(cache=True)
+@compiled
 def recycle(n: Sim, c: int, is_floating: int) -> None:
     """Free the buffer that the receiver has processed."""
     if not n.i[c, f.REMOTE]:
@@ -244,7 +242,7 @@ def recycle(n: Sim, c: int, is_floating: int) -> None:
         first, end = n.i[g, f.FIRST], n.i[g, f.END]
         begin = int(draw(n) * (end - first))
         for i in range(end - first):
-            other = n.i[first + (begin + i) % (end - first), f.INPUT]
+            other = n.i[first + wrapped(begin + i, end - first), f.INPUT]
             if n.i[other, f.WAITS]:
                 n.i[other, f.WAITS] = 0
                 grow(n, other)
@@ -253,7 +251,7 @@ def recycle(n: Sim, c: int, is_floating: int) -> None:
                     return
 
 
-@njit(cache=True)
+@compiled
 def append(n: Sim, c: int, size: float) -> None:
     """Write ``size`` bytes into the channel's buffers."""
     p = n.i[c, f.POOL]
@@ -281,7 +279,7 @@ def append(n: Sim, c: int, size: float) -> None:
             return
 
 
-@njit(cache=True)
+@compiled
 def emit(n: Sim, p: int, size: float) -> None:
     """Write output of one pool: choose a channel for each of its parts."""
     step = n.v[p, f.STEP_OUT]
@@ -299,26 +297,27 @@ def emit(n: Sim, p: int, size: float) -> None:
             continue
         if routing == f.IN_TURN:
             c = first + n.i[p, f.NEXT]
-            n.i[p, f.NEXT] = (n.i[p, f.NEXT] + 1) % (end - first)
+            n.i[p, f.NEXT] = wrapped(n.i[p, f.NEXT] + 1, end - first)
         elif draw(n) < n.v[p, f.CHANCE]:
             c, sought = first, draw(n)
-            while c < end - 1 and sought > n.v[c, f.WEIGHT]:
-                sought -= n.v[c, f.WEIGHT]
+            while c < end - 1 and sought > n.w[c, f.WEIGHT]:
+                sought -= n.w[c, f.WEIGHT]
                 c += 1
         else:
             # The channel that is furthest behind its share. Drawing all parts would make the load more uneven than
             # that of single records.
             c, most = first, -1e300
             for each in range(first, end):
-                n.v[each, f.DEFICIT] += n.v[each, f.WEIGHT]
-                if n.v[each, f.DEFICIT] > most:
-                    c, most = each, n.v[each, f.DEFICIT]
-            n.v[c, f.DEFICIT] -= 1.0
+                behind = n.w[each, f.DEFICIT] + n.w[each, f.WEIGHT]
+                n.w[each, f.DEFICIT] = behind
+                if behind > most:
+                    c, most = each, behind
+            n.w[c, f.DEFICIT] -= 1.0
         append(n, c, step)
     n.v[p, f.LEFT_OVER] = max(left, 0.0)
 
 
-@njit(cache=True)
+@compiled
 def poll(n: Sim, s: int) -> int:
     """Take the next buffer or barrier of the subtask's input. Return 0 for nothing, 1 for a buffer, 2 for a barrier.
 
@@ -329,7 +328,7 @@ def poll(n: Sim, s: int) -> int:
     while n.i[s, f.READY_COUNT] > 0:
         head = n.i[s, f.READY_HEAD]
         c = n.i[first + head, f.READY_AT]
-        n.i[s, f.READY_HEAD] = (head + 1) % room
+        n.i[s, f.READY_HEAD] = wrapped(head + 1, room)
         n.i[s, f.READY_COUNT] -= 1
         n.i[c, f.READY] = 0
         if n.i[c, f.CLOSED] and n.v[c, f.FRONT] < 1e-6:
@@ -340,7 +339,7 @@ def poll(n: Sim, s: int) -> int:
                 continue
             at = n.i[c, f.REMOTE_HEAD]
             item, slot = n.v[c, n.i[0, f.REMOTE_AT] + at], n.i[c, f.SLOTS + at]
-            n.i[c, f.REMOTE_HEAD] = (at + 1) % n.i[0, f.REMOTE_ROOM]
+            n.i[c, f.REMOTE_HEAD] = wrapped(at + 1, n.i[0, f.REMOTE_ROOM])
             n.i[c, f.REMOTE_LENGTH] -= 1
             if item > 0:
                 n.v[c, f.REMOTE_BYTES] -= item
@@ -363,7 +362,7 @@ def poll(n: Sim, s: int) -> int:
     return 0
 
 
-@njit(cache=True)
+@compiled
 def resume(n: Sim, c: int) -> None:
     """Let a blocked or closed channel be read again."""
     n.i[c, f.CLOSED] = 0

@@ -27,9 +27,7 @@ IDLE, BUSY, NO_OUTPUT = range(3)
 # The state of a checkpoint.
 PENDING, COMPLETED, EXPIRED = range(3)
 # Events.
-STEP, FLUSH, TRIGGER, PRIORITY, INPUT_TIMER, OUTPUT_TIMER, SYNCED, ACK, TICK, EXPIRE, CALLBACK, DEBLOAT, RECHECK = (
-    range(13)
-)
+FLUSH, TRIGGER, PRIORITY, INPUT_TIMER, OUTPUT_TIMER, SYNCED, ACK, TICK, EXPIRE, CALLBACK, DEBLOAT, RECHECK = range(12)
 MAIL = 16
 """Added to the kind of a message to a subtask, once the subtask can handle it."""
 
@@ -50,7 +48,9 @@ MAIL = 16
 # Bytes: queued at the sender, in its current buffer, the limit of this buffer, the size of new buffers, in front of the
 # cut, received, and at the remote receiver. QUEUE is the first column of the sender's ring of buffers, and the column
 # REMOTE_AT that of the receiver's. A barrier in a ring is minus (4 times its checkpoint plus its kind).
-(QUEUED, FILLED, LIMIT, BUFFER, FRONT, RECEIVED, REMOTE_BYTES, WEIGHT, DEFICIT, RECORD, STEP_BYTES, QUEUE) = range(12)
+QUEUED, FILLED, LIMIT, BUFFER, FRONT, RECEIVED, REMOTE_BYTES, RECORD, STEP_BYTES, QUEUE = range(10)
+# The share of its pool's output that a channel gets, and how far it is behind this share, in parts.
+WEIGHT, DEFICIT = range(2)
 
 # Pools. OUTPUT is the bytes for one input record, STEP_OUT the bytes that go to a channel at once, and CHANCE the share
 # of these steps whose channel is drawn (the others keep the channels' shares).
@@ -62,9 +62,9 @@ FLOATING = 3
 BUFFER_SIZE, ANNOUNCED, RATE, RECEIVED_BEFORE, IDLE_BEFORE = range(5)
 
 # Subtasks.
-(SOURCE, POOL_FIRST, POOL_END, INPUT_FIRST, INPUT_END, ACTIVITY, STEP_NUMBER, CURRENT, SLOT, READY_HEAD, READY_COUNT,
+(SOURCE, POOL_FIRST, POOL_END, INPUT_FIRST, INPUT_END, ACTIVITY, CURRENT, SLOT, READY_HEAD, READY_COUNT,
  CHECKPOINT, DONE, SWITCHED, ARRIVALS, STARTED, INPUT_OPEN, OUTPUTS_WAIT, IS_SYNCED, CAP_WAITS,
- PERSISTING) = range(21)  # fmt: skip
+ PERSISTING) = range(20)  # fmt: skip
 (SERVICE, SYNC, ASYNC_FIXED, UPLOAD, SOURCE_RATE, SOURCE_STEP, BURST_PERIOD, BURST_RATIO, BURST_FACTOR,
  CALLBACK_PERIOD, CALLBACK_TIME, FREE_AT, RECORD_TIME, NO_MAIL_UNTIL, LEFT, IDLE_TIME, IDLE_SINCE, EMITTED,
  FIRST_BARRIER, PERSISTED, STATE_DURABLE) = range(21)  # fmt: skip
@@ -77,10 +77,13 @@ TRIGGERED, DURATION, IN_FLIGHT, TRAVEL, ALIGNMENT, PAUSE = range(6)
 class Sim(NamedTuple):
     """One simulation: a row for each object, with whole numbers in ``i`` and floats in ``v``.
 
-    ``e`` is the heap of events, a row for each: time, sequence, kind, and two arguments. The number of an object is its
-    row. There are few arrays because compilation gets slow with many.
+    ``e`` is the heap of events that are no steps, a row for each: time, sequence, kind, and two arguments. ``s`` is the
+    tree of the subtasks' next steps (``schedule``): time, sequence, and subtask. ``w`` has the shares of the channels,
+    next to each other because every step reads those of a pool. The number of an object is its row.
     """
 
     i: Ints
     v: Floats
     e: Floats
+    s: Floats
+    w: Floats

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
 from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_barriers import check_cap, let_overtake, on_barrier, switch, trigger
 from backend.advisor.twin.fast_channels import acknowledge, emit, is_over, notify, poll, recycle, resume, write
-from backend.advisor.twin.fast_events import draw, drop_first, has_output, occupy, push, schedule, settle_idle, turn
+from backend.advisor.twin.fast_events import (
+    compiled,
+    draw,
+    drop_first,
+    has_output,
+    leaf_of,
+    occupy,
+    push,
+    schedule,
+    settle_idle,
+    turn,
+)
 from backend.advisor.twin.fast_fields import Sim
 
 # --- the coordinator --------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def start_checkpoints(n: Sim) -> None:
     """Trigger waiting checkpoints as far as slots and the minimum pause allow."""
     now = n.v[0, f.NOW]
@@ -42,7 +51,7 @@ def start_checkpoints(n: Sim) -> None:
                 push(n, now + delay, f.TRIGGER, s, k)
 
 
-@njit(cache=True)
+@compiled
 def end_checkpoint(n: Sim, k: int, status: int) -> None:
     """Record the end of a checkpoint, and start the next one if it waits."""
     now = n.v[0, f.NOW]
@@ -55,7 +64,7 @@ def end_checkpoint(n: Sim, k: int, status: int) -> None:
     start_checkpoints(n)
 
 
-@njit(cache=True)
+@compiled
 def expire(n: Sim, k: int) -> None:
     """Abort a checkpoint at its timeout: every channel that it blocks is read again."""
     n.i[k, f.STATUS] = f.EXPIRED
@@ -78,7 +87,7 @@ def expire(n: Sim, k: int) -> None:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def due(n: Sim, s: int, records: float) -> float:
     """Return when this many records of a source are due."""
     at = records / n.v[s, f.SOURCE_RATE]
@@ -97,7 +106,7 @@ def due(n: Sim, s: int, records: float) -> float:
     return since + share * period
 
 
-@njit(cache=True)
+@compiled
 def work(n: Sim, s: int, records: float) -> None:
     """Emit the output of a step at its start, and let its cost pass."""
     service = n.v[s, f.SERVICE]
@@ -111,7 +120,7 @@ def work(n: Sim, s: int, records: float) -> None:
     schedule(n, s, at)
 
 
-@njit(cache=True)
+@compiled
 def step(n: Sim, s: int) -> None:
     """Process a few records, or one barrier."""
     now = n.v[0, f.NOW]
@@ -167,7 +176,7 @@ def step(n: Sim, s: int) -> None:
 # --- messages and timers ----------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def handled_at(n: Sim, s: int) -> float:
     """Return when the subtask can handle a message: between two records, and after a sync part or a callback."""
     now = n.v[0, f.NOW]
@@ -183,7 +192,7 @@ def handled_at(n: Sim, s: int) -> float:
     return now + left % record
 
 
-@njit(cache=True)
+@compiled
 def message(n: Sim, kind: int, a: int, k: int) -> None:
     """Handle a message to a subtask."""
     if kind == f.TRIGGER:
@@ -203,7 +212,7 @@ def message(n: Sim, kind: int, a: int, k: int) -> None:
         check_cap(n, a, n.i[a, f.CHECKPOINT])
 
 
-@njit(cache=True)
+@compiled
 def debloat(n: Sim) -> None:
     """Set the size of new buffers at each gate from its throughput (DB-1 to DB-6, with Flink's default smoothing)."""
     target, segment = n.v[0, f.DEBLOAT_TARGET], n.v[0, f.SEGMENT]
@@ -232,7 +241,7 @@ def debloat(n: Sim) -> None:
             n.v[n.i[i, f.INPUT], f.BUFFER] = size
 
 
-@njit(cache=True)
+@compiled
 def handle(n: Sim, kind: int, a: int, b: int) -> None:
     """Handle a timer."""
     now = n.v[0, f.NOW]
@@ -270,24 +279,31 @@ def handle(n: Sim, kind: int, a: int, b: int) -> None:
         push(n, now + 200.0, f.DEBLOAT, 0, 0)
 
 
-@njit(cache=True)
+@compiled
 def run(n: Sim, until: float, ended: int, steps: int) -> None:
     """Run until a time, or until this many checkpoints have ended or this many steps are done."""
-    while n.i[0, f.EVENTS] > 0 and n.i[0, f.ENDED] < ended and n.i[0, f.STEPS] < steps:
-        at = n.e[0, 0]
-        if at > until:
+    while n.i[0, f.ENDED] < ended and n.i[0, f.STEPS] < steps:
+        step_at = n.s[1, 0]
+        at = n.e[0, 0] if n.i[0, f.EVENTS] > 0 else math.inf
+        is_step = step_at < at or (step_at == at and n.s[1, 1] < n.e[0, 1])
+        at = min(at, step_at)
+        if at > until or at == math.inf:
             n.v[0, f.NOW] = until
             return
+        if is_step:
+            s, sequence = int(n.s[1, 2]), n.s[1, 1]
+            n.v[0, f.NOW] = at
+            step(n, s)
+            if n.s[leaf_of(n, s), 1] == sequence:
+                # The subtask waits.
+                schedule(n, s, math.inf)
+            continue
         kind, a, b = int(n.e[0, 2]), int(n.e[0, 3]), int(n.e[0, 4])
-        sequence = n.e[0, 1]
         drop_first(n)
         n.v[0, f.NOW] = at
         if n.i[0, f.EVENTS] > n.e.shape[0] - 4096:
             raise ValueError("too many events of the fast tier")
-        if kind == f.STEP:
-            if n.i[a, f.STEP_NUMBER] == sequence:
-                step(n, a)
-        elif kind >= f.MAIL:
+        if kind >= f.MAIL:
             message_at = handled_at(n, n.i[a, f.RECEIVER] if kind - f.MAIL == f.PRIORITY else a)
             if message_at > at + 1e-9:
                 push(n, message_at, kind, a, b)

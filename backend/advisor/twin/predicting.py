@@ -48,7 +48,7 @@ def predict(
     what_if: WhatIf,
     tier: Tier = Tier.RUNTIME,
     *,
-    seeds: Sequence[int] = RUNTIME_SEEDS,
+    seeds: Sequence[int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
     """Predict the next checkpoints of the changed job.
@@ -67,10 +67,16 @@ def simulated(
     model: JobModel,
     tier: Tier = Tier.RUNTIME,
     *,
-    seeds: Sequence[int] = RUNTIME_SEEDS,
+    seeds: Sequence[int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Simulated]:
-    """Run a model in a tier, once with each seed. Raises ``TooLargeError`` if it is too large for the tier."""
+    """Run a model in a tier, once with each seed. Raises ``TooLargeError`` if it is too large for the tier.
+
+    Without ``seeds``, the runtime gets two, and the fast tier one, or two if the model has hidden shares.
+    """
+    if seeds is None:
+        is_quick = tier is Tier.FAST and not any(v.hidden_shares for v in model.vertices)
+        seeds = RUNTIME_SEEDS[:1] if is_quick else RUNTIME_SEEDS
     if tier is Tier.FORMULAS:
         return [formulas.simulate(model)]
     if tier is Tier.FAST:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,23 +163,6 @@ def longest_interval_ms(recovery: RecoveryModel, *, budget_ms: float, rate_per_s
     # Short intervals leave less capacity and long ones repeat more input, so the costs have one minimum.
     tried = np.geomspace(_SHORTEST_MS, max(_SHORTEST_MS, budget_ms), 500)
     return next((float(i) for i in tried[::-1] if cost(float(i)) <= budget_ms), None)
-
-
-def young_daly_ms(*, cost_ms: float, between_failures_ms: float) -> float:
-    """Return the interval that loses the least work (R-INT-1): Daly's estimate, and Young's to first order.
-
-    ``cost_ms`` is the work that one checkpoint costs, not its duration. ``between_failures_ms`` is the mean time
-    between failures.
-
-    Raises:
-        ValueError: a time is not positive.
-    """
-    if cost_ms <= 0 or between_failures_ms <= 0:
-        raise ValueError("times must be positive")
-    if cost_ms >= 2 * between_failures_ms:
-        return between_failures_ms
-    share = cost_ms / (2 * between_failures_ms)
-    return sqrt(2 * cost_ms * between_failures_ms) * (1 + sqrt(share) / 3 + share / 9) - cost_ms
 
 
 def _pace(recovery: RecoveryModel, interval_ms: float, rate_per_s: float) -> float | None:

@@ -245,6 +245,25 @@ def test_the_usual_size_of_a_run_is_bounded():
     assert large.warm_up_ms < small.warm_up_ms
 
 
+def test_a_small_job_gets_more_checkpoints_than_a_large_one(monkeypatch: pytest.MonkeyPatch):
+    counts = []
+
+    def note(*_: object, checkpoints: int, **__: object) -> None:
+        counts.append(checkpoints)
+        raise StopIteration
+
+    monkeypatch.setattr(fast, "build", note)
+    monkeypatch.setattr(fast, "_compiled", lambda: None)
+    model = three_vertices(settings=replace(ALIGNED, interval_ms=600_000.0))
+    hundredfold = tuple(replace(v, service_us=tuple(us / 100 for us in v.service_us)) for v in model.vertices)
+
+    for one in (model, replace(model, vertices=hundredfold)):
+        with pytest.raises(StopIteration):
+            simulate_fast(one)
+
+    assert counts == [8, 3]
+
+
 def test_a_forward_edge_between_unequal_parallelisms_is_refused():
     model = three_vertices()
     model = replace(

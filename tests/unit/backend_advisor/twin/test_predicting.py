@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from backend.advisor.twin import predicting
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.predicting import DURATION, PERSISTED, outcome_of, predict
+from backend.advisor.twin.predicting import DURATION, PERSISTED, outcome_of, predict, simulated
 from backend.domain.advice import Mode
 from tests.support.twin_models import three_vertices
 
@@ -101,6 +102,18 @@ def test_no_checkpoint_in_the_simulated_time_is_no_prediction():
 
     assert found.duration_ms is None
     assert any("no checkpoint ended" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("hidden", "count"), [((), 1), ((0.1, 0.0, 0.0, 0.0), 2)])
+def test_the_fast_tier_runs_twice_only_if_shares_are_hidden(
+    hidden: tuple[float, ...], count: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(predicting, "simulate_fast", lambda _, *, seed: seed)
+    source, middle, sink = three_vertices().vertices
+    model = replace(three_vertices(), vertices=(source, middle, replace(sink, hidden_shares=hidden)))
+
+    assert len(simulated(model, Tier.FAST)) == count
+    assert len(simulated(model, Tier.FAST, seeds=(5, 6, 7))) == 3
 
 
 def test_formulas_answer_a_what_if_with_recovery():

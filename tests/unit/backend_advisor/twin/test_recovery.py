@@ -20,7 +20,6 @@ from backend.advisor.twin.recovery import (
     left_out,
     longest_interval_ms,
     outage_ms,
-    young_daly_ms,
 )
 from backend.domain.errors import InvalidInputError
 from backend.domain.verdict import Basis
@@ -176,15 +175,6 @@ def test_costly_checkpoints_leave_no_time_to_catch_up_at_short_intervals():
 
     assert cost_of_failure(costly, interval_ms=10_000.0, rate_per_s=5000.0).recovery_ms is None
     assert cost_of_failure(costly, interval_ms=60_000.0, rate_per_s=5000.0).recovery_ms is not None
-
-
-def test_young_and_daly():
-    # sqrt(2 * 1 s * 1 h) = 84.9 s; Daly subtracts the checkpoint and adds terms of higher order.
-    assert young_daly_ms(cost_ms=1000.0, between_failures_ms=3_600_000.0) == pytest.approx(84_852.8 - 666.2, abs=1.0)
-    assert young_daly_ms(cost_ms=8000.0, between_failures_ms=4000.0) == 4000.0
-    for wrong in ({"cost_ms": 0.0, "between_failures_ms": 1.0}, {"cost_ms": 1.0, "between_failures_ms": 0.0}):
-        with pytest.raises(ValueError, match="positive"):
-            young_daly_ms(**wrong)
 
 
 def test_published_recoveries_are_read_and_scored(tmp_path, capsys: pytest.CaptureFixture[str]):

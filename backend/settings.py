@@ -176,6 +176,11 @@ class Settings(BaseSettings):
     If it is empty, all are allowed if only this machine can reach the API, and none if the API listens beyond loopback
     or if ``public_url`` or ``trusted_proxies`` describes a proxy.
     """
+    auto_roll_back: bool = False
+    """Whether a change that Barrierscope sent to a running job is rolled back if the checkpoints are worse after it.
+
+    It is sent once for each change, and at most once a day for each job.
+    """
     alert_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
     """Seconds between two evaluations of the alert rules."""
     alertmanager_urls: str = ""

@@ -112,6 +112,7 @@ AREAS = {
         "contract/test_twin_*.py",
         "simulation/test_twin_*.py",
         "integration/test_advice.py",
+        "integration/test_auto_roll_back.py",
         "packaging/test_advice_document.py",
     ),
     "alerting": (

@@ -1,20 +1,28 @@
-"""The states of a recommendation after it is first made: applied, verified by measurements, rolled back, expired.
+"""The states of a recommendation after it is first made: applied, verified, regressed, rolled back, expired.
 
 A recommendation with its state is called a card. A change counts as applied only if the engine itself reports the
 proposed settings, because settings in a job's code override the settings files. The functions are pure;
 ``backend.services`` calls them and stores the result. Invariant: a card only moves forward, and a dismissed, expired
 or rolled back card never moves again.
+
+An applied card is measured on the first five checkpoints. If there were at least ten before the change, it is measured
+again when 10 and 20 have ended, and these are compared with those before. A card is regressed if they are clearly worse
+than before and worse than predicted: a change that was predicted to make them longer is no regression.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from backend.advisor.advice import Interval, Setting
 from backend.advisor.thresholds import VERIFY_MIN_COUNT
+from backend.analysis import sentences as say
+from backend.analysis.effects import EFFECT_MIN_COUNT, LOOKS_MAX, Effect, effect
 from backend.analysis.statistics import median
+from backend.analysis.windows import Direction, Tally, failure_change, signed
 from backend.domain.advice import AdviceState, Metric, Mode
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -25,13 +33,26 @@ EXPIRES_AFTER = timedelta(minutes=10)
 DISMISSED_FOR = timedelta(days=30)
 """A dismissed recommendation is not made again for this long, unless the settings change."""
 
+LOOKS = tuple(EFFECT_MIN_COUNT * (i + 1) for i in range(LOOKS_MAX))
+"""A verified card is measured again when so many checkpoints have ended after the change."""
+
+WATCHED_FOR = timedelta(days=1)
+"""A verified card is watched for a regression for this long after the change. Later, something else changed."""
+
+WORSE_MIN_RATIO = 0.1
+"""Checkpoints that take less than this share longer than before are no regression."""
+
 ROLLED_BACK_FOR = timedelta(days=1)
 """A recommendation that was rolled back is not made again for this long, unless the settings change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A recommendation as it was made, with its state. The times are by this service's clock, not the engine's."""
+    """A recommendation as it was made, with its state. The times are by this service's clock, not the engine's.
+
+    ``before_ms`` are the durations of the checkpoints before the change, and ``before`` counts how these ended.
+    ``measured_count`` is the number of checkpoints after the change on which the card was measured last.
+    """
 
     state: AdviceState
     created_at: datetime
@@ -40,6 +61,9 @@ class Card:
     current: Setting
     proposed: Setting
     expected: tuple[tuple[Metric, Interval], ...]
+    before_ms: tuple[float, ...] = ()
+    before: Tally | None = None
+    measured_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +104,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a card: its next state, and the reason."""
+    """A step of a card: its next state, and the reason. ``effect`` is that of the change on the duration."""
 
     state: AdviceState
     reason: str
     at: datetime
     measured: tuple[Measured, ...] = ()
     checkpoint_ids: tuple[int, ...] = ()
+    effect: Effect | None = None
 
 
 _Holds = Callable[[Setting, CheckpointConfig, Mapping[str, int]], bool | None]
@@ -187,10 +212,10 @@ def next_step(card: Card, seen: Observed) -> Step | None:
         if not seen.is_given and seen.now - card.last_given_at >= EXPIRES_AFTER:
             return Step(AdviceState.EXPIRED, seen.why_not, seen.now)
         return None
-    if card.state in (AdviceState.APPLIED, AdviceState.VERIFIED):
+    if card.state.is_in_force:
         if holds is False:
             return Step(AdviceState.ROLLED_BACK, "the engine reports other settings again", seen.now)
-        return _verified(card, seen) if card.state is AdviceState.APPLIED else None
+        return None if card.state is AdviceState.REGRESSED else _verified(card, seen)
     return None
 
 
@@ -208,7 +233,7 @@ def _verified(card: Card, seen: Observed) -> Step | None:
     # A new parallelism is no new setting of the checkpoints, so those from before the change are among these.
     since = card.applied_at if card.proposed.parallelism is not None else None
     after = [c for c in seen.checkpoints if _counts(c) and (since is None or c.triggered_at >= since)]
-    if len(after) < VERIFY_MIN_COUNT:
+    if len(after) < _next_look(card, seen):
         return None
     found = tuple(
         Measured(metric, predicted, value, len(after), _each(metric, after))
@@ -219,7 +244,47 @@ def _verified(card: Card, seen: Observed) -> Step | None:
     text = f"{inside} of {len(found)} predictions held over {len(after)} checkpoints"
     if not found:
         text = f"{len(after)} checkpoints ended since, and none of them can show the effect"
-    return Step(AdviceState.VERIFIED, text, seen.now, found, tuple(c.checkpoint_id for c in after))
+    ids = tuple(c.checkpoint_id for c in after)
+    moved = effect(card.before_ms, [ms for ms in _each(Metric.DURATION, after) if ms is not None])
+    worse = _worse(card, after, found, moved)
+    if worse is not None:
+        return Step(AdviceState.REGRESSED, worse, seen.now, found, ids, moved)
+    return Step(AdviceState.VERIFIED, text, seen.now, found, ids, moved)
+
+
+def _next_look(card: Card, seen: Observed) -> float:
+    """Return the number of checkpoints after the change at which the card is measured next."""
+    if card.state is AdviceState.APPLIED:
+        return VERIFY_MIN_COUNT
+    is_watched = card.applied_at is not None and seen.now - card.applied_at <= WATCHED_FOR
+    if not is_watched or len(card.before_ms) < EFFECT_MIN_COUNT:
+        return math.inf
+    return next((look for look in LOOKS if look > card.measured_count), math.inf)
+
+
+def _worse(
+    card: Card, after: Sequence[CheckpointHeader], found: Sequence[Measured], moved: Effect | None
+) -> str | None:
+    """Return in words how the checkpoints are worse than before the change and than predicted; None if they are not."""
+    above = {m.metric for m in found if m.measured > m.predicted.high}
+    unpredicted = {Metric.DURATION, Metric.EXPIRED} - {metric for metric, _ in card.expected}
+    if card.before is not None and Metric.EXPIRED in above | unpredicted:
+        expired = sum(c.failure_reason is FailureReason.EXPIRED for c in after)
+        now = Tally(len(after) - expired, expired)
+        if len(after) >= EFFECT_MIN_COUNT and failure_change(card.before, now) is Direction.HIGHER:
+            return (
+                f"{expired} of {len(after)} checkpoints expired after the change,"
+                f" {card.before.failed_count} of {card.before.ended_count} before it"
+            )
+    if moved is None or Metric.DURATION not in above | unpredicted:
+        return None
+    is_much = moved.difference > WORSE_MIN_RATIO * moved.before
+    if moved.direction is not Direction.HIGHER or not is_much:
+        return None
+    return (
+        f"checkpoints take {say.duration(moved.after)} after the change, {say.duration(moved.before)} before it"
+        f" ({signed(moved.difference)}, 95 % interval {signed(moved.low)} to {signed(moved.high)})"
+    )
 
 
 def _counts(header: CheckpointHeader) -> bool:

@@ -129,8 +129,11 @@ def build(
     targets: AddressRules,
     retention: Retention,
     alerting: AlertingOptions,
+    auto_roll_back: bool = False,
 ) -> ASGIApp:
     """Build the whole service as one ASGI application.
+
+    With ``auto_roll_back``, a change that made the checkpoints of a job worse is rolled back.
 
     Raises:
         InvalidInputError: ``database_url`` is not a PostgreSQL URL.
@@ -156,6 +159,7 @@ def build(
         inspect=parts.inspect,
         token=listening.token,
         judge=judge,
+        auto_roll_back=auto_roll_back,
     )
     api = create_app(
         AppDeps(services, version, partial(_running, (engine, probing), clock, retention, services, judge))
@@ -185,6 +189,7 @@ def build_services(
     inspect: Inspect | None = None,
     token: str | None = None,
     judge: Judge | None = None,
+    auto_roll_back: bool = False,
 ) -> Services:
     """Build every service over one store.
 
@@ -197,7 +202,7 @@ def build_services(
     fleet = FleetService(engine, clock, jobs)
     checkpoints = CheckpointService(engine, clock, evidence)
     annotations = AnnotationService(engine, clock)
-    advice = AdviceService(engine, clock, evidence, rules, change_settings, token, jobs)
+    advice = AdviceService(engine, clock, evidence, rules, change_settings, token, jobs, auto_roll_back=auto_roll_back)
     models = JobModels(engine, clock, evidence, tiers.build_model)
     options = alerting or AlertingOptions()
     links = Links(options.base_url.rstrip("/"))

@@ -74,6 +74,7 @@ def api(
                 receiver_rules=address_rules(host, settings, settings.allowed_receivers),
                 secrets=partial(secret_at, folder=settings.secrets_dir),
             ),
+            auto_roll_back=settings.auto_roll_back,
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
         asyncio.run(_beating(settings, serving))

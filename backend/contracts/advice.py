@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from backend.contracts.comparing_windows import DirectionOut
 from backend.contracts.model import Model
 from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric, Mode, Topic
 from backend.domain.engines import SettingsFormat
@@ -214,12 +215,36 @@ class MeasuredOut(Model):
     """The value of each checkpoint in ``measured_ids``. Empty for a metric that single checkpoints do not have."""
 
 
+class EffectOut(Model):
+    """The effect of a change on the durations: the medians before and after it, and their difference.
+
+    The interval of 95 % takes into account that the durations are skewed and resemble their neighbours. The direction
+    is ``unclear`` if it contains 0.
+    """
+
+    unit: str = "ms"
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    direction: DirectionOut
+    before_count: int
+    after_count: int
+    autocorrelation: float
+    """That of neighbouring checkpoints, from 0 to 0.9."""
+    basis: Basis = Basis.RECONSTRUCTED
+
+
 class LifeEventOut(Model):
     """One entry in the history of a recommendation. ``state`` is its state after the entry."""
 
     at: datetime
     kind: AdviceStep = AdviceStep.STATE
-    """``roll-back``: a roll back was sent to the target, and the state did not change yet."""
+    """``apply``: the change was sent to the target. ``roll-back``: a roll back was sent; the state changes later.
+
+    ``auto-roll-back``: Barrierscope sent the roll back by itself.
+    """
     state: AdviceState
     reason: str
 
@@ -251,6 +276,8 @@ class CardOut(Model):
     """The changes in each form that the engine takes."""
     measured: tuple[MeasuredOut, ...] = ()
     """Predictions compared with measurements. Empty until enough checkpoints have ended after the change."""
+    effect: EffectOut | None = None
+    """The effect on the duration. Null until at least ten checkpoints before and after the change can be compared."""
     measured_ids: tuple[int, ...] = ()
     measured_run_id: str | None = None
     """The run of the checkpoints in ``measured_ids``, which differs from ``run_id`` if the change needed a restart.

@@ -59,8 +59,17 @@ class AdviceStep(StrEnum):
 
     STATE = "state"
     """The recommendation got the entry's state."""
+    APPLY = "apply"
+    """The change was sent to the target. The state is *accepted* until the engine reports the new settings."""
     ROLL_BACK = "roll-back"
     """A roll back was sent to the target. The state changes later, when the engine reports the earlier settings."""
+    AUTO_ROLL_BACK = "auto-roll-back"
+    """As ``ROLL_BACK``, but Barrierscope sent it by itself, because the change made the checkpoints worse."""
+
+    @property
+    def is_roll_back(self) -> bool:
+        """Whether the entry records that a roll back was sent."""
+        return self in (AdviceStep.ROLL_BACK, AdviceStep.AUTO_ROLL_BACK)
 
 
 class LintLevel(StrEnum):
@@ -90,6 +99,8 @@ class AdviceState(StrEnum):
     DISMISSED = "dismissed"
     APPLIED = "applied"
     VERIFIED = "verified"
+    REGRESSED = "regressed"
+    """The change is in force, and the checkpoints are clearly worse than before it and than predicted."""
     ROLLED_BACK = "rolled-back"
     EXPIRED = "expired"
 
@@ -97,3 +108,8 @@ class AdviceState(StrEnum):
     def is_open(self) -> bool:
         """Whether a user can still accept, dismiss or apply the recommendation."""
         return self in (AdviceState.NEW, AdviceState.ACCEPTED)
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether the engine reports the proposed settings."""
+        return self in (AdviceState.APPLIED, AdviceState.VERIFIED, AdviceState.REGRESSED)

@@ -16,6 +16,7 @@ from backend.contracts.advice import (
     AdviceEvidenceOut,
     CardOut,
     ChangeOut,
+    EffectOut,
     ExpectedOut,
     IntervalOut,
     JobAdviceOut,
@@ -24,6 +25,7 @@ from backend.contracts.advice import (
     RecommendationOut,
     SilenceOut,
 )
+from backend.contracts.comparing_windows import DirectionOut
 from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric
 from dashboard import routes, text
 from dashboard.components import cards, exports, status
@@ -55,6 +57,7 @@ _STATES = {
     AdviceState.DISMISSED: ("dismissed", "cross", Tone.QUIET),
     AdviceState.APPLIED: ("applied, being measured", "progress", Tone.INFO),
     AdviceState.VERIFIED: ("verified", "check", Tone.GOOD),
+    AdviceState.REGRESSED: ("worse than before", "warning", Tone.BAD),
     AdviceState.ROLLED_BACK: ("rolled back", "sync", Tone.QUIET),
     AdviceState.EXPIRED: ("expired", "clock", Tone.QUIET),
 }
@@ -62,6 +65,11 @@ _LINTS = {
     LintLevel.DANGER: ("warning", Tone.BAD),
     LintLevel.WARNING: ("warning", Tone.WARN),
     LintLevel.NOTE: ("question", Tone.QUIET),
+}
+_STEPS = {
+    AdviceStep.APPLY: "sent to the target",
+    AdviceStep.ROLL_BACK: "roll back sent",
+    AdviceStep.AUTO_ROLL_BACK: "automatic roll back sent",
 }
 _ROLLING_BACK = ("roll back sent", "hourglass", Tone.INFO)
 
@@ -284,12 +292,40 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
         [
             html.H3("Result"),
             html.Table([head, html.Tbody(body)], className="plain-table"),
+            *_moved(card.effect),
             html.P(
                 ["Measured over ", *_links(card, card.measured_ids, card.measured_run_id), *_before_and_after(card)],
                 className="hint measured-over",
             ),
         ]
     )
+
+
+_EFFECTS = {
+    DirectionOut.HIGHER: ("longer than before", "warning", Tone.BAD),
+    DirectionOut.LOWER: ("shorter than before", "check", Tone.GOOD),
+    DirectionOut.UNCLEAR: ("no clear effect", "question", Tone.QUIET),
+}
+
+
+def _moved(effect: EffectOut | None) -> list[Component]:
+    """Build the effect of the change on the duration, with the interval of the difference."""
+    if effect is None:
+        return []
+    words = (
+        f"{text.duration(effect.before)} before, {text.duration(effect.after)} after: "
+        f"{_signed(effect.difference)}, 95 % interval {_signed(effect.low)} to {_signed(effect.high)}, "
+        f"from {effect.before_count} and {effect.after_count} checkpoints."
+    )
+    hint = f"the autocorrelation of neighbours, {effect.autocorrelation:.2f}, widens the interval"
+    return [
+        html.P([html.B("Effect on the duration "), status.badge(*_EFFECTS[effect.direction]), " ", words], title=hint)
+    ]
+
+
+def _signed(ms: float) -> str:
+    sign = "+" if ms > 0 else "\N{MINUS SIGN}" if ms < 0 else ""
+    return f"{sign}{text.duration(abs(ms))}"
 
 
 def _before_and_after(card: CardOut) -> list[Component]:
@@ -426,7 +462,7 @@ def _life(card: CardOut, where: tzinfo) -> Component:
         html.Tr(
             [
                 html.Td(text.instant(e.at, where), title=text.instant_utc(e.at), className="number"),
-                html.Td(_ROLLING_BACK[0] if e.kind is AdviceStep.ROLL_BACK else _STATES[e.state][0]),
+                html.Td(_STEPS.get(e.kind) or _STATES[e.state][0]),
                 html.Td(e.reason),
             ]
         )

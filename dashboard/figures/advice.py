@@ -97,7 +97,7 @@ def front_of(points: Sequence[_Point]) -> set[_Point]:
 
 def _roles(state: AdviceState) -> tuple[str, str]:
     """Return the words for the settings before the change and for the proposed ones."""
-    is_made = state in (AdviceState.APPLIED, AdviceState.VERIFIED)
+    is_made = state.is_in_force
     return ("before", "applied") if is_made else ("now", "proposed")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -22,51 +21,11 @@ from backend.services.jobs.evidence import EvidenceReader
 from backend.store.advice import cards as store
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.advised_jobs import EXACTLY_ONCE, persisting, readings, slow_run
-from tests.support.handwritten_jobs import START, chain, quick
-from tests.support.observations import job as observed_job
-from tests.support.observations import observation
+from tests.support.advised_targets import TIMED, AdvisedTarget
+from tests.support.handwritten_jobs import START, quick
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
-TIMED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=200)
-
-
-class Target:
-    """A target of the runtime that records the settings sent to it, and writes its checkpoints to the store."""
-
-    def __init__(self, writer, target_id, clock):
-        self.writer, self.id, self.clock = writer, target_id, clock
-        self.engine = RUNTIME
-        self.sent = []
-
-    async def change(self, url, run, settings, timeout_s, token, *, kind, rules):
-        self.sent.append((url, run, dict(settings)))
-
-    async def report(self, config, checkpoints=(), pressure=(), at=None, state=JobState.RUNNING):
-        """Write the observation of one poll at time ``at``."""
-        self.clock.at = at or self.clock.at
-        seen = replace(
-            observed_job(checkpoints),
-            topology=chain(),
-            placements=(),
-            config=config,
-            counts=None,
-            pressure=tuple(pressure),
-            started_at=START - timedelta(hours=1),
-            state=state,
-        )
-        told = replace(observation(self.id, seen, at=self.clock.at), engine=self.engine, engine_version="0.1.0")
-        await self.writer.write(told)
-
-    async def report_slow(self):
-        await self.report(EXACTLY_ONCE, slow_run(8), readings(), at=START + timedelta(seconds=62))
-
-    async def report_timed(self, count, duration_ms=230, persisted=270_000):
-        """Write one poll that reports the advised settings, and one poll with checkpoints under these settings."""
-        await self.report(TIMED, at=START + timedelta(seconds=90))
-        # The first checkpoint may have begun before the change, so the verification does not count it.
-        run = [persisting(quick(n, duration_ms), persisted) for n in range(18, 19 + count)]
-        await self.report(TIMED, run, at=START + timedelta(seconds=90 + 10 * count))
 
 
 @pytest.fixture
@@ -74,7 +33,7 @@ async def target(engine, writer, clock):
     clock.at = START + timedelta(seconds=60)
     url = "http://127.0.0.1:18050/runtime/v1"
     added = await TargetRepository(engine).add(NewTarget(url=url, name="demo", origin=TargetOrigin.API), at=START)
-    return Target(writer, added.id, clock)
+    return AdvisedTarget(writer, added.id, clock)
 
 
 @pytest.fixture

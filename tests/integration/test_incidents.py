@@ -11,10 +11,10 @@ import pytest
 from alembic.script import ScriptDirectory
 
 from backend.alerting.incidents import incidents_of
-from backend.domain.advice import AdviceState, Topic
+from backend.domain.advice import AdviceState, AdviceStep, Topic
 from backend.domain.errors import UnknownEntityError
 from backend.services.alerts import incidents as service
-from backend.store.advice.cards import CardRecord, add_card, lock_job, move_card, note_roll_back
+from backend.store.advice.cards import CardRecord, add_card, lock_job, move_card, note_step
 from backend.store.alerts.incidents import get_incident
 from backend.store.postgres.connections import reading, writing
 from backend.store.retention import apply_retention
@@ -260,7 +260,7 @@ async def test_a_roll_back_of_advice_is_listed_as_a_roll_back(client, engine, cl
         await lock_job(connection, card.job_id)
         await add_card(connection, card)
         card = await move_card(connection, card, AdviceState.VERIFIED, "2 of 2 held", ago[1])
-        card = await note_roll_back(connection, card, "sent to the target", ago[2])
+        card = await note_step(connection, card, "sent to the target", ago[2], AdviceStep.ROLL_BACK)
         await move_card(connection, card, AdviceState.ROLLED_BACK, "other settings again", ago[3])
 
     changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]

@@ -18,8 +18,10 @@ from backend.advisor import lifecycle
 from backend.advisor.advice import UNITS, Change, Interval, Recommendation, Setting, recommendation_id
 from backend.advisor.exporting import exports_of
 from backend.advisor.lifecycle import Card, Observed, Step
+from backend.analysis.windows import Tally
 from backend.contracts.advice import (
     CardOut,
+    EffectOut,
     ExportOut,
     JobAdviceOut,
     LintOut,
@@ -30,11 +32,13 @@ from backend.contracts.advice import (
 )
 from backend.contracts.api import Page
 from backend.domain.address_rules import AddressRules
-from backend.domain.advice import AdviceState, AdviceStep, Topic
+from backend.domain.advice import AdviceState, AdviceStep, Metric, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
+from backend.services.advice.contents import content_of, document_of, is_reversible, is_rolling_back
+from backend.services.advice.undoing import AutoRollBack
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
 from backend.services.jobs.watched import WatchedJob
@@ -49,11 +53,7 @@ _CARDS_READ = 50
 _GIVEN_EVERY = timedelta(minutes=1)
 # Cards in these states are always shown. Of verified and rolled-back cards, only the newest one of each topic is
 # shown.
-_SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
-# The states in which the engine reports the proposed settings.
-_IN_FORCE = (AdviceState.APPLIED, AdviceState.VERIFIED)
-# If the engine has not reported the earlier settings after this time, a roll back can be sent again.
-_ROLL_BACK_LASTS = timedelta(minutes=5)
+_SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED, AdviceState.REGRESSED)
 # A what-if that was accepted waits this long for the engine to report its settings.
 _WHAT_IF_LASTS = timedelta(days=1)
 
@@ -70,13 +70,19 @@ class AdviceService:
         change: ChangeSettings | None,
         token: str | None = None,
         jobs: AnalysedJobs | None = None,
+        *,
+        auto_roll_back: bool = False,
     ) -> None:
-        """``token`` authorises changes to the built-in runtime. It is sent to no other target."""
+        """``token`` authorises changes to the built-in runtime. It is sent to no other target.
+
+        If ``auto_roll_back``, a change that this service sent is rolled back if the checkpoints are worse after it.
+        """
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
         self._changer = JobChanger(engine, rules, change, token)
         self._jobs = jobs or AnalysedJobs(clock, evidence)
+        self._undoing = AutoRollBack(engine, clock, self._changer) if auto_roll_back else None
         # The version of each job whose cards are up to date, and when they were last updated.
         self._done: dict[JobId, tuple[int, datetime]] = {}
 
@@ -162,14 +168,13 @@ class AdviceService:
         """
         record, card = await self._record_and_card(job_id, card_id)
         _must_be_open(card)
-        advice, _ = _content(card)
+        advice, _ = content_of(card)
         if not _can_apply(card, record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
         await self._changer.send(record.run, advice.how_to.patch)
-        return await self._decide(
-            job_id, card_id, AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings"
-        )
+        reason = "sent to the target; waiting for it to report the new settings"
+        return await self._decide(job_id, card_id, AdviceState.ACCEPTED, reason, AdviceStep.APPLY)
 
     async def roll_back(self, job_id: str, card_id: str) -> CardOut:
         """Undo an applied change on the running target. The card stays applied until the engine reports the values.
@@ -183,8 +188,8 @@ class AdviceService:
         async with reading(self._engine) as connection:
             events = (await store.events_of(connection, [card_id])).get(card_id, ())
         _must_be_in_force(card, events, self._clock.now())
-        advice, _ = _content(card)
-        if not _is_reversible(record, advice):
+        advice, _ = content_of(card)
+        if not is_reversible(record, advice):
             text = f"{record.run.engine.name} takes these settings when the job starts: undo them and restart it"
             raise ConflictError(text, kind="restart-needed")
         await self._changer.send(record.run, advice.how_to.rollback_patch)
@@ -192,13 +197,14 @@ class AdviceService:
             await store.lock_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
             events = (await store.events_of(connection, [card_id])).get(card_id, ())
-            if card.state in _IN_FORCE:
+            if card.state.is_in_force:
                 # The card was read again, because two things may have happened while the values were sent. If the
                 # engine has reported them already, the card is rolled back, and there is nothing to note. If another
                 # request has noted a roll back, this request is refused; it has sent the same values again.
                 _must_be_in_force(card, events, self._clock.now())
                 reason = "roll back sent to the target; waiting for it to report the earlier settings"
-                card = await store.note_roll_back(connection, card, reason, self._clock.now())
+                now = self._clock.now()
+                card = await store.note_step(connection, card, reason, now, AdviceStep.ROLL_BACK)
                 events = (await store.events_of(connection, [card_id])).get(card_id, ())
         return self._out(card, events, record)
 
@@ -237,10 +243,10 @@ class AdviceService:
                 changed_at=now,
                 last_given_at=now,
                 applied_at=None,
-                document=_document(advice, now),
+                document=document_of(advice, now),
                 measured=None,
             )
-            await store.add_card(connection, card)
+            await store.add_card(connection, card, AdviceStep.APPLY if is_sent else AdviceStep.STATE)
             events = await store.events_of(connection, [card.id])
         return self._out(card, events.get(card.id, ()), record)
 
@@ -268,7 +274,9 @@ class AdviceService:
             has_cards = job_id in followed
             is_due = has_cards and (done is None or now - done[1] >= _GIVEN_EVERY)
             if is_due or (is_changed and (has_cards or case.finding.advice.recommendations)):
-                await self._keep(case)
+                kept = await self._keep(case)
+                if self._undoing is not None:
+                    await self._undoing.follow(case.record, kept)
                 self._done[job_id] = version, now
             elif is_changed:
                 self._done[job_id] = version, now
@@ -282,7 +290,7 @@ class AdviceService:
             (case,) = await self._evidence.cases(connection, [record])
         return case
 
-    async def _keep(self, case: JobCase) -> None:
+    async def _keep(self, case: JobCase) -> list[CardRecord]:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, case.record.id)
             cards = await store.list_cards(connection, case.record.id, limit=_CARDS_READ)
@@ -290,6 +298,7 @@ class AdviceService:
             if case.record.run.state is not JobState.ENDED:
                 for advice in case.finding.advice.recommendations:
                     await self._give(connection, case, advice, kept)
+        return kept
 
     async def _follow(self, connection: AsyncConnection, case: JobCase, card: CardRecord) -> CardRecord:
         advice = case.finding.advice
@@ -351,18 +360,20 @@ class AdviceService:
             changed_at=now,
             last_given_at=now,
             applied_at=None,
-            document=_document(advice, now),
+            document=document_of(advice, now),
             measured=None,
         )
         await store.add_card(connection, card)
 
-    async def _decide(self, job_id: str, card_id: str, state: AdviceState, reason: str) -> CardOut:
+    async def _decide(
+        self, job_id: str, card_id: str, state: AdviceState, reason: str, kind: AdviceStep = AdviceStep.STATE
+    ) -> CardOut:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, job_id)
             record = await get_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
             _must_be_open(card)
-            moved = await store.move_card(connection, card, state, reason, self._clock.now())
+            moved = await store.move_card(connection, card, state, reason, self._clock.now(), kind=kind)
             events = await store.events_of(connection, [card_id])
         return self._out(moved, events.get(card_id, ()), record)
 
@@ -383,16 +394,11 @@ def _must_be_open(card: CardRecord) -> None:
 
 def _must_be_in_force(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> None:
     """Raise ``ConflictError`` if the change of a card is not in force, or if its roll back was sent lately."""
-    if card.state not in _IN_FORCE:
+    if not card.state.is_in_force:
         raise ConflictError(f"it is {card.state.value}: {card.state_reason}", kind="recommendation-not-in-force")
-    if _is_rolling_back(card, events, now):
+    if is_rolling_back(card, events, now):
         text = "a roll back was sent already; the engine has not reported the earlier settings yet"
         raise ConflictError(text, kind="roll-back-sent")
-
-
-def _is_rolling_back(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> bool:
-    sent_at = [e.at for e in events if e.kind is AdviceStep.ROLL_BACK]
-    return card.state in _IN_FORCE and any(now - at < _ROLL_BACK_LASTS for at in sent_at)
 
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
@@ -416,7 +422,7 @@ async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recomm
         return
     is_other = card.state is AdviceState.NEW and _setting(card.document["proposed"]) != advice.proposed
     if is_other or now - card.last_given_at >= _GIVEN_EVERY:
-        document = _document(advice, now) if card.state is AdviceState.NEW else None
+        document = document_of(advice, now) if card.state is AdviceState.NEW else None
         await store.refresh_card(connection, card.id, now, document)
 
 
@@ -430,7 +436,11 @@ def _keeps_out(card: CardRecord, advice: Recommendation, now: datetime) -> bool:
 
 
 def _values_of(card: CardRecord) -> Card:
-    advice, _ = _content(card)
+    advice, _ = content_of(card)
+    expired = next((e.before for e in advice.expected if e.metric is Metric.EXPIRED), None)
+    durations = [e.before_values for e in advice.expected if e.metric is Metric.DURATION]
+    before_ms = tuple(ms for values in durations for ms in values if ms is not None)
+    failed_count = None if expired is None else round(expired * len(before_ms))
     return Card(
         state=card.state,
         created_at=card.created_at,
@@ -441,6 +451,9 @@ def _values_of(card: CardRecord) -> Card:
         expected=tuple(
             (e.metric, Interval(e.predicted.value, e.predicted.low, e.predicted.high)) for e in advice.expected
         ),
+        before_ms=before_ms,
+        before=None if failed_count is None else Tally(len(before_ms) - failed_count, failed_count),
+        measured_count=0 if card.measured is None else len(card.measured["ids"]),
     )
 
 
@@ -452,26 +465,13 @@ def _changes(advice: RecommendationOut) -> list[Change]:
     return [Change(change.key, change.current, change.proposed) for change in advice.changes]
 
 
-_COMPUTED_AT = "computed_at"
-
-
-def _document(advice: Recommendation, now: datetime) -> Mapping[str, object]:
-    return RecommendationOut.model_validate(advice).model_dump(mode="json") | {_COMPUTED_AT: now.isoformat()}
-
-
-def _content(card: CardRecord) -> tuple[RecommendationOut, datetime | None]:
-    """Return the recommendation of a card, and when it was computed if that was stored with it."""
-    document = dict(card.document)
-    at = document.pop(_COMPUTED_AT, None)
-    return RecommendationOut.model_validate(document), datetime.fromisoformat(at) if isinstance(at, str) else None
-
-
 def _measured_document(step: Step, run_id: RunId) -> Mapping[str, object] | None:
-    if not step.measured:
+    if not step.checkpoint_ids:
         return None
     rows = [MeasuredOut.of(m, unit=UNITS[m.metric]).model_dump(mode="json") for m in step.measured]
     # A change that needs a restart is measured on a later run than that of the card.
-    return {"rows": rows, "ids": list(step.checkpoint_ids), "run": run_id}
+    moved = None if step.effect is None else EffectOut.model_validate(step.effect).model_dump(mode="json")
+    return {"rows": rows, "ids": list(step.checkpoint_ids), "run": run_id, "effect": moved}
 
 
 def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -> bool:
@@ -480,28 +480,21 @@ def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -
     return card.state.is_open and is_able and bool(advice.how_to.patch)
 
 
-def _is_reversible(record: JobRecord, advice: RecommendationOut) -> bool:
-    """Return whether the engine can undo the change of ``advice`` while the job runs."""
-    run, how_to = record.run, advice.how_to
-    is_able = run.state is not JobState.ENDED and run.engine.can_apply_settings_live
-    # Without the value before of each setting, only a part of the change could be undone.
-    return is_able and how_to.patch.keys() == how_to.rollback_patch.keys() != set()
-
-
 def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord, now: datetime) -> CardOut:
-    advice, computed_at = _content(card)
+    advice, computed_at = content_of(card)
     measured = card.measured or {"rows": [], "ids": []}
-    is_rolling_back = _is_rolling_back(card, events, now)
+    is_sent = is_rolling_back(card, events, now)
     return CardOut.of(
         card,
         updated_at=card.changed_at,
         computed_at=computed_at,
         can_apply=_can_apply(card, record, advice),
-        can_roll_back=card.state in _IN_FORCE and not is_rolling_back and _is_reversible(record, advice),
-        is_rolling_back=is_rolling_back,
+        can_roll_back=card.state.is_in_force and not is_sent and is_reversible(record, advice),
+        is_rolling_back=is_sent,
         recommendation=advice,
         exports=tuple(ExportOut.model_validate(e) for e in exports_of(record.run.engine, _changes(advice))),
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),
+        effect=measured.get("effect"),
         measured_ids=tuple(measured["ids"]),
         # Results that were stored before this field existed do not name the run.
         measured_run_id=measured.get("run", card.run_id) if measured["ids"] else None,

@@ -293,6 +293,6 @@ async def _advice_changes(connection: AsyncConnection, job_id: str) -> list[tupl
 
 def _word_of(step: CardEvent) -> str | None:
     """Return the word for a step of a recommendation, or None if the step does not change the job."""
-    if step.kind is AdviceStep.ROLL_BACK:
-        return "roll back"
+    if step.kind.is_roll_back:
+        return "automatic roll back" if step.kind is AdviceStep.AUTO_ROLL_BACK else "roll back"
     return step.state.value.replace("-", " ") if step.state in _ADVICE_CHANGES else None

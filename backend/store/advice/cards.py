@@ -114,7 +114,7 @@ async def open_counts(connection: AsyncConnection) -> Mapping[str, int]:
 _FOLLOWED = (
     select(_CARD.job_id)
     .distinct()
-    .where(_CARD.state.in_([*_OPEN, AdviceState.APPLIED.value, AdviceState.VERIFIED.value]))
+    .where(_CARD.state.in_([*_OPEN, *(state.value for state in AdviceState if state.is_in_force)]))
 )
 
 
@@ -123,14 +123,14 @@ async def followed_jobs(connection: AsyncConnection) -> set[str]:
     return set((await connection.execute(_FOLLOWED)).scalars())
 
 
-async def add_card(connection: AsyncConnection, card: CardRecord) -> None:
+async def add_card(connection: AsyncConnection, card: CardRecord, kind: AdviceStep = AdviceStep.STATE) -> None:
     """Store a new card and its first event. If a card with this id exists already, that card stays unchanged."""
     row = row_of(tables.recommendations, card)
     added = await connection.execute(
         pg_insert(tables.recommendations).values(row).on_conflict_do_nothing(index_elements=[_CARD.id])
     )
     if added.rowcount:
-        await _add_event(connection, card.id, card.created_at, card.state, card.state_reason)
+        await _add_event(connection, card.id, card.created_at, card.state, card.state_reason, kind)
 
 
 async def refresh_card(
@@ -155,6 +155,7 @@ async def move_card(
     *,
     applied_at: datetime | None = None,
     measured: Document | None = None,
+    kind: AdviceStep = AdviceStep.STATE,
 ) -> CardRecord:
     """Change a card's state, add the change to its history, and return the changed card.
 
@@ -172,19 +173,21 @@ async def move_card(
     row = row_of(tables.recommendations, moved)
     changes = {name: row[name] for name in ("state", "state_reason", "changed_at", "applied_at", "measured")}
     await connection.execute(update(tables.recommendations).where(_CARD.id == card.id).values(changes))
-    await _add_event(connection, card.id, at, state, reason)
+    await _add_event(connection, card.id, at, state, reason, kind)
     return moved
 
 
-async def note_roll_back(connection: AsyncConnection, card: CardRecord, reason: str, at: datetime) -> CardRecord:
-    """Add to a card's history that a roll back was sent. The card keeps its state.
+async def note_step(
+    connection: AsyncConnection, card: CardRecord, reason: str, at: datetime, kind: AdviceStep
+) -> CardRecord:
+    """Add a step to a card's history, such as that a roll back was sent. The card keeps its state.
 
     The caller must hold ``lock_job`` for the card's job.
     """
     moved = replace(card, state_reason=reason, changed_at=at)
     changes = {"state_reason": clean(reason), "changed_at": at}
     await connection.execute(update(tables.recommendations).where(_CARD.id == card.id).values(changes))
-    await _add_event(connection, card.id, at, card.state, reason, AdviceStep.ROLL_BACK)
+    await _add_event(connection, card.id, at, card.state, reason, kind)
     return moved
 
 

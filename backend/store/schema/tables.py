@@ -365,7 +365,8 @@ recommendations = Table(
     # The measurements that were compared with the predictions, and the ids of their checkpoints.
     Column("measured", Json),
     CheckConstraint(
-        "state IN ('new', 'accepted', 'dismissed', 'applied', 'verified', 'rolled-back', 'expired')", name="state_known"
+        "state IN ('new', 'accepted', 'dismissed', 'applied', 'verified', 'regressed', 'rolled-back', 'expired')",
+        name="state_known",
     ),
     Index("ix_recommendations_job_id_created_at", "job_id", "created_at", "id"),
     Index(
@@ -383,11 +384,11 @@ recommendation_events = Table(
     Column("recommendation_id", Text, ForeignKey("recommendations.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("at", Instant, nullable=False),
-    # ``roll-back``: a roll back was sent, and ``state`` is the state that the card kept.
+    # ``roll-back`` and ``auto-roll-back``: a roll back was sent, and ``state`` is the state that the card kept.
     Column("kind", Text, nullable=False, server_default="state"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    CheckConstraint("kind IN ('state', 'roll-back')", name="kind_known"),
+    CheckConstraint("kind IN ('state', 'apply', 'roll-back', 'auto-roll-back')", name="kind_known"),
 )
 
 # What scripts and people post about jobs, such as deployments.

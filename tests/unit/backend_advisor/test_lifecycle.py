@@ -1,18 +1,24 @@
-"""Tests that every proposed setting is compared with the one that the engine reports, and is part of the API."""
+"""Tests that every proposed setting is compared with the one that the engine reports, and is part of the API.
+
+Then tests of the watch over an applied change: when it is measured again, and when it made the checkpoints worse.
+"""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.advisor.advice import Setting
+from backend.advisor.advice import Interval, Setting
 from backend.advisor.engine_settings import changes_of
-from backend.advisor.lifecycle import IN_FORCE, is_in_force
+from backend.advisor.lifecycle import IN_FORCE, LOOKS, WATCHED_FOR, Card, Observed, is_in_force, next_step
+from backend.analysis.windows import Direction, Tally
 from backend.contracts.advice import SettingOut
-from backend.domain.advice import Mode
+from backend.domain.advice import AdviceState, Metric, Mode
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import EngineCapabilities, SettingKeys
+from tests.support.handwritten_jobs import failed, quick
 
 _UNALIGNED = CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=0)
 _AFTER_10_S = CheckpointConfig(is_unaligned_enabled=True, aligned_timeout_ms=10_000)
@@ -127,3 +133,99 @@ def test_a_proposed_setting_is_in_force_when_the_engine_reports_it(name):
     else:
         assert (is_in_force(wanted, holding), is_in_force(wanted, other)) == (True, False)
     assert is_in_force(wanted, None) is None
+
+
+# --- the watch over an applied change ---------------------------------------------------------------------------------
+
+_APPLIED_AT = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+_BEFORE_MS = tuple(1_000.0 + 10 * (i % 4) for i in range(20))
+_VERIFIED = Card(
+    state=AdviceState.VERIFIED,
+    created_at=_APPLIED_AT,
+    last_given_at=_APPLIED_AT,
+    applied_at=_APPLIED_AT,
+    current=Setting(mode=Mode.ALIGNED),
+    proposed=Setting(mode=Mode.UNALIGNED),
+    expected=((Metric.DURATION, Interval(300.0, 200.0, 500.0)), (Metric.EXPIRED, Interval(0.0, 0.0, 0.05))),
+    before_ms=_BEFORE_MS,
+    before=Tally(20, 0),
+    measured_count=5,
+)
+
+
+def _seen(checkpoints, *, is_on=True, after=timedelta(minutes=5)):
+    return Observed(
+        now=_APPLIED_AT + after,
+        config=CheckpointConfig(is_unaligned_enabled=is_on, aligned_timeout_ms=0),
+        settings_since=_APPLIED_AT,
+        checkpoints=[c.header for c in checkpoints],
+        is_given=False,
+    )
+
+
+def _taking(duration_ms, count):
+    return [quick(n, duration_ms + 10 * (n % 3)) for n in range(1, count + 1)]
+
+
+def test_a_change_that_made_checkpoints_clearly_longer_than_before_and_than_predicted_is_a_regression():
+    step = next_step(_VERIFIED, _seen(_taking(3_000, 10)))
+
+    assert step.state is AdviceState.REGRESSED
+    assert step.reason == (
+        "checkpoints take 3.0 s after the change, 1.0 s before it (+2.0 s, 95 % interval +2.0 s to +2.0 s)"
+    )
+    assert step.effect.direction is Direction.HIGHER
+    assert len(step.checkpoint_ids) == 10
+    # It stays one until the engine reports other settings.
+    regressed = replace(_VERIFIED, state=step.state, measured_count=10)
+    assert next_step(regressed, _seen(_taking(300, 20))) is None
+    assert next_step(regressed, _seen([], is_on=False)).state is AdviceState.ROLLED_BACK
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "interval"),
+    [
+        # As predicted, although longer than before: a person accepted that.
+        (3_000, Interval(3_000.0, 2_000.0, 4_000.0)),
+        # Longer than predicted, but not than before.
+        (900, Interval(300.0, 200.0, 500.0)),
+        # Longer than both, by less than a tenth.
+        (1_060, Interval(300.0, 200.0, 500.0)),
+    ],
+)
+def test_what_was_predicted_or_is_no_worse_than_before_is_no_regression(duration_ms, interval):
+    card = replace(_VERIFIED, expected=((Metric.DURATION, interval),))
+
+    step = next_step(card, _seen(_taking(duration_ms, 10)))
+
+    assert (step.state, step.effect is not None) == (AdviceState.VERIFIED, True)
+
+
+def test_a_change_after_which_more_checkpoints_expire_is_a_regression():
+    expired = [failed(n, after_ms=1_000) for n in range(1, 9)] + _taking(300, 4)
+
+    step = next_step(_VERIFIED, _seen(expired))
+
+    assert step.state is AdviceState.REGRESSED
+    assert step.reason == "8 of 12 checkpoints expired after the change, 0 of 20 before it"
+
+
+def test_a_verified_change_is_measured_again_at_each_look_and_not_in_between_nor_for_ever():
+    looked = []
+    card = _VERIFIED
+    for count in range(5, 26):
+        step = next_step(card, _seen(_taking(300, count)))
+        if step is not None:
+            looked.append(count)
+            card = replace(card, measured_count=len(step.checkpoint_ids))
+    assert looked == list(LOOKS)
+    assert next_step(_VERIFIED, _seen(_taking(3_000, 10), after=WATCHED_FOR + timedelta(seconds=1))) is None
+    assert next_step(replace(_VERIFIED, before_ms=_BEFORE_MS[:9]), _seen(_taking(3_000, 10))) is None
+
+
+def test_a_change_that_is_measured_late_can_be_a_regression_at_once():
+    applied = replace(_VERIFIED, state=AdviceState.APPLIED, measured_count=0)
+
+    assert next_step(applied, _seen(_taking(3_000, 4))) is None
+    assert next_step(applied, _seen(_taking(3_000, 5))).state is AdviceState.VERIFIED
+    assert next_step(applied, _seen(_taking(3_000, 12))).state is AdviceState.REGRESSED

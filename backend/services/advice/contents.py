@@ -1,0 +1,42 @@
+"""Reads what a stored card contains: its recommendation, and whether its change can be undone or is being undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from backend.advisor.advice import Recommendation
+from backend.contracts.advice import RecommendationOut
+from backend.domain.observation import JobState
+from backend.store.advice.cards import CardEvent, CardRecord
+from backend.store.jobs.reader import JobRecord
+
+# If the engine has not reported the earlier settings after this time, a roll back can be sent again.
+_ROLL_BACK_LASTS = timedelta(minutes=5)
+_COMPUTED_AT = "computed_at"
+
+
+def document_of(advice: Recommendation, now: datetime) -> Mapping[str, object]:
+    """Return a recommendation as it is stored, with the time at which it was computed."""
+    return RecommendationOut.model_validate(advice).model_dump(mode="json") | {_COMPUTED_AT: now.isoformat()}
+
+
+def content_of(card: CardRecord) -> tuple[RecommendationOut, datetime | None]:
+    """Return the recommendation of a card, and when it was computed if that was stored with it."""
+    document = dict(card.document)
+    at = document.pop(_COMPUTED_AT, None)
+    return RecommendationOut.model_validate(document), datetime.fromisoformat(at) if isinstance(at, str) else None
+
+
+def is_rolling_back(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> bool:
+    """Return whether a roll back was sent lately, and the engine has not reported the earlier settings yet."""
+    sent_at = [e.at for e in events if e.kind.is_roll_back]
+    return card.state.is_in_force and any(now - at < _ROLL_BACK_LASTS for at in sent_at)
+
+
+def is_reversible(record: JobRecord, advice: RecommendationOut) -> bool:
+    """Return whether the engine can undo the change of ``advice`` while the job runs."""
+    run, how_to = record.run, advice.how_to
+    is_able = run.state is not JobState.ENDED and run.engine.can_apply_settings_live
+    # Without the value before of each setting, only a part of the change could be undone.
+    return is_able and how_to.patch.keys() == how_to.rollback_patch.keys() != set()

@@ -1,0 +1,131 @@
+"""A change that made the checkpoints worse is rolled back by itself: only if it may be, once, and with a history."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from backend.contracts.advice import CardOut
+from backend.domain.address_rules import EVERYWHERE
+from backend.domain.advice import AdviceState, AdviceStep
+from backend.domain.errors import TargetUnavailableError
+from backend.domain.target import TargetOrigin
+from backend.services.advice.cards import AdviceService
+from backend.services.jobs.evidence import EvidenceReader
+from backend.store.postgres.connections import reading
+from backend.store.schema.tables import jobs
+from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
+from tests.support.advised_targets import TIMED, AdvisedTarget
+from tests.support.handwritten_jobs import START, quick
+
+pytestmark = pytest.mark.anyio
+
+_UNALIGNED = "execution.checkpointing.unaligned.enabled"
+_WORSE_MS = 30_000
+
+
+@pytest.fixture
+async def target(engine, writer, clock):
+    clock.at = START + timedelta(seconds=60)
+    url = "http://127.0.0.1:18050/runtime/v1"
+    added = await TargetRepository(engine).add(NewTarget(url=url, name="demo", origin=TargetOrigin.API), at=START)
+    return AdvisedTarget(writer, added.id, clock)
+
+
+def _service(engine, clock, target, *, auto_roll_back=True):
+    return AdviceService(engine, clock, EvidenceReader(clock), EVERYWHERE, target.change, auto_roll_back=auto_roll_back)
+
+
+async def _given(service, target, engine) -> CardOut:
+    """Report a slow job, and return the card that the rules give for it."""
+    await target.report(EXACTLY_ONCE, slow_run(12), readings(), at=START + timedelta(seconds=120))
+    await service.keep_all()
+    async with reading(engine) as connection:
+        job = (await connection.execute(select(jobs.c.id))).scalar_one()
+    (card,) = [c for c in (await service.of_job(job)).cards if _UNALIGNED in c.recommendation.how_to.patch]
+    return card
+
+
+async def _now(service, target, card) -> CardOut:
+    """Return the card after the service has looked at it again, which it does once a minute."""
+    target.clock.at += timedelta(seconds=61)
+    await service.keep_all()
+    return await service.card(card.job_id, card.id)
+
+
+async def _report_worse(target, count, *, first=20):
+    """Report that the new settings are in force, and then ``count`` checkpoints that are slower than before."""
+    await target.report(TIMED, at=target.clock.at + timedelta(seconds=30))
+    run = [quick(n, _WORSE_MS + 10 * (n % 3)) for n in range(first, first + 1 + count)]
+    await target.report(TIMED, run, at=START + timedelta(seconds=10 * (first + count) + 60))
+
+
+async def test_a_change_that_made_checkpoints_worse_is_rolled_back_once_and_its_history_says_so(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    await service.apply(card.job_id, card.id)
+    assert [settings[_UNALIGNED] for _, _, settings in target.sent] == ["true"]
+
+    await _report_worse(target, 11)
+    await service.keep_all()
+    regressed = await _now(service, target, card)
+
+    assert regressed.state is AdviceState.REGRESSED
+    assert regressed.effect.direction.value == "higher"
+    assert [settings[_UNALIGNED] for _, _, settings in target.sent] == ["true", "false"]
+    assert regressed.is_rolling_back
+    steps = [(e.kind, e.state) for e in regressed.history]
+    assert (AdviceStep.APPLY, AdviceState.ACCEPTED) in steps
+    assert steps[-1] == (AdviceStep.AUTO_ROLL_BACK, AdviceState.REGRESSED)
+    assert "checkpoints take 30" in regressed.history[-1].reason
+    # It is sent once, even if the engine does not report the earlier settings for a long time.
+    clock.at += timedelta(minutes=10)
+    await _now(service, target, card)
+    assert len(target.sent) == 2
+
+    await target.report(EXACTLY_ONCE, at=clock.at + timedelta(seconds=10))
+    assert (await _now(service, target, card)).state is AdviceState.ROLLED_BACK
+
+
+async def test_without_the_setting_nothing_is_sent_and_a_person_can_roll_back(engine, clock, target):
+    service = _service(engine, clock, target, auto_roll_back=False)
+    card = await _given(service, target, engine)
+    await service.apply(card.job_id, card.id)
+    await _report_worse(target, 11)
+    await service.keep_all()
+
+    found = await _now(service, target, card)
+
+    assert (found.state, found.can_roll_back) == (AdviceState.REGRESSED, True)
+    assert len(target.sent) == 1
+
+
+async def test_a_change_that_a_person_made_is_not_rolled_back(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    await service.accept(card.job_id, card.id)
+    await _report_worse(target, 11)
+    await service.keep_all()
+
+    assert (await _now(service, target, card)).state is AdviceState.REGRESSED
+    assert target.sent == []
+
+
+async def test_a_roll_back_that_fails_is_in_the_history_and_not_repeated(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    await service.apply(card.job_id, card.id)
+    target.refuses = TargetUnavailableError(url="http://127.0.0.1:18050", reason="cannot connect")
+    await _report_worse(target, 11)
+    await service.keep_all()
+    await _now(service, target, card)
+    target.refuses = None
+
+    found = await _now(service, target, card)
+
+    assert [e.kind for e in found.history[-2:]] == [AdviceStep.AUTO_ROLL_BACK, AdviceStep.STATE]
+    assert "failed (http://127.0.0.1:18050" in found.history[-1].reason
+    assert len(target.sent) == 1

@@ -16,6 +16,7 @@ _NOT_RUNTIME = (
     "!simulation/test_advice_calibration.py",
     "!simulation/test_twin_*.py",
     "!simulation/test_alert_lifecycle.py",
+    "!simulation/test_early_warning.py",
     "!simulation/test_collector_*.py",
     "!simulation/test_verdicts_of_the_demo_jobs.py",
 )
@@ -117,6 +118,8 @@ AREAS = {
     ),
     "alerting": (
         "unit/backend_alerting/**",
+        "unit/backend_backtest/**",
+        "simulation/test_early_warning.py",
         "simulation/test_alert_lifecycle.py",
         "integration/test_alert_*.py",
         "integration/test_incidents*.py",

@@ -12,21 +12,22 @@ from itertools import pairwise
 from statistics import median
 
 from backend.alerting.lifecycle import LinkedCheckpoint, Reading, ReadingKind
-from backend.alerting.prediction import NoForecast, forecast
 from backend.alerting.rules import RuleName, RuleSettings
 from backend.alerting.signals import (
     FAILURES_COUNTED_MAX,
     EndedCheckpoint,
     JobSignal,
+    OpenSignal,
     Place,
     ServiceSignal,
     Signal,
     TargetSignal,
 )
 from backend.analysis import sentences as say
+from backend.analysis.finish import predict
 from backend.analysis.health import restart_loop
 from backend.analysis.progress import Judged
-from backend.analysis.thresholds import EXPIRY_SLACK_MS
+from backend.analysis.thresholds import EXPIRY_SLACK_MS, FINISH_PLAIN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
@@ -39,6 +40,7 @@ _TOLERABLE_MAX = 3
 _REDEPLOYED_WITHIN = timedelta(minutes=6)
 _GAPS_MIN = 3
 _JOBS_NAMED_MAX = 5
+_UNDECIDED_RATIO = 0.5
 
 
 def read(settings: RuleSettings, signal: Signal) -> Reading:
@@ -190,29 +192,30 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
         return _calm(settings, signal, "the timeout is not known")
     if (unread := _unread(signal)) is not None:
         return unread
-    predicted = forecast(
-        opened.running,
-        opened.past,
-        confidence_min_ratio=settings["confidence_min_ratio"],
-        past_min_count=int(settings["past_min_count"]),
-    )
-    if isinstance(predicted, NoForecast):
-        return _calm(settings, signal, predicted.reason)
-    sure = f"at least {say.duration(predicted.duration_least_ms)} with {predicted.confidence_ratio:.0%} confidence"
-    words = f"{say.duration(predicted.duration_ms)} predicted ({sure}, from {predicted.past_count} past checkpoints)"
-    if predicted.duration_least_ms < timeout_ms:
-        why = f"checkpoint {opened.checkpoint_id}: {words}, the timeout is {say.duration(timeout_ms)}"
-        if predicted.duration_ms >= timeout_ms:
-            # A prediction near the timeout crosses it many times. The reading is unknown, so that not every crossing
+    found = predict(opened.running, opened.past, past_min_count=int(settings["past_min_count"]))
+    if found is None:
+        return _calm(settings, signal, "every subtask has acknowledged")
+    if found.expiry_ratio is None:
+        if opened.running.elapsed_ms <= FINISH_PLAIN_RATIO * timeout_ms:
+            return _calm(settings, signal, found.words)
+        words = f"has used up {say.percent(FINISH_PLAIN_RATIO)} of its timeout; its finish is {found.words}"
+        return _times_out(signal, opened, timeout_ms, words, FINISH_PLAIN_RATIO)
+    if found.expiry_ratio < settings["confidence_min_ratio"]:
+        why = f"checkpoint {opened.checkpoint_id} {found.words}"
+        if found.expiry_ratio >= _UNDECIDED_RATIO:
+            # A probability near the limit crosses it many times. The reading is unknown, so that not every crossing
             # begins or ends an episode.
             return Reading(ReadingKind.UNKNOWN, why)
         return _calm(settings, signal, why)
+    return _times_out(signal, opened, timeout_ms, found.words, found.expiry_ratio)
+
+
+def _times_out(signal: JobSignal, opened: OpenSignal, timeout_ms: int, words: str, value: float) -> Reading:
     summary = f"{signal.name}: checkpoint {opened.checkpoint_id} will time out ({say.duration(timeout_ms)})"
     far = f"{opened.running.acknowledged_count} of {opened.running.subtask_count} acknowledged after "
-    more = f"{words[0].upper()}{words[1:]}; {far}{say.duration(opened.running.elapsed_ms)}. "
+    more = f"It {words}; {far}{say.duration(opened.running.elapsed_ms)}. "
     linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
-    place = _merged(signal.place, opened.waiting)
-    return _active(signal, summary, more, place, linked, value=predicted.duration_least_ms / 1000)
+    return _active(signal, summary, more, _merged(signal.place, opened.waiting), linked, value=value)
 
 
 def _calm(settings: RuleSettings, signal: JobSignal, why: str) -> Reading:

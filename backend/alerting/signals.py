@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from backend.alerting.prediction import Past, Running
-from backend.analysis.progress import Judgement
+from backend.analysis.finish import PastCheckpoint
+from backend.analysis.progress import Judgement, OpenCheckpoint
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
@@ -62,8 +62,8 @@ class OpenSignal:
     run_id: RunId
     checkpoint_id: int
     triggered_at: datetime
-    running: Running
-    past: tuple[Past, ...]
+    running: OpenCheckpoint
+    past: tuple[PastCheckpoint, ...]
     judgement: Judgement
     silent_ms: int
     waiting: Place = Place()

@@ -1,35 +1,67 @@
-"""Predicts when an open checkpoint finishes, from the acknowledgements of earlier checkpoints of the same job.
+"""Predicts when an open checkpoint finishes, and how probably it reaches its timeout, from earlier ones of the job.
 
-Each earlier checkpoint shows how long it took from the same number of acknowledgements to its end. The prediction
-assumes only that the open checkpoint is like the earlier ones (conformal prediction). If the n earlier times and the
-unknown time of the open checkpoint are sorted, each position of the unknown time is then equally likely. So the
-interval from the shortest to the longest of the n times contains it in (n - 1) of (n + 1) cases. Earlier checkpoints
-that needed less time than has already passed are left out. An expired checkpoint counts as one that does not finish.
+Each earlier checkpoint that came as far says how long it took from the same number of acknowledgements to its end. In
+plain conformal prediction, the unknown end of the open checkpoint lies between any two of the ``n`` times that follow
+from them with the same probability ``1 / (n + 1)``. This prediction differs in four points, because the assumption
+behind it, that the checkpoints are exchangeable, does not hold for a job whose load changes:
+
+* An earlier checkpoint has less weight the longer ago it was (Barber et al. 2023), and the more its progress differed
+  from that of the open one (Guan 2023). Progress is the time of the last acknowledgement, and the first barriers at
+  the subtasks that have not acknowledged.
+* Each time is spread by some percent (log-logistic), because the next checkpoint never takes exactly as long.
+* The share of the open checkpoint itself, 1 of ``n + 1``, has a heavy tail (Lomax): it stands for the case that the
+  checkpoint is unlike all earlier ones. The longer a checkpoint outlasts them, the more this case counts.
+* An earlier checkpoint that expired or was aborted is censored: it only says that it needed more than its length. From
+  there on, its share goes to the cases that take longer (as in the estimator of Kaplan and Meier).
+
+The result is the distribution of the end given that the checkpoint is still open at its present age, as in the
+History-Aware Prediction Sets of arXiv 2605.06581. So its coverage holds among the checkpoints that reach that age, and
+is stated for the age. It is not exact for every job: ``make early-warning`` measures it by age.
 
 Invariant: a predicted finish is never before the present, and never after the timeout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from math import ceil, inf, isinf
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp, log
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from backend.analysis import sentences as say
-from backend.analysis.progress import OpenCheckpoint
-from backend.analysis.statistics import known
-from backend.analysis.thresholds import FINISH_MIN_COUNT
-from backend.domain.checkpoint import Checkpoint, CheckpointKind, CheckpointStatus
-from backend.domain.failure import FailureReason
+from backend.analysis.progress import OpenCheckpoint, SubtaskKey
+from backend.analysis.thresholds import (
+    FINISH_COUNT,
+    FINISH_DAMPING_RATIO,
+    FINISH_FADE_RATIO,
+    FINISH_INTERVAL_RATIO,
+    FINISH_LIKENESS_LOG,
+    FINISH_MIN_COUNT,
+    FINISH_PLAIN_RATIO,
+    FINISH_SPREAD_POWER,
+    FINISH_TAIL_POWER,
+    FINISH_UNLIKE_WEIGHT,
+)
+from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.progress import Outlook
+
+_GRID_COUNT = 96
+_FAR = 50.0
+"""Without a timeout, the end is looked for up to this many times the longest time that earlier checkpoints suggest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
     """The prediction in words and numbers. Times are milliseconds since the trigger.
 
-    ``high_ms`` is None if the interval reaches to the timeout or has no end. ``coverage_ratio`` is the share of cases
-    in which the interval holds, if the checkpoint is like the earlier ones.
+    ``expiry_ratio`` is the probability that the checkpoint reaches its timeout; None if it has none. ``high_ms`` is
+    None if the interval reaches to the timeout or has no end, and ``low_ms`` if the whole interval is past the timeout.
+    ``coverage_ratio`` is the probability that the finish is in the interval, among checkpoints that reach this age.
+    ``compared_count`` earlier checkpoints had come as far, and ``longer_count`` of them took longer from there than
+    this one has so far. ``plain_rule_ms`` is when a plain rule would warn, which knows no earlier checkpoints.
     """
 
     outlook: Outlook
@@ -38,102 +70,184 @@ class Finish:
     low_ms: float | None = None
     high_ms: float | None = None
     coverage_ratio: float | None = None
+    expiry_ratio: float | None = None
     compared_count: int = 0
+    longer_count: int = 0
+    plain_rule_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PastCheckpoint:
     """The acknowledgements of an earlier checkpoint, in milliseconds since its trigger, ascending.
 
-    ``end_ms`` is when it completed; infinite if it expired.
+    ``end_ms`` is when it ended. If it has not completed, it is censored: it would have taken longer.
     """
 
     acks_ms: tuple[int, ...]
     subtask_count: int
     end_ms: float
-
-    def remaining_ms(self, share: float) -> float | None:
-        """Return the time from the moment when this share of the subtasks had acknowledged to the checkpoint's end.
-
-        Return None if this share never acknowledged.
-        """
-        # Without the small term, a share such as 3/7 of 7 subtasks would be rounded up to 4.
-        count = ceil(share * self.subtask_count - 1e-9)
-        if count == 0:
-            return self.end_ms
-        return self.end_ms - self.acks_ms[count - 1] if count <= len(self.acks_ms) else None
+    has_completed: bool = True
+    first_barriers_ms: Mapping[SubtaskKey, int] = field(default_factory=dict)
 
 
 def past_checkpoint(checkpoint: Checkpoint) -> PastCheckpoint | None:
-    """Return the acknowledgements of an ended checkpoint.
+    """Return an ended checkpoint as one to compare with. Return None if it is a savepoint or its length is unknown."""
+    acks = [v for d in checkpoint.details for v in d.ack_delay_ms]
+    barriers = {
+        (d.vertex_id, i): v for d in checkpoint.details for i, v in enumerate(d.start_delay_ms) if v is not None
+    }
+    return past_of(checkpoint.header, acks, barriers)
 
-    Return None if it is a savepoint, failed early, or has no details.
+
+def past_of(
+    header: CheckpointHeader, ack_delays_ms: Sequence[int | None], first_barriers_ms: Mapping[SubtaskKey, int]
+) -> PastCheckpoint | None:
+    """Return an ended checkpoint as one to compare with, from its header and what its subtasks reported, in any order.
+
+    Return None if it is a savepoint, has not ended, or if its length or its acknowledgements are not known.
     """
-    header = checkpoint.header
-    acks = tuple(sorted(max(0, int(v)) for v in known(_acks(checkpoint))))
-    if header.kind is not CheckpointKind.CHECKPOINT:
+    if header.kind is not CheckpointKind.CHECKPOINT or not header.status.is_terminal:
         return None
-    if header.failure_reason is FailureReason.EXPIRED:
-        return PastCheckpoint(acks, header.subtask_count, inf)
-    is_whole = header.status is CheckpointStatus.COMPLETED and acks and len(acks) >= header.subtask_count
-    return PastCheckpoint(acks, header.subtask_count, acks[-1]) if is_whole else None
+    acks = tuple(sorted(max(0, v) for v in ack_delays_ms if v is not None))
+    if header.status is CheckpointStatus.COMPLETED:
+        is_whole = bool(acks) and len(acks) == len(ack_delays_ms) and len(acks) >= header.subtask_count
+        return PastCheckpoint(acks, len(acks), max(1, acks[-1]), True, first_barriers_ms) if is_whole else None
+    length_ms = header.end_to_end_duration_ms
+    if not length_ms or header.subtask_count == 0 or len(acks) < header.acknowledged_count:
+        return None
+    return PastCheckpoint(acks, header.subtask_count, length_ms, False, first_barriers_ms)
 
 
-def _acks(checkpoint: Checkpoint) -> Collection[int | None]:
-    return [v for d in checkpoint.details for v in d.ack_delay_ms]
+def predict(
+    open_: OpenCheckpoint, past: Sequence[PastCheckpoint], *, past_min_count: int = FINISH_MIN_COUNT
+) -> Finish | None:
+    """Predict the end of an open checkpoint from earlier ones, oldest first. Return None if it is not open any more.
 
-
-def predict(open_: OpenCheckpoint, past: Sequence[PastCheckpoint]) -> Finish | None:
-    """Predict the end of an open checkpoint. Return None if it is not open any more."""
+    Only the newest ``FINISH_COUNT`` earlier checkpoints are used, and only those with as many subtasks.
+    """
     if open_.status is not CheckpointStatus.IN_PROGRESS or open_.acknowledged_count >= open_.subtask_count > 0:
         return None
-    if not past:
-        return Finish(Outlook.UNKNOWN, "not predictable yet: no earlier checkpoint of this job is known in detail")
-    share = open_.acknowledged_count / max(1, open_.subtask_count)
-    since_ms = open_.last_ack_ms or 0
-    times = [t for p in past if (t := p.remaining_ms(share)) is not None]
-    ends = sorted(since_ms + t for t in times if since_ms + t > open_.elapsed_ms)
-    if len(ends) < FINISH_MIN_COUNT:
-        return Finish(Outlook.UNKNOWN, _too_few(open_, len(past), len(ends)), compared_count=len(ends))
-    return _finish(open_, ends)
+    alike = [p for p in past if p.subtask_count == open_.subtask_count][-FINISH_COUNT:]
+    if len(alike) < past_min_count:
+        return Finish(Outlook.UNKNOWN, _too_few(open_, len(past), len(alike), past_min_count))
+    if all(len(p.acks_ms) < open_.acknowledged_count for p in alike):
+        far = f"{open_.acknowledged_count} of {open_.subtask_count} acknowledgements"
+        words = f"not predictable: none of the last {say.checkpoints(len(alike))} had come as far, {far}"
+        return Finish(Outlook.UNKNOWN, words)
+    found = _finish(open_, _Mixture(open_, alike))
+    return replace(found, plain_rule_ms=None if open_.timeout_ms is None else FINISH_PLAIN_RATIO * open_.timeout_ms)
 
 
-def _too_few(open_: OpenCheckpoint, past_count: int, count: int) -> str:
-    needed = f"{FINISH_MIN_COUNT} are needed"
-    if past_count < FINISH_MIN_COUNT:
-        return f"not predictable yet: only {say.checkpoints(past_count)} to compare with, {needed}"
-    far = f"{open_.acknowledged_count} of {open_.subtask_count} acknowledgements"
-    return (
-        f"not predictable: at {far} after {say.duration(open_.elapsed_ms)}, only {count} of the last "
-        f"{say.checkpoints(past_count)} can be compared, {needed}"
-    )
+def _too_few(open_: OpenCheckpoint, past_count: int, count: int, needed: int) -> str:
+    why = "no earlier checkpoint" if count == 0 else f"only {say.checkpoints(count)}"
+    other = f" of {open_.subtask_count} subtasks" if past_count > count else ""
+    return f"not predictable yet: {why}{other} under the present settings to compare with, {needed} are needed"
 
 
-def _finish(open_: OpenCheckpoint, ends: Sequence[float]) -> Finish:
-    count = len(ends)
-    limit_ms = inf if open_.timeout_ms is None else float(open_.timeout_ms)
-    coverage = (count - 1) / (count + 1)
-    low, high, likely = ends[0], ends[-1], ends[(count - 1) // 2]
-    basis = f"from {say.checkpoints(count)} that had come as far"
-    if low >= limit_ms or likely >= limit_ms or isinf(likely):
-        limit = "its timeout" if isinf(limit_ms) else f"its timeout of {say.duration(limit_ms)}"
-        words = f"will probably reach {limit}: {_why_late(ends, limit_ms)}"
-        least = None if low >= limit_ms else low
-        return Finish(Outlook.TIMES_OUT, words, None, least, None, coverage, count)
-    to = "the timeout" if high >= limit_ms or isinf(high) else say.duration(high)
+class _Mixture:
+    """The distribution of the end: a part for each earlier checkpoint that came as far, and one for the unlike case."""
+
+    def __init__(self, open_: OpenCheckpoint, past: Sequence[PastCheckpoint]) -> None:
+        count = open_.acknowledged_count
+        self._since_ms = float(open_.last_ack_ms or 0)
+        self._scale_ms = max(1.0, median(p.end_ms for p in past))
+        ends, weights, cut = [], [], []
+        for ago, p in enumerate(reversed(past)):
+            if len(p.acks_ms) < count:
+                # It ended before it came as far, so it does not say how long the rest takes.
+                continue
+            at_ms = float(p.acks_ms[count - 1]) if count else 0.0
+            ends.append(max(1.0, self._since_ms + p.end_ms - at_ms))
+            weights.append(FINISH_FADE_RATIO**ago * _likeness(open_, p, at_ms))
+            cut.append(not p.has_completed)
+        self.ends_ms = np.array(ends)
+        self._weights = np.array(weights)
+        self._is_cut = np.array(cut)
+
+    def survival(self, at_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weight of the cases in which the end is after each of these times, not normalized."""
+        cuts = np.flatnonzero(self._is_cut)
+        # The times of the cuts are evaluated as well, the latest first.
+        cuts = cuts[np.argsort(-self.ends_ms[cuts])]
+        times = np.concatenate((np.maximum(at_ms, 1.0), self.ends_ms[cuts]))
+        done = ~self._is_cut
+        # The exponent is limited, because a time may be far beyond the end of an earlier checkpoint.
+        ratio = np.minimum(FINISH_SPREAD_POWER * np.log(times[:, None] / self.ends_ms[done]), 500.0)
+        left = (self._weights[done] / (1 + np.exp(ratio))).sum(axis=1)
+        waited = np.maximum(times - self._since_ms, 0.0) / self._scale_ms
+        left += FINISH_UNLIKE_WEIGHT * (1 + waited) ** -FINISH_TAIL_POWER
+        for place, index in enumerate(cuts):
+            after = left / left[len(at_ms) + place]
+            left = left + self._weights[index] * np.where(times <= self.ends_ms[index], 1.0, after)
+        found: NDArray[np.float64] = left[: len(at_ms)]
+        return found
+
+
+def _likeness(open_: OpenCheckpoint, past: PastCheckpoint, at_ms: float) -> float:
+    """Return the weight of an earlier checkpoint by how alike the progress is: 1 if it is the same.
+
+    ``at_ms`` is when it had as many acknowledgements.
+    """
+    # A few milliseconds at the start have little weight.
+    damping_ms = FINISH_DAMPING_RATIO * past.end_ms
+    logs = [log(((open_.last_ack_ms or 0) + damping_ms) / (at_ms + damping_ms))] if open_.acknowledged_count else []
+    late = [
+        log((max(0, seen_ms) + damping_ms) / (max(0, past.first_barriers_ms[key]) + damping_ms))
+        for key, seen_ms in open_.first_barriers_ms.items()
+        if key in past.first_barriers_ms
+    ]
+    if late:
+        logs.append(median(late))
+    return exp(-0.5 * sum((v / FINISH_LIKENESS_LOG) ** 2 for v in logs))
+
+
+def _finish(open_: OpenCheckpoint, mixture: _Mixture) -> Finish:
+    age_ms = max(1.0, float(open_.elapsed_ms))
+    limit_ms = None if open_.timeout_ms is None else max(float(open_.timeout_ms), age_ms)
+    until_ms = limit_ms or _FAR * max(age_ms, float(mixture.ends_ms.max()))
+    times = np.geomspace(age_ms, until_ms, _GRID_COUNT)
+    open_share = mixture.survival(times)
+    open_share = open_share / open_share[0]
+    past_limit = float(open_share[-1])
+    tail = (1 - FINISH_INTERVAL_RATIO) / 2
+    low, likely, high = (_reached(times, open_share, share) for share in (1 - tail, 0.5, tail))
+    below = 1 - tail if low is not None else past_limit
+    coverage = below - (tail if high is not None else 0.0)
+    compared, longer = len(mixture.ends_ms), int((mixture.ends_ms > age_ms).sum())
+    basis = f"from {say.checkpoints(compared)} that had come as far, of which {longer} took longer from there"
+    expiry = None if limit_ms is None else past_limit
+    if likely is None:
+        words = _late_words(limit_ms, past_limit, low, basis)
+        return Finish(Outlook.TIMES_OUT, words, None, low, None, coverage, expiry, compared, longer)
+    to = "the timeout" if limit_ms is not None else "no known end"
     words = (
-        f"will probably finish {say.duration(likely)} after its trigger "
-        f"({say.duration(low)} to {to}, which holds in about {say.percent(coverage)} of cases; {basis})"
+        f"will probably finish {say.duration(likely)} after its trigger (at this age, "
+        f"{'at once' if low is None else say.duration(low)} to {to if high is None else say.duration(high)} "
+        f"holds in {say.percent(coverage)} of cases; {basis})"
     )
-    most = None if high >= limit_ms or isinf(high) else high
-    return Finish(Outlook.FINISHES, words, likely, low, most, coverage, count)
+    if expiry is not None and limit_ms is not None and expiry >= 0.005:
+        words += f"; it reaches its timeout of {say.duration(limit_ms)} in {say.percent(expiry)} of cases"
+    return Finish(Outlook.FINISHES, words, likely, low, high, coverage, expiry, compared, longer)
 
 
-def _why_late(ends: Sequence[float], limit_ms: float) -> str:
-    """Describe in words how many earlier checkpoints expired, and how many needed too long from this point on."""
-    expired = sum(isinf(e) for e in ends)
-    slow = sum(limit_ms <= e < inf for e in ends)
-    parts = [f"{expired} expired"] if expired else []
-    if slow:
-        parts.append(f"{slow} took longer from there than the time left")
-    return f"of {len(ends)} earlier checkpoints that had come as far, {' and '.join(parts)}"
+def _late_words(limit_ms: float | None, ratio: float, low_ms: float | None, basis: str) -> str:
+    if limit_ms is None:
+        return f"will take far longer than the earlier ones: {basis}"
+    words = (
+        f"will probably reach its timeout of {say.duration(limit_ms)}: at this age, {say.percent(ratio)} of cases do"
+    )
+    if low_ms is not None:
+        words += f", and the others finish after {say.duration(low_ms)} at the earliest"
+    return f"{words} ({basis})"
+
+
+def _reached(times_ms: NDArray[np.float64], open_share: NDArray[np.float64], share: float) -> float | None:
+    """Return when the share of cases that are still open falls to ``share``, or None if that is after the last time."""
+    if open_share[-1] > share:
+        return None
+    after = int(np.argmax(open_share <= share))
+    if after == 0:
+        return float(times_ms[0])
+    above, below = open_share[after - 1], open_share[after]
+    part = 0.0 if above == below else float((above - share) / (above - below))
+    return float(times_ms[after - 1] + part * (times_ms[after] - times_ms[after - 1]))

@@ -9,8 +9,8 @@ Invariant: with the same number of acknowledgements, more elapsed time never mak
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from math import ceil
@@ -24,6 +24,10 @@ from backend.analysis.thresholds import (
     PROGRESS_TIMEOUT_RATIO,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointStatus
+from backend.domain.ids import VertexId
+
+# A subtask's number is unique only within its vertex, so the key has both.
+SubtaskKey = tuple[VertexId, int]
 
 
 class Judged(StrEnum):
@@ -69,6 +73,7 @@ class OpenCheckpoint:
     """The checkpoint in progress.
 
     ``last_ack_ms`` is the time from the trigger to the last acknowledgement, or None before the first one.
+    ``first_barriers_ms`` has the known first barriers of subtasks that have not acknowledged yet.
     """
 
     elapsed_ms: int
@@ -77,6 +82,7 @@ class OpenCheckpoint:
     last_ack_ms: int | None = None
     timeout_ms: int | None = None
     status: CheckpointStatus = CheckpointStatus.IN_PROGRESS
+    first_barriers_ms: Mapping[SubtaskKey, int] = field(default_factory=dict)
 
 
 def ack_curve(checkpoint: Checkpoint) -> AckCurve | None:

@@ -190,7 +190,34 @@ PROGRESS_MIN_MS: Final = 1_000
 """No open checkpoint is slow or stuck before this time."""
 
 FINISH_MIN_COUNT: Final = 5
-"""The end of an open checkpoint is predicted from at least this many earlier checkpoints that had come as far."""
+"""The end of an open checkpoint is predicted from at least this many earlier checkpoints."""
+
+FINISH_COUNT: Final = 20
+"""The end of an open checkpoint is predicted from at most this many earlier checkpoints, the newest."""
+
+FINISH_INTERVAL_RATIO: Final = 0.9
+"""The predicted interval of the end leaves out the earliest and the latest half of the rest."""
+
+FINISH_FADE_RATIO: Final = 0.95
+"""The weight of an earlier checkpoint in the prediction of the end, relative to the one after it."""
+
+FINISH_LIKENESS_LOG: Final = 0.7
+"""An earlier checkpoint whose progress was twice as fast (e to this power) has 0.6 of the weight of an alike one."""
+
+FINISH_DAMPING_RATIO: Final = 0.1
+"""This share of an earlier checkpoint's length is added to times before their ratio is taken."""
+
+FINISH_SPREAD_POWER: Final = 30.0
+"""The end that follows from an earlier checkpoint is spread by a log-logistic distribution of this power: by 10 %."""
+
+FINISH_UNLIKE_WEIGHT: Final = 0.7
+"""The weight of the case that the open checkpoint is unlike all earlier ones. The newest earlier one has weight 1."""
+
+FINISH_TAIL_POWER: Final = 0.7
+"""Beyond all earlier checkpoints, the share that is still open falls with this power of the time."""
+
+FINISH_PLAIN_RATIO: Final = 0.8
+"""Without a prediction, an open checkpoint that has used up this share of its timeout is warned of."""
 
 PROGRESS_TIMEOUT_RATIO: Final = 0.5
 """If no checkpoint has completed yet, the limit for an open checkpoint is this share of the timeout.

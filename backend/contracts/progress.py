@@ -48,12 +48,19 @@ class FinishOut(Model):
     words: str
     likely_ms: float | None
     low_ms: float | None
+    """The begin of the interval; null if nothing is predicted, or if the whole interval is past the timeout."""
     high_ms: float | None
     """The end of the interval; null if the interval reaches to the timeout or has no end."""
     coverage_ratio: float | None
-    """The share of cases in which the interval holds, if the checkpoint is like the earlier ones."""
+    """The share of the checkpoints of this age for which the interval is to hold."""
+    expiry_ratio: float | None = None
+    """The predicted probability that the checkpoint reaches its timeout; null without a timeout or a prediction."""
+    plain_rule_ms: float | None = None
+    """When a plain rule, which knows no earlier checkpoints, would warn; null without a timeout."""
     compared_count: int
     """The number of earlier checkpoints that had come as far."""
+    longer_count: int = 0
+    """How many of them took longer from there than this one has so far."""
     basis: Basis = Basis.PREDICTED
 
 

@@ -101,6 +101,7 @@ def head(progress: ProgressOut) -> list[Component]:
                 cards.fact("Acknowledged", acked),
                 cards.fact("Took" if is_over else "So far", text.duration(progress.elapsed_ms)),
                 _countdown(progress),
+                *_expiry(progress),
                 *([] if is_over else [_unaligned(progress)]),
             ]
         ),
@@ -156,6 +157,16 @@ def _finish(progress: ProgressOut) -> list[Component]:
     return [
         html.P([status.icon(icon), html.Span([words, " ", *mark])], className=f"finish tone-text-{tone}", title=words)
     ]
+
+
+def _expiry(progress: ProgressOut) -> list[html.Div]:
+    """Build the probability that the checkpoint reaches its timeout, beside when a plain rule would warn."""
+    finish = progress.finish
+    if finish is None or finish.expiry_ratio is None or finish.plain_rule_ms is None:
+        return []
+    hint = f"at this age; a rule by age alone warns after {text.duration(finish.plain_rule_ms)}"
+    value = "< 1 %" if finish.expiry_ratio < 0.01 else text.percent(finish.expiry_ratio)
+    return [cards.fact("Reaches its timeout", value, basis=finish.basis, hint=hint)]
 
 
 def _unaligned(progress: ProgressOut) -> html.Div:

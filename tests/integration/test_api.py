@@ -167,7 +167,10 @@ async def test_the_progress_of_an_open_checkpoint_names_the_subtasks_it_waits_fo
     assert found.queued_bytes == 2 << 40
     assert [len(curve) for curve in found.past_acks] == [6, 6]
     assert found.finish is not None
-    assert found.finish.words == "not predictable yet: only 3 checkpoints to compare with, 5 are needed"
+    assert (
+        found.finish.words
+        == "not predictable yet: only 3 checkpoints under the present settings to compare with, 5 are needed"
+    )
     assert found.unaligned_now is not None
     assert found.unaligned_now.value == pytest.approx(1.1 * (1 << 40)), "only what is queued in front of the sink"
     assert found.judgement == "stuck"

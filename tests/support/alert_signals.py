@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from backend.alerting.prediction import Past
 from backend.alerting.signals import EndedCheckpoint, JobSignal, Place, TargetSignal
+from backend.analysis.finish import PastCheckpoint
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
@@ -79,10 +79,11 @@ def target_signal(**changes: object) -> TargetSignal:
     return TargetSignal(**(values | changes))
 
 
-def linear_past(duration_ms: int, subtasks: int = 10, *, acknowledged: int | None = None) -> Past:
+def linear_past(duration_ms: int, subtasks: int = 10, *, acknowledged: int | None = None) -> PastCheckpoint:
     """Build a past checkpoint with evenly spaced acknowledgements.
 
     If ``acknowledged`` is passed, only this number of subtasks acknowledged.
     """
     count = subtasks if acknowledged is None else acknowledged
-    return Past(tuple(duration_ms * (i + 1) // subtasks for i in range(count)), subtasks, duration_ms)
+    acks = tuple(duration_ms * (i + 1) // subtasks for i in range(count))
+    return PastCheckpoint(acks, subtasks, duration_ms, acknowledged is None)

@@ -16,7 +16,6 @@ from typing import TypeAlias
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.alerting.labels import Labels
-from backend.alerting.prediction import Past, Running
 from backend.alerting.signals import (
     FAILURES_COUNTED_MAX,
     EndedCheckpoint,
@@ -30,11 +29,11 @@ from backend.alerting.signals import (
     TargetSignal,
 )
 from backend.analysis.failures import is_real_failure, reasons_without_fault
+from backend.analysis.finish import PastCheckpoint, past_of
 from backend.analysis.progress import AckCurve, OpenCheckpoint, curve_of, elapsed_of_last_ack_ms, judge
 from backend.analysis.thresholds import RESTARTS_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
-from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, TargetId, VertexId
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin, TargetState
@@ -86,7 +85,7 @@ class _Ended:
     acknowledgement curve, and ``pending`` the subtasks that never acknowledged.
     """
 
-    past: Past | None
+    past: PastCheckpoint | None
     curve: AckCurve | None
     pending: tuple[tuple[VertexId, tuple[int, ...]], ...]
 
@@ -372,15 +371,17 @@ class SignalReader:
         timeout_ms = config.timeout_ms if config is not None else None
         known = [e for h in comparable if (e := self._ended.get(h.place)) is not None]
         curves = [e.curve for e in known if e.curve is not None]
-        judged = OpenCheckpoint(elapsed_ms, max(counts), header.subtask_count, last_ms, timeout_ms)
         barriers = {(b.vertex_id, b.subtask): b.start_delay_ms for b in late if _is_pending(pending, b)}
+        running = OpenCheckpoint(
+            elapsed_ms, max(counts), header.subtask_count, last_ms, timeout_ms, first_barriers_ms=barriers
+        )
         return OpenSignal(
             run_id=opened.run_id,
             checkpoint_id=header.checkpoint_id,
             triggered_at=header.triggered_at,
-            running=Running(elapsed_ms, max(counts), header.subtask_count, last_ms, timeout_ms, barriers),
+            running=running,
             past=tuple(e.past for e in known if e.past is not None),
-            judgement=judge(judged, curves[-10:]),
+            judgement=judge(running, curves[-10:]),
             silent_ms=elapsed_ms - (last_ms or 0),
             waiting=_pending_place(head, pending) if pending else Place(),
         )
@@ -475,19 +476,8 @@ def _counts(record: CheckpointRecord, has_restarts: bool) -> bool:
 def _ended(header: CheckpointHeader, vertices: Sequence[VertexAcks]) -> _Ended:
     acks = [v for d in vertices for v in d.ack_delay_ms]
     pending = tuple((d.vertex_id, d.pending) for d in vertices if d.pending)
-    is_expired = header.failure_reason is FailureReason.EXPIRED
-    curve = curve_of(header, acks)
-    past = None
-    if acks and header.end_to_end_duration_ms is not None and (curve is not None or is_expired):
-        past = Past(
-            acks_ms=curve.acks_ms if curve is not None else tuple(sorted(max(0, v) for v in acks if v is not None)),
-            subtask_count=len(acks) if not is_expired else header.subtask_count,
-            end_ms=header.end_to_end_duration_ms,
-            first_barriers_ms={
-                (d.vertex_id, i): v for d in vertices for i, v in enumerate(d.start_delay_ms) if v is not None
-            },
-        )
-    return _Ended(past, curve, pending)
+    barriers = {(d.vertex_id, i): v for d in vertices for i, v in enumerate(d.start_delay_ms) if v is not None}
+    return _Ended(past_of(header, acks, barriers), curve_of(header, acks), pending)
 
 
 def _ended_out(record: CheckpointRecord) -> EndedCheckpoint:

@@ -36,11 +36,11 @@ from backend.services.checkpoints.queues import queued_in_front
 from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened
 from backend.services.jobs.evidence import is_lost
 from backend.services.presenting import host_of
+from backend.store.jobs.reader import config_since
 from backend.store.postgres.connections import reading
 
 _PAST_CURVES = 5
 _PAST_JUDGED = 10
-_PAST_PREDICTED = 20
 _CURVE_POINTS_MAX = 60
 
 
@@ -60,8 +60,11 @@ class ProgressService:
         """
         async with reading(self._engine) as connection:
             opened = await self._checkpoints.open(connection, key, is_whole=True)
+            changed = (await config_since(connection, [opened.run.id])).get(opened.run.id)
+        # Checkpoints under other settings do not show how long one takes now.
+        since = None if changed is None else opened.job.engine_now(changed)
         # The judgement takes some milliseconds, so it runs outside the event loop.
-        return await anyio.to_thread.run_sync(_progress, opened, self._clock.now())
+        return await anyio.to_thread.run_sync(_progress, opened, since, self._clock.now())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class _Waiting:
     pending: tuple[int, ...]
 
 
-def _progress(opened: Opened, now: datetime) -> ProgressOut:
+def _progress(opened: Opened, settings_since: datetime | None, now: datetime) -> ProgressOut:
     header, config = opened.record.header, opened.evidence.config
     curves = [
         curve
@@ -97,6 +100,7 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
         last_ack_ms=_last_ack_ms(opened),
         timeout_ms=timeout_ms,
         status=header.status,
+        first_barriers_ms={(b.vertex_id, b.subtask): b.start_delay_ms for b in opened.late if is_open},
     )
     judgement = _judgement(opened, curves, open_)
     # The current queues have nothing to do with a checkpoint that has ended.
@@ -126,7 +130,7 @@ def _progress(opened: Opened, now: datetime) -> ProgressOut:
         past_acks=[_thinned(_points(c.acks_ms)) for c in curves[-_PAST_CURVES:]],
         typical_duration_ms=judgement.typical_duration_ms,
         queued_bytes=_queued_bytes(newest),
-        finish=_finish(opened, open_),
+        finish=_finish(opened, open_, settings_since),
         unaligned_now=_unaligned_now(opened, newest),
         actions=actions_of(opened),
         as_of=now,
@@ -141,7 +145,7 @@ def _judgement(opened: Opened, curves: Sequence[AckCurve], open_: OpenCheckpoint
     return judgement
 
 
-def _finish(opened: Opened, open_: OpenCheckpoint) -> FinishOut | None:
+def _finish(opened: Opened, open_: OpenCheckpoint, settings_since: datetime | None) -> FinishOut | None:
     header = opened.record.header
     if is_lost(opened.record, opened.run) or header.kind is not CheckpointKind.CHECKPOINT:
         # Earlier checkpoints do not show how long a savepoint takes.
@@ -150,9 +154,10 @@ def _finish(opened: Opened, open_: OpenCheckpoint) -> FinishOut | None:
         p
         for c in opened.evidence.checkpoints
         if c.header.checkpoint_id != header.checkpoint_id
+        if settings_since is None or c.header.triggered_at >= settings_since
         if (p := past_checkpoint(c)) is not None
     ]
-    found = predict(open_, past[-_PAST_PREDICTED:])
+    found = predict(open_, past)
     return None if found is None else FinishOut.of(found)
 
 

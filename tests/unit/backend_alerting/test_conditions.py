@@ -12,10 +12,10 @@ import pytest
 
 from backend.alerting.conditions import health_window_ms, read
 from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
-from backend.alerting.prediction import Running, forecast
 from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
 from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal
-from backend.analysis.progress import Judged, Judgement
+from backend.analysis.finish import predict
+from backend.analysis.progress import Judged, Judgement, OpenCheckpoint
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
@@ -38,7 +38,7 @@ def _open(
         run_id=RUN,
         checkpoint_id=50,
         triggered_at=NOW - timedelta(milliseconds=elapsed_ms),
-        running=Running(elapsed_ms, acknowledged, 10, last_ms, timeout_ms),
+        running=OpenCheckpoint(elapsed_ms, acknowledged, 10, last_ms, timeout_ms),
         past=tuple(past),
         judgement=Judgement(state, "no acknowledgement for 40 s", 900.0),
         silent_ms=elapsed_ms - (last_ms or 0),
@@ -191,17 +191,18 @@ def test_unknown_settings_give_an_unknown_reading():
     assert read(_rule("NoCompletedCheckpoint"), signal).kind is ReadingKind.UNKNOWN
 
 
-def test_a_predicted_timeout_states_prediction_confidence_and_basis():
+def test_a_predicted_timeout_states_probability_age_and_basis():
     past = [linear_past(d) for d in (4000, 4200, 4400, 4100, 4300)]
-    opened = _open(30_000, 2, last_ms=20_000, past=past, waiting=Place("sink", (4,), ("host-2",)))
+    opened = _open(54_000, 2, last_ms=20_000, past=past, waiting=Place("sink", (4,), ("host-2",)))
 
     reading = read(_rule("CheckpointWillTimeOut"), job_signal("completed", opened=opened, place=Place()))
 
     assert reading.kind is ReadingKind.ACTIVE
     text = reading.annotations["description"]
     assert "checkpoint 50 will time out (1 min)" in text
-    assert "with 83% confidence, from 5 past checkpoints" in text
-    assert "2 of 10 acknowledged after 30.0 s" in text
+    assert "at this age, 9" in text
+    assert "from 5 checkpoints that had come as far, of which 0 took longer from there" in text
+    assert "2 of 10 acknowledged after 54.0 s" in text
     # The verdict names no subtask, so the alert names the subtask that has not acknowledged.
     assert "sink subtask 4 on host-2" in text
 
@@ -237,16 +238,23 @@ def test_a_calm_running_checkpoint_ends_an_alert_only_after_completed_ones(name,
 
 def test_a_forecast_near_the_timeout_neither_raises_nor_resolves_an_alert():
     past = [linear_past(d) for d in (4000, 9000, 4400, 8000, 4300)]
-    running = Running(30_000, 2, 10, 20_000)
-    told = forecast(running, past, confidence_min_ratio=0.8, past_min_count=5)
-    # The timeout is between the lower bound and the prediction.
-    timeout_ms = round((told.duration_least_ms + told.duration_ms) / 2)
-    opened = _open(30_000, 2, last_ms=20_000, past=past, timeout_ms=timeout_ms)
+    opened = _open(45_000, 2, last_ms=20_000, past=past)
+    assert 0.5 < predict(opened.running, past).expiry_ratio < 0.85
 
     reading = read(_rule("CheckpointWillTimeOut"), job_signal("completed", "completed", opened=opened))
 
     assert reading.kind is ReadingKind.UNKNOWN, reading.reason
-    assert "predicted" in reading.reason
+    assert "will probably reach its timeout" in reading.reason
+
+
+def test_without_a_prediction_the_rule_falls_back_to_the_age():
+    past = [linear_past(4000)] * 2
+    young, old = (_open(at_ms, 2, last_ms=20_000, past=past) for at_ms in (47_000, 49_000))
+    signals = [job_signal("completed", "completed", opened=o) for o in (young, old)]
+
+    assert [read(_rule("CheckpointWillTimeOut"), s).kind for s in signals] == [ReadingKind.CLEAR, ReadingKind.ACTIVE]
+    text = read(_rule("CheckpointWillTimeOut"), signals[1]).annotations["description"]
+    assert "It has used up 80 % of its timeout; its finish is not predictable yet: only 2 checkpoints" in text
 
 
 def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_newest():
@@ -337,7 +345,7 @@ def test_old_data_gives_an_unknown_reading_and_an_ended_job_ends_its_alerts(rule
 
 @pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
 def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(rule):
-    opened = _open(40_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
+    opened = _open(52_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
     changes = {"last_completed_at": NOW - timedelta(days=1), "restarted_at": restarts(10, 40, 70)}
     signal = job_signal("expired", "expired", "expired", opened=opened, **changes)
 
@@ -408,7 +416,7 @@ def test_a_history_that_will_be_shorter_than_promised_is_reported_with_the_size_
 @pytest.mark.parametrize("name", ["CheckpointStuck", "CheckpointWillTimeOut"])
 def test_an_open_checkpoint_is_not_judged_before_the_past_ones_of_its_job_were_read(name):
     past = [linear_past(d) for d in (4000, 4200, 4400, 4100, 4300)] * 3
-    opened = _open(50_000, 2, last_ms=1000, state=Judged.STUCK, past=past)
+    opened = _open(54_000, 2, last_ms=1000, state=Judged.STUCK, past=past)
     whole, unread = (job_signal(*["completed"] * 5, opened=o) for o in (opened, replace(opened, is_past_read=False)))
 
     assert read(_rule(name), whole).kind is ReadingKind.ACTIVE

@@ -83,7 +83,10 @@ async def test_a_checkpoint_that_does_not_advance_is_drawn_again_only_when_the_v
 )
 def test_a_prediction_is_marked_and_a_missing_one_states_its_reason(outlook, look, mark):
     found = example("progress")
-    finish = found.finish.model_copy(update={"outlook": outlook, "words": "not predictable yet: no history"})
+    changes = {"outlook": outlook, "words": "not predictable yet: no history"}
+    if outlook is Outlook.UNKNOWN:
+        changes["expiry_ratio"] = None
+    finish = found.finish.model_copy(update=changes)
     shown = repr(progress.head(found.model_copy(update={"finish": finish})))
 
     assert "Not predictable yet: no history." in shown

@@ -56,14 +56,14 @@ def _first_after(restarts: Sequence[datetime], checkpoints: Sequence[Checkpoint]
 
 def _by_input(report: HealthReport, evidence: JobEvidence, readings: Sequence[VertexPressure]) -> str | None:
     sources = {v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)}
-    rates = _input_rates([r for r in readings if r.vertex_id in sources])
+    rates = input_rates([r for r in readings if r.vertex_id in sources])
     times = _times(*([_rate_at(c, rates) for c in group] for group in (report.struck, report.quick)))
     if times is None:
         return None
     return "whenever the input doubles" if 1.75 <= times < 2.5 else f"whenever the input is {say.times(times)} as high"
 
 
-def _input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, datetime, float]]:
+def input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, datetime, float]]:
     """Return the records that the sources emit in a second, between each two readings of the same source."""
     found: list[tuple[datetime, datetime, float]] = []
     last: dict[str, VertexPressure] = {}

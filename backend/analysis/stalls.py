@@ -12,7 +12,7 @@ Only the time before the first barrier counts. After it, an alignment may block 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
@@ -37,6 +37,10 @@ from backend.domain.pressure import VertexPressure
 _NOT_OVERTAKEN = frozenset({"BROADCAST", "FORWARD", "RESCALE"})
 # Two readings belong to the time in which a barrier waits if at least this share of the time between them does.
 _OVERLAP_MIN = 0.6
+_PAIRS_MIN = 4
+_VARIED_TIMES = 1.25
+_GROWTH_RATIO = 0.5
+_GROWTH_OF_ONE_RATIO = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,40 @@ def reads_in(
     if during_s <= 0 or usual_records <= 0:
         return None
     return Reads((during_records / during_s) / (usual_records / usual_s), still_s / during_s)
+
+
+def come_with_barriers(
+    case: Case, vertex_id: VertexId, subtasks: Sequence[int], arrivals_of: Callable[[], Sequence[datetime]]
+) -> bool | None:
+    """Return whether subtasks read their records together with barriers, in proportion to the barriers' number.
+
+    Subtasks that process a queue read as many records between any two readings. Subtasks that stand still until
+    shortly before each barrier read the more, the more barriers arrived. ``arrivals_of`` returns the arrivals in order;
+    none is missing between the first and the last. It is called only if the numbers of records differ at all. None if
+    all pairs of readings have the same number of barriers between them.
+    """
+    readings = [r for r in case.readings if r.vertex_id == vertex_id]
+    pairs = list(_records_between(readings, subtasks)) if subtasks else []
+    counts = [records for *_, records in pairs]
+    if len(pairs) < _PAIRS_MIN or max(counts) < _VARIED_TIMES * min(counts):
+        return None
+    arrivals = arrivals_of()
+    if len(arrivals) < 2:
+        return None
+    by_count: dict[int, list[float]] = {}
+    for before, after, records in pairs:
+        if before >= arrivals[0] and after <= arrivals[-1]:
+            by_count.setdefault(sum(before < at <= after for at in arrivals), []).append(records)
+    few, many = min(by_count, default=0), max(by_count, default=0)
+    if few == many or sum(len(v) for v in by_count.values()) < _PAIRS_MIN:
+        return None
+    if max(by_count[few]) >= min(by_count[many]):
+        return False
+    least, most = float(np.mean(by_count[few])), float(np.mean(by_count[many]))
+    # The growth that records in proportion to the barriers would have. A single pair may differ by chance, so more of
+    # it is needed then.
+    part = _GROWTH_RATIO if min(len(by_count[few]), len(by_count[many])) > 1 else _GROWTH_OF_ONE_RATIO
+    return most >= (1 + part * (many / few - 1)) * least if few else least <= (1 - part) * most
 
 
 def _records_between(

@@ -53,6 +53,7 @@ _PARTS = (
     (
         verdict_stall.stuck_sync,
         verdict_stall.standing_still,
+        verdict_stall.committing,
         verdict_barrier.by_pressure,
         verdict_barrier.by_queue,
     ),

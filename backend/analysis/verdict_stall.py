@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from backend.analysis import rows, snapshots, stalls
+from backend.analysis import rows, snapshots, stalls, verdict_barrier
 from backend.analysis import sentences as say
+from backend.analysis.arrays import array_of, highest_of
 from backend.analysis.case import Case
+from backend.analysis.conditions import input_rates
+from backend.analysis.pressure import Suspect
 from backend.analysis.stalls import Wait
-from backend.analysis.statistics import highest
+from backend.analysis.statistics import highest, known, median, quantile
 from backend.analysis.thresholds import HOP_MIN_MS
-from backend.analysis.verdict_draft import are, draft
+from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
@@ -19,6 +22,12 @@ _STILL_S = 2.0
 _INSIDE = 0.9
 # A sink that reads at most this share of its usual records from a completion to the next barrier waits for its commit.
 _STILL_RATIO = 0.2
+_COMMITS_MIN = 5
+_RATES_MIN = 4
+# The input is steady if its rates differ from the median by at most this factor. Bursts differ by more.
+_STEADY_TIMES = 1.25
+# A vertex that is busy for at most this share of the time has room for a burst of its input.
+_SPARE_RATIO = 0.6
 
 
 def stuck_sync(case: Case) -> Verdict | None:
@@ -66,7 +75,7 @@ def standing_still(case: Case) -> Verdict | None:
     if not case.is_suffering:
         return None
     wait = stalls.lowest_wait(case)
-    if wait is None or not wait.stands_still:
+    if wait is None or not (wait.stands_still or _is_unexplained(case, wait)):
         return None
     is_sink = not case.evidence.topology.downstream(wait.vertex_id)
     kind = VerdictKind.COMMIT if is_sink and _follows_completion(case, wait) else VerdictKind.CALLBACK
@@ -100,6 +109,92 @@ def standing_still(case: Case) -> Verdict | None:
     )
 
 
+def committing(case: Case) -> Verdict | None:
+    """Return the verdict if a sink waits for an outside commit from each completion to the next barrier.
+
+    Such a sink is busy all the time, as one that lacks capacity. But it reads records only between the end of the
+    commit and the barrier, so the number of records follows that of the barriers.
+    """
+    suspect = case.suspect
+    if suspect is None or not case.is_suffering or case.evidence.topology.downstream(suspect.vertex_id):
+        return None
+    spans: list[tuple[datetime, datetime]] = []
+
+    def arrivals() -> list[datetime]:
+        spans.extend(_from_completion_to_barrier(case, suspect))
+        return [at for _, at in spans] if len(spans) >= _COMMITS_MIN else []
+
+    if not stalls.come_with_barriers(case, suspect.vertex_id, suspect.full, arrivals):
+        return None
+    usual = median((b - a) / timedelta(milliseconds=1) for a, b in spans) or 0.0
+    if usual < HOP_MIN_MS:
+        return None
+    vertex, total = case.name(suspect.vertex_id), case.subtask_count(suspect.vertex_id)
+    where = say.where(vertex, suspect.full, total)
+    waits = "waits" if len(suspect.full) == 1 else "wait"
+    return draft(
+        case,
+        VerdictKind.COMMIT,
+        f"{where} {waits} up to {say.duration(usual)} for an outside commit: each wait follows a completed checkpoint",
+        vertex_id=suspect.vertex_id,
+        subtasks=suspect.full,
+        phase=Phase.START_DELAY,
+        explained_ms=verdict_barrier.explained_ms(case, suspect.vertex_id),
+        evidence=[
+            rows.reconstructed(
+                f"{where}: time from the completion of a checkpoint to the next barrier, median",
+                "start_delay",
+                usual,
+                "ms",
+            ),
+            rows.note(f"{where} {are(suspect.full)} busy all the time, but read records only together with barriers"),
+            *rows.load(case, suspect),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
+        confidence=weaker(case.confidence, Confidence.MEDIUM),
+    )
+
+
+def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[datetime, datetime]]:
+    """Return the time from each completion to the arrival of the next barrier, of the newest such checkpoints in a row.
+
+    They are oldest first. A checkpoint whose barrier is not known breaks the row.
+    """
+    found: list[tuple[datetime, datetime]] = []
+    ended: datetime | None = None
+    for checkpoint in case.evidence.checkpoints:
+        header, detail = checkpoint.header, checkpoint.detail(suspect.vertex_id)
+        first = None if detail is None else [v for v in detail.start_delay_ms if v is not None]
+        took = header.end_to_end_duration_ms
+        if header.status is not CheckpointStatus.COMPLETED or not first or took is None:
+            ended, found = None, found if header.status is CheckpointStatus.IN_PROGRESS else []
+            continue
+        if ended is not None:
+            found.append((ended, header.triggered_at + timedelta(milliseconds=max(first))))
+        ended = header.triggered_at + timedelta(milliseconds=took)
+    return found
+
+
+def _is_unexplained(case: Case, wait: Wait) -> bool:
+    """Return whether barriers wait at times at a vertex that has no reason for a queue: it must have stood still then.
+
+    The vertex has much time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
+    are too far apart to show what it read while the barrier waited show this much.
+    """
+    if not case.report.is_mixed or wait.reads is not None or case.suspect is not None:
+        return False
+    readings = [r for r in case.readings if r.vertex_id == wait.vertex_id]
+    busy = [highest_of(array_of(r.busy_ratio)[list(wait.subtasks)]) for r in readings if r.busy_ratio]
+    sources = {v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)}
+    rates = [rate for *_, rate in input_rates([r for r in case.readings if r.vertex_id in sources])]
+    if len(rates) < _RATES_MIN or not known(busy):
+        return False
+    usual = median(rates) or 0.0
+    is_steady = max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
+    return is_steady and (quantile(busy, 0.9) or 0.0) <= _SPARE_RATIO
+
+
 def _still_rows(wait: Wait, where: str) -> list[Evidence]:
     found: list[Evidence] = []
     if wait.reads is not None:
@@ -107,6 +202,8 @@ def _still_rows(wait: Wait, where: str) -> list[Evidence]:
         found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.still_ratio, "ratio"))
         text = f"{where}: records read while the barrier waited, over their usual number"
         found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.rate_ratio, "ratio"))
+    if not wait.stands_still:
+        found.append(rows.note("it has much time to spare and its input is steady, so no queue delayed the barriers"))
     if wait.is_overtaking:
         found.append(rows.note("the barriers overtake queues, so no queue delayed them"))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -114,6 +115,73 @@ def test_a_sink_that_also_reads_after_completions_is_in_a_callback():
     verdict = diagnose(job([committing(n) for n in range(1, 9)], counted(stands_still))).verdict
 
     assert verdict.kind is VerdictKind.CALLBACK
+
+
+def held_by_commits(records_between):
+    """Build a job whose checkpoints take 7 s one after the other, with readings of a busy sink 10 s apart.
+
+    ``records_between`` gives the records of the sink between two readings, from the number of barriers between them.
+    """
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[10] * 4), detail(LAST, first=[6_900] * 4, async_=100)
+    run = [completed(n, *rows, every_s=7) for n in range(1, 16)]
+    arrivals = [7 * n + 6.9 for n in range(1, 16)]
+    total, readings = 0, []
+    for at_s in range(10, 110, 10):
+        total += records_between(sum(at_s - 10 < at <= at_s for at in arrivals))
+        readings += [
+            reading(SOURCE, [0.1] * 4, [0.8] * 4, records=[10 * at_s] * 4, at_s=at_s),
+            reading(MIDDLE, [0.1] * 4, [0.8] * 4, records=[10 * at_s] * 4, at_s=at_s),
+            reading(LAST, [1.0] * 4, [0.0] * 4, records=[total] * 4, at_s=at_s),
+        ]
+    return diagnose(job(run, readings)).verdict
+
+
+def test_a_sink_that_is_always_busy_but_reads_only_with_each_barrier_waits_for_its_commit():
+    verdict = held_by_commits(lambda barriers: 400 * barriers)
+
+    assert (verdict.kind, verdict.vertex, verdict.subtasks) == (VerdictKind.COMMIT, LAST, (0, 1, 2, 3))
+    assert "wait up to 6.9 s for an outside commit" in verdict.sentence
+
+
+def test_a_sink_that_is_always_busy_and_reads_steadily_lacks_capacity():
+    assert held_by_commits(lambda barriers: 600).kind is VerdictKind.CAPACITY
+    # Numbers that differ a little with the barriers prove nothing.
+    assert held_by_commits(lambda barriers: 600 + 50 * barriers).kind is VerdictKind.CAPACITY
+
+
+def struck_now_and_then(source_rate):
+    """Build a job of which every third checkpoint waits 4 s before a vertex that is busy a third of the time.
+
+    The readings are 10 s apart, too far to show what the vertex reads while a barrier waits. ``source_rate`` gives the
+    records that the source emits in the 10 s before a reading, by its number.
+    """
+    run = [waiting(n, 4_000 if n % 3 == 0 else 0, at=MIDDLE) for n in range(1, 25)]
+    readings, emitted = [], 0
+    for number in range(1, 13):
+        at_s, emitted = 10 * number, emitted + source_rate(number)
+        source = reading(SOURCE, [0.1] * 4, [0.2] * 4, at_s=at_s)
+        readings += [
+            replace(source, records_out_count=(emitted,) * 4),
+            reading(MIDDLE, [0.35] * 4, records=[emitted] * 4, at_s=at_s),
+            reading(LAST, [0.1] * 4, records=[emitted] * 4, at_s=at_s),
+        ]
+    evidence = job(run, readings)
+    return diagnose(replace(evidence, now=evidence.now + timedelta(seconds=70)))
+
+
+def test_an_intermittent_wait_before_a_vertex_with_time_to_spare_and_steady_input_is_a_callback():
+    found = struck_now_and_then(lambda number: 1_000)
+
+    assert found.health is Health.INTERMITTENT
+    assert (found.verdict.kind, found.verdict.vertex) == (VerdictKind.CALLBACK, MIDDLE)
+    assert "it has much time to spare" in "; ".join(e.statement for e in found.verdict.evidence)
+
+
+def test_an_intermittent_wait_with_bursts_of_input_is_a_queue():
+    found = struck_now_and_then(lambda number: 3_000 if number % 2 else 500)
+
+    assert found.health is Health.INTERMITTENT
+    assert found.verdict.kind is VerdictKind.CAPACITY
 
 
 # --- a sync part that does not end ----------------------------------------------------------------------------------

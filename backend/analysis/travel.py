@@ -18,7 +18,7 @@ import numpy as np
 from backend.analysis.arrays import Floats, column_means, highest_of, indices_of, stacked
 from backend.analysis.critical_path import Phases, sent_ms
 from backend.analysis.phases import VertexPhases
-from backend.analysis.thresholds import HOP_MIN_MS, PHASE_MIN_MS, PHASE_MIN_RATIO, STANDOUT_RATIO
+from backend.analysis.thresholds import HOP_MIN_MS, PHASE_MIN_MS, PHASE_MIN_RATIO, SECOND_MIN_RATIO, STANDOUT_RATIO
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
 
@@ -98,7 +98,7 @@ def late_source(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -
 
 
 def _late_row(rows: VertexPhases, duration_ms: int) -> Floats | None:
-    least = max(PHASE_MIN_MS, PHASE_MIN_RATIO * duration_ms)
+    least = max(PHASE_MIN_MS, SECOND_MIN_RATIO * duration_ms)
     if (highest_of(rows.first_barrier_ms) or 0.0) < least:
         return None
     # If a subtask's start delay is longer than the time to its acknowledgement, two clocks differ: the source was not

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
+
+import numpy as np
 
 from backend.analysis import rows, snapshots, stalls, verdict_barrier
 from backend.analysis import sentences as say
@@ -12,7 +15,7 @@ from backend.analysis.conditions import input_rates
 from backend.analysis.pressure import Suspect
 from backend.analysis.stalls import Wait
 from backend.analysis.statistics import highest, known, median, quantile
-from backend.analysis.thresholds import HOP_MIN_MS
+from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, HOP_MIN_MS
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
@@ -75,7 +78,9 @@ def standing_still(case: Case) -> Verdict | None:
     if not case.is_suffering:
         return None
     wait = stalls.lowest_wait(case)
-    if wait is None or not (wait.stands_still or _is_unexplained(case, wait)):
+    if wait is not None and not wait.stands_still:
+        wait = _unexplained(case, wait)
+    if wait is None:
         return None
     is_sink = not case.evidence.topology.downstream(wait.vertex_id)
     kind = VerdictKind.COMMIT if is_sink and _follows_completion(case, wait) else VerdictKind.CALLBACK
@@ -176,23 +181,40 @@ def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[date
     return found
 
 
-def _is_unexplained(case: Case, wait: Wait) -> bool:
-    """Return whether barriers wait at times at a vertex that has no reason for a queue: it must have stood still then.
+def _unexplained(case: Case, wait: Wait) -> Wait | None:
+    """Return the wait if it has no reason but that a vertex stood still; None if there may have been a queue.
 
     The vertex has much time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
-    are too far apart to show what it read while the barrier waited show this much.
+    are too far apart to show what it read while the barrier waited show this much. If the vertex is held back itself,
+    the one that stood still is further downstream, and the result is about that one.
     """
     if not case.report.is_mixed or wait.reads is not None or case.suspect is not None:
-        return False
+        return None
+    wait = _at_holder(case, wait)
     readings = [r for r in case.readings if r.vertex_id == wait.vertex_id]
     busy = [highest_of(array_of(r.busy_ratio)[list(wait.subtasks)]) for r in readings if r.busy_ratio]
     sources = {v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)}
     rates = [rate for *_, rate in input_rates([r for r in case.readings if r.vertex_id in sources])]
     if len(rates) < _RATES_MIN or not known(busy):
-        return False
+        return None
     usual = median(rates) or 0.0
     is_steady = max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
-    return is_steady and (quantile(busy, 0.9) or 0.0) <= _SPARE_RATIO
+    return wait if is_steady and (quantile(busy, 0.9) or 0.0) <= _SPARE_RATIO else None
+
+
+def _at_holder(case: Case, wait: Wait) -> Wait:
+    """Return the wait at the vertex that holds back the one before which the barrier waits, or else the same wait."""
+    vertex_id = wait.vertex_id
+    while (load := case.loads.get(vertex_id)) is not None:
+        below = [v for v in case.evidence.topology.downstream(vertex_id) if v in case.loads]
+        if not below or (highest_of(load.backpressured) or 0.0) <= BACKPRESSURED_OK_RATIO:
+            break
+        vertex_id = max(below, key=lambda v: highest_of(case.loads[v].busy) or 0.0)
+    if vertex_id == wait.vertex_id or load is None:
+        return wait
+    # Its subtasks that are busy stood still; how long is known only from the wait above them.
+    most = highest_of(load.busy) or 0.0
+    return replace(wait, vertex_id=vertex_id, wait_ms=np.where(load.busy * 2 >= most, wait.longest_ms, 0.0))
 
 
 def _still_rows(wait: Wait, where: str) -> list[Evidence]:

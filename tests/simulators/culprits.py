@@ -5,7 +5,8 @@ virtual time and is polled like a live target, so that the verdict has the evide
 Beside the verdict stand two baselines: the vertex of the subtask that acknowledged last, and the vertex that is most
 back-pressured.
 
-    python -m tests.simulators.culprits [--seeds 60] [--kind callback] [--doubles 40] [--replay callback/7]
+    python -m tests.simulators.culprits [--seeds 60] [--first 1000] [--kind callback] [--doubles 40]
+    python -m tests.simulators.culprits --replay callback/7
 """
 
 from __future__ import annotations
@@ -364,11 +365,15 @@ def _most_backpressured(evidence: JobEvidence) -> str | None:
     return None if most is None else evidence.vertex_name(most[0])
 
 
-def names_of(kinds: Sequence[str], seeds: int, doubles: int) -> list[str]:
-    """Return the names of the jobs to draw: ``seeds`` of each kind, and ``doubles`` with two causes."""
-    names = [f"{kind}/{seed}" for kind in kinds for seed in range(seeds)]
-    names += [f"{k}/{seed}/intermittent" for k in kinds if k in _MAY_BE_INTERMITTENT for seed in range(seeds)]
-    return names + [f"{'+'.join(_DOUBLES[n % len(_DOUBLES)])}/{n}" for n in range(doubles)]
+def names_of(kinds: Sequence[str], seeds: int, doubles: int, first: int = 0) -> list[str]:
+    """Return the names of the jobs to draw: ``seeds`` of each kind, and ``doubles`` with two causes.
+
+    The seeds begin with ``first``.
+    """
+    drawn_seeds = range(first, first + seeds)
+    names = [f"{kind}/{seed}" for kind in kinds for seed in drawn_seeds]
+    names += [f"{k}/{seed}/intermittent" for k in kinds if k in _MAY_BE_INTERMITTENT for seed in drawn_seeds]
+    return names + [f"{'+'.join(_DOUBLES[n % len(_DOUBLES)])}/{first + n}" for n in range(doubles)]
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
@@ -417,16 +422,16 @@ def _of(part: int, whole: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw and judge jobs, and print the report. Return 1 if the shares asked for are missed."""
+    """Draw and judge jobs, and print the report."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10, help="jobs of each kind [10]")
     parser.add_argument("--doubles", type=int, default=40, help="jobs with two causes [40]")
+    parser.add_argument("--first", type=int, default=0, help="the first seed; jobs of other seeds are other jobs [0]")
     parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="only this kind; repeatable")
     parser.add_argument("--replay", help="run one job by its name, and print its verdict")
     options = parser.parse_args(arguments)
-    names = (
-        [options.replay] if options.replay else names_of(options.kind or list(KINDS), options.seeds, options.doubles)
-    )
+    kinds = options.kind or list(KINDS)
+    names = [options.replay] if options.replay else names_of(kinds, options.seeds, options.doubles, options.first)
     outcomes: list[Outcome] = []
     for number, name in enumerate(names, 1):
         began = time.process_time()

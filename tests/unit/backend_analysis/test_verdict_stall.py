@@ -149,11 +149,12 @@ def test_a_sink_that_is_always_busy_and_reads_steadily_lacks_capacity():
     assert held_by_commits(lambda barriers: 600 + 50 * barriers).kind is VerdictKind.CAPACITY
 
 
-def struck_now_and_then(source_rate):
-    """Build a job of which every third checkpoint waits 4 s before a vertex that is busy a third of the time.
+def struck_now_and_then(source_rate, *, held=0.0):
+    """Diagnose a job of which every third checkpoint waits 4 s before a vertex that is busy a third of the time.
 
     The readings are 10 s apart, too far to show what the vertex reads while a barrier waits. ``source_rate`` gives the
-    records that the source emits in the 10 s before a reading, by its number.
+    records that the source emits in the 10 s before a reading, by its number. ``held`` is the back-pressure of the vertex;
+    if there is some, the vertex below it is the busy one.
     """
     run = [waiting(n, 4_000 if n % 3 == 0 else 0, at=MIDDLE) for n in range(1, 25)]
     readings, emitted = [], 0
@@ -162,8 +163,8 @@ def struck_now_and_then(source_rate):
         source = reading(SOURCE, [0.1] * 4, [0.2] * 4, at_s=at_s)
         readings += [
             replace(source, records_out_count=(emitted,) * 4),
-            reading(MIDDLE, [0.35] * 4, records=[emitted] * 4, at_s=at_s),
-            reading(LAST, [0.1] * 4, records=[emitted] * 4, at_s=at_s),
+            reading(MIDDLE, [0.05 if held else 0.35] * 4, [held] * 4, records=[emitted] * 4, at_s=at_s),
+            reading(LAST, [0.35 if held else 0.1] * 4, records=[emitted] * 4, at_s=at_s),
         ]
     evidence = job(run, readings)
     return diagnose(replace(evidence, now=evidence.now + timedelta(seconds=70)))
@@ -175,6 +176,12 @@ def test_an_intermittent_wait_before_a_vertex_with_time_to_spare_and_steady_inpu
     assert found.health is Health.INTERMITTENT
     assert (found.verdict.kind, found.verdict.vertex) == (VerdictKind.CALLBACK, MIDDLE)
     assert "it has much time to spare" in "; ".join(e.statement for e in found.verdict.evidence)
+
+
+def test_the_vertex_below_is_named_if_it_holds_back_the_one_before_which_barriers_wait():
+    verdict = struck_now_and_then(lambda number: 1_000, held=0.25).verdict
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.CALLBACK, LAST)
 
 
 def test_an_intermittent_wait_with_bursts_of_input_is_a_queue():

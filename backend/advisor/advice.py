@@ -22,6 +22,7 @@ UNITS = {
     Metric.WRITTEN: "bytes",
     Metric.OPEN_RATIO: "ratio",
     Metric.REPLAYED: "ms",
+    Metric.RECOVERY: "ms",
     Metric.LOST: "ratio",
     Metric.FAILOVERS: "1/day",
     Metric.STORED: "bytes",

@@ -27,9 +27,11 @@ from backend.advisor.thresholds import (
     VARIED_MIN_FACTOR,
     WILSON_Z,
 )
+from backend.advisor.twin.recovery import RESTART_MS, RecoveryModel, cost_of_failure, young_daly_ms
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of
 from backend.analysis.statistics import highest, median, quantile, ratio
+from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import Basis, Confidence, VerdictKind
@@ -79,17 +81,6 @@ def mean_time_between_failures_ms(known: Situation) -> Interval | None:
     mean = sum(gaps) / len(gaps)
     spread = WILSON_Z / sqrt(len(gaps))
     return Interval(mean, mean / (1 + spread), mean / max(0.2, 1 - spread))
-
-
-def best_interval_ms(cost_ms: float, between_ms: float) -> float:
-    """Return the time of work between two checkpoints with the least loss (Daly 2006, after Young 1974).
-
-    ``cost_ms`` is the work that a checkpoint costs, and ``between_ms`` the mean time between failures.
-    """
-    if cost_ms >= 2 * between_ms:
-        return between_ms
-    part = cost_ms / (2 * between_ms)
-    return sqrt(2 * cost_ms * between_ms) * (1 + sqrt(part) / 3 + part / 9) - cost_ms
 
 
 def lost_ratio(interval_ms: float, cost_ms: float, duration_ms: float, between_ms: float) -> float:
@@ -150,6 +141,7 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
         min(pace.median_ms, pace.low_ms) / max(pace.interval_ms, pace.low_ms + wanted),
         min(1.0, pace.high_ms / max(pace.interval_ms, pace.high_ms + wanted)),
     )
+    costs, unpredicted = _after_failure(known, pace, period)
     method = "median duration over duration and pause; the interval is for the 5th and the 95th percentile"
     made = Proposal(
         topic=Topic.MIN_PAUSE,
@@ -166,8 +158,9 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
         evidence=_rows(known, pace),
         expected=(
             expect(Metric.OPEN_RATIO, pace.open_ratio, after, method),
-            _replayed(pace, period, pace.high_ms + wanted),
+            *costs,
         ),
+        unpredicted=unpredicted,
         confidence=_confidence(known),
         confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
         preconditions=_transactions(known, max(pace.interval_ms, pace.high_ms + wanted), pace.high_ms),
@@ -211,6 +204,7 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
     after = Interval(
         pace.median_ms / wanted, pace.low_ms / wanted, min(1.0, max(pace.high_ms, pace.median_ms * grown) / wanted)
     )
+    costs, unpredicted = _after_failure(known, pace, wanted)
     method = "recorded durations over the interval; incremental checkpoints grow at most with the interval"
     made = Proposal(
         topic=Topic.INTERVAL,
@@ -224,7 +218,8 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
         current=Setting(interval_ms=config.interval_ms if config is not None else None),
         proposed=Setting(interval_ms=wanted),
         evidence=_rows(known, pace),
-        expected=(expect(Metric.OPEN_RATIO, pace.open_ratio, after, method), _replayed(pace, wanted, wanted)),
+        expected=(expect(Metric.OPEN_RATIO, pace.open_ratio, after, method), *costs),
+        unpredicted=unpredicted,
         confidence=_confidence(known),
         confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
         preconditions=_transactions(known, wanted, pace.high_ms),
@@ -240,8 +235,10 @@ def _optimal(known: Situation, pace: _Pace, between: Interval) -> Recommendation
     if cost is None:
         text = "the sync parts of the checkpoints are not known, and so not what a checkpoint costs"
         return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
-    best = best_interval_ms(cost.value, between.value)
-    likely = best_interval_ms(cost.low, between.low), best_interval_ms(cost.high, between.high)
+    best, *likely = (
+        young_daly_ms(cost_ms=c, between_failures_ms=m)
+        for c, m in ((cost.value, between.value), (cost.low, between.low), (cost.high, between.high))
+    )
     wanted = nice_ms(max(best, pace.high_ms / OPEN_MAX_RATIO + pace.pause_ms, *_lower_bounds(known)))
     limit = known.evidence.config.timeout_ms if known.evidence.config is not None else None
     if limit is not None and wanted > limit:
@@ -262,6 +259,7 @@ def _optimal(known: Situation, pace: _Pace, between: Interval) -> Recommendation
     method = (
         "cost of a checkpoint over the interval, and half of the interval and a duration over the time between failures"
     )
+    costs, unpredicted = _after_failure(known, pace, wanted)
     verb, direction = ("Raise", "raise") if wanted > now else ("Lower", "lower")
     made = Proposal(
         topic=Topic.INTERVAL,
@@ -277,9 +275,9 @@ def _optimal(known: Situation, pace: _Pace, between: Interval) -> Recommendation
         evidence=(*_rows(known, pace), *_failure_rows(known, between, cost)),
         expected=(
             expect(Metric.LOST, loss[0], Interval(loss[1], min(ends), max(ends)), method),
-            _replayed(pace, wanted, wanted),
+            *costs,
         ),
-        unpredicted=("no prediction of the time to catch up after a failure: see what-if",),
+        unpredicted=unpredicted,
         confidence=Confidence.LOW if len(known.evidence.exceptions) < 2 * FAILURES_MIN_COUNT else Confidence.MEDIUM,
         confidence_reason=f"{len(known.evidence.exceptions)} failures are on record",
         preconditions=_transactions(known, wanted, pace.high_ms),
@@ -321,10 +319,36 @@ def _is_incremental(known: Situation) -> bool:
     return share is not None and share < FULL_MIN_RATIO
 
 
-def _replayed(pace: _Pace, period_ms: float, period_max_ms: float) -> Expected:
+def _after_failure(known: Situation, pace: _Pace, period_ms: float) -> tuple[tuple[Expected, ...], tuple[str, ...]]:
+    """Return the predictions of what a failure costs at this distance of checkpoints, and what is not predicted."""
+    use = _use_ratio(known)
+    recovery = RecoveryModel(
+        outage_ms=RESTART_MS,
+        replayed_ratio=Interval(0.5, 0.0, 1.0),
+        capacity_per_s=None if use is None else 1 / use,
+        checkpoint_cost_ms=median(r.sync_ms for r in known.recorded) or 0.0,
+        duration_ms=Interval(pace.median_ms, pace.low_ms, pace.high_ms),
+    )
+    now, then = (cost_of_failure(recovery, interval_ms=ms, rate_per_s=1.0) for ms in (pace.period_ms, period_ms))
     method = "on average a failure comes in the middle between two checkpoints, and loses the running one too (CM-8)"
-    after = Interval(period_ms / 2 + pace.median_ms, pace.low_ms, period_max_ms + pace.high_ms)
-    return expect(Metric.REPLAYED, pace.period_ms / 2 + pace.median_ms, after, method)
+    found = [expect(Metric.REPLAYED, now.replay_ms.value, then.replay_ms, method)]
+    if then.recovery_ms is None or now.recovery_ms is None:
+        return tuple(found), ("no prediction of the time to recover: how much the job could process is not known",)
+    method = (
+        f"a restart of {say.duration(RESTART_MS.value)} (assumed) and the time to work off what was not processed, by a"
+        f" job whose busiest subtask is busy {say.percent(use or 0.0)} of the time"
+    )
+    found.append(expect(Metric.RECOVERY, now.recovery_ms.value, then.recovery_ms, method))
+    return tuple(found), ()
+
+
+def _use_ratio(known: Situation) -> float | None:
+    """Return how much of what the job could process it does process; None if something holds it back."""
+    loads = known.case.loads.values()
+    if known.case.suspect is not None or known.held is None or known.held[1] > BACKPRESSURED_OK_RATIO:
+        return None
+    use = highest(highest_of(load.busy) for load in loads)
+    return use if use is not None and 0 < use < 1 else None
 
 
 def _rows(known: Situation, pace: _Pace) -> tuple[EvidenceRow, ...]:

@@ -30,6 +30,7 @@ _METRIC = {
     Metric.WRITTEN: "written by a checkpoint",
     Metric.OPEN_RATIO: "time with a checkpoint",
     Metric.REPLAYED: "input to replay",
+    Metric.RECOVERY: "recovery from a failure",
     Metric.LOST: "time lost",
     Metric.FAILOVERS: "restarts by failed checkpoints",
     Metric.STORED: "retained checkpoints",

@@ -45,6 +45,8 @@ class Metric(StrEnum):
     """The share of the time during which a checkpoint runs."""
     REPLAYED = "replayed_ms"
     """The input, in milliseconds of its arrival, that a restore processes again."""
+    RECOVERY = "recovery_ms"
+    """The time from a failure until its backlog is processed."""
     LOST = "lost_ratio"
     """The share of the time that checkpoints and failures cost."""
     FAILOVERS = "failovers_per_day"

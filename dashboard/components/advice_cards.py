@@ -46,6 +46,7 @@ _METRICS = {
     Metric.WRITTEN: "Written by a checkpoint, median",
     Metric.OPEN_RATIO: "Time with a checkpoint running",
     Metric.REPLAYED: "Input to replay after a failure",
+    Metric.RECOVERY: "Recovery from a failure",
     Metric.LOST: "Time lost to checkpoints and failures",
     Metric.FAILOVERS: "Restarts by failed checkpoints",
     Metric.STORED: "Size of the retained checkpoints",

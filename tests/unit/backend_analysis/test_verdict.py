@@ -340,6 +340,23 @@ def test_the_median_does_not_hide_a_problem_that_has_just_begun():
     assert found.verdict.phase is Phase.START_DELAY
 
 
+@pytest.mark.parametrize(("sync_ms", "is_named"), [(4_000, True), (12_000, True), (13_000, False)])
+def test_a_source_that_is_late_for_a_fifth_of_the_duration_is_the_second_cause_beside_a_long_sync_part(
+    sync_ms, is_named
+):
+    late = [
+        completed(
+            n, detail(SOURCE, first=[5, 3_100, 5, 5]), detail(MIDDLE, first=[3_110] * 4, sync=sync_ms), every_s=20
+        )
+        for n in range(1, 9)
+    ]
+
+    found = diagnose(job(late, CALM)).verdict
+
+    assert (found.kind, found.vertex) == (VerdictKind.SYNC, "middle")
+    assert (found.second is not None and found.second.kind is VerdictKind.LATE_INPUT) is is_named
+
+
 def test_earlier_healthy_checkpoints_do_not_hide_a_source_that_is_late_now():
     late = [
         completed(n, detail(SOURCE, first=[5, 4_000, 5, 5]), detail(MIDDLE, first=[4_010] * 4)) for n in (9, 10, 11)

@@ -153,8 +153,8 @@ def struck_now_and_then(source_rate, *, held=0.0):
     """Diagnose a job of which every third checkpoint waits 4 s before a vertex that is busy a third of the time.
 
     The readings are 10 s apart, too far to show what the vertex reads while a barrier waits. ``source_rate`` gives the
-    records that the source emits in the 10 s before a reading, by its number. ``held`` is the back-pressure of the vertex;
-    if there is some, the vertex below it is the busy one.
+    records that the source emits in the 10 s before a reading, by its number. ``held`` is the back-pressure of the
+    vertex; if there is some, the vertex below it is the busy one.
     """
     run = [waiting(n, 4_000 if n % 3 == 0 else 0, at=MIDDLE) for n in range(1, 25)]
     readings, emitted = [], 0

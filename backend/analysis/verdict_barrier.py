@@ -11,12 +11,20 @@ from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of, indices_of, mean_of
 from backend.analysis.case import Case
 from backend.analysis.hosts import SlowHost
-from backend.analysis.pressure import Suspect, suspect_of
+from backend.analysis.pressure import Suspect, VertexLoad, suspect_of
 from backend.analysis.statistics import median
-from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, HOP_MIN_MS, STANDOUT_RATIO
+from backend.analysis.thresholds import (
+    BACKPRESSURED_HIGH_RATIO,
+    BACKPRESSURED_OK_RATIO,
+    HOP_MIN_MS,
+    STANDOUT_RATIO,
+)
+from backend.analysis.travel import LateSource
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
+
+_HELD_ALWAYS_RATIO = 0.8
 
 
 def late_source(case: Case) -> Verdict | None:
@@ -28,7 +36,7 @@ def late_source(case: Case) -> Verdict | None:
         return None
     load = case.loads.get(late.vertex_id)
     held = highest_of(load.backpressured) if load is not None else None
-    if held is not None and held >= BACKPRESSURED_HIGH_RATIO:
+    if load is not None and held is not None and held >= BACKPRESSURED_HIGH_RATIO and not _is_held_alike(load, late):
         # A source with this much back-pressure cannot process the trigger in time, so the cause is downstream of the
         # source.
         return None
@@ -54,6 +62,19 @@ def late_source(case: Case) -> Verdict | None:
             *rows.settings(case),
         ],
     )
+
+
+def _is_held_alike(load: VertexLoad, late: LateSource) -> bool:
+    """Return whether other subtasks of the source are on time although they are held back as much as the late ones.
+
+    A subtask that is held back nearly always may be late by chance, so it is not compared.
+    """
+    others = [i for i in load.known_subtasks if i not in late.subtasks]
+    mine = [i for i in load.known_subtasks if i in late.subtasks]
+    if not others or not mine or (highest_of(load.backpressured) or 0.0) >= _HELD_ALWAYS_RATIO:
+        return False
+    least = float(np.nanmin(load.backpressured[others]))
+    return (highest_of(load.backpressured[mine]) or 0.0) <= least + BACKPRESSURED_OK_RATIO
 
 
 def by_pressure(case: Case) -> Verdict | None:

@@ -221,6 +221,18 @@ def test_a_back_pressured_source_is_not_a_late_source():
     assert diagnose(job(late_run(), readings, topology=joined())).verdict.vertex == "join"
 
 
+@pytest.mark.parametrize(("held", "is_late"), [((0.6, 0.6), True), ((0.9, 0.9), False), ((0.7, 0.5), False)])
+def test_a_source_that_is_held_as_much_as_its_punctual_siblings_is_late_for_another_reason(held, is_late):
+    readings = [
+        *two_readings(reading("fast", [0.0] * 2, [0.6] * 2)),
+        *two_readings(reading("late", [0.0] * 2, held)),
+        *two_readings(reading("join", [0.6] * 2)),
+    ]
+    found = diagnose(job(late_run(), readings, topology=joined())).verdict
+
+    assert (found.kind is VerdictKind.LATE_INPUT) is is_late
+
+
 def test_a_start_delay_longer_than_the_acknowledgement_is_clock_skew_and_no_late_source():
     run = [
         completed(n, detail(SOURCE, first=[9_000], ack=[30]), detail(LAST, first=[20], async_=4_000))

@@ -27,7 +27,7 @@ from backend.advisor.thresholds import (
     VARIED_MIN_FACTOR,
     WILSON_Z,
 )
-from backend.advisor.twin.recovery import RESTART_MS, RecoveryModel, cost_of_failure, young_daly_ms
+from backend.advisor.twin.recovery import RESTART_MS, RecoveryModel, cost_of_failure
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of
 from backend.analysis.statistics import highest, median, quantile, ratio
@@ -81,6 +81,17 @@ def mean_time_between_failures_ms(known: Situation) -> Interval | None:
     mean = sum(gaps) / len(gaps)
     spread = WILSON_Z / sqrt(len(gaps))
     return Interval(mean, mean / (1 + spread), mean / max(0.2, 1 - spread))
+
+
+def best_interval_ms(cost_ms: float, between_ms: float) -> float:
+    """Return the time of work between two checkpoints with the least loss (Daly 2006, after Young 1974).
+
+    ``cost_ms`` is the work that a checkpoint costs, and ``between_ms`` the mean time between failures.
+    """
+    if cost_ms >= 2 * between_ms:
+        return between_ms
+    part = cost_ms / (2 * between_ms)
+    return sqrt(2 * cost_ms * between_ms) * (1 + sqrt(part) / 3 + part / 9) - cost_ms
 
 
 def lost_ratio(interval_ms: float, cost_ms: float, duration_ms: float, between_ms: float) -> float:
@@ -236,7 +247,7 @@ def _optimal(known: Situation, pace: _Pace, between: Interval) -> Recommendation
         text = "the sync parts of the checkpoints are not known, and so not what a checkpoint costs"
         return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
     best, *likely = (
-        young_daly_ms(cost_ms=c, between_failures_ms=m)
+        best_interval_ms(c, m)
         for c, m in ((cost.value, between.value), (cost.low, between.low), (cost.high, between.high))
     )
     wanted = nice_ms(max(best, pace.high_ms / OPEN_MAX_RATIO + pace.pause_ms, *_lower_bounds(known)))

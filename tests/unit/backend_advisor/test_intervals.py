@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.advisor.intervals import lost_ratio, transaction_timeout_ms
-from backend.advisor.twin.recovery import young_daly_ms
+from backend.advisor.intervals import best_interval_ms, lost_ratio, transaction_timeout_ms
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import RUNTIME
@@ -126,8 +125,14 @@ def syncing(sync_ms, count=8):
     return [completed(n, *rows) for n in range(1, count + 1)]
 
 
+def test_young_and_daly_agree_for_long_times_between_failures():
+    assert best_interval_ms(1_000, 10**9) == pytest.approx((2 * 1_000 * 10**9) ** 0.5, rel=0.01)
+    # A checkpoint that costs more than two times the time between failures is never worth it (Daly).
+    assert best_interval_ms(5_000, 2_000) == 2_000
+
+
 def test_the_best_interval_loses_less_than_its_neighbours():
-    best = young_daly_ms(cost_ms=2_000, between_failures_ms=600_000)
+    best = best_interval_ms(2_000, 600_000)
     at_best = lost_ratio(best, 2_000, 0, 600_000)
     assert all(lost_ratio(best * f, 2_000, 0, 600_000) > at_best for f in (0.5, 0.8, 1.25, 2.0))
 

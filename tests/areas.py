@@ -134,7 +134,12 @@ AREAS = {
         "contract/test_diagnose_recordings.py",
         "packaging/test_diagnosis_document.py",
     ),
-    "pipeline": ("unit/backend_pipeline/**", "integration/test_rollups*.py", "property/test_log_buckets.py"),
+    "pipeline": (
+        "unit/backend_pipeline/**",
+        "integration/test_rollups*.py",
+        "integration/test_backtest.py",
+        "property/test_log_buckets.py",
+    ),
     "docs": ("packaging/*", "conformance/test_protocol_document.py"),
 }
 

@@ -10,7 +10,8 @@ checkpoints in a row have completed without a warning. A page is *false* if no c
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -27,6 +28,7 @@ LOOKS_COUNT: Final = 40
 AGE_EDGES: Final = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 1.0)
 """The edges of the ages by which coverage is counted, as shares of the timeout."""
 _CALM_COUNT = 2
+_KEPT_COUNT = 200
 _DAY_MS = 86_400_000
 
 
@@ -43,6 +45,7 @@ class EndedCheckpoint:
     past: PastCheckpoint
     is_expired: bool = False
     settings: int = 0
+    run_id: str = ""
 
     @property
     def ended_ms(self) -> float:
@@ -137,21 +140,23 @@ class Tally:
         self.watched_ms += other.watched_ms
 
 
-def watched(checkpoints: Sequence[EndedCheckpoint]) -> Iterator[Watched]:
+def watched(checkpoints: Iterable[EndedCheckpoint]) -> Iterator[Watched]:
     """Yield each checkpoint of a job that has a timeout, in the order of the triggers, as it would have been watched.
 
-    ``checkpoints`` are those of one job, in the order of the triggers. Aborted ones are only compared with.
+    ``checkpoints`` are those of one job, in the order of the triggers; only the newest are kept in memory. Aborted ones
+    are only compared with.
     """
-    for index, checkpoint in enumerate(checkpoints):
+    before: deque[EndedCheckpoint] = deque(maxlen=_KEPT_COUNT)
+    for checkpoint in checkpoints:
         if checkpoint.timeout_ms and (checkpoint.is_expired or checkpoint.past.has_completed):
-            yield _watched(checkpoint, _known_before(checkpoints, index))
+            yield _watched(checkpoint, _known_before(before, checkpoint))
+        before.append(checkpoint)
 
 
-def _known_before(checkpoints: Sequence[EndedCheckpoint], index: int) -> list[PastCheckpoint]:
+def _known_before(before: Sequence[EndedCheckpoint], own: EndedCheckpoint) -> list[PastCheckpoint]:
     """Return the newest checkpoints that had ended, under the same settings, when this one was triggered."""
-    own = checkpoints[index]
     found: list[PastCheckpoint] = []
-    for other in reversed(checkpoints[:index]):
+    for other in reversed(before):
         if other.settings != own.settings or len(found) == FINISH_COUNT:
             break
         if other.ended_ms <= own.triggered_ms:
@@ -192,42 +197,51 @@ def _watched(checkpoint: EndedCheckpoint, past: Sequence[PastCheckpoint]) -> Wat
     return Watched(checkpoint, tuple(looks), warned_ms, plain_ms)
 
 
-def tally_of(rows: Sequence[Watched]) -> Tally:
+def tally_of(rows: Iterable[Watched]) -> Tally:
     """Return how the warnings of one job fared. ``rows`` are in the order of the triggers."""
-    tally = Tally(checkpoint_count=len(rows))
-    tally.predicted = _score(rows, [w.warned_ms for w in rows])
-    tally.plain = _score(rows, [w.plain_ms for w in rows])
+    tally = Tally()
+    episodes = (_Episodes(tally.predicted), _Episodes(tally.plain))
+    begin_ms: float | None = None
     for row in rows:
+        tally.checkpoint_count += 1
+        begin_ms = row.checkpoint.triggered_ms if begin_ms is None else begin_ms
+        tally.watched_ms = row.checkpoint.ended_ms - begin_ms
+        for one, at_ms in zip(episodes, (row.warned_ms, row.plain_ms), strict=True):
+            one.add(row.checkpoint, at_ms)
         for look in row.looks:
             _count_coverage(tally, row.checkpoint, look)
-    if rows:
-        tally.watched_ms = rows[-1].checkpoint.ended_ms - rows[0].checkpoint.triggered_ms
+    for one in episodes:
+        one.end()
     return tally
 
 
-def _score(rows: Sequence[Watched], warned_ms: Sequence[float | None]) -> Score:
-    score = Score()
-    is_open = has_expired = False
-    calm_count = 0
-    for row, at_ms in zip(rows, warned_ms, strict=True):
-        is_expired = row.checkpoint.is_expired
-        if is_expired:
+class _Episodes:
+    """Counts expired checkpoints and pages of one way to warn."""
+
+    def __init__(self, score: Score) -> None:
+        self._score = score
+        self._is_open = self._has_expired = False
+        self._calm_count = 0
+
+    def add(self, checkpoint: EndedCheckpoint, warned_ms: float | None) -> None:
+        score = self._score
+        if checkpoint.is_expired:
             score.expired_count += 1
-            score.caught_count += at_ms is not None
-            timeout_ms = float(row.checkpoint.timeout_ms or 1)
-            score.leads.append(0.0 if at_ms is None else 1 - at_ms / timeout_ms)
-        if at_ms is not None and not is_open:
-            is_open, has_expired, calm_count = True, False, 0
+            score.caught_count += warned_ms is not None
+            score.leads.append(0.0 if warned_ms is None else 1 - warned_ms / float(checkpoint.timeout_ms or 1))
+        if warned_ms is not None and not self._is_open:
+            self._is_open, self._has_expired, self._calm_count = True, False, 0
             score.page_count += 1
-        if not is_open:
-            continue
-        has_expired |= is_expired
-        calm_count = 0 if is_expired or at_ms is not None else calm_count + 1
-        if calm_count >= _CALM_COUNT:
-            is_open = False
-            score.false_page_count += not has_expired
-    score.false_page_count += is_open and not has_expired
-    return score
+        if not self._is_open:
+            return
+        self._has_expired |= checkpoint.is_expired
+        self._calm_count = 0 if checkpoint.is_expired or warned_ms is not None else self._calm_count + 1
+        if self._calm_count >= _CALM_COUNT:
+            self.end()
+
+    def end(self) -> None:
+        self._score.false_page_count += self._is_open and not self._has_expired
+        self._is_open = False
 
 
 def _count_coverage(tally: Tally, checkpoint: EndedCheckpoint, look: Look) -> None:

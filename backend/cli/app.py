@@ -19,6 +19,7 @@ from backend.cli import (
     advise,
     alert_role,
     alerts,
+    backtest,
     backup,
     demo,
     experiment,
@@ -89,6 +90,9 @@ app.add_typer(alerts.receivers, name="receivers")
 app.add_typer(pipeline.app, name="pipeline")
 app.command(name="executor", hidden=True, epilog="Example: barrierscope executor")(pipeline.executor)
 app.command(name="export", epilog="Example: barrierscope export subtasks orders.parquet --job orders")(export.export)
+app.command(name="backtest", epilog="Example: barrierscope backtest --job orders --html backtest.html")(
+    backtest.backtest
+)
 app.command(name="backup", epilog="Example: barrierscope backup barrierscope.dump")(backup.backup)
 app.command(name="restore", epilog="Example: barrierscope restore barrierscope.dump --data-dir ./data")(backup.restore)
 app.command(name="api", epilog="Example: barrierscope api --port 8050 --database-url postgresql://...")(roles.api)

@@ -97,7 +97,7 @@ def _report(found: Experiment, rows: list[Row], folder: Path, seeds: int) -> Non
     from backend.experiments.running import code_digest
 
     command = f"barrierscope experiment {found.name} --seeds {seeds}"
-    page = report.page(found, rows, seeds=seeds, command=command, code=code_digest(), script=_plotly())
+    page = report.page(found, rows, seeds=seeds, command=command, code=code_digest(), script=plotly_source())
     with complete_file(folder / "report.html") as file:
         file.write(page.encode())
     try:
@@ -113,7 +113,7 @@ def _report(found: Experiment, rows: list[Row], folder: Path, seeds: int) -> Non
     typer.echo(f"\n{len(rows)} rows of {seeds} seeds: {data}\nreport: {folder / 'report.html'}")
 
 
-def _plotly() -> str:
+def plotly_source() -> str:
     """Return the source of the part of plotly.js that the dashboard serves. It is a data file of that package."""
     vendor = resources.files("dashboard") / "vendor"
     (bundle,) = (f for f in vendor.iterdir() if f.name.startswith("plotly-") and f.name.endswith(".min.js"))

@@ -19,6 +19,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from backend.cli.backtest import HtmlFile, instant_of, write
+from backend.cli.backtest import Since as BacktestSince
 from backend.cli.database import DatabaseUrl, plain_url
 from backend.cli.options import OutputFormat, help_without_command, instant, stopped_by_signal
 from backend.cli.role_logging import log_to_stderr
@@ -37,7 +39,7 @@ _NICENESS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 app = typer.Typer(
-    help="Roll up the history.",
+    help="Work on the whole history: roll it up, or replay warnings.",
     invoke_without_command=True,
     add_completion=False,
     epilog="Example: barrierscope pipeline rollups",
@@ -111,6 +113,36 @@ def rollups(
     with stopped_by_signal(), _progress_bar() as on_progress:
         report = replace(run, on_progress=on_progress).do(wanted)
     typer.echo(_as_json(report) if output_format is OutputFormat.JSON else _in_words(report))
+
+
+@app.command(epilog="Example: barrierscope pipeline backtest --html backtest.html")
+def backtest(
+    since: BacktestSince = None,
+    html: HtmlFile = None,
+    master: Master = None,
+    archive: Archive = None,
+    executor_python: Python = None,
+    executor_url_file: UrlFile = None,
+    conf: Conf = None,
+    output_format: Format = OutputFormat.TEXT,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Replay the warning of timeouts over all jobs with Spark, as `barrierscope backtest` does in one process."""
+    settings = load_settings()
+    log_to_stderr(settings.log_level)
+    url = plain_url(database_url, settings)
+    first = instant_of(since)
+    cluster = _cluster(master, archive, executor_python, executor_url_file, conf or []) or Cluster()
+    found = _spark_here(settings)
+    if not isinstance(found, SparkRuntime):
+        raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
+    if cluster.is_local:
+        os.nice(_NICENESS)
+    from backend.pipeline.jobs.backtest import on_spark
+
+    with stopped_by_signal():
+        results = on_spark(url, found, cluster, first)
+    write(results, html, output_format)
 
 
 @app.command(epilog="Example: barrierscope pipeline pack barrierscope-executors.tar.gz")

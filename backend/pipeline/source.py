@@ -134,7 +134,7 @@ class _CheckpointReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, HourSpan)
-        with _connected(_task_url(self._options)) as connection, connection.cursor() as cursor:
+        with connected(task_url(self._options)) as connection, connection.cursor() as cursor:
             cursor.execute(
                 f"{_SELECT} AND triggered_at >= to_timestamp({partition.start_s})"
                 f" AND triggered_at < to_timestamp({partition.end_s})"
@@ -189,7 +189,7 @@ class StagingWriter(DataSourceArrowWriter):
                 yield self._named(batch, part)
 
         schema = self._named(first, part).schema
-        with _connected(_task_url(self._options)) as connection, connection.cursor() as cursor:
+        with connected(task_url(self._options)) as connection, connection.cursor() as cursor:
             reader = pa.RecordBatchReader.from_batches(schema, named())
             cursor.adbc_ingest("rollup_staging", reader, mode="append")
             # The run may have ended: if the process that started Spark was killed, its tasks may still run during the
@@ -209,7 +209,7 @@ class StagingWriter(DataSourceArrowWriter):
         # statement's text.
         accepted = f"{self._run_id}{ACCEPTED}"
         rows = ", ".join(f"('{accepted}', '{part}', '', to_timestamp(0))" for part in parts)
-        with _connected(_read_url(self._options["driver_url_file"])) as connection, connection.cursor() as cursor:
+        with connected(_read_url(self._options["driver_url_file"])) as connection, connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO rollup_staging (run_id, part, job_id, hour) VALUES {rows}")
             connection.commit()
 
@@ -224,7 +224,7 @@ class StagingWriter(DataSourceArrowWriter):
         return pa.RecordBatch.from_arrays([*of_all, *batch.columns], names=names)
 
 
-def _task_url(options: Mapping[str, str]) -> str:
+def task_url(options: Mapping[str, str]) -> str:
     return options["url"] if "url" in options else _read_url(options["url_file"])
 
 
@@ -236,7 +236,7 @@ def _read_url(path: str) -> str:
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[Connection]:
+def connected(url: str) -> Iterator[Connection]:
     """Yield an ADBC connection. Turn its errors into a message of one line that does not contain the URL."""
     from adbc_driver_postgresql import dbapi
 

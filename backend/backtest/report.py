@@ -1,0 +1,185 @@
+"""The results of a backtest as a table of text, as a document, and as a page of HTML with charts.
+
+The page needs no other file and no network: it contains the charts' script.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from backend.backtest.early_warning import AGE_EDGES, Score, Tally
+from backend.backtest.jobs import JobResult
+
+Named = tuple[str, JobResult]
+"""The name of a job, and its result."""
+_PREDICTED, _PLAIN, _MISSED = "#0072b2", "#8a93a3", "#d55e00"
+_NAME_WIDTH: Final = 28
+
+
+def whole(results: Sequence[Named]) -> Tally:
+    """Return the tally over all jobs."""
+    total = Tally()
+    for _, result in results:
+        total.add(result.tally)
+    return total
+
+
+def table(results: Sequence[Named]) -> Iterator[str]:
+    """Yield the lines of the table: how warnings would have fared, by job and in all, then the coverage by age."""
+    yield f"{'':<{_NAME_WIDTH}}{'':>20}{'predicted':>26}{'after 80 % of the timeout':>29}"
+    heads = "".join(f"{word:>{width}}" for word, width in (("recall", 8), ("lead", 6), ("pages", 7), ("false", 7)))
+    yield f"{'job':<{_NAME_WIDTH}}{'checkpoints':>11}{'expired':>9}{heads} {heads}"
+    for name, result in results:
+        yield _row(name, result.tally)
+    total = whole(results)
+    if len(results) != 1:
+        yield _row("all", total)
+    yield ""
+    yield f"{'age / timeout':<16}{'looks':>9}{'stated':>9}{'held':>9}"
+    for words, count, stated, held in _coverage(total):
+        yield f"{words:<16}{count:>9}{stated:>9.1%}{held:>9.1%}"
+    skipped = sum(result.skipped_count for _, result in results)
+    if skipped:
+        yield ""
+        yield f"{skipped} ended checkpoints were left out: the acknowledgements of their subtasks are not stored"
+
+
+def _row(name: str, tally: Tally) -> str:
+    short = name if len(name) < _NAME_WIDTH else f"{name[: _NAME_WIDTH - 2]}…"
+    counts = f"{tally.checkpoint_count:>11}{tally.predicted.expired_count:>9}"
+    return f"{short:<{_NAME_WIDTH}}{counts}{_score(tally.predicted)} {_score(tally.plain)}"
+
+
+def _score(score: Score) -> str:
+    recall, lead = _percent(score.recall_ratio), _percent(score.lead_ratio)
+    return f"{recall:>8}{lead:>6}{score.page_count:>7}{score.false_page_count:>7}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.0%}"
+
+
+def _coverage(tally: Tally) -> Iterator[tuple[str, int, float, float]]:
+    for (low, high), band in zip(pairwise(AGE_EDGES), tally.bands, strict=True):
+        if band.count:
+            yield f"{low:g} to {high:g}", band.count, band.stated_count / band.count, band.held_count / band.count
+
+
+def document(results: Sequence[Named]) -> dict[str, Any]:
+    """Return the results as a document of JSON. Ratios are shares; a missing one is null, because nothing expired."""
+    return {
+        "all": _figures(whole(results)),
+        "jobs": [
+            {
+                "job_id": result.job_id,
+                "job": name,
+                **_figures(result.tally),
+                "skipped_count": result.skipped_count,
+                "warnings": [asdict(w) for w in result.warnings],
+            }
+            for name, result in results
+        ],
+    }
+
+
+def _figures(tally: Tally) -> dict[str, Any]:
+    return {
+        "checkpoint_count": tally.checkpoint_count,
+        "watched_days": tally.days,
+        "predicted": _score_document(tally.predicted),
+        "plain_rule": _score_document(tally.plain),
+        "coverage_by_age": [
+            {"age_ratio": words, "look_count": count, "stated_ratio": stated, "held_ratio": held}
+            for words, count, stated, held in _coverage(tally)
+        ],
+    }
+
+
+def _score_document(score: Score) -> dict[str, Any]:
+    return {
+        "expired_count": score.expired_count,
+        "caught_count": score.caught_count,
+        "recall_ratio": score.recall_ratio,
+        "lead_median_ratio": score.lead_ratio,
+        "page_count": score.page_count,
+        "false_page_count": score.false_page_count,
+    }
+
+
+def page(results: Sequence[Named], *, title: str, script: str) -> str:
+    """Return the page. ``script`` is the source of plotly.js, which the page contains."""
+    # No text of the data may end the script.
+    figures = json.dumps([_warnings_figure(results), _coverage_figure(whole(results))]).replace("<", "\\u003c")
+    script = script.replace("</script", "<\\/script")
+    rows = "".join(
+        _table_row(name, result.tally) for name, result in [*results, ("all", JobResult("", whole(results)))]
+    )
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{html.escape(title)}</title><style>{_text("report.css")}</style></head><body>
+<h1>{html.escape(title)}</h1>
+<p>Each checkpoint is predicted at several ages from what was known then. A page is false if no checkpoint of its
+episode expired. The lead is the median share of the timeout that was left at the first warning.</p>
+<div class="scroll"><table><thead><tr><th>job<th>checkpoints<th>expired<th>recall<th>lead<th>pages<th>false pages
+<th>recall, rule by age<th>lead<th>pages<th>false pages</thead><tbody>{rows}</tbody></table></div>
+<h2>Warnings</h2><p>When each warning would have come, as a share of the timeout.</p><div id="warnings"></div>
+<h2>Coverage by age</h2><p>How many intervals of the finish held, and how many were to hold.</p>
+<div id="coverage"></div>
+<script type="application/json" id="figures">{figures}</script>
+<script>{script}</script><script>{_text("report.js")}</script>
+</body></html>
+"""
+
+
+def _text(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _table_row(name: str, tally: Tally) -> str:
+    cells = [str(tally.checkpoint_count), str(tally.predicted.expired_count)]
+    for score in (tally.predicted, tally.plain):
+        cells += [_percent(score.recall_ratio), _percent(score.lead_ratio), str(score.page_count)]
+        cells.append(str(score.false_page_count))
+    return f"<tr><td>{html.escape(name)}" + "".join(f"<td>{cell}" for cell in cells)
+
+
+def _warnings_figure(results: Sequence[Named]) -> dict[str, Any]:
+    traces = []
+    for word, color, symbol, is_expired in (
+        ("it expired", _PREDICTED, "circle", True),
+        ("it completed", _MISSED, "x", False),
+    ):
+        found = [(name, w) for name, r in results for w in r.warnings if w.is_expired is is_expired]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": word,
+                "x": [w.at for _, w in found],
+                "y": [w.age_ms / w.timeout_ms for _, w in found],
+                "text": [f"{html.escape(name)}, checkpoint {w.checkpoint_id}" for name, w in found],
+                "marker": {"color": color, "symbol": symbol, "size": 8},
+                "hovertemplate": "%{text}<br>%{x}<br>after %{y:.0%} of the timeout<extra></extra>",
+            }
+        )
+    y = {"title": {"text": "age at the warning / timeout"}, "tickformat": ".0%", "range": [-0.02, 1.0]}
+    layout = {"height": 360, "margin": {"l": 70, "r": 20, "t": 10, "b": 50}, "xaxis": {"type": "date"}, "yaxis": y}
+    return {"id": "warnings", "data": traces, "layout": layout}
+
+
+def _coverage_figure(tally: Tally) -> dict[str, Any]:
+    rows = list(_coverage(tally))
+    traces = [
+        {"type": "bar", "name": name, "x": [r[0] for r in rows], "y": [r[i] for r in rows], "marker": {"color": color}}
+        for name, i, color in (("stated", 2, _PLAIN), ("held", 3, _PREDICTED))
+    ]
+    x = {"title": {"text": "age / timeout"}, "type": "category"}
+    y = {"tickformat": ".0%", "range": [0, 1]}
+    layout = {"height": 320, "margin": {"l": 70, "r": 20, "t": 10, "b": 60}, "xaxis": x, "yaxis": y}
+    return {"id": "coverage", "data": traces, "layout": layout}

@@ -14,7 +14,7 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes, tour
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, shell
+from dashboard.components import cards, markup, shell
 from dashboard.pages import (
     advice,
     alert,
@@ -86,7 +86,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     # The pages use no callbacks over WebSocket. With this capability, each page would try to connect, be refused, and
     # log an error.
     app.backend.websocket_capability = False
-    app.layout = shell.shell(has_login=has_login)
+    app.layout = markup.lean(shell.shell(has_login=has_login))
     _register_shell(app, client)
     alerting = (alerts, alert_rules, alert_receivers, alert_silences, incident, alert, runbook)
     views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time, lab, whatif)
@@ -120,7 +120,6 @@ def content_security_policy(app: Dash) -> str:
 
 def _register_shell(app: Dash, client: ApiClient) -> None:
     _register_switches(app)
-    _register_twins(app)
     zones.register(app, client)
     tour.register(app, client)
     browser = partial(_in_browser, app)
@@ -218,27 +217,6 @@ def _register_switches(app: Dash) -> None:
         ],
         Input("paused", "data"),
     )
-
-
-def _register_twins(app: Dash) -> None:
-    # One callback for each chart. A single callback whose output id is a pattern would also call the server on pages
-    # without charts.
-    for name in cards.CHARTS:
-        _in_browser(
-            app,
-            "twin",
-            [
-                Output(f"{name}-wrap", "children"),
-                Output(f"{name}-wrap", "style"),
-                Output(f"{name}-figure", "style"),
-                Output(f"{name}-toggle", "aria-pressed"),
-            ],
-            Input(f"{name}-toggle", "n_clicks"),
-            Input(f"{name}-data", "data"),
-        )
-        _in_browser(app, "chartBox", [Output(f"{name}-box", "style")], Input(f"{name}-graph", "figure"))
-        saved, clicks = Output(f"{name}-saved", "children"), Input(f"{name}-csv", "n_clicks")
-        _in_browser(app, "csv", [saved], clicks, State(f"{name}-data", "data"), is_first_skipped=True)
 
 
 def _unknown() -> Component:

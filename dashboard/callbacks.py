@@ -12,10 +12,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from dash import Dash, Input, State, ctx, no_update
+from dash import ALL, Dash, Input, State, ctx, no_update
 
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard.components import cards
+from dashboard.components.markup import lean
 
 Changes = dict[str, Any]
 """New values of outputs, by name. An output that is missing here keeps its value."""
@@ -74,10 +75,19 @@ def filled(changes: Changes, outputs: Outputs) -> Changes:
     """
     if unknown := changes.keys() - outputs.keys():
         raise KeyError(f"not an output: {', '.join(sorted(unknown))}")
-    return {
-        name: filled(changes.get(name, {}), output) if isinstance(output, Mapping) else changes.get(name, no_update)
-        for name, output in outputs.items()
-    }
+    return {name: _value(changes.get(name, no_update), output) for name, output in outputs.items()}
+
+
+def _value(value: Any, output: Any) -> Any:
+    if isinstance(output, Mapping):
+        return filled({} if value is no_update else value, output)
+    if value is no_update or getattr(output, "component_property", None) != "children":
+        return value
+    id_ = output.component_id
+    if isinstance(id_, dict) and ALL in id_.values():
+        # The output stands for many components, and the value has the children of each.
+        return [lean(one) for one in value]
+    return lean(value)
 
 
 def pressed_id(clicks: list[int | None], trigger: object) -> dict[str, Any] | None:

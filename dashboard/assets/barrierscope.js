@@ -1,5 +1,4 @@
-/* The part of the dashboard that runs in the browser: theme, time zone and pause switches, tables and CSV, ages,
-   the keys of the scrubber, and the cells of the fleet grid. Names are inserted as text only, never as HTML. */
+/* The part of the dashboard that runs in the browser: theme, time zone and pause switches, ages, the keys of the scrubber, and the cells of the fleet grid. Names are inserted as text only, never as HTML. */
 (function () {
     "use strict";
 
@@ -91,18 +90,6 @@
         });
         const text = query.toString();
         window.history.replaceState(window.history.state, "", window.location.pathname + (text ? "?" + text : ""));
-    }
-
-    function csvCell(value) {
-        if (value === null || value === undefined) {
-            return "";
-        }
-        let text = String(value);
-        // A spreadsheet would run a name that looks like a formula.
-        if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) {
-            text = "'" + text;
-        }
-        return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
     }
 
     function age(ms) {
@@ -492,48 +479,6 @@
         }
     }
 
-    // --- the table of a chart ---------------------------------------------------------------------------------------
-
-    function tableOf(data) {
-        const columns = (data && data.columns) || [];
-        const rows = ((data && data.rows) || []).map(function (row) {
-            return Object.fromEntries(row.map(function (value, i) { return ["c" + i, value]; }));
-        });
-        const defs = columns.map(function (name, i) {
-            const isNumber = data.rows.some(function (row) { return typeof row[i] === "number"; });
-            return {
-                field: "c" + i, headerName: name, cellDataType: isNumber ? "number" : "text",
-                type: isNumber ? "rightAligned" : undefined,
-                // Null is shown as missing, never as a number.
-                valueFormatter: { function: "params.value == null ? '–' : params.value" },
-            };
-        });
-        return { columnDefs: defs, rowData: rows };
-    }
-
-    function gridOf(id, shown) {
-        return {
-            type: "AgGrid",
-            namespace: "dash_ag_grid",
-            props: Object.assign({
-                id: id,
-                defaultColDef: { sortable: true, resizable: true, filter: true, minWidth: 90 },
-                columnSize: "autoSize",
-                dashGridOptions: {
-                    theme: { function: "themeQuartz.withPart(colorSchemeVariable)" },
-                    rowHeight: 30,
-                    headerHeight: 34,
-                    // Screen readers need every column to be in the page, in the order that is displayed.
-                    ensureDomOrder: true,
-                    suppressColumnVirtualisation: true,
-                    tabToNextCell: { function: "bsLeave()" },
-                    tabToNextHeader: { function: "bsLeave()" },
-                },
-                style: { height: "320px" },
-            }, shown),
-        };
-    }
-
     // --- callbacks -------------------------------------------------------------------------------------------------
 
     let scrubTimer = null;
@@ -594,44 +539,9 @@
                 document.title = title ? title + " · Barrierscope" : "Barrierscope";
                 return NO();
             },
-            chartBox: function (figure) {
-                const height = figure && figure.layout && figure.layout.height;
-                return height ? { height: height + "px" } : NO();
-            },
-            twin: function (clicks, data) {
-                const isOpen = Boolean(clicks && clicks % 2);
-                const figure = { display: isOpen ? "none" : "block" };
-                if (!isOpen) {
-                    // A figure that was hidden has no size yet.
-                    const by = String(window.dash_clientside.callback_context.triggered_id || "");
-                    if (by.endsWith("-toggle")) {
-                        window.setTimeout(function () { window.dispatchEvent(new Event("resize")); }, 50);
-                    }
-                    return [NO(), { display: "none" }, figure, "false"];
-                }
-                const shown = tableOf(data);
-                const id = window.dash_clientside.callback_context.outputs_list[0].id.replace(/-wrap$/, "-grid");
-                if (document.getElementById(id)) {
-                    window.dash_clientside.set_props(id, shown);
-                    return [NO(), { display: "block" }, figure, "true"];
-                }
-                return [gridOf(id, shown), { display: "block" }, figure, "true"];
-            },
             expanded: (isOpen) => String(Boolean(isOpen)),
             closeDialog: function (cancelled, confirmed) {
                 return cancelled || confirmed ? false : NO();
-            },
-            csv: function (clicks, data) {
-                if (!clicks || !data) {
-                    return NO();
-                }
-                const lines = [data.columns].concat(data.rows).map(function (row) { return row.map(csvCell).join(","); });
-                const link = document.createElement("a");
-                link.href = URL.createObjectURL(new Blob(["\ufeff" + lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
-                link.download = "barrierscope-" + data.name + ".csv";
-                link.click();
-                window.setTimeout(function () { URL.revokeObjectURL(link.href); }, 1000);
-                return "saved " + data.rows.length + " rows";
             },
             scrub: function (value, max) {
                 // While dragging, request only the newest position, about ten times a second. At the right end, the

@@ -76,6 +76,14 @@
         });
     }
 
+    // The graph is drawn when it comes near the window, which may be after its map.
+    document.addEventListener("chartdrawn", function (event) {
+        if (event.target.closest("#front-graph")) {
+            listen();
+            place();
+        }
+    });
+
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         front: {
             drawMap: function (data) {

@@ -15,20 +15,11 @@ from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import status
 from dashboard.components.attributes import attrs
+from dashboard.components.markup import ChartData
 from dashboard.figures.base import Chart, Table
 from dashboard.palette import Tone
 
 Children = Sequence[Component | str | None] | Component | str | None
-
-CHARTS = (
-    "timeline", "heatmap", "trend", "job-acks", "pressure", "job-batches", "gantt", "front", "cp-acks", "cp-batch",
-    "alert-strip", "incident-strip", "pressure-history", "batch-rates", "comparison", "windows", "outcome",
-    "candidates", "candidates-2", "candidates-3", "candidates-4", "space-time", "flame",
-    "whatif-durations", "whatif-pareto",
-    *(f"whatif-{kind}-{side}" for kind in ("front", "space-time") for side in ("a", "b")),
-    *(f"lab-{kind}-{side}" for kind in ("timeline", "gantt", "front", "space-time") for side in ("a", "b")),
-)  # fmt: skip
-"""The names of all charts. Each chart belongs to one page."""
 
 GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}
 
@@ -236,7 +227,9 @@ def chart(
             # Even before Plotly draws the figure, its box has the final height, so that the content after it does not
             # move.
             html.Div(
-                dcc.Graph(id=f"{name}-graph", figure=_blank(height_px), config=_GRAPH_CONFIG, style={"height": "100%"}),
+                dcc.Graph(
+                    id=f"{name}-graph", figure=_awaited(height_px), config=_GRAPH_CONFIG, style={"height": "100%"}
+                ),
                 id=f"{name}-box",
                 style={"height": f"{height_px}px"},
                 **attrs({"aria-hidden": "true"}),
@@ -249,8 +242,8 @@ def chart(
     )
     # The script creates the table when the viewer opens it. Even a hidden table takes time to draw.
     grid = html.Div(id=f"{name}-wrap", style={"display": "none"})
-    store = dcc.Store(id=f"{name}-data")
-    return card(title, [before, figure, grid, store, after], tools=[*tools, *_chart_tools(name, title)], hint=hint)
+    data = ChartData(f"{name}-data")
+    return card(title, [before, figure, grid, data, after], tools=[*tools, *_chart_tools(name, title)], hint=hint)
 
 
 def _chart_tools(name: str, title: str) -> list[Component]:
@@ -260,25 +253,24 @@ def _chart_tools(name: str, title: str) -> list[Component]:
             id=f"{name}-toggle",
             className="button",
             title="view as table",
-            **attrs({"aria-pressed": "false", "aria-label": f"{title}: view as table"}),
+            disable_n_clicks=True,
+            **attrs({"data-chart": name, "aria-pressed": "false", "aria-label": f"{title}: view as table"}),
         ),
         html.Button(
             [status.icon("download"), html.Span("CSV")],
             id=f"{name}-csv",
             className="button",
             title="download as CSV",
-            **attrs({"aria-label": f"{title}: download as CSV"}),
+            disable_n_clicks=True,
+            **attrs({"data-chart": name, "aria-label": f"{title}: download as CSV"}),
         ),
-        html.Span(id=f"{name}-saved", className="visually-hidden", role="status"),
+        html.Span(id=f"{name}-saved", className="visually-hidden", role="status", disable_n_clicks=True),
     ]
 
 
-def _blank(height_px: int) -> dict[str, object]:
-    """Return an empty figure, shown until the first data arrives."""
-    hidden = {"visible": False}
-    clear = "rgba(0,0,0,0)"
-    layout = {"height": height_px, "xaxis": hidden, "yaxis": hidden, "paper_bgcolor": clear, "plot_bgcolor": clear}
-    return {"data": [], "layout": layout}
+def _awaited(height_px: int) -> dict[str, object]:
+    """Return the figure that a chart has before its data. The script ``charts.js`` does not draw it."""
+    return {"data": [], "layout": {"height": height_px, "meta": "awaited"}}
 
 
 def table_data(name: str, table: Table) -> dict[str, object]:

@@ -58,7 +58,7 @@ class DashCalls:
         if answer.status_code == 204:
             return None
         assert answer.status_code == 200, answer.text[:2000]
-        response: dict[str, dict[str, Any]] = answer.json()["response"]
+        response: dict[str, dict[str, Any]] = expanded(answer.json()["response"])
         return response
 
     @staticmethod
@@ -88,6 +88,34 @@ class DashCalls:
                     listed.append({"id": own, "property": one["property"], "value": value})
             return listed
         return {"id": one["id"], "property": one["property"], "value": values.get(_name(one))}
+
+
+def expanded(value: Any) -> Any:
+    """Return the JSON of components with the elements of every ``Markup`` as components of Dash."""
+    if isinstance(value, list):
+        parts = [(v, expanded(v)) for v in value]
+        return [p for v, part in parts for p in (part if _is_markup(v) and isinstance(part, list) else [part])]
+    if not isinstance(value, dict):
+        return value
+    if _is_markup(value):
+        found = [_component(node) for node in value["props"]["nodes"]]
+        return found[0] if len(found) == 1 else found
+    return {key: expanded(inner) for key, inner in value.items()}
+
+
+def _is_markup(value: object) -> bool:
+    return isinstance(value, dict) and value.get("type") == "Markup"
+
+
+def _component(node: Any) -> Any:
+    if not isinstance(node, list):
+        return node
+    tag, attributes, *children = node
+    inner = [_component(c) for c in children]
+    props = attributes | ({"children": inner[0] if len(inner) == 1 else inner} if inner else {})
+    if tag == "link":
+        return {"type": "Link", "namespace": "dash_core_components", "props": props}
+    return {"type": tag.capitalize(), "namespace": "dash_html_components", "props": props}
 
 
 def _name(one: dict[str, Any]) -> str:

@@ -1,0 +1,207 @@
+/* Draws the charts, each when it is near the visible part of the page, and shows their tables and CSV files. */
+(function () {
+    "use strict";
+
+    // A chart is drawn when it is less than this far from the window, so that it is complete when it comes into view.
+    const MARGIN = "600px 0px";
+    const near = new WeakSet();
+    // The newest figures of the charts that are not near the window, by their elements.
+    const held = new Map();
+    // What was bound to the events of a chart before its first drawing.
+    const bound = new WeakMap();
+    let react = null;
+    let resize = null;
+
+    const isDrawn = (graph) => Boolean(graph._fullLayout);
+    // Before its data, a chart has no figure or one that Python marks.
+    const isAwaited = (figure) => !figure.data || Boolean(figure.layout && figure.layout.meta === "awaited");
+
+    function fit(graph, figure) {
+        const box = graph.closest("[id$=-box]");
+        const height = figure.layout && figure.layout.height;
+        if (box && height && box.style.height !== height + "px") { box.style.height = height + "px"; }
+    }
+
+    function draw(graph, figure) {
+        held.delete(graph);
+        fit(graph, figure);
+        const isFirst = !isDrawn(graph);
+        const done = react(graph, figure);
+        if (isFirst) {
+            // Drawing gave the element its real function ``on``.
+            (bound.get(graph) || []).forEach(([name, call]) => graph.on(name, call));
+            bound.delete(graph);
+            graph.dispatchEvent(new CustomEvent("chartdrawn", { bubbles: true }));
+        }
+        return done;
+    }
+
+    function drawHeld() {
+        for (const [graph, figure] of [...held]) {
+            if (!graph.isConnected) { held.delete(graph); } else if (!isAwaited(figure)) { draw(graph, figure); }
+        }
+    }
+
+    const observer = new IntersectionObserver(function (entries) {
+        entries.forEach(function (entry) {
+            const graph = entry.target;
+            if (!entry.isIntersecting) { near.delete(graph); return; }
+            near.add(graph);
+            const figure = held.get(graph);
+            if (figure && !isAwaited(figure)) { draw(graph, figure); }
+        });
+    }, { rootMargin: MARGIN });
+
+    // Dash calls this function for each new figure, and binds events to the element when it returns.
+    function show(graph, figure) {
+        if (!(graph instanceof Element)) { return react(graph, figure); }
+        if (near.has(graph) && !isAwaited(figure)) { return draw(graph, figure); }
+        held.set(graph, figure);
+        if (!isDrawn(graph)) {
+            // The content after a chart must not move when the chart is drawn.
+            fit(graph, figure);
+            if (!bound.has(graph)) {
+                bound.set(graph, []);
+                graph.on = (name, call) => bound.get(graph).push([name, call]);
+                observer.observe(graph);
+            }
+        }
+        return Promise.resolve(graph);
+    }
+
+    // Dash asks for the size of every chart again after drawing it. Nothing is to do if the size is the same.
+    function resizeIfNew(graph) {
+        if (!isDrawn(graph)) { return Promise.resolve(graph); }
+        const { width, height } = graph._fullLayout;
+        const isSame = Math.abs(graph.clientWidth - width) < 1 && Math.abs(graph.clientHeight - height) < 1;
+        return isSame ? Promise.resolve(graph) : resize(graph);
+    }
+
+    // Dash loads Plotly when a page has its first chart.
+    let plotly;
+    Object.defineProperty(window, "Plotly", {
+        configurable: true,
+        get: () => plotly,
+        set: function (loaded) {
+            plotly = loaded;
+            react = loaded.react;
+            resize = loaded.Plots.resize;
+            loaded.react = show;
+            loaded.Plots.resize = resizeIfNew;
+        },
+    });
+
+    window.addEventListener("beforeprint", drawHeld);
+
+    // --- the table of a chart ---------------------------------------------------------------------------------------
+
+    // The data of the charts of this page, by their names.
+    const tables = new Map();
+
+    function csvCell(value) {
+        if (value === null || value === undefined) {
+            return "";
+        }
+        let text = String(value);
+        // A spreadsheet would run a name that looks like a formula.
+        if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) {
+            text = "'" + text;
+        }
+        return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    }
+
+    function tableOf(data) {
+        const columns = (data && data.columns) || [];
+        const rows = ((data && data.rows) || []).map(function (row) {
+            return Object.fromEntries(row.map(function (value, i) { return ["c" + i, value]; }));
+        });
+        const defs = columns.map(function (name, i) {
+            const isNumber = data.rows.some(function (row) { return typeof row[i] === "number"; });
+            return {
+                field: "c" + i, headerName: name, cellDataType: isNumber ? "number" : "text",
+                type: isNumber ? "rightAligned" : undefined,
+                // Null is shown as missing, never as a number.
+                valueFormatter: { function: "params.value == null ? '–' : params.value" },
+            };
+        });
+        return { columnDefs: defs, rowData: rows };
+    }
+
+    function gridOf(id, shown) {
+        return {
+            type: "AgGrid",
+            namespace: "dash_ag_grid",
+            props: Object.assign({
+                id: id,
+                defaultColDef: { sortable: true, resizable: true, filter: true, minWidth: 90 },
+                columnSize: "autoSize",
+                dashGridOptions: {
+                    theme: { function: "themeQuartz.withPart(colorSchemeVariable)" },
+                    rowHeight: 30,
+                    headerHeight: 34,
+                    // Screen readers need every column to be in the page, in the order that is displayed.
+                    ensureDomOrder: true,
+                    suppressColumnVirtualisation: true,
+                    tabToNextCell: { function: "bsLeave()" },
+                    tabToNextHeader: { function: "bsLeave()" },
+                },
+                style: { height: "320px" },
+            }, shown),
+        };
+    }
+
+    function fillTable(name) {
+        const shown = tableOf(tables.get(name));
+        if (document.getElementById(name + "-grid")) {
+            window.dash_clientside.set_props(name + "-grid", shown);
+        } else {
+            window.dash_clientside.set_props(name + "-wrap", { children: gridOf(name + "-grid", shown) });
+        }
+    }
+
+    const isOpen = (name) => document.getElementById(name + "-toggle").getAttribute("aria-pressed") === "true";
+
+    function toggleTable(name) {
+        const willOpen = !isOpen(name);
+        document.getElementById(name + "-toggle").setAttribute("aria-pressed", String(willOpen));
+        document.getElementById(name + "-wrap").style.display = willOpen ? "block" : "none";
+        document.getElementById(name + "-figure").style.display = willOpen ? "none" : "block";
+        if (willOpen) {
+            fillTable(name);
+        } else {
+            // A figure that was hidden may have another size now.
+            window.setTimeout(function () { window.dispatchEvent(new Event("resize")); }, 50);
+        }
+    }
+
+    function save(name) {
+        const data = tables.get(name);
+        if (!data) { return; }
+        const lines = [data.columns].concat(data.rows).map(function (row) { return row.map(csvCell).join(","); });
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(new Blob(["\ufeff" + lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
+        link.download = "barrierscope-" + data.name + ".csv";
+        link.click();
+        window.setTimeout(function () { URL.revokeObjectURL(link.href); }, 1000);
+        document.getElementById(name + "-saved").textContent = "saved " + data.rows.length + " rows";
+    }
+
+    document.addEventListener("click", function (event) {
+        const button = event.target.closest("button[data-chart]");
+        if (!button) { return; }
+        (button.id.endsWith("-csv") ? save : toggleTable)(button.getAttribute("data-chart"));
+    });
+
+    // The component with the data of a chart's table. It shows nothing itself.
+    function ChartData(props) {
+        const name = props.id.replace(/-data$/, "");
+        window.React.useEffect(function () {
+            tables.set(name, props.data);
+            if (document.getElementById(name + "-toggle") && isOpen(name)) { fillTable(name); }
+        }, [props.data]);
+        window.React.useEffect(() => () => { tables.delete(name); }, []);
+        return null;
+    }
+
+    window.barrierscope_components = Object.assign(window.barrierscope_components || {}, { ChartData: ChartData });
+})();

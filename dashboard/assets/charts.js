@@ -1,11 +1,11 @@
-/* Draws the charts, each when it is near the visible part of the page, and shows their tables and CSV files. */
+/* Draws the charts, those near the visible part of the page first, and shows their tables and CSV files. */
 (function () {
     "use strict";
 
-    // A chart is drawn when it is less than this far from the window, so that it is complete when it comes into view.
+    // A chart is drawn at once if it is less than this far from the window, so that it is complete when it comes into view.
     const MARGIN = "600px 0px";
     const near = new WeakSet();
-    // The newest figures of the charts that are not near the window, by their elements.
+    // The newest figures that are not drawn yet, by the elements of their charts.
     const held = new Map();
     // What was bound to the events of a chart before its first drawing.
     const bound = new WeakMap();
@@ -42,6 +42,25 @@
         }
     }
 
+    // The charts that are further away are drawn one by one when the browser has nothing else to do.
+    const whenIdle = window.requestIdleCallback || ((call) => window.setTimeout(call, 200));
+    let isWaiting = false;
+
+    function drawLater() {
+        if (isWaiting) { return; }
+        isWaiting = true;
+        whenIdle(function () {
+            isWaiting = false;
+            for (const [graph, figure] of held) {
+                if (!graph.isConnected) { held.delete(graph); continue; }
+                if (isAwaited(figure) || graph.getClientRects().length === 0) { continue; }
+                draw(graph, figure);
+                drawLater();
+                return;
+            }
+        }, { timeout: 2000 });
+    }
+
     const observer = new IntersectionObserver(function (entries) {
         entries.forEach(function (entry) {
             const graph = entry.target;
@@ -66,6 +85,7 @@
                 observer.observe(graph);
             }
         }
+        if (!isAwaited(figure)) { drawLater(); }
         return Promise.resolve(graph);
     }
 

@@ -23,12 +23,13 @@
 #   make compare-pictures                           compare every page with its kept picture, on a quiet machine
 #   make plotly-bundle                              build the part of plotly.js that the charts use, with npm
 #   make driver-bundle                              fetch driver.js, with which the tour shows its steps, with npm
+#   make regenerator-bundle                         fetch the part of the scripts for old browsers that Dash needs, with npm
 #   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
 #   make pictures [ARGS="fleet job"]                take the pictures again with which a test compares every page
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits early-warning
+.PHONY: help up test test-quick test-long test-flink check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits early-warning
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -132,6 +133,7 @@ culprits: install-dev
 # Needs Node.js. The result is part of the repository, so this is needed only for another version or trace type.
 PLOTLY := 4.1.1
 DRIVER := 1.8.0
+REGENERATOR := 0.13.11
 plotly-bundle:
 	@rm -rf build/plotly && mkdir -p build/plotly && cp dashboard/vendor/bundle.cjs build/plotly
 	cd build/plotly && npm install --no-save --ignore-scripts --no-audit --no-fund plotly.js@$(PLOTLY) esbuild@0.28.1 \
@@ -145,6 +147,13 @@ driver-bundle:
 		test $$end = css || from=build/driver/node_modules/driver.js/dist/driver.js.iife.js; \
 		{ echo "/*! driver.js $(DRIVER)"; cat build/driver/node_modules/driver.js/license; echo "*/"; cat $$from; } \
 			> dashboard/vendor/driver-$(DRIVER).$$end; done
+
+regenerator-bundle:
+	@rm -rf build/regenerator && mkdir -p build/regenerator
+	cd build/regenerator && npm install --no-save --ignore-scripts --no-audit --no-fund regenerator-runtime@$(REGENERATOR)
+	@cd build/regenerator/node_modules/regenerator-runtime && \
+		{ echo "/*! regenerator-runtime $(REGENERATOR)"; cat LICENSE; echo "*/"; cat runtime.js; } \
+			> $(CURDIR)/dashboard/vendor/regenerator-runtime-$(REGENERATOR).js
 
 screenshots: install-dev
 	@exec $(BIN)/python -m tests.simulators.screenshots $(ARGS)

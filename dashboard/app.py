@@ -40,6 +40,7 @@ from dashboard.pages import (
     zones,
 )
 from dashboard.routes import PageKind
+from dashboard.scripts import LeanDash
 
 _log = logging.getLogger(__name__)
 _PATH = Input("url", "pathname")
@@ -67,7 +68,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
 
     Its ASGI server is ``.server``. ``has_login`` adds a log-out button.
     """
-    app = Dash(
+    app = LeanDash(
         "dashboard",
         backend="fastapi",
         assets_folder=str(Path(__file__).parent / "assets"),

@@ -32,6 +32,7 @@ _PLOTLY_FILE = "plotly-4.1.1.min.js"
 # `make driver-bundle` fetches it.
 _VENDORED = {
     _PLOTLY: _PLOTLY_FILE,
+    f"{routes.BASE}assets/vendor/regenerator-runtime.js": "regenerator-runtime-0.13.11.js",
     f"{routes.BASE}assets/lazy/driver.js": "driver-1.8.0.js",
     f"{routes.BASE}assets/lazy/driver.css": "driver-1.8.0.css",
 }
@@ -79,9 +80,11 @@ class DashboardApp:
         if (vendored := _VENDORED.get(scope["path"])) is not None:
             app, scope = self._vendor, {**scope, "path": f"/{vendored}", "root_path": ""}
         elif scope["method"] in ("GET", "HEAD") and not self._is_own(scope["path"]):
-            if routes.parse(scope["path"]).page is routes.PageKind.UNKNOWN:
+            page = routes.parse(scope["path"]).page
+            if page is routes.PageKind.UNKNOWN:
                 status = 404
-            scope = {**scope, "path": routes.BASE, "raw_path": routes.BASE.encode()}
+            query = f"page={page}".encode()
+            scope = {**scope, "path": routes.BASE, "raw_path": routes.BASE.encode(), "query_string": query}
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,4 +1,5 @@
-/* The part of the dashboard that runs in the browser: theme, time zone and pause switches, ages, the keys of the scrubber, and the cells of the fleet grid. Names are inserted as text only, never as HTML. */
+/* The part of the dashboard that runs in the browser: theme, time zone and pause switches, ages, the keys of the
+   scrubber, and the cells of the fleet grid. Names are inserted as text only, never as HTML. */
 (function () {
     "use strict";
 
@@ -32,6 +33,20 @@
         if (linkedZone) { return linkedZone; }
         const value = data || stored("zone") || "local";
         return value === "UTC" ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    }
+
+    // Whether Dash's layout has the component. When the viewer leaves a page, its elements stay a moment longer.
+    function hasComponent(id) {
+        try {
+            return Boolean(window.dash_component_api.getLayout(id));
+        } catch (error) {
+            return false;  // Dash looks up a component that is gone with an exception.
+        }
+    }
+
+    // Sets properties of a component, unless the page with the component has been left.
+    function setProps(id, properties) {
+        if (hasComponent(id)) { window.dash_clientside.set_props(id, properties); }
     }
 
     // In a window as narrow as that of a phone, charts and tables have another form.
@@ -177,7 +192,7 @@
 
     // The other scripts of the pages use these values and functions.
     window.barrierscope = {
-        narrow: narrow, still: still, setQuery: setQuery, go: go, isPaused: () => isPausedNow,
+        narrow: narrow, still: still, setQuery: setQuery, go: go, isPaused: () => isPausedNow, setProps: setProps,
     };
 
     const ask = window.fetch;
@@ -416,7 +431,7 @@
 
     window.addEventListener("popstate", function () {
         if (document.getElementById("job-range-choice")) {
-            window.dash_clientside.set_props("job-range", { data: rangeOfAddress() });
+            setProps("job-range", { data: rangeOfAddress() });
         }
     });
 
@@ -471,11 +486,11 @@
         show.asked = now;
         show.isDrawn = false;
         show.sent = Math.round(Math.min(at, show.max));
-        window.dash_clientside.set_props(show.slider, { value: show.sent });
+        setProps(show.slider, { value: show.sent });
         if (isOver) {
             const playing = show.playing;
             end();
-            window.dash_clientside.set_props(playing, { data: false });
+            setProps(playing, { data: false });
         }
     }
 
@@ -494,7 +509,7 @@
                 if (clicks && linkedZone) {
                     linkedZone = null;
                     setQuery({ tz: null });
-                    window.dash_clientside.set_props("zone-find", { value: null });
+                    setProps("zone-find", { value: null });
                 }
                 return clicks ? ((now || stored("zone")) === "UTC" ? "local" : "UTC") : NO();
             },
@@ -556,7 +571,7 @@
                         const isNew = sent[0] !== scrubSent[0] ? scrubValue !== null : scrubValue !== scrubSent[1];
                         // The viewer may have left the page since.
                         if (isNew && document.getElementById("front-slider")) {
-                            window.dash_clientside.set_props("front-at", { data: scrubValue });
+                            setProps("front-at", { data: scrubValue });
                         }
                         scrubSent = sent;
                     }, 90);
@@ -642,7 +657,7 @@
                     window.history.pushState(state, "", window.location.href);
                     setQuery(query);
                 }
-                window.dash_clientside.set_props("job-range-choice", { value: range ? range.range || "own" : "newest" });
+                setProps("job-range-choice", { value: range ? range.range || "own" : "newest" });
                 // The card of the last 7 days does not follow the range.
                 return [depthOfRange() === 0, { display: range ? "none" : "block" }];
             },

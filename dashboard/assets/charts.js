@@ -173,9 +173,9 @@
     function fillTable(name) {
         const shown = tableOf(tables.get(name));
         if (document.getElementById(name + "-grid")) {
-            window.dash_clientside.set_props(name + "-grid", shown);
+            window.barrierscope.setProps(name + "-grid", shown);
         } else {
-            window.dash_clientside.set_props(name + "-wrap", { children: gridOf(name + "-grid", shown) });
+            window.barrierscope.setProps(name + "-wrap", { children: gridOf(name + "-grid", shown) });
         }
     }
 

@@ -101,7 +101,7 @@
         if (!next) { return; }
         number += 1;
         board.sent = { number: number, at: Date.now(), first: next.startRow, age: board.age };
-        window.dash_clientside.set_props("fleet-request", { data: Object.assign({ number: number }, next) });
+        window.barrierscope.setProps("fleet-request", { data: Object.assign({ number: number }, next) });
     }
 
     function receive(answer) {
@@ -165,7 +165,7 @@
     function askNow() {
         mustAsk = true;
         if (!isThere()) { return; }
-        window.dash_clientside.set_props("fleet-news", { data: Date.now() });
+        window.barrierscope.setProps("fleet-news", { data: Date.now() });
     }
 
     function isPaused() { return window.barrierscope.isPaused(); }

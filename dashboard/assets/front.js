@@ -43,7 +43,7 @@
             const found = ranges();
             if (!found || !document.querySelector("#front-map .visible-part")) { return; }
             const centre = found.map(([from, to]) => Math.round((from + to) / 2));
-            window.dash_clientside.set_props("front-centre", { data: centre });
+            window.barrierscope.setProps("front-centre", { data: centre });
             window.barrierscope.setQuery({ view: centre.join(",") });
         }, SETTLED_MS);
     }

@@ -22,7 +22,7 @@
                 // If the chart left the view because the viewer left the page, its component no longer exists.
                 if (!entry.target.isConnected) { return; }
                 const name = entry.target.id.replace(/-figure$/, "");
-                window.dash_clientside.set_props(name + "-visible", { data: entry.isIntersecting });
+                window.barrierscope.setProps(name + "-visible", { data: entry.isIntersecting });
             });
         }, { rootMargin: MARGIN });
         document.querySelectorAll("#lab-results [id$='-figure']").forEach((figure) => observer.observe(figure));

@@ -37,7 +37,7 @@
                 if (sorted(settings) === sorted(wanted.settings)) { return none; }
                 waiting = window.setTimeout(function () {
                     if (!document.getElementById("whatif-controls")) { return; }
-                    window.dash_clientside.set_props("whatif-wanted", { data: { settings: settings } });
+                    window.barrierscope.setProps("whatif-wanted", { data: { settings: settings } });
                 }, PAUSE_MS);
                 return none;
             },

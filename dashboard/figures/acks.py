@@ -31,7 +31,7 @@ def acknowledgements(progress: ProgressOut, *, theme: Theme) -> Chart:
             theme,
             height_px=HEIGHT_PX,
             revision=f"acks{progress.checkpoint_id}",
-            margin={"l": 44, "r": 12, "t": 18, "b": 40},
+            margin={"l": 44, "r": 12, "t": 18, "b": 42},
             xaxis=axis(theme, "since trigger", tickvals=values, ticktext=labels, range=[0, end_ms]),
             yaxis=axis(theme, "acknowledged", range=[0, max(progress.total, 1) * 1.18], rangemode="tozero"),
             shapes=shapes,

@@ -84,7 +84,10 @@ def modebar(theme: Theme, *, removed: Sequence[str] = ()) -> dict[str, object]:
 
 
 def axis(theme: Theme, title: str | None = None, **more: object) -> dict[str, object]:
-    """Return an axis with grid lines in muted colours."""
+    """Return an axis with grid lines in muted colours.
+
+    A margin that is too small for the labels grows. The figure is then drawn twice, so margins should be large enough.
+    """
     base: dict[str, object] = {
         "gridcolor": theme.grid,
         "linecolor": theme.border,
@@ -94,8 +97,17 @@ def axis(theme: Theme, title: str | None = None, **more: object) -> dict[str, ob
         "automargin": True,
     }
     if title is not None:
-        base["title"] = {"text": title, "font": {"size": 11, "color": theme.muted}, "standoff": 6}
-    return base | more
+        base["title"] = axis_title(theme, title)
+    found = base | more
+    if found["automargin"]:
+        # The margin has room for every label, so Plotly need not measure each of them to hide those without room.
+        found.setdefault("ticklabeloverflow", "allow")
+    return found
+
+
+def axis_title(theme: Theme, words: str, *, standoff_px: int = 6) -> dict[str, object]:
+    """Return the title of an axis. Its distance is that from the labels, or from the axis if the labels are names."""
+    return {"text": words, "font": {"size": 11, "color": theme.muted}, "standoff": standoff_px}
 
 
 def note(theme: Theme, text: str, x: float, y: float, **more: object) -> dict[str, object]:

@@ -65,7 +65,7 @@ def backpressure(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = Fa
             revision="backpressure",
             barmode="stack",
             bargap=gap,
-            margin={"l": 20, "r": 16, "t": 18 if is_narrow else 4, "b": 30},
+            margin={"l": 20 if is_narrow else _labels_px(names), "r": 18, "t": 18 if is_narrow else 4, "b": 30},
             xaxis=axis(theme, range=[0, 1.0], tickformat=".0%"),
             yaxis=axis(
                 theme, tickvals=rows, ticktext=names, autorange="reversed",
@@ -76,6 +76,11 @@ def backpressure(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = Fa
         ),
     }  # fmt: skip
     return Chart(figure, _table(vertices), _summary(vertices), height_px)
+
+
+def _labels_px(names: Sequence[str]) -> int:
+    """Return about the width of the longest name. The margin grows if the name is wider."""
+    return 10 + round(5.6 * max(map(len, names), default=0))
 
 
 def along(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = False) -> Chart:

@@ -22,7 +22,7 @@ from backend.contracts.subtask_matrix import (
 )
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from dashboard import text
-from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.figures.base import Cell, Chart, Table, Trace, axis, axis_title, empty, layout, note, ticks_ms
 from dashboard.palette import UNALIGNED, Theme
 
 HEIGHT_PX = 400
@@ -60,10 +60,9 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
             theme,
             height_px=HEIGHT_PX,
             revision=f"{revision} {matrix.measure} {matrix.group} {len(rows)}",
-            margin={"l": 118, "r": 16, "t": 44, "b": 44},
+            margin={"l": 118, "r": 16, "t": 75, "b": 65},
             xaxis=axis(
                 theme,
-                "checkpoint, oldest first",
                 type="category",
                 categoryorder="array",
                 categoryarray=columns,
@@ -73,7 +72,8 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
                 # when they change.
                 uirevision=f"{columns[0]} {columns[-1]} {len(columns)}",
                 showgrid=False,
-            ),
+            )
+            | {"title": axis_title(theme, "checkpoint, oldest first", standoff_px=24)},
             yaxis=axis(
                 theme,
                 type="category",

@@ -125,7 +125,7 @@ def _layout(
         height_px=height_px,
         revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}/{is_narrow}",
         barmode="overlay",
-        margin={"l": _NARROW_MARGIN_PX if is_narrow else _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 40},
+        margin={"l": _NARROW_MARGIN_PX if is_narrow else _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 42},
         xaxis=times,
         yaxis=names,
         shapes=[*vertex_bands(rows, theme), *shapes],

@@ -169,7 +169,7 @@ def _layout(
         theme,
         height_px=HEIGHT_PX,
         revision=f"{revision}{is_log}{ends}",
-        margin={"l": 64, "r": 16, "t": 18, "b": 44},
+        margin={"l": 64, "r": 16, "t": 18, "b": 56},
         xaxis=axis(theme, f"triggered at ({where})", type="date", **limits),
         yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
         hovermode="closest",

@@ -225,8 +225,6 @@ def _finish(open_: OpenCheckpoint, mixture: _Mixture) -> Finish:
         f"{'at once' if low is None else say.duration(low)} to {to if high is None else say.duration(high)} "
         f"holds in {say.percent(coverage)} of cases; {basis})"
     )
-    if expiry is not None and limit_ms is not None and expiry >= 0.005:
-        words += f"; it reaches its timeout of {say.duration(limit_ms)} in {say.percent(expiry)} of cases"
     return Finish(Outlook.FINISHES, words, likely, low, high, coverage, expiry, compared, longer)
 
 

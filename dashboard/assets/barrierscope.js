@@ -289,6 +289,16 @@
         write(node, "aria-expanded", String(node.getAttribute("data-expanded") === "true"));
     }
 
+    // The pattern of cells without a value. The style sheet has its colours and the area that it fills.
+    document.addEventListener("DOMContentLoaded", function () {
+        const holder = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+        holder.setAttribute("class", "visually-hidden");
+        holder.setAttribute("aria-hidden", "true");
+        holder.innerHTML = '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
+            + 'patternTransform="rotate(45)"><rect width="6" height="6"></rect><path d="M1 0V6"></path></pattern>';
+        document.body.append(holder);
+    });
+
     // The buttons of a figure appear only on hover and are hidden from screen readers, so the Tab key skips them. In a
     // Dash dropdown, the Tab key stops at the button instead of a hidden helper.
     function orderTabs(added) {

@@ -40,31 +40,36 @@ _OUTLOOKS = {
 
 def panel(page: str) -> html.Div:
     """Build the panel without data. Its ids begin with ``page``, because each page has its own panel."""
+    actions = [
+        html.Fieldset(
+            id=f"{page}-progress-actions",
+            className="bare progress-actions",
+            **attrs({"aria-label": "Actions on the checkpoint"}),
+        ),
+        html.Div(id=f"{page}-action-message", **attrs({"aria-live": "polite"})),
+    ]
+    head = [
+        html.Div(id=f"{page}-progress-message"),
+        html.Div(id=f"{page}-progress-head", className="progress-head"),
+    ]
+    # The part scrolls, so the keyboard must reach it.
+    waiting = html.Div(
+        id=f"{page}-progress-waiting",
+        className="progress-waiting",
+        tabIndex=0,
+        role="region",
+        **attrs({"aria-label": "subtasks that have not acknowledged"}),
+    )
+    # The newest checkpoint of a job has often ended, and then there are no actions. At the end of the card, their place
+    # is no gap.
+    is_of_job = page == "job"
     return html.Div(
         [
             cards.chart(
                 f"{page}-acks",
-                "Newest checkpoint" if page == "job" else "In progress",
-                before=html.Div(
-                    [
-                        html.Div(id=f"{page}-progress-message"),
-                        html.Div(id=f"{page}-progress-head", className="progress-head"),
-                        html.Fieldset(
-                            id=f"{page}-progress-actions",
-                            className="bare progress-actions",
-                            **attrs({"aria-label": "Actions on the checkpoint"}),
-                        ),
-                        html.Div(id=f"{page}-action-message", **attrs({"aria-live": "polite"})),
-                    ]
-                ),
-                # The part scrolls, so the keyboard must reach it.
-                after=html.Div(
-                    id=f"{page}-progress-waiting",
-                    className="progress-waiting",
-                    tabIndex=0,
-                    role="region",
-                    **attrs({"aria-label": "subtasks that have not acknowledged"}),
-                ),
+                "Newest checkpoint" if is_of_job else "In progress",
+                before=html.Div(head if is_of_job else [*head, *actions]),
+                after=html.Div([waiting, *actions], className="progress-end") if is_of_job else waiting,
                 height_px=210,
             ),
             confirming.dialog(f"{page}-action", "Act on the checkpoint in progress", "Confirm", icon="check"),
@@ -94,8 +99,6 @@ def head(progress: ProgressOut) -> list[Component]:
             ],
             className="progress-title",
         ),
-        html.P(progress.judgement_rule, className="rule", title=progress.judgement_rule),
-        *_finish(progress),
         cards.facts(
             [
                 cards.fact("Acknowledged", acked),
@@ -105,6 +108,8 @@ def head(progress: ProgressOut) -> list[Component]:
                 *([] if is_over else [_unaligned(progress)]),
             ]
         ),
+        *_finish(progress),
+        html.P(progress.judgement_rule, className="rule", title=progress.judgement_rule),
     ]
 
 

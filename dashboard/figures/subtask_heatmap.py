@@ -1,9 +1,9 @@
 """V6: draws one measure of the subtasks of a job over its checkpoints, as a heatmap.
 
 A bright column is a bad moment, for example of the storage. A bright row is a bad subtask, with more data or a slow
-host. A bright block of rows is a slow vertex or, if the rows are sorted by host, a slow host. A value that was not
-reported has the colour of the background. The marks above the columns show which checkpoints failed and which were
-unaligned.
+host. A bright block of rows is a slow vertex or, if the rows are sorted by host, a slow host. A cell without a value is
+hatched, and in the column of a failed checkpoint the hatch is orange. Columns of unaligned checkpoints have an orange
+outline. The marks above the columns show the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from statistics import median
 
 from backend.contracts.subtask_matrix import (
-    MatrixCheckpointOut,
     MatrixGroup,
     MatrixRowOut,
     MatrixUnit,
@@ -38,6 +37,8 @@ MEASURE_WORDS: dict[SubtaskMeasure, str] = {
 }
 # The cells take this part of the height. The marks of the columns are above them.
 _TOP = 0.93
+# Over the hatch, it shows which cells have no value because their checkpoint failed.
+_FAILED = "rgba(213,94,0,0.5)"
 _LABELS_MAX = 20
 _TICKS_MAX = 16
 _NAME_MAX = 16
@@ -54,8 +55,14 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
         return empty(theme, _reason(matrix), height_px=HEIGHT_PX)
     columns, rows = column_names(matrix), row_names(matrix)
     step = math.ceil(len(columns) / _TICKS_MAX)
+    failed = [c.status is CheckpointStatus.FAILED for c in matrix.checkpoints]
+    unaligned = [bool(c.is_unaligned) for c in matrix.checkpoints]
     figure = {
-        "data": [_cells(matrix, columns, rows, max(known), theme, is_log=is_log), *_marks(matrix, columns)],
+        "data": [
+            _cells(matrix, columns, rows, max(known), theme, is_log=is_log),
+            _marks("failed", "x-thin", columns, failed),
+            _marks("unaligned", "square-open", columns, unaligned),
+        ],
         "layout": layout(
             theme,
             height_px=HEIGHT_PX,
@@ -90,9 +97,12 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
             annotations=[
                 note(theme, label, 0, at, xref="paper", xanchor="right", xshift=-6) for at, label in _labels(matrix)
             ],
+            # The style sheet hatches this area. It is visible where a cell has no value.
+            plot_bgcolor=theme.unknown,
             shapes=[
-                _missing_colour(theme),
+                *(_column_area(run, layer="below", fillcolor=_FAILED, line={"width": 0}) for run in _runs(failed)),
                 *(_line_above(row, theme) for row in _first_rows(matrix)[1:]),
+                *(_column_area(run, line={"color": UNALIGNED, "width": 2}) for run in _runs(unaligned)),
             ],
             hovermode="closest",
         ),
@@ -148,6 +158,8 @@ def _cells(
         values = [[None if v is None else _log(v) for v in row] for row in values]
     at, labels = _scale(highest, matrix.unit, is_log=is_log)
     number = "customdata" if is_log else "z"
+    # In gaps between the cells, the hatch of cells without a value would look like broken lines.
+    is_full = all(v is not None for row in matrix.values for v in row)
     return {
         "type": "heatmap",
         "x": columns,
@@ -157,8 +169,8 @@ def _cells(
         "zmax": max(_log(highest) if is_log else highest, 1e-9),
         "colorscale": "Cividis",
         "hoverongaps": False,
-        "xgap": 1 if len(columns) <= _COLUMNS_WITH_GAPS_MAX else 0,
-        "ygap": 1 if len(rows) <= _ROWS_WITH_GAPS_MAX else 0,
+        "xgap": 1 if is_full and len(columns) <= _COLUMNS_WITH_GAPS_MAX else 0,
+        "ygap": 1 if is_full and len(rows) <= _ROWS_WITH_GAPS_MAX else 0,
         **({"customdata": matrix.values} if is_log else {}),
         "hovertemplate": (
             f"<b>%{{y}}</b><br>checkpoint %{{x}}<br>{MEASURE_WORDS[matrix.measure]} "
@@ -195,30 +207,36 @@ def _scale(highest: int, unit: MatrixUnit, *, is_log: bool) -> tuple[list[float]
     return [_log(v) for v in values] if is_log else values, [words(v) for v in values]
 
 
-def _marks(matrix: SubtaskMatrixOut, columns: Sequence[str]) -> list[Trace]:
-    """Return the marks above the columns of failed and of unaligned checkpoints."""
+def _marks(name: str, symbol: str, columns: Sequence[str], chosen: Sequence[bool]) -> Trace:
+    """Return the marks above the chosen columns."""
+    x = [c for c, is_chosen in zip(columns, chosen, strict=True) if is_chosen]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "yaxis": "y2",
+        "x": x,
+        "y": [0] * len(x),
+        "marker": {"symbol": symbol, "size": 8, "color": UNALIGNED, "line": {"width": 1.5, "color": UNALIGNED}},
+        "hovertemplate": f"checkpoint %{{x}}: {name}<extra></extra>",
+    }
 
-    def trace(name: str, symbol: str, color: str, chosen: Sequence[bool]) -> Trace:
-        x = [c for c, is_chosen in zip(columns, chosen, strict=True) if is_chosen]
-        return {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "yaxis": "y2",
-            "x": x,
-            "y": [0] * len(x),
-            "marker": {"symbol": symbol, "size": 8, "color": color, "line": {"width": 1.5, "color": color}},
-            "hovertemplate": f"checkpoint %{{x}}: {name}<extra></extra>",
-        }
 
-    def is_failed(checkpoint: MatrixCheckpointOut) -> bool:
-        return checkpoint.status is CheckpointStatus.FAILED
+def _runs(chosen: Sequence[bool]) -> list[tuple[int, int]]:
+    """Return the first and the last index of each run of chosen columns."""
+    found: list[tuple[int, int]] = []
+    for i, is_chosen in enumerate(chosen):
+        if is_chosen and found and found[-1][1] == i - 1:
+            found[-1] = found[-1][0], i
+        elif is_chosen:
+            found.append((i, i))
+    return found
 
-    every = matrix.checkpoints
-    return [
-        trace("failed", "x-thin", UNALIGNED, [is_failed(c) for c in every]),
-        trace("unaligned", "square-open", UNALIGNED, [bool(c.is_unaligned) for c in every]),
-    ]
+
+def _column_area(run: tuple[int, int], **more: object) -> dict[str, object]:
+    """Return a rectangle over the cells of neighbouring columns."""
+    first, last = run
+    return {"type": "rect", "x0": first - 0.5, "x1": last + 0.5, "yref": "paper", "y0": 0, "y1": _TOP} | more
 
 
 def _block(matrix: SubtaskMatrixOut, row: MatrixRowOut) -> str | None:
@@ -247,12 +265,6 @@ def _labels(matrix: SubtaskMatrixOut) -> list[tuple[float, str]]:
         name = block or _NO_HOST if is_by_host else names.get(block or "", "")
         found.append(((begin + end - 1) / 2, text.plain(text.short(name, _NAME_MAX))))
     return found
-
-
-def _missing_colour(theme: Theme) -> dict[str, object]:
-    """Return the area behind the cells. It is visible where a cell has no value."""
-    area = {"x0": 0, "x1": 1, "y0": 0, "y1": _TOP, "line": {"width": 0}, "fillcolor": theme.unknown}
-    return {"type": "rect", "xref": "paper", "yref": "paper", "layer": "below"} | area
 
 
 def _line_above(row: int, theme: Theme) -> dict[str, object]:

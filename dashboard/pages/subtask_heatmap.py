@@ -23,7 +23,11 @@ from dashboard.span import epoch_ms, span_of
 
 _ALL = ""
 _ALL_WORDS = "all vertices"
-_LEGEND = ("✕ failed", "□ unaligned", "grey: not reported")
+_LEGEND = (
+    ("outline-unaligned", "unaligned"),
+    ("hatch", "not reported"),
+    ("hatch hatch-failed", "✕ failed, not acknowledged"),
+)
 
 
 def panel(selection: routes.Selection) -> Component:
@@ -69,7 +73,10 @@ def panel(selection: routes.Selection) -> Component:
                 "Subtasks over checkpoints",
                 hint="click a cell to open its checkpoint with that subtask; drag to choose checkpoints or a vertex",
                 tools=tools,
-                before=html.Div([html.Span(words) for words in _LEGEND], className="legend"),
+                before=html.Div(
+                    [html.Span([html.Span(className=f"swatch {name}"), words]) for name, words in _LEGEND],
+                    className="legend",
+                ),
                 height_px=subtask_heatmap.HEIGHT_PX,
             ),
         ],

@@ -82,6 +82,20 @@ def test_failed_and_unaligned_checkpoints_are_marked_above_their_columns():
     assert (failed, unaligned) == (["41"], ["42"])
 
 
+def test_cells_without_value_are_hatched_orange_if_failed_and_unaligned_columns_have_an_outline():
+    found = matrix(
+        [[1, None, None, 4], [1, 2, None, 4]],
+        statuses=["completed", "failed", "failed", "completed"],
+        unaligned=[True, None, False, True],
+    )
+
+    layout = subtask_heatmap.heatmap(found, theme=LIGHT).figure["layout"]
+
+    assert layout["plot_bgcolor"] == LIGHT.unknown
+    areas = [(s["x0"], s["x1"], s.get("layer"), "fillcolor" in s) for s in layout["shapes"] if s["type"] == "rect"]
+    assert areas == [(0.5, 2.5, "below", True), (-0.5, 0.5, None, False), (2.5, 3.5, None, False)]
+
+
 def test_columns_and_rows_that_would_have_the_same_name_have_different_ones():
     found = matrix([[1, 2]] * 2, vertices=(("v1", "Map", 1), ("v2", "Map", 1)), ids=[7, 7], runs=["ra", "rb"])
 

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -70,22 +71,40 @@ def failures(result: Result) -> list[str]:
 
 
 def _views(up: Up) -> list[View]:
-    jobs = (up.get("/api/v1/jobs?limit=100") or {"items": []})["items"]
-    job = next(j["id"] for j in jobs if j["name"] == _JOB)
-    listed = (up.get(f"/api/v1/jobs/{job}/checkpoints?limit=20") or {"items": []})["items"]
+    job = _job(up)
+    listed = _items(up, f"/api/v1/jobs/{job}/checkpoints?limit=20")
     ended = next(c for c in listed if c["status"] != "in-progress")
+    checkpoint = f"/ui/jobs/{job}/runs/{ended['run_id']}/checkpoints/{ended['checkpoint_id']}"
+    incidents, alerts = _items(up, "/api/v1/incidents?limit=1"), _items(up, "/api/v1/alerts?limit=1")
+    of_alerts = [View("incident", f"/ui/incidents/{i['id']}", ("#incident-strip-graph .plot",)) for i in incidents]
+    of_alerts += [View("alert", f"/ui/alerts/{a['id']}", ("#alert-strip-graph .plot",)) for a in alerts]
     return [
         View("text", "/ui/runbooks/CheckpointExpired", (".runbook",)),
         View("fleet", "/ui/", ("#fleet-grid .ag-row",)),
         View("job", f"/ui/jobs/{job}", ("#timeline-graph .points path", "#pressure-graph .barlayer path")),
-        View(
-            "checkpoint",
-            f"/ui/jobs/{job}/runs/{ended['run_id']}/checkpoints/{ended['checkpoint_id']}",
-            ("#gantt-graph .barlayer path", "#front-graph .scatterlayer path"),
-        ),
+        View("checkpoint", checkpoint, ("#gantt-graph .barlayer path", "#front-graph .scatterlayer path")),
+        View("space-time", f"{checkpoint}/space-time", ("#space-time-graph .scatterlayer path",)),
+        View("comparison", f"/ui/jobs/{job}/compare", ("#comparison-graph .barlayer path",)),
+        View("windows", f"/ui/jobs/{job}/compare-windows", ("#windows-graph .plot",)),
+        View("pressure", f"/ui/jobs/{job}/pressure", ("#pressure-history-graph .scatterlayer .js-line",)),
+        View("advice", f"/ui/jobs/{job}/advice", ("#advice-head h1",)),
+        View("lab", "/ui/lab", ("#page form, #page button",)),
         View("alerts", "/ui/alerts", ("#alerts-open .card",)),
+        *of_alerts,
+        View("rules", "/ui/alerts/rules", ("#rules-list .rule-row",)),
+        View("receivers", "/ui/alerts/receivers", ("#alerts-receivers > *",)),
+        View("silences", "/ui/alerts/silences", ("#silence-preview",)),
         View("targets", "/ui/targets", ("#targets-list table, #targets-list div",)),
     ]
+
+
+def _items(up: Up, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (up.get(path) or {"items": []})["items"]
+    return found
+
+
+def _job(up: Up) -> str | None:
+    return next((j["id"] for j in _items(up, "/api/v1/jobs?limit=100") if j["name"] == _JOB), None)
 
 
 def _cpu_s() -> float:
@@ -109,10 +128,10 @@ def _load(page: Page, view: View) -> None:
 
 
 def _is_ready(up: Up) -> bool:
-    jobs = (up.get("/api/v1/jobs?limit=100") or {"items": []})["items"]
-    found = next((j["id"] for j in jobs if j["name"] == _JOB), None)
-    listed = (up.get(f"/api/v1/jobs/{found}/checkpoints?limit=20") if found else None) or {"items": []}
-    return any(c["status"] != "in-progress" for c in listed["items"])
+    """Return whether a checkpoint of the job has ended and, because it expires, an alert has fired."""
+    job = _job(up)
+    listed = _items(up, f"/api/v1/jobs/{job}/checkpoints?limit=20") if job else []
+    return any(c["status"] != "in-progress" for c in listed) and bool(_items(up, "/api/v1/alerts?limit=1"))
 
 
 def measure(up: Up, executable: str, idle_s: float) -> list[Result]:

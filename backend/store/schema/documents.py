@@ -23,7 +23,7 @@ from backend.domain.checkpoint import (
     Protocol,
     VertexDetail,
 )
-from backend.domain.engines import EngineCapabilities, RestoreRules, SettingKeys, described
+from backend.domain.engines import EngineCapabilities, RestoreRules, SettingKeys, SettingsFormat, described
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from backend.domain.web_ui import WebUi
@@ -101,6 +101,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
     if document is None:
         return described(kind, version)
     rules, settings, ui = document.get("restore_rules"), document.get("settings"), document.get("web_ui")
+    formats = document.get("settings_formats", ())
     values = {
         # Empty texts are not stored. If a name is missing in the document, ``kind`` is its default.
         "kind": kind,
@@ -110,6 +111,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
         "settings": _known(SettingKeys, settings if isinstance(settings, Mapping) else {}),
         "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,
         "web_ui": WebUi(ui) if ui in set(WebUi) else None,
+        "settings_formats": tuple(SettingsFormat(f) for f in formats if f in set(SettingsFormat)),
     }
     return _known(EngineCapabilities, values)
 

@@ -197,30 +197,31 @@ def come_with_barriers(
 ) -> bool | None:
     """Return whether subtasks read their records together with barriers, in proportion to the barriers' number.
 
-    Subtasks that process a queue read as many records between any two readings. Subtasks that stand still until
-    shortly before each barrier read the more, the more barriers arrived. ``arrivals_of`` returns the arrivals in order;
-    none is missing between the first and the last. It is called only if the numbers of records differ at all. None if
-    all pairs of readings have the same number of barriers between them.
+    Subtasks that process a queue read as many records a second between any two readings. Subtasks that stand still
+    until shortly before each barrier read the more, the more barriers arrived. ``arrivals_of`` returns the arrivals in
+    order; none is missing between the first and the last. It is called only if the rates differ at all. None if all
+    pairs of readings have the same number of barriers between them.
     """
     readings = [r for r in case.readings if r.vertex_id == vertex_id]
-    pairs = list(_records_between(readings, subtasks)) if subtasks else []
-    counts = [records for *_, records in pairs]
-    if len(pairs) < _PAIRS_MIN or max(counts) < _VARIED_TIMES * min(counts):
+    between = _records_between(readings, subtasks) if subtasks else ()
+    pairs = [(before, after, records / (after - before).total_seconds()) for before, after, records in between]
+    rates = [rate for *_, rate in pairs]
+    if len(pairs) < _PAIRS_MIN or max(rates) < _VARIED_TIMES * min(rates):
         return None
     arrivals = arrivals_of()
     if len(arrivals) < 2:
         return None
     by_count: dict[int, list[float]] = {}
-    for before, after, records in pairs:
+    for before, after, rate in pairs:
         if before >= arrivals[0] and after <= arrivals[-1]:
-            by_count.setdefault(sum(before < at <= after for at in arrivals), []).append(records)
+            by_count.setdefault(sum(before < at <= after for at in arrivals), []).append(rate)
     few, many = min(by_count, default=0), max(by_count, default=0)
     if few == many or sum(len(v) for v in by_count.values()) < _PAIRS_MIN:
         return None
     if max(by_count[few]) >= min(by_count[many]):
         return False
     least, most = float(np.mean(by_count[few])), float(np.mean(by_count[many]))
-    # The growth that records in proportion to the barriers would have. A single pair may differ by chance, so more of
+    # The growth that rates in proportion to the barriers would have. A single pair may differ by chance, so more of
     # it is needed then.
     part = _GROWTH_RATIO if min(len(by_count[few]), len(by_count[many])) > 1 else _GROWTH_OF_ONE_RATIO
     return most >= (1 + part * (many / few - 1)) * least if few else least <= (1 - part) * most

@@ -175,7 +175,8 @@ def ended_counts(document: Document) -> dict[VertexId, int]:
     """Read from ``/jobs/:id`` how many subtasks of each vertex have ended without a failure."""
     found = {}
     for row in document.get("vertices").items():
-        count = row.get("tasks").find(flink.TASK_STATE_FINISHED)
+        tasks = row.find("tasks")
+        count = None if tasks is None else tasks.find(flink.TASK_STATE_FINISHED)
         found[VertexId(_id(row.get("id")))] = 0 if count is None else count.count()
     return found
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, CheckpointCounts
-from backend.domain.engines import FLINK
+from backend.domain.engines import flink
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.ids import TargetId
 from backend.domain.observation import JobObservation, JobState, Observation
@@ -187,7 +187,7 @@ async def test_details_are_requested_once_and_those_of_an_ended_job_never_again(
 @pytest.mark.anyio
 async def test_the_job_is_described_as_recorded(replay: Replay) -> None:
     observation = replay.observations[0]
-    assert (observation.engine, observation.engine_version) == (FLINK, "1.20.5")
+    assert (observation.engine, observation.engine_version) == (flink("1.20.5"), "1.20.5")
     job = replay.jobs[0]
     assert job.state is JobState.RUNNING
     assert job.topology is not None

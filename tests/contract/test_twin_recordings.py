@@ -43,7 +43,11 @@ def test_a_back_pressured_job_has_the_service_time_and_record_size_of_its_argume
     assert source.source.rate_per_s is None
     assert (model.settings.mode, model.settings.interval_ms) == (Mode.ALIGNED, 5000.0)
     assert model.network.segment_bytes == 32 * 1024
-    assert {a.subject for a in model.assumptions} == {"speed of the store", "rate of Source: main-source"}
+    assert {a.subject for a in model.assumptions} == {
+        "outage after a failure",
+        "speed of the store",
+        "rate of Source: main-source",
+    }
 
 
 def test_a_job_without_back_pressure_has_the_rate_of_its_source():

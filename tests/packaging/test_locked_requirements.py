@@ -32,6 +32,7 @@ assert {"pytest", "hypothesis"} <= absent
 
 # All modules outside this list must work without Spark.
 _OF_SPARK = (
+    "backend.pipeline.backtest_source",
     "backend.pipeline.jvm",
     "backend.pipeline.session",
     "backend.pipeline.source",

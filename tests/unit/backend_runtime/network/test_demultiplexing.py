@@ -182,7 +182,7 @@ def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without
     """
     vertices = tuple(VertexSpec(n, VertexKind.MAP, n, parallelism=2) for n in "ab")
     edges = tuple(EdgeSpec("a", "b", p) for p in (Partitioner.REBALANCE, Partitioner.HASH))
-    told: list[tuple[int, WatermarkStatus]] = []
+    told: list[tuple[int, WatermarkStatus, bool]] = []
     done: list[str] = []
     channels = [
         SimpleNamespace(
@@ -207,7 +207,9 @@ def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without
         emission=SimpleNamespace(then=lambda act: act(), broadcast_event=lambda event: done.append(str(event))),
         increments=SimpleNamespace(resume=lambda checkpoint_id, snapshot: None),
         initialization=Initialization(0),
-        event_time=SimpleNamespace(on_status=lambda channel, status: told.append((channel.index, status))),
+        event_time=SimpleNamespace(
+            on_status=lambda channel, status, *, counts_at_once: told.append((channel.index, status, counts_at_once))
+        ),
         become_running=partial(done.append, "running"),
     )
     recovery = Recovery(task)
@@ -221,6 +223,6 @@ def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without
     for channel in (*channels, channels[0]):
         ended: Any = channel
         recovery.on_completion(ended)
-    assert told == [(1, WatermarkStatus(is_idle=False)), (2, WatermarkStatus(is_idle=False))]
+    assert told == [(n, WatermarkStatus(is_idle=False), True) for n in (1, 2)]
     assert [channel.watermark_us for channel in channels] == [70, 71, -1]
     assert done[1:] == ["end 0", "end 1", "end 2", "resume 0", "resume 1", "resume 2", "running"]

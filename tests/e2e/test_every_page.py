@@ -73,11 +73,10 @@ def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site, theme):
+def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site):
     found: dict[str, list[str]] = {}
-    with opened(browser, site, theme=theme) as (page, watch):
-        begin(page, width=_LAPTOP_PX, theme=theme)
+    with opened(browser, site) as (page, watch):
+        begin(page, width=_LAPTOP_PX)
         for example in PAGES:
             page.set_viewport_size({"width": _LAPTOP_PX, "height": HEIGHT})
             show(page, example)
@@ -87,7 +86,7 @@ def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browse
                 if width == 390:
                     # On a phone, tables are cards. The roles of their parts then come from a script.
                     faults += accessibility_faults(page)
-                found[f"{example.name}, {theme}, {width} px"] = [*faults, *watch.found]
+                found[f"{example.name}, {width} px"] = [*faults, *watch.found]
                 watch.found.clear()
     assert {name: faults for name, faults in found.items() if faults} == {}
 
@@ -120,8 +119,7 @@ def test_lists_and_dialogs_that_are_open_are_accessible(browser: Browser, site):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [_LAPTOP_PX, 390])
-def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser, width):
+def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser):
     moved: dict[str, tuple[float, float]] = {}
     clock, ticks = StandingClock(), 0
     with (
@@ -129,7 +127,7 @@ def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live
         opened(browser, url) as (page, _),
     ):
         weight = Weight(page)
-        begin(page, width=width)
+        begin(page, width=_LAPTOP_PX)
         for example in PAGES:
             page.goto(example.path)
             if example.is_lazy:

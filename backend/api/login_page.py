@@ -22,7 +22,8 @@ _MARK = """<svg width="26" height="26" viewBox="0 0 32 32" aria-hidden="true"><r
 fill="#0072B2"/><path d="M6 10h12M6 16h9M6 22h12" stroke="#fff" stroke-width="2.6" stroke-linecap="round"/>
 <path d="M22 6v20" stroke="#E69F00" stroke-width="3.4" stroke-linecap="round"/></svg>"""
 _HEAD = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Barrierscope: {title}</title>
+<html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">
+<title>Barrierscope: {title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">{more}<style>{style}</style></head>
 <body><main><h1>{mark}Barrierscope</h1>"""
 _FORM = """<p role="status"{tone}>{message}</p><form method="post" action="/login">
@@ -32,7 +33,10 @@ required autofocus><button>Log in</button></form></main></body></html>
 """
 _STEP = """<p><a href="{page}">Continue</a></p></main></body></html>
 """
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'none';"
+    " base-uri 'none'"
+)
 
 
 def form(

@@ -1,8 +1,8 @@
 """Every page of the register in a real Chromium: layout, contrast, targets, accessibility and the console.
 
-``make test`` opens each page at a laptop's width in the light theme. ``make test-long`` opens it in both themes,
-resizes the window to other widths, and measures how far parts of the page move. The clocks stand still, so that the
-content is always the same.
+``make test`` opens each page at a laptop's width in the light theme. ``make test-long`` resizes
+the window to other widths, and measures how far parts of the page move. The clocks stand still, so that the content is
+always the same.
 """
 
 from __future__ import annotations

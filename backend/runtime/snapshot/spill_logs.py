@@ -43,7 +43,13 @@ class SpillLog:
         self.is_closed = False
 
     def append(self, key: ChannelKey, offset: int, data: bytes) -> None:
-        """Add a buffer of a channel that begins at ``offset``."""
+        """Add a buffer of a channel that begins at ``offset``.
+
+        Do nothing if the log is closed. The write of a finished subtask's last buffers can end after the coordinator
+        has closed its log, and a file that began then would never be deleted (SP-4).
+        """
+        if self.is_closed:
+            return
         if not self._files or not self._files[-1].is_open:
             self._files.append(_LogFile(self._store.create(self._name)))
         file = self._files[-1]

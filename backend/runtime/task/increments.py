@@ -127,6 +127,17 @@ class Increments:
             for told in waiting:
                 told(is_durable)
 
+    @property
+    def keeps_writing(self) -> bool:
+        """Whether the writes for a checkpoint go on when it is given up: a log does not depend on checkpoints."""
+        return isinstance(self.backend, ChangelogBackend)
+
+    def hand_on(self, pieces: Iterable[Piece], checkpoint_id: int) -> None:
+        """Let the next checkpoint count the files of one that was given up, as written for itself (ME-8)."""
+        for piece in pieces:
+            later = (k for k, taken in self._taken.items() if k != checkpoint_id and piece in taken)
+            piece.first_id = min(later, default=0)
+
     def confirm(self, checkpoint_id: int) -> None:
         """Handle the completion of a checkpoint (IN-2)."""
         if self.backend is None:
@@ -231,9 +242,9 @@ class ContinuousLog:
 
     def _flush(self, _: Any) -> None:
         assert self._backend is not None
-        segment = self._backend.seal()
-        if segment is not None:
-            self._write(segment)
+        if self._backend.seal() is not None:
+            # Write also what was sealed for a write of the whole state, or what an earlier write failed to write.
+            self._write(self._backend.live)
 
     def _materialize(self, _: Any) -> None:
         assert self._backend is not None
@@ -241,19 +252,19 @@ class ContinuousLog:
         if whole is not None:
             self._task.cost_us += self._env.config.sync_ns_per_byte * whole.size_bytes // 1000
             whole.waiting.append(partial(self._materialized, whole))
-            self._write(whole)
+            self._write([whole])
 
     def _materialized(self, whole: Piece, is_durable: bool) -> None:
         assert self._backend is not None
         self._backend.materialized(whole, is_durable=is_durable)
         self._increments.sweep()
 
-    def _write(self, piece: Piece) -> None:
-        begun = self._increments.begin([piece])
+    def _write(self, pieces: Iterable[Piece]) -> None:
+        begun = self._increments.begin(pieces)
         done = partial(self._ended, begun, True)
         failed = partial(self._ended, begun, False)
         factor = factor_of(self._task.spec.slow_upload_factors, self._task.index)
-        self._env.write(piece.size_bytes, done, failed, factor)
+        self._env.write(sum(piece.size_bytes for piece in begun), done, failed, factor)
 
     def _ended(self, pieces: list[Piece], is_durable: bool, _: object) -> None:
         if not self._task.is_dead:

@@ -350,11 +350,15 @@ class Snapshots:
             run.uploads.append(upload)
 
     def cancel(self, run: Run) -> None:
-        """Cancel the writes of a checkpoint that was given up (TE-8)."""
+        """Cancel the writes of a checkpoint that was given up (TE-8). Those of a log go on, for the next one (IN-7)."""
         run.is_over = True
+        increments = self._task.increments
+        if run.begun and increments.keeps_writing:
+            increments.hand_on(run.begun, run.measured.checkpoint_id)
+            return
         for upload in run.uploads:
             self._env.store.cancel(upload)
-        self._task.increments.ended(run.begun, is_durable=False)
+        increments.ended(run.begun, is_durable=False)
 
     def _written(self, run: Run, pieces: Sequence[Piece], _: object) -> None:
         run.unwritten -= 1
@@ -363,7 +367,11 @@ class Snapshots:
             self.advance(run)
 
     def _not_written(self, run: Run, pieces: Sequence[Piece], _: object) -> None:
-        if not run.is_over and not self._task.is_dead:
+        if self._task.is_dead:
+            return
+        if self._task.increments.keeps_writing:
+            self._task.increments.ended(pieces, is_durable=False)
+        if not run.is_over:
             self._give_up(run.measured.checkpoint_id, FailureReason.ASYNC_FAILURE)
 
     def advance(self, run: Run) -> None:

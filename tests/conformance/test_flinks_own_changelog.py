@@ -226,7 +226,7 @@ class _Ours:
                 self._written.append({p.handle.path: _name(p) for p in kept if p.handle is not None})
             return done
         self._lost.update(upload.pieces)
-        waiting = self._pending is not None and not self._is_acknowledged and self._pending[1].pieces or ()
+        waiting = (self._pending is not None and not self._is_acknowledged and self._pending[1].pieces) or ()
         if not self._lost.isdisjoint(waiting):
             # Flink declines it. Here, a checkpoint that waits for the write of the log writes the segment again.
             self._abort()

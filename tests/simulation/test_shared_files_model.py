@@ -42,8 +42,8 @@ class World:
     files: SharedFiles = field(default_factory=SharedFiles)
     running: dict[int, OperatorSnapshot] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
-    writing: dict[int, Callable[[object], None]] = field(default_factory=dict)
-    """The function that each unfinished write calls when it ends, by the number of the write."""
+    writing: dict[int, tuple[Callable[[object], None], Callable[[object], None]]] = field(default_factory=dict)
+    """The functions that each unfinished write calls when it ends or fails, by the number of the write."""
     begun_writes: int = 0
     pending: set[int] = field(default_factory=set)
     sent: dict[tuple[str, int], SubtaskSnapshot | None] = field(default_factory=dict)
@@ -65,7 +65,8 @@ class World:
         if self.next_id <= self.checkpoints:
             yield World.trigger
         for write in self.writing:
-            yield lambda world, write=write: world.writing.pop(write)(None)
+            yield lambda world, write=write: world.writing.pop(write)[0](None)
+            yield lambda world, write=write: world.writing.pop(write)[1](None)
         for k, run in self.runs.items():
             if run.uploads and run.unwritten:
                 yield lambda world, k=k: world.give_up(k)
@@ -91,16 +92,18 @@ class World:
         run.pieces = self.increments.taken(k, [self.running[k]])
         self.snapshots._write_state(run)
 
-    def write(self, size_bytes: int, done: Callable[[object], None], failed: object, factor: float) -> int:
+    def write(
+        self, size_bytes: int, done: Callable[[object], None], failed: Callable[[object], None], factor: float
+    ) -> int:
         self.begun_writes += 1
-        self.writing[self.begun_writes] = done
+        self.writing[self.begun_writes] = done, failed
         return self.begun_writes
 
     def cancel_write(self, write: int) -> None:
         self.writing.pop(write, None)
 
     def give_up(self, k: int, reason: object = None) -> None:
-        """Drop and decline a checkpoint, because one of its writes failed."""
+        """Drop and decline a checkpoint, because one of its writes failed, or for another reason."""
         self.drop(k)
         self.fail(k)
 

@@ -77,9 +77,13 @@ class _RecordingIncrements(Increments):
 
 
 class _Ours:
-    """One subtask with its log, and the coordinator's registry."""
+    """One subtask with its log, and the coordinator's registry.
 
-    def __init__(self, retained_max: int) -> None:
+    ``is_refused`` says whether checkpoints that need a lost segment are refused, as in Flink.
+    """
+
+    def __init__(self, retained_max: int, *, is_refused: bool = True) -> None:
+        self._is_refused = is_refused
         self._retained_max = retained_max
         self._files = SharedFiles()
         config = RuntimeConfig(state_backend=StateBackend.CHANGELOG, is_incremental=True)
@@ -172,8 +176,7 @@ class _Ours:
         self._persisted_appended = self._appended
         backend: Any = self._increments.backend
         backend.seal()
-        if self._lost.intersection(backend.live):
-            # Here, the checkpoint would write the lost segments again.
+        if self._is_refused and self._lost.intersection(backend.live):
             return "refused"
         self._increments.prepare(Barrier(k, 0, Alignment.ALIGNED))
         operator = OperatorSnapshot(keyed=self._states.snapshot())
@@ -346,6 +349,14 @@ def test_the_recording_has_every_outcome():
     assert counted("c", 3) > 10
     assert counted("u", 3) > 10
     assert counted("n", 4) > 10
+
+
+def test_a_lost_segment_is_written_again_where_flink_refuses_the_checkpoint():
+    ours = _Ours(1, is_refused=False)
+
+    told = [ours.told(*step.split(":")) for step in f"a:{_SMALL_BYTES} c x:0 c u:0 n".split()]
+
+    assert told[2:] == ["-//declined/", "-///", f"-//0-0={_SMALL_BYTES}/", "complete///"]
 
 
 @asks_flink

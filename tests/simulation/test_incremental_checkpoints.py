@@ -132,9 +132,11 @@ def test_the_metadata_marks_full_and_incremental_parts_and_names_the_base() -> N
         assert document["is_incremental"] == (keyed["kind"] == "incremental")
         assert keyed["backend"] == "diff"
         assert [f["file"] for f in keyed["shared"]] == [f["file"] for f in keyed["shared"] if "shared/" in f["file"]]
-        # The state of the sink and of the source does not record its changes, so it is always written in full.
-        assert "shared" not in rows["keyed"][1]["keyed"]
-        assert "shared" not in rows["source"][0]["keyed"]
+        # State without keys does not record its changes. It is written in full, into the document itself (IN-11).
+        for without_keys in (rows["keyed"][1], rows["source"][0]):
+            assert "shared" not in without_keys["keyed"]
+            assert without_keys["states"]
+            assert all("inline" in state and state["size"] < 1000 for state in without_keys["states"])
         kinds.append((keyed["kind"], keyed["base"]))
     bases = [base for kind, base in dict.fromkeys(kinds) if kind == "incremental"]
     assert ("full", None) in kinds

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -75,7 +76,7 @@ _POLL_S: Final = 4.0
 _VERSION: Final = "0.0.0"
 _FAILURES: Final = 5
 _FOLLOWED: Final = (Topic.MODE, Topic.IN_FLIGHT, Topic.BUFFERS, Topic.INTERVAL, Topic.MIN_PAUSE)
-"""The topics of which the settings are chosen. The timeout is a bound, and parallelism and state cost something else."""
+"""The topics on which settings are chosen. The timeout is a bound, and parallelism and state cost something else."""
 
 Settings = Mapping[str, str]
 
@@ -245,6 +246,7 @@ def names_of(kinds: Sequence[str], jobs: int, first: int) -> list[str]:
     return [f"{kinds[n % len(kinds)]}/{first + n // len(kinds)}" for n in range(jobs)]
 
 
+@cache
 def digest() -> str:
     """Return a digest of the code on which the results depend, so that results of different code are not mixed."""
     seen, root = hashlib.blake2b(digest_size=8), Path(backend.__file__).parent

@@ -68,9 +68,9 @@ class Choice:
 class Fare:
     """What a run under one setting lost, as a share of the time, and how often it passed a bound.
 
-    ``loss`` is ``work`` (sync pauses, and ``STORE_PRICE`` of the time that the store writes, as a share of the run) plus
-    ``replay`` (the age of the newest completed checkpoint, and the time to read its in-flight data, over the mean time
-    between failures).
+    ``loss`` is ``work`` plus ``replay``. ``work`` is the sync pauses and ``STORE_PRICE`` of the time that the store
+    writes, as a share of the run. ``replay`` is the mean age of the newest completed checkpoint and the time to read
+    its in-flight data, over the mean time between failures.
     """
 
     work: float

@@ -2,7 +2,8 @@
 
 For each drawn job of the reference runtime, the job runs as it is and is polled like a live target. From what was
 collected, each chooser chooses settings. Then all settings of the grid and all chosen ones run with other records, and
-the regret of a chooser is (its loss - the least loss) / the least loss. What a run loses is in ``regret_jobs.Fare``.
+the regret of a chooser is (its loss - the least loss of the grid) / the least loss. It is below zero if the chooser
+found settings between those of the grid that lose less. What a run loses is in ``regret_jobs.Fare``.
 A setting breaks a bound if more checkpoints expire, or persist more than the store can write in time, than under the
 setting of the grid that is best at that.
 
@@ -10,7 +11,8 @@ The choosers:
 
 * ``as it is``: the settings of the job, which are the defaults: aligned checkpoints
 * ``always unaligned``: unaligned checkpoints from the trigger on, at the same interval
-* ``Young/Daly``: aligned checkpoints at the interval of Daly's formula for the measured cost of a checkpoint
+* ``Young/Daly``: aligned checkpoints at the interval of Daly's formula for the measured cost of a checkpoint, but at
+  most the checkpoint timeout
 * ``random search``: three settings of the grid are tried, and the best of them and of the present ones is kept
 * ``advisor``: the recommendations of the rules, followed up to three times
 * ``twin``: the setting of the grid for which the fast tier predicts the least loss within the bounds
@@ -37,12 +39,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import cache
+from math import log
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Final, TextIO
 
 import backend
 from backend.advisor import advise
+from backend.advisor.advice import Interval
 from backend.advisor.intervals import best_interval_ms
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.changes import WhatIf
@@ -58,7 +63,7 @@ from tests.simulators.regret_jobs import (
     EXPIRED_SLACK,
     KINDS,
     OVER_SLACK,
-    RUN_S,
+    SEEN_S,
     STORE_PRICE,
     WARM_UP_S,
     Choice,
@@ -119,7 +124,7 @@ def young_daly(bench: Bench) -> Settings:
     found = fare(job, job.now.config(), seed=_SEEN_SEED, run_s=bench.run_s)
     cost_ms = found.work * (bench.run_s - WARM_UP_S) * 1000 / max(1, found.checkpoints)
     best = best_interval_ms(max(1.0, cost_ms), job.between_failures_s * 1000)
-    return Choice(max(1000, round(best))).config()
+    return Choice(min(job.timeout_ms, max(1000, round(best)))).config()
 
 
 def random_search(bench: Bench) -> Settings:
@@ -182,14 +187,22 @@ def _rank(job: Drawn, model: JobModel, choice: Choice, outcome: Outcome) -> tupl
     work = (sync + STORE_PRICE * (persisted + uploaded) / per_ms) / period
     # A checkpoint that expires is followed by another one, so the newest completed one gets older by a period.
     replay = (period * (1 + expired) / (2 * (1 - expired)) + duration + persisted / per_ms) / between_ms
-    over = float(outcome.persisted_bytes.high > job.persisted_limit_bytes)
-    return max(0.0, expired - EXPIRED_SLACK) + over, work + replay
+    over = _share_above(job.persisted_limit_bytes, outcome.persisted_bytes)
+    return max(0.0, expired - EXPIRED_SLACK) + max(0.0, over - OVER_SLACK), work + replay
+
+
+def _share_above(limit: float, found: Interval) -> float:
+    """Return the share of checkpoints above a limit. The interval is that of 90 %, and errors are factors."""
+    if found.value <= 0 or found.high <= found.value:
+        return float(found.value > limit)
+    spread = log(found.high / found.value) / NormalDist().inv_cdf(0.95)
+    return 1 - NormalDist(log(found.value), spread).cdf(log(limit))
 
 
 # --- one job ----------------------------------------------------------------------------------------------------------
 
 
-def judged(name: str, *, run_s: float = RUN_S, grid: Callable[[Drawn], Sequence[Choice]] = Drawn.grid) -> Judged:
+def judged(name: str, *, run_s: float = SEEN_S, grid: Callable[[Drawn], Sequence[Choice]] = Drawn.grid) -> Judged:
     """Draw a job, let every chooser choose, and measure all settings."""
     job = Drawn.of(name)
     bench = Bench(job, run_s, grid(job))
@@ -205,22 +218,22 @@ def judged(name: str, *, run_s: float = RUN_S, grid: Callable[[Drawn], Sequence[
         "twin": ranked[0],
         "twin, 3 tried": bench.tried([job.now.config(), *ranked[:TRIALS]]),
     }
-    measured = {_key(s): (fare(job, s, seed=_TRUE_SEED, run_s=run_s), s) for s in (c.config() for c in bench.grid)}
+    measured = {_key(s): (fare(job, s, seed=_TRUE_SEED), s) for s in (c.config() for c in bench.grid)}
     floors = min(f.expired for f, _ in measured.values()), min(f.over for f, _ in measured.values())
-    for settings in wanted.values():
-        if _key(settings) not in measured:
-            measured[_key(settings)] = fare(job, settings, seed=_TRUE_SEED, run_s=run_s), settings
     least = min(excess(f, *floors) for f, _ in measured.values())
     best, best_settings = min(
         ((f, s) for f, s in measured.values() if excess(f, *floors) <= least), key=lambda pair: pair[0].loss
     )
+    for settings in wanted.values():
+        if _key(settings) not in measured:
+            measured[_key(settings)] = fare(job, settings, seed=_TRUE_SEED), settings
     chosen = {}
     for who, settings in wanted.items():
         found = measured[_key(settings)][0]
         chosen[who] = Chosen(
             settings=_words(settings),
             loss=found.loss,
-            regret=max(0.0, found.loss / best.loss - 1),
+            regret=found.loss / best.loss - 1,
             is_broken=excess(found, *floors) > least,
             expired=found.expired,
             over=found.over,

@@ -16,23 +16,26 @@ from typing import Any, Final, Self
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Record
+from backend.runtime.core.units import duration_us
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 
-RUN_S: Final = 100.0
-"""Virtual seconds of a run that measures one setting."""
-WARM_UP_S: Final = 20.0
-"""The first part of a run, which is not counted."""
+SEEN_S: Final = 140.0
+"""Virtual seconds for which a job is observed, and for which a setting is tried."""
+WARM_UP_S: Final = 60.0
+"""The first part of a run, in which queues fill. It is not counted."""
+_COUNTED_S, _COUNTED_MIN = 80.0, 6
+_RUN_MAX_S: Final = 500.0
 _UNALIGNED: Final = "execution.checkpointing.unaligned.enabled"
 _ALIGNED_TIMEOUT: Final = "execution.checkpointing.aligned-checkpoint-timeout"
 _CAP: Final = "runtime.inflight-cap.bytes"
-_INTERVAL: Final = "execution.checkpointing.interval"
+INTERVAL: Final = "execution.checkpointing.interval"
 _UNLIMITED: Final = "unlimited"
 _FACTORS: Final = (0.5, 1.0, 2.0, 4.0)
-_TIMEOUTS_MS: Final = (0, 500, 2000)
-_CAPS_BYTES: Final = (None, 131_072)
+_MODES: Final = ((None, None), (0, None), (0, 131_072), (500, None), (2000, None))
+"""The aligned timeouts in milliseconds and caps in bytes of the grid."""
 STORE_PRICE: Final = 0.05
 """What a second of writing costs, in seconds of the job's work: writing is asynchronous, but the store is shared."""
 EXPIRED_SLACK: Final = 0.05
@@ -52,7 +55,7 @@ class Choice:
     def config(self) -> dict[str, str]:
         """Return the settings as the runtime reads them."""
         return {
-            _INTERVAL: f"{self.interval_ms} ms",
+            INTERVAL: f"{self.interval_ms} ms",
             _UNALIGNED: "false" if self.timeout_ms is None else "true",
             _ALIGNED_TIMEOUT: f"{self.timeout_ms or 0} ms",
             _CAP: _UNLIMITED if self.cap_bytes is None else str(self.cap_bytes),
@@ -152,11 +155,15 @@ class Drawn:
         return Choice(self.interval_ms)
 
     def grid(self) -> list[Choice]:
-        """Return all settings among which the truth is searched exhaustively."""
+        """Return all settings among which the best is searched.
+
+        Like the advisor's, they keep the hard bounds: no interval is longer than the checkpoint timeout, and no aligned
+        timeout is longer than half of the interval.
+        """
         intervals = [round(self.interval_ms * f) for f in _FACTORS]
-        modes: list[tuple[int | None, int | None]] = [(None, None)]
-        modes += [(t, c) for t in _TIMEOUTS_MS for c in _CAPS_BYTES]
-        return [Choice(i, t, c) for i in intervals for t, c in modes]
+        return [
+            Choice(i, t, c) for i in intervals if i <= self.timeout_ms for t, c in _MODES if t is None or 2 * t <= i
+        ]
 
     def spec(self, settings: Mapping[str, str], *, seed: int) -> JobSpec:
         """Load the job under settings. Another seed gives other records."""
@@ -245,7 +252,7 @@ def noisy_store(job: Drawn) -> None:
     """Writes to the store hang for seconds now and then."""
     job.load(job.rnd.uniform(0.6, 1.3))
     at = job.rnd.uniform(3, 10)
-    while at < RUN_S:
+    while at < _RUN_MAX_S:
         delay_s = job.rnd.uniform(0.5, 0.5 * job.timeout_ms / 1000)
         row = {"point": "store.write", "at": f"{at:.2f} s", "action": "delay", "delay": f"{delay_s:.2f} s"}
         job.faults.append(row | {"times": job.rnd.randint(1, job.parallelism)})
@@ -272,11 +279,17 @@ KINDS: Final[dict[str, Callable[[Drawn], None]]] = {f.__name__: f for f in (*KNO
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def fare(job: Drawn, settings: Mapping[str, str], *, seed: int, run_s: float = RUN_S) -> Fare:
-    """Run a job under settings and return what it loses after the warm-up."""
+def fare(job: Drawn, settings: Mapping[str, str], *, seed: int, run_s: float | None = None) -> Fare:
+    """Run a job under settings and return what it loses after the warm-up.
+
+    Without ``run_s``, the run is long enough for several checkpoints.
+    """
     engine = JobEngine(job.spec(settings, seed=seed), is_size_only=True)
     ended: list[MeasuredCheckpoint] = []
     engine.coordinator.on_terminal = ended.append
+    if run_s is None:
+        counted_s = max(_COUNTED_S, _COUNTED_MIN * duration_us(settings[INTERVAL]) / 1e6)
+        run_s = WARM_UP_S + counted_s
     end_us = round(run_s * 1e6)
     engine.run_until(end_us)
     begin_us = round(WARM_UP_S * 1e6)

@@ -60,7 +60,7 @@ class Judged:
 
 def table(rows: Sequence[Judged]) -> tuple[str, bool]:
     """Return the tables, and whether one of our choosers reaches everything that is asked for."""
-    lines = [f"{'':<18}{'median':>9}{'95th pct':>10}{'largest':>10}{'bounds broken':>15}"]
+    lines = [f"{'':<18}{'median':>9}{'95th pct':>10}{'largest':>10}{'bounds broken':>15}{'lost more':>11}"]
     is_good = False
     for who in rows[0].chosen:
         regrets = [r.chosen[who].regret for r in rows]
@@ -71,8 +71,14 @@ def table(rows: Sequence[Judged]) -> tuple[str, bool]:
             good = median <= MEDIAN_ASKED and high <= P95_ASKED and not broken
             is_good |= good
             word = "  reached" if good else "  MISSED"
-        lines.append(f"{who:<18}{median:>9.1%}{high:>10.1%}{max(regrets):>10.1%}{f'{broken} of {len(rows)}':>15}{word}")
+        more = float(np.mean([r.chosen[who].loss - r.best_loss for r in rows]))
+        lines.append(
+            f"{who:<18}{median:>9.1%}{high:>10.1%}{max(regrets):>10.1%}{f'{broken} of {len(rows)}':>15}{more:>11.2%}"
+            f"{word}"
+        )
     lines += [
+        "",
+        "lost more: mean of the additional loss, as a share of the time",
         "",
         f"asked: median at most {MEDIAN_ASKED:.0%}, 95th percentile at most {P95_ASKED:.0%}, no bound broken",
         "",

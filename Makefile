@@ -15,6 +15,7 @@
 #   make model-check                                all interleavings of a small job, with the real input handlers
 #   make culprits [ARGS="--seeds 10"]               jobs with drawn causes: does the verdict name them? a table of confusions
 #   make early-warning [ARGS="--seeds 6"]           the early warning of timeouts on drawn jobs: lead, recall, false pages, coverage
+#   make eval [ARGS="--jobs 200"]                   regret of advisor and twin on drawn jobs, beside an exhaustive grid
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
@@ -29,7 +30,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits early-warning
+.PHONY: help up test test-quick test-long test-flink check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -126,6 +127,9 @@ model-check: install-dev
 
 early-warning: install-dev
 	@exec $(BIN)/python -m tests.simulators.early_warning $(ARGS)
+
+eval: install-dev
+	@exec $(BIN)/python -m tests.simulators.regret $(ARGS)
 
 culprits: install-dev
 	@exec $(BIN)/python -m tests.simulators.culprits $(ARGS)

@@ -17,6 +17,7 @@ _NOT_RUNTIME = (
     "!simulation/test_twin_*.py",
     "!simulation/test_alert_lifecycle.py",
     "!simulation/test_early_warning.py",
+    "!simulation/test_regret.py",
     "!simulation/test_collector_*.py",
     "!simulation/test_verdicts_of_the_demo_jobs.py",
 )
@@ -112,6 +113,7 @@ AREAS = {
         "contract/test_advice_recordings.py",
         "contract/test_twin_*.py",
         "simulation/test_twin_*.py",
+        "simulation/test_regret.py",
         "integration/test_advice.py",
         "integration/test_auto_roll_back.py",
         "packaging/test_advice_document.py",

@@ -10,32 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-import pytest
-
 from tests.simulators.regret import judged
 from tests.simulators.regret_jobs import Choice, Drawn
 
 
 def few(job: Drawn) -> Sequence[Choice]:
-    """Return six settings: two modes, one of them capped, at two intervals."""
-    modes = ((None, None), (0, None), (0, 131_072))
-    return [Choice(i, t, c) for i, (t, c) in product((job.interval_ms, 2 * job.interval_ms), modes)]
+    """Return four settings: two modes at two intervals."""
+    return [Choice(i, t) for i, t in product((job.interval_ms, 2 * job.interval_ms), (None, 0))]
 
 
-@pytest.mark.parametrize("name", ["skew/0", "bursts/1"])
-def test_the_twin_chooses_settings_that_lose_little_and_break_no_bound(name: str):
-    found = judged(name, run_s=80.0, grid=few)
+def test_the_twin_cures_a_job_whose_aligned_checkpoints_expire():
+    found = judged("skew/0", run_s=100.0, grid=few).chosen
 
-    twin = found.chosen["twin"]
+    assert found["as it is"].is_broken
+    assert found["as it is"].expired >= 0.5
+    assert found["always unaligned"].expired == 0.0
+    for who in ("twin", "twin, 3 tried"):
+        assert not found[who].is_broken, found[who]
+        assert found[who].regret <= 0.08, found[who]
+        assert found[who].loss < 0.9 * found["always unaligned"].loss
+
+
+def test_the_twin_chooses_nearly_the_best_settings_of_a_job_with_a_mechanism_that_it_does_not_know():
+    judgement = judged("some_syncs/55", run_s=100.0, grid=few)
+
+    twin = judgement.chosen["twin"]
     assert not twin.is_broken, twin
-    assert twin.regret <= 0.08, (twin, found.best)
-    assert found.chosen["twin, 3 tried"].regret <= 0.08
-    assert found.best_loss <= min(c.loss for c in found.chosen.values() if not c.is_broken)
-
-
-def test_the_defaults_break_a_bound_of_a_job_whose_aligned_checkpoints_expire():
-    found = judged("skew/0", run_s=80.0, grid=few)
-
-    assert found.chosen["as it is"].is_broken
-    assert found.chosen["as it is"].expired >= 0.5
-    assert found.chosen["always unaligned"].expired == 0.0
+    assert 0.0 <= twin.regret <= 0.08, (twin, judgement.best)
+    assert twin.loss < judgement.chosen["as it is"].loss

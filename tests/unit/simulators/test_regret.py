@@ -37,12 +37,12 @@ def test_a_name_fixes_a_job_that_loads_under_each_setting(kind: str):
 def test_the_mean_age_of_checkpoints_is_half_of_the_interval_and_their_duration():
     job = Drawn.of("light/0")
     job.between_failures_s = 1.0
-    found = fare(job, Choice(4000).config(), seed=1, run_s=60.0)
+    found = fare(job, Choice(4000).config(), seed=1, run_s=140.0)
 
     # The share is the age in seconds, because a failure comes every second.
     assert found.replay == pytest.approx(2.0, abs=0.4)
     assert found.expired == 0.0
-    assert fare(job, Choice(8000).config(), seed=1, run_s=60.0).replay > found.replay + 1.5
+    assert fare(job, Choice(8000).config(), seed=1, run_s=140.0).replay > found.replay + 1.5
 
 
 def test_a_bound_is_broken_only_beyond_its_slack_above_the_best_of_the_grid():

@@ -202,7 +202,12 @@ def _name(engine: JobEngine, key: tuple[int, int]) -> str:
 
 def _vertex(engine: JobEngine, vertex_id: str) -> dict[str, Any]:
     tasks = next(tasks for name, tasks in engine.tasks_of() if name == vertex_id)
-    totals = [t.account.settle(engine.now_us) for t in tasks]
+    # The time after the end of the job is not idle time.
+    after_us = 0 if engine.ended_at_us is None else engine.now_us - engine.ended_at_us
+    totals = [
+        (busy, max(0, idle - after_us), soft, hard)
+        for busy, idle, soft, hard in (t.account.settle(engine.now_us) for t in tasks)
+    ]
     elapsed = [max(1, sum(t)) for t in totals]
     return {
         "id": vertex_id,

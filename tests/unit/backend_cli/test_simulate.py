@@ -101,3 +101,12 @@ def test_a_failed_or_unfinished_stop_is_reported_and_an_undisturbed_job_has_no_s
     assert "failed: Not all required tasks are currently running." in capsys.readouterr().out
     assert run(["simulate", job, "--duration", "1s"]) == 0
     assert "resumed from" not in capsys.readouterr().out
+
+
+def test_the_time_after_the_end_of_a_job_is_not_idle_time(job, capsys):
+    shares = []
+    for duration in ("10s", "20s"):
+        assert run(["simulate", job, "--duration", duration, "--format", "json"]) == 0
+        vertices = json.loads(capsys.readouterr().out)["vertices"]
+        shares += [[vertex[key] for vertex in vertices for key in ("busy_ratio", "idle_ratio")]]
+    assert shares[0] == shares[1]

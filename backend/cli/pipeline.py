@@ -24,18 +24,17 @@ from backend.cli.backtest import Since as BacktestSince
 from backend.cli.database import DatabaseUrl, plain_url
 from backend.cli.options import OutputFormat, help_without_command, instant, stopped_by_signal
 from backend.cli.role_logging import log_to_stderr
-from backend.domain.errors import FieldProblem, HostError, InvalidInputError
-from backend.pipeline.cluster import Cluster, cluster_of
-from backend.pipeline.java import LOCAL_VARIABLES, SparkMissing, SparkRuntime, find_spark
-from backend.settings import Settings, child_environment, load_settings
+from backend.cli.spark_options import SparkOptions, give_way, required_spark, spark_here, takes_spark_options
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.pipeline.cluster import Cluster
+from backend.pipeline.java import LOCAL_VARIABLES, SparkMissing, SparkRuntime
+from backend.settings import load_settings
 
 if TYPE_CHECKING:
     from backend.pipeline.jobs.rollups import HourRange, RollupReport
 
 _log = structlog.get_logger(__name__)
 
-# Spark on this machine gets a lower priority than the pages and collectors.
-_NICENESS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 app = typer.Typer(
@@ -47,26 +46,6 @@ app = typer.Typer(
 
 Since = Annotated[str | None, typer.Option(metavar="INSTANT", help="Roll up hours from this instant, changed or not.")]
 Until = Annotated[str | None, typer.Option(metavar="INSTANT", help="Roll up hours before this instant [now].")]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Run on this Spark: spark://HOST:PORT, k8s://URL, local[*] [PostgreSQL, or Spark here for large runs].",
-    ),
-]
-Archive = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Packages for the executors, from `barrierscope pipeline pack`.")
-]
-Python = Annotated[
-    str | None, typer.Option(metavar="PROGRAM", help="Python of the executors; valid here too [the path of this one].")
-]
-UrlFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH", help="File on each executor with the database's URL [the URL here, without its password]."
-    ),
-]
-Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark. Can be repeated.")]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 
 
@@ -76,14 +55,12 @@ def _group(context: typer.Context) -> None:
 
 
 @app.command(epilog="Example: barrierscope pipeline rollups --since 2026-11-20T00:00:00Z --format json")
+@takes_spark_options
 def rollups(
     since: Since = None,
     until: Until = None,
-    master: Master = None,
-    archive: Archive = None,
-    executor_python: Python = None,
-    executor_url_file: UrlFile = None,
-    conf: Conf = None,
+    *,
+    spark: SparkOptions,
     output_format: Format = OutputFormat.TEXT,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -92,20 +69,18 @@ def rollups(
     log_to_stderr(settings.log_level)
     url = plain_url(database_url, settings)
     wanted = _range(since, until)
-    cluster = _cluster(master, archive, executor_python, executor_url_file, conf or [])
+    cluster = spark.cluster()
     from backend.pipeline.jobs.rollups import RollupRun
     from backend.store.wall_clock import WallClock
 
     def find() -> SparkRuntime | None:
-        found = _spark_here(settings)
-        if isinstance(found, SparkRuntime):
-            if cluster is None or cluster.is_local:
-                os.nice(_NICENESS)
-            return found
-        if cluster is None:
+        found = spark_here(settings)
+        if isinstance(found, SparkMissing) and cluster is None:
             _log.warning("PostgreSQL does this large run, because Spark cannot be started", reason=found.reason)
             return None
-        raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
+        runtime = required_spark(found)
+        give_way(cluster)
+        return runtime
 
     run = RollupRun(url, find, WallClock())
     if cluster is not None:
@@ -116,14 +91,12 @@ def rollups(
 
 
 @app.command(epilog="Example: barrierscope pipeline backtest --html backtest.html")
+@takes_spark_options
 def backtest(
     since: BacktestSince = None,
     html: HtmlFile = None,
-    master: Master = None,
-    archive: Archive = None,
-    executor_python: Python = None,
-    executor_url_file: UrlFile = None,
-    conf: Conf = None,
+    *,
+    spark: SparkOptions,
     output_format: Format = OutputFormat.TEXT,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -132,12 +105,9 @@ def backtest(
     log_to_stderr(settings.log_level)
     url = plain_url(database_url, settings)
     first = instant_of(since)
-    cluster = _cluster(master, archive, executor_python, executor_url_file, conf or []) or Cluster()
-    found = _spark_here(settings)
-    if not isinstance(found, SparkRuntime):
-        raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
-    if cluster.is_local:
-        os.nice(_NICENESS)
+    cluster = spark.cluster() or Cluster()
+    found = required_spark(spark_here(settings))
+    give_way(cluster)
     from backend.pipeline.jobs.backtest import on_spark
 
     with stopped_by_signal():
@@ -174,31 +144,13 @@ def executor() -> None:
     """Become an executor of Spark on Kubernetes. Spark starts this command in the pods that it creates."""
     from backend.pipeline.executor import executor_command
 
-    found = _spark_here(load_settings())
-    if not isinstance(found, SparkRuntime):
-        raise HostError(f"Spark cannot be started ({found.reason})", fix=found.FIX)
+    found = required_spark(spark_here(load_settings()))
     # The variables that keep Spark on this machine are left out, because the executor uses the network of its pod.
     # Spark's variables for the folder of settings are passed on.
     environment = {name: value for name, value in found.environment.items() if name not in LOCAL_VARIABLES}
     given = environment | {name: value for name, value in os.environ.items() if name.startswith("SPARK_CONF_DIR")}
     command = executor_command(given, java_home=environment["JAVA_HOME"], spark_home=environment["SPARK_HOME"])
     os.execve(command[0], command, environment)  # noqa: S606  the Java that runs Spark
-
-
-def _spark_here(settings: Settings) -> SparkRuntime | SparkMissing:
-    """Find Spark on this machine. If Java needs a launcher script, it is written to the data folder."""
-    return find_spark(child_environment(), settings.data_dir_or_default() / "java")
-
-
-def _cluster(
-    master: str | None, archive: Path | None, python: str | None, url_file: str | None, conf: list[str]
-) -> Cluster | None:
-    if master is not None:
-        return cluster_of(master, python=python, archive=archive, url_file=url_file, conf=conf)
-    if archive or python or url_file or conf:
-        problem = FieldProblem("--master", "it is missing, and an option is for Spark only", "spark://HOST:PORT")
-        raise InvalidInputError([problem], what="option")
-    return None
 
 
 def _range(since: str | None, until: str | None) -> HourRange | None:

@@ -95,26 +95,31 @@ class SimulationRunOut(Model):
     """Oldest first. ``link`` leads to the subtasks and the barrier events of a checkpoint."""
 
 
-class SimulationOut(Model):
-    """A simulation: its request, its state and, if it is completed, its result."""
+class QueuedWorkOut(Model):
+    """The state of work that waits in the queue of simulations, runs, or ended."""
 
     id: str
-    request: SimulationIn
     state: SimulationState
     progress_ratio: float
     """The share of the virtual time of all runs that is simulated."""
     queue_position: int | None = None
     """Number of simulations that start earlier, for a queued one."""
     reason: str | None = None
-    """Why the simulation failed."""
+    """Why it failed."""
     queued_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
     expires_at: datetime | None
-    """When the simulation is deleted."""
+    """When it is deleted."""
+    as_of: datetime
+
+
+class SimulationOut(QueuedWorkOut):
+    """A simulation: its request, its state and, if it is completed, its result."""
+
+    request: SimulationIn
     runs: list[SimulationRunOut] = []
     """The run of the first protocol, then that of the second one. Empty until the simulation is completed."""
-    as_of: datetime
 
 
 class SimulatedCheckpointOut(Model):

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from backend.contracts.advice import ChangeOut, ExportOut, HowToOut, IntervalOut
 from backend.contracts.model import Model, StrictBool, StrictInt
-from backend.contracts.simulations import SimulationRunOut, SimulationState
+from backend.contracts.simulations import QueuedWorkOut, SimulationRunOut
 from backend.domain.verdict import Basis
 
 CANDIDATES_MAX: Final = 24
@@ -167,30 +167,17 @@ class WhatIfSettingOut(Model):
     """Why the setting cannot be changed for this job. Null if it can be."""
 
 
-class ConfirmationOut(Model):
+class ConfirmationOut(QueuedWorkOut):
     """A run of the job's model on the reference runtime: its state and, if it is completed, its result."""
 
-    id: str
     job_id: str
     settings: dict[str, str]
-    state: SimulationState
-    progress_ratio: float
-    queue_position: int | None = None
-    """Number of simulations that start earlier, for a queued one."""
-    reason: str | None = None
-    """Why it failed."""
-    queued_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    expires_at: datetime | None
-    """When it is deleted."""
     predictions: list[PredictionOut] = []
     """The job as it is, then the changed job. Empty until it is completed."""
     runs: list[SimulationRunOut] = []
     """The simulated checkpoints of the two, in the same order. ``link`` leads to a checkpoint's barriers."""
     typical_ids: list[int | None] = []
     """The checkpoint of each run whose duration is nearest to the median; null if none ended."""
-    as_of: datetime
 
 
 class WhatIfOut(Model):

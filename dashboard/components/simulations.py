@@ -12,7 +12,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from backend.contracts.api import CheckpointOut
-from backend.contracts.simulations import SimulationOut, SimulationRunOut, SimulationState
+from backend.contracts.simulations import QueuedWorkOut, SimulationOut, SimulationRunOut, SimulationState
 from backend.domain.checkpoint import CheckpointStatus
 from dashboard import text
 from dashboard.components import cards, status
@@ -34,7 +34,7 @@ def simulated() -> html.Span:
 
 def not_kept() -> list[Component]:
     """Build the state if no result is stored for the request."""
-    return _state(
+    return state(
         "not run yet",
         "play",
         Tone.QUIET,
@@ -45,7 +45,7 @@ def not_kept() -> list[Component]:
 
 def unusable(problem: str) -> list[Component]:
     """Build the state if the address does not contain a valid request."""
-    return _state("cannot run", "warning", Tone.WARN, f"{problem} Change it with the controls above.")
+    return state("cannot run", "warning", Tone.WARN, f"{problem} Change it with the controls above.")
 
 
 def state_of(found: SimulationOut, titles: Sequence[str]) -> list[Component]:
@@ -53,25 +53,16 @@ def state_of(found: SimulationOut, titles: Sequence[str]) -> list[Component]:
     names = " and ".join(titles)
     match found.state:
         case SimulationState.QUEUED:
-            before = found.queue_position or 0
-            words = "It starts next." if before == 0 else f"{text.counted(before, 'simulation')} before it."
-            if before == 0 and (found.as_of - found.queued_at).total_seconds() > _UNTAKEN_S:
-                words += " No worker has taken it yet. Is the role lab running?"
-            return [*_state("queued", "hourglass", Tone.INFO, words), _progress(0.0)]
+            return queued(found)
         case SimulationState.RUNNING:
             done = text.percent(found.progress_ratio)
-            return [
-                *_state("running", "progress", Tone.INFO, f"{names}: {done} of the virtual time is simulated."),
-                _progress(found.progress_ratio),
-            ]
+            return running(found, f"{names}: {done} of the virtual time is simulated.")
         case SimulationState.FAILED:
-            return _state(
-                "failed", "cross", Tone.BAD, f"The simulation failed: {found.reason or 'no reason is known'}."
-            )
+            return state("failed", "cross", Tone.BAD, f"The simulation failed: {found.reason or 'no reason is known'}.")
         case SimulationState.CANCELLED:
-            return _state("cancelled", "cross", Tone.QUIET, "The simulation was cancelled. Run it again for a result.")
+            return state("cancelled", "cross", Tone.QUIET, "The simulation was cancelled. Run it again for a result.")
         case SimulationState.COMPLETED:
-            return _state("completed", "check", Tone.GOOD, _completed(found))
+            return state("completed", "check", Tone.GOOD, _completed(found))
 
 
 def _completed(found: SimulationOut) -> str:
@@ -85,8 +76,23 @@ def _completed(found: SimulationOut) -> str:
     return f"{virtual} of virtual time simulated{took}.{kept}"
 
 
-def _state(word: str, icon: str, tone: Tone, said: str) -> list[Component]:
+def state(word: str, icon: str, tone: Tone, said: str) -> list[Component]:
+    """Build the line with a state: its badge, and what it means."""
     return [html.P([status.badge(word, icon, tone), html.Span(said)], className="lab-state", role="status")]
+
+
+def queued(found: QueuedWorkOut) -> list[Component]:
+    """Build the state of work in the queue: what is before it, or that no worker takes it."""
+    before = found.queue_position or 0
+    words = "It starts next." if before == 0 else f"{text.counted(before, 'simulation')} before it."
+    if before == 0 and (found.as_of - found.queued_at).total_seconds() > _UNTAKEN_S:
+        words += " No worker has taken it yet. Is the role lab running?"
+    return [*state("queued", "hourglass", Tone.INFO, words), _progress(0.0)]
+
+
+def running(found: QueuedWorkOut, said: str) -> list[Component]:
+    """Build the state of work that runs, with a bar of its progress."""
+    return [*state("running", "progress", Tone.INFO, said), _progress(found.progress_ratio)]
 
 
 def _progress(ratio: float) -> Component:

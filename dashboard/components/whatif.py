@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
@@ -12,7 +11,7 @@ from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import ConfirmationOut, EstimateOut, Measure, PredictionOut, Tier, WhatIfOut
 from backend.domain.verdict import Basis
 from dashboard import text
-from dashboard.components import cards, status
+from dashboard.components import cards, simulations, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 
@@ -182,32 +181,22 @@ def state_of(found: ConfirmationOut) -> list[Component]:
     """Build the state of a confirmation."""
     match found.state:
         case SimulationState.QUEUED:
-            before = found.queue_position or 0
-            words = "It starts next." if before == 0 else f"{text.counted(before, 'simulation')} before it."
-            return [*_state("queued", "hourglass", Tone.INFO, words), _progress(0.0)]
+            return simulations.queued(found)
         case SimulationState.RUNNING:
             words = f"{text.percent(found.progress_ratio)} is simulated: the job as it is, then the changed job."
-            return [*_state("running", "progress", Tone.INFO, words), _progress(found.progress_ratio)]
+            return simulations.running(found, words)
         case SimulationState.FAILED:
-            return _state("failed", "cross", Tone.BAD, f"It failed: {found.reason or 'no reason is known'}.")
+            return simulations.state("failed", "cross", Tone.BAD, f"It failed: {found.reason or 'no reason is known'}.")
         case SimulationState.CANCELLED:
-            return _state("cancelled", "cross", Tone.QUIET, "It was cancelled. Confirm again for a result.")
+            return simulations.state("cancelled", "cross", Tone.QUIET, "It was cancelled. Confirm again for a result.")
         case SimulationState.COMPLETED:
-            return _state("completed", "check", Tone.GOOD, "Simulated on the reference runtime.")
+            return simulations.state("completed", "check", Tone.GOOD, "Simulated on the reference runtime.")
 
 
 def not_confirmed() -> list[Component]:
     """Build the state before anything was confirmed."""
     words = "The reference runtime simulates the job as it is and with the change, and shows where its barriers wait."
-    return _state("not confirmed yet", "play", Tone.QUIET, words)
-
-
-def _state(word: str, icon: str, tone: Tone, said: str) -> list[Component]:
-    return [html.P([status.badge(word, icon, tone), html.Span(said)], className="lab-state", role="status")]
-
-
-def _progress(ratio: float) -> Component:
-    return dmc.Progress(value=100 * ratio, size="sm", **attrs({"aria-label": "progress of the confirmation"}))
+    return simulations.state("not confirmed yet", "play", Tone.QUIET, words)
 
 
 def confirmed_words(found: ConfirmationOut, change: str) -> Component:

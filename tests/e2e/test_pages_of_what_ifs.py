@@ -88,6 +88,13 @@ def test_a_slider_moves_with_the_keyboard_and_a_confirmation_shows_progress_is_c
         for chart in ("front", "space-time"):
             expect(page.locator(f"#whatif-{chart}-b-graph .trace").first).to_be_attached()
         expect(page).to_have_url(re.compile("confirmation=w"))
+        # The button plays the charts to the end of the slider, and is then off again.
+        play, at = page.locator("#whatif-play"), page.locator("#whatif-at-words")
+        began = at.inner_text()
+        play.click()
+        expect(play).to_have_attribute("aria-pressed", "true")
+        expect(at).not_to_have_text(began)
+        expect(play).to_have_attribute("aria-pressed", "false")
         page.set_viewport_size({"width": 390, "height": 800})
         assert overflowing(page) == []
         assert watch.found == []

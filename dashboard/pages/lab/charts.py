@@ -11,7 +11,7 @@ from dash.exceptions import PreventUpdate
 from backend.domain.errors import ApiNotFoundError
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, scrubber
+from dashboard.components import cards, time_slider
 from dashboard.live import digest, look_of
 from dashboard.pages.lab.details import KINDS, SIDES, chart_of, default_id, shown_of
 
@@ -44,12 +44,8 @@ def register(app: Dash, client: ApiClient) -> None:
                 prevent_initial_call=True,
             )
     app.clientside_callback(ClientsideFunction("lab", "watch"), Input("lab-results", "className"))
-    scrubber.register_play(
-        app, "lab", "lab-at", [Input(f"lab-{kind}-{side}-digest", "data") for kind in _MOVING for side in SIDES]
-    )
-    app.clientside_callback(
-        ClientsideFunction("bs", "moved"), Input("lab-at", "value"), State("lab-at", "id"), prevent_initial_call=True
-    )
+    drawn = [Input(f"lab-{kind}-{side}-digest", "data") for kind in _MOVING for side in SIDES]
+    time_slider.register(app, "lab", drawn)
 
 
 async def redraw(

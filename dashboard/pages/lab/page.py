@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, legends, scrubber, status
+from dashboard.components import cards, legends, status, time_slider
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import timeline
@@ -74,7 +74,7 @@ def _results(at_ms: int | None) -> list[Component]:
         html.Div([html.Section(id=f"lab-head-{s}", className=f"card lab-side-{s}", **_side(s)) for s in SIDES],
                  className="lab-pair"),
         _pair("gantt"),
-        _slider(at_ms),
+        time_slider.time_slider("lab", at_ms),
         _pair("front"),
         _pair("space-time"),
         cards.source_line(
@@ -135,33 +135,6 @@ def _picker() -> Component:
         className="card lab-picker",
         **attrs({"aria-label": "Choice of a checkpoint"}),
     )  # fmt: skip
-
-
-def _slider(at_ms: int | None) -> Component:
-    play, playing = scrubber.play_button("lab", "play the barrier front and the space-time diagram from here, in 6 s")
-    return html.Section(
-        [
-            html.Strong("Time since the trigger"),
-            play,
-            playing,
-            dmc.Slider(
-                id="lab-at",
-                min=0,
-                max=max(1_000, at_ms or 0),
-                step=1,
-                value=at_ms or 0,
-                label=None,
-                thumbLabel="time since the trigger in milliseconds, for barrier front and space-time diagram",
-                updatemode="mouseup",
-                size="sm",
-                color="blue",
-                thumbSize=24,
-            ),
-            html.Span(id="lab-at-words", className="at"),
-        ],
-        className="card lab-time",
-        **attrs({"aria-label": "Time of the barrier front"}),
-    )
 
 
 def register(app: Dash, client: ApiClient) -> None:

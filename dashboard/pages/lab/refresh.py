@@ -92,9 +92,6 @@ def register(app: Dash, client: ApiClient) -> None:
         prevent_initial_call=True,
     )
     app.clientside_callback(
-        ClientsideFunction("lab", "words"), Output("lab-at-words", "children"), Input("lab-at", "value")
-    )
-    app.clientside_callback(
         ClientsideFunction("lab", "place"),
         Input("lab-wanted", "data"),
         Input("lab-checkpoint", "data"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from dash import ClientsideFunction, Dash, Input, Output, State
+from dash import Dash, Input, Output, State
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.simulations import SimulationState
@@ -13,7 +13,7 @@ from backend.contracts.whatif import ConfirmationOut, WhatIfIn
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, whatif
+from dashboard.components import cards, time_slider, whatif
 from dashboard.figures import whatif as figures
 from dashboard.live import look_of
 from dashboard.pages.lab.details import Shown, chart_of, end_ms_of, half_ms_of
@@ -72,7 +72,10 @@ def register(app: Dash, client: ApiClient) -> None:
     connect(
         app,
         partial(draw, client),
-        output={f"{k}-{s}": cards.chart_outputs(f"whatif-{k}-{s}") for k in KINDS for s in SIDES},
+        output={
+            **{f"{k}-{s}": cards.chart_outputs(f"whatif-{k}-{s}") for k in KINDS for s in SIDES},
+            "drawn": Output("whatif-drawn", "data"),
+        },
         inputs={
             "shown": Input("whatif-shown", "data"),
             "at_ms": Input("whatif-at", "value"),
@@ -81,9 +84,7 @@ def register(app: Dash, client: ApiClient) -> None:
         state={"route": State("whatif-route", "data")},
         prevent_initial_call=True,
     )
-    app.clientside_callback(
-        ClientsideFunction("lab", "words"), Output("whatif-at-words", "children"), Input("whatif-at", "value")
-    )
+    time_slider.register(app, "whatif", [Input("whatif-drawn", "data")])
 
 
 async def confirm(
@@ -174,7 +175,7 @@ async def draw(
         found = await client.confirmed(route["job"], shown["id"])
     except ApiNotFoundError:
         raise PreventUpdate from None
-    changes: Changes = {}
+    changes: Changes = {"drawn": at_ms}
     for side, one in zip(SIDES, await _sides(client, route["job"], found), strict=True):
         for kind in KINDS:
             name = f"whatif-{kind}-{side}"

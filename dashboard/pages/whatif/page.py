@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
 from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, confirming, legends, status
+from dashboard.components import cards, confirming, legends, status, time_slider
 from dashboard.components.attributes import attrs
 from dashboard.components.simulations import simulated
 from dashboard.figures import whatif as figures
@@ -17,7 +16,7 @@ from dashboard.pages.whatif import confirming as confirmation
 
 _POLL_MS = 700
 _TITLES = {"a": "as it is", "b": "changed"}
-_STORES = ("proposed", "answered", "digest", "shown", "sent", "then-digest", "ranges", "title")
+_STORES = ("proposed", "answered", "digest", "shown", "drawn", "sent", "then-digest", "ranges", "title")
 
 
 def layout(route: routes.Route) -> Component:
@@ -113,10 +112,13 @@ def _confirmation() -> Component:
                 ],
                 hint=html.Span(["the reference runtime ", simulated()]),
             ),
-            html.Div([_slider(), *(_pair(kind) for kind in confirmation.KINDS)], id="whatif-runs",
-                     className=confirmation.EMPTY),
+            html.Div(
+                [time_slider.time_slider("whatif"), *(_pair(kind) for kind in confirmation.KINDS)],
+                id="whatif-runs",
+                className=confirmation.EMPTY,
+            ),
         ]
-    )  # fmt: skip
+    )
 
 
 def _pair(kind: str) -> Component:
@@ -130,30 +132,6 @@ def _pair(kind: str) -> Component:
             for side in confirmation.SIDES
         ],
         className="whatif-charts",
-    )
-
-
-def _slider() -> Component:
-    return html.Section(
-        [
-            html.Strong("Time since the trigger"),
-            dmc.Slider(
-                id="whatif-at",
-                min=0,
-                max=1_000,
-                step=1,
-                value=0,
-                label=None,
-                thumbLabel="time since the trigger in milliseconds, for barrier front and space-time diagram",
-                updatemode="mouseup",
-                size="sm",
-                color="blue",
-                thumbSize=24,
-            ),
-            html.Span(id="whatif-at-words", className="at"),
-        ],
-        className="card lab-time",
-        **attrs({"aria-label": "Time of the barrier front"}),
     )
 
 

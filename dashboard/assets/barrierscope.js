@@ -163,7 +163,7 @@
         const page = document.querySelector("#page > div");
         if (!page) { return; }
         const parts = [...page.children];
-        page.classList.toggle("is-awaiting", parts.some((p) => p.classList.contains("awaited") && !p.firstChild));
+        page.classList.toggle("is-awaiting", page.querySelector(".awaited:empty") !== null);
         page.classList.toggle("has-problem", parts.some((p) => p.id.endsWith("-message") && p.firstChild !== null));
         page.classList.toggle("is-not-found", parts.some((p) => p.querySelector(":scope > .not-found") !== null));
     }

@@ -36,7 +36,7 @@ _NEEDED = {"url": "Enter an address, such as https://pager.example/hook", "name"
 def layout() -> Component:
     """Build the page without data, which the first refresh adds."""
     parts = [
-        html.Fieldset(id="alerts-receivers", className="bare", **attrs({"aria-label": "Receivers"})),
+        html.Fieldset(id="alerts-receivers", className="bare awaited", **attrs({"aria-label": "Receivers"})),
         html.Div(id="receiver-answer", **attrs({"aria-live": "polite"})),
         _form(),
         confirming.dialog("receiver", "Remove a receiver", "Remove", icon="trash", is_dangerous=True),

@@ -7,14 +7,18 @@ always the same.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+from playwright.sync_api import Page
 
 from dashboard import routes
 from dashboard.routes import PageKind
 from tests.support.browsing import Browser, Weight, chromium, launched, opened, settle, show_whole, small_targets
 from tests.support.dashboard_site import site_over
 from tests.support.page_faults import accessibility_faults, layout_faults
-from tests.support.page_register import HEIGHT, PAGES, StandingClock, begin, every_page_api, resize, show
+from tests.support.page_register import HEIGHT, PAGES, Example, StandingClock, begin, every_page_api, resize, show
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
@@ -118,6 +122,11 @@ def test_lists_and_dialogs_that_are_open_are_accessible(browser: Browser, site):
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
+def _is_whole(page: Page, example: Example) -> bool:
+    show_whole(page)
+    return page.query_selector(example.shows) is not None
+
+
 @pytest.mark.slow
 def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser):
     moved: dict[str, tuple[float, float]] = {}
@@ -131,8 +140,8 @@ def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live
         for example in PAGES:
             page.goto(example.path)
             if example.is_lazy:
-                settle(page)
-                show_whole(page)
+                page.wait_for_selector("#page > div > *", state="attached")
+                until(partial(_is_whole, page, example), "the charts that come into view are drawn")
             page.wait_for_selector(example.shows, state="attached")
             settle(page)
             loaded = weight.shifts()

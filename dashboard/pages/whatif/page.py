@@ -36,7 +36,7 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="whatif-message", **attrs({"aria-live": "polite"})),
             html.Section(
                 [
-                    html.Div(html.P("modelling the job", className="hint"), id="whatif-sliders"),
+                    html.Div(id="whatif-sliders", className="awaited"),
                     html.Div(controls.buttons(has_proposal=False), className="whatif-buttons"),
                 ],
                 id="whatif-controls",
@@ -58,7 +58,7 @@ def layout(route: routes.Route) -> Component:
 def _results() -> list[Component]:
     return [
         html.Section(
-            [html.Div(id="whatif-said"), html.Div(id="whatif-table")],
+            [html.Div(id="whatif-said", className="awaited"), html.Div(id="whatif-table")],
             className="card",
             **attrs({"aria-label": "Prediction", "aria-live": "polite"}),
         ),

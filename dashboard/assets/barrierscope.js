@@ -157,15 +157,26 @@
         }
     }
 
+    // The pages of which a part got no content although every request was answered. They are shown as they are.
+    const incomplete = new WeakSet();
+
     // Sets the classes that the style sheet needs: one while the first data of the page is missing, one if a message
     // states a problem, and one if the subject of the page does not exist.
     function markPage() {
         const page = document.querySelector("#page > div");
         if (!page) { return; }
-        const parts = [...page.children];
-        page.classList.toggle("is-awaiting", page.querySelector(".awaited:empty") !== null);
-        page.classList.toggle("has-problem", parts.some((p) => p.id.endsWith("-message") && p.firstChild !== null));
-        page.classList.toggle("is-not-found", parts.some((p) => p.querySelector(":scope > .not-found") !== null));
+        const messages = [...page.children].filter((p) => p.id.endsWith("-message") && p.firstChild !== null);
+        // The viewer corrects a request that was refused with the controls of the page.
+        const isRefused = messages.some((p) => p.querySelector(":scope > .refused, :scope > .answer") !== null);
+        const isEmpty = [...page.getElementsByClassName("awaited")].some((p) => p.firstChild === null);
+        page.classList.toggle("is-awaiting", isEmpty && !isRefused && !incomplete.has(page));
+        page.classList.toggle("has-problem", messages.length > 0);
+        page.classList.toggle("is-not-found", messages.some((p) => p.querySelector(":scope > .not-found") !== null));
+    }
+
+    function showIncomplete() {
+        const page = document.querySelector("#page > .is-awaiting:not(.has-problem)");
+        if (page) { incomplete.add(page); markPage(); }
     }
 
     window.setInterval(showTimes, 250);
@@ -182,12 +193,17 @@
     let awaited = 0;
     let isHeld = false;
 
+    let calm = 0;
+
     function hold() {
         const isHeldNow = isPausedNow || awaited > 0;
         if (isHeldNow !== isHeld && window.dash_clientside.set_props) {
             isHeld = isHeldNow;
             window.dash_clientside.set_props("tick", { disabled: isHeldNow });
         }
+        window.clearTimeout(calm);
+        // One answer may cause the next request, which Dash sends within a tenth of a second.
+        if (awaited === 0) { calm = window.setTimeout(showIncomplete, 1000); }
     }
 
     // The other scripts of the pages use these values and functions.

@@ -81,7 +81,7 @@ def message(problem: Exception) -> html.Div:
     tail = None if is_refusal else html.P("The page shows the data that was read last. It refreshes automatically.")
     return html.Div(
         [status.icon("warning"), html.Div([html.Strong(title), html.P(str(problem)), tail])],
-        className="message tone-bad",
+        className="message tone-bad refused" if is_refusal else "message tone-bad",
         role="alert",
     )
 

@@ -105,3 +105,21 @@ def test_a_setting_that_does_not_exist_is_named_and_the_sliders_stay(browser, si
         page.goto("/ui/jobs/jruntime/whatif?colour=red")
         expect(page.locator("#whatif-message")).to_contain_text("colour: is not a setting that a what-if can change")
         expect(page.get_by_role("slider", name="Interval")).to_be_visible()
+
+
+def test_after_a_refused_request_the_page_shows_the_reason_and_the_controls_that_correct_it(browser, site):
+    with opened(browser, site) as (page, _):
+        page.goto("/ui/jobs/jruntime/whatif?interval=soon")
+        expect(page.locator("#whatif-message")).to_contain_text("Request refused")
+        page.get_by_role("button", name="As the job is").click()
+        expect(page.locator("#whatif-said")).to_contain_text("Move a slider")
+        expect(page.locator("#whatif-message")).to_be_empty()
+
+
+def test_a_page_is_shown_even_if_one_of_its_awaited_parts_gets_no_content(browser, site):
+    with opened(browser, site) as (page, _):
+        page.goto("/ui/alerts/receivers")
+        expect(page.locator("#receiver-add")).to_be_visible()
+        page.evaluate("() => document.querySelector('#alerts-receivers').replaceChildren()")
+        assert not page.locator("#receiver-add").is_visible()
+        expect(page.locator("#receiver-add")).to_be_visible()

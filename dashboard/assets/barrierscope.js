@@ -211,16 +211,54 @@
         narrow: narrow, still: still, setQuery: setQuery, go: go, isPaused: () => isPausedNow, setProps: setProps,
     };
 
+    // --- no answer for a page that was left ---------------------------------------------------------------------------
+
+    // Two pages of one kind have components with the same ids. An answer that was requested by the first page and arrives
+    // after the second one was opened would fill the second page with the values of the first.
+    let openedPages = 0;
+
+    function isOfPage(body) {
+        const output = /"output":("(?:[^"\\]|\\.)*")/.exec(body);
+        const ids = output ? JSON.parse(output[1]).split(/\.\.\.?/).map((one) => one.slice(0, one.lastIndexOf("."))) : [];
+        return ids.some(function (id) {
+            const node = id && document.getElementById(id);
+            return node && node.id !== "page" && node.closest("#page") !== null;
+        });
+    }
+
+    function dropIfLeft(answer, askedAt) {
+        const read = answer.json.bind(answer);
+        // Dash keeps the values of outputs that an answer does not contain.
+        answer.json = () => read().then((data) => askedAt === openedPages ? data : { multi: true, response: {} });
+        return answer;
+    }
+
+    function countPage(answer) {
+        const read = answer.json.bind(answer);
+        answer.json = () => read().then(function (data) { openedPages += 1; return data; });
+        return answer;
+    }
+
+    function ofItsPage(body, asked) {
+        if (body.startsWith('{"output":"..page.children.."')) { return asked.then(countPage); }
+        const askedAt = openedPages;
+        return isOfPage(body) ? asked.then((answer) => dropIfLeft(answer, askedAt)) : asked;
+    }
+
     const ask = window.fetch;
     window.fetch = function (address, options) {
         const body = options && typeof options.body === "string" ? options.body : "";
         const changed = /"changedPropIds":\[[^\]]*\]/.exec(body);
-        if (!changed || changed[0].includes("n_clicks")) {
+        if (!changed) {
             return ask.apply(this, arguments);
+        }
+        const asked = ofItsPage(body, ask.apply(this, arguments));
+        if (changed[0].includes("n_clicks")) {
+            return asked;
         }
         awaited += 1;
         hold();
-        return ask.apply(this, arguments).then(learnClock).finally(function () {
+        return asked.then(learnClock).finally(function () {
             awaited -= 1;
             hold();
         });

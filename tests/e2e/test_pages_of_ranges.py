@@ -7,14 +7,10 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from backend.contracts.annotations import AnnotationIn
-from tests.support.browsing import (
-    chromium,
-    launched,
-    opened,
-)
+from tests.support.browsing import chromium, go, launched, opened
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 
@@ -196,4 +192,28 @@ def test_the_time_before_and_after_an_event_is_compared_in_any_two_windows(brows
         page.locator("[role=option]:visible:has-text('alignment')").first.click()
         expect(page).to_have_url(re.compile(r"&measure=alignment_max_ms$"))
         expect(page.locator("#windows-summary")).to_contain_text("reported its alignment")
+        assert watch.found == []
+
+
+# What Dash would send for the head of the page.
+_ASK = """name => { window[name] = fetch('/ui/_dash-update-component?' + name, {
+    method: 'POST', body: JSON.stringify({output: '..pressure-head.children..', changedPropIds: ['look.data']}),
+}).then(answer => answer.json()); }"""
+
+
+def test_an_answer_for_a_page_that_was_left_does_not_fill_the_next_page_of_the_same_kind(browser, site):
+    held: list[Route] = []
+    answer = {"multi": True, "response": {"pressure-head": {"children": "the first job"}}}
+    with opened(browser, site) as (page, watch):
+        page.route("**/_dash-update-component?late", lambda route: held.append(route))
+        page.route("**/_dash-update-component?early", lambda route: route.fulfill(json=answer))
+        page.goto("/ui/jobs/jE/pressure")
+        page.wait_for_selector("#pressure-history-graph .scatterlayer .js-line")
+        page.evaluate(_ASK, "early")
+        assert page.evaluate("() => window.early") == answer
+        page.evaluate(_ASK, "late")
+        go(page, "/ui/jobs/jruntime/pressure?vertex=enrich&measure=busy")
+        page.wait_for_selector("#pressure-history-graph .heatmaplayer image", state="attached")
+        held[0].fulfill(json=answer)
+        assert page.evaluate("() => window.late") == {"multi": True, "response": {}}
         assert watch.found == []

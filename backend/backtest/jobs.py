@@ -1,43 +1,38 @@
-"""The backtest of one job: the early warning replayed over its stored checkpoints, with the newest warnings; pure.
+"""The backtest of one job: the early warning, the verdict and the advice replayed over its stored checkpoints; pure.
 
-Without Spark and with it, this function makes the result of a job from the same rows.
+Without Spark and with it, this function makes the result of a job from the same stored values.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from backend.analysis.finish import past_of
+from backend.backtest.cards import AdviceReplay, AdviceReplayer
 from backend.backtest.early_warning import AgeBand, EndedCheckpoint, Score, Tally, Watched, tally_of, watched
-from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
-from backend.domain.clock import from_epoch_ms
+from backend.backtest.moments import Moment, Moments
+from backend.backtest.stored import JobHistory, StoredCheckpoint
+from backend.backtest.verdicts import VerdictReplay, VerdictReplayer, case_of
+from backend.domain.checkpoint import CheckpointKind
+from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.failure import FailureReason
 
 WARNINGS_KEPT: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRow:
-    """An ended checkpoint as it is stored. ``acks`` has, for each vertex, its subtasks and when they acknowledged.
+class Part(StrEnum):
+    """What can be replayed."""
 
-    The times are in the stored form of arrays: None, one value for all subtasks, or one for each.
-    ``settings`` identifies the settings in force.
-    """
+    WARNING = "warning"
+    VERDICT = "verdict"
+    ADVICE = "advice"
 
-    run_id: str
-    checkpoint_id: int
-    triggered_ms: float
-    status: str
-    failure_reason: str | None
-    duration_ms: int | None
-    subtask_count: int
-    acknowledged_count: int
-    timeout_ms: int | None
-    settings: str
-    acks: Sequence[tuple[int, Sequence[int | None] | None]]
+
+EVERY_PART: Final = frozenset(Part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +51,19 @@ class Warned:
 
 @dataclass(slots=True)
 class JobResult:
-    """How the warnings of one job would have fared. ``warnings`` has the newest ``WARNINGS_KEPT``, oldest first.
+    """How the warnings, the verdicts and the advice on one job would have fared.
 
-    ``skipped_count`` ended checkpoints were left out, because their acknowledgements or their length are not stored.
+    ``warnings`` has the newest ``WARNINGS_KEPT``, oldest first. ``skipped_count`` ended checkpoints were left out of
+    the warnings, because their acknowledgements or their length are not stored. ``verdict`` and ``advice`` are None if
+    they were not asked for.
     """
 
     job_id: str
     tally: Tally = field(default_factory=Tally)
     warnings: list[Warned] = field(default_factory=list)
     skipped_count: int = 0
+    verdict: VerdictReplay | None = None
+    advice: AdviceReplay | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the result as a document of JSON."""
@@ -78,51 +77,91 @@ class JobResult:
             tally[name] = Score(**tally[name])
         tally["bands"] = [AgeBand(**band) for band in tally["bands"]]
         warnings = [Warned(**warning) for warning in document["warnings"]]
-        return cls(document["job_id"], Tally(**tally), warnings, document["skipped_count"])
+        verdict, advice = document["verdict"], document["advice"]
+        return cls(
+            document["job_id"],
+            Tally(**tally),
+            warnings,
+            document["skipped_count"],
+            None if verdict is None else VerdictReplay.of(verdict),
+            None if advice is None else AdviceReplay.of(advice),
+        )
 
 
-def result_of(job_id: str, rows: Iterable[StoredRow]) -> JobResult:
-    """Replay one job. ``rows`` are its ended checkpoints in the order of their triggers; they are read once."""
+def result_of(
+    job_id: str,
+    history: JobHistory,
+    parts: Collection[Part] = EVERY_PART,
+    on_progress: Callable[[int], None] = lambda count: None,
+) -> JobResult:
+    """Replay one job. ``on_progress`` gets the number of checkpoints that are done."""
     result = JobResult(job_id)
     newest: deque[Warned] = deque(maxlen=WARNINGS_KEPT)
-    result.tally = tally_of(_noted(watched(_ended(rows, result)), newest))
+    rows = _replayed(history, result, parts, on_progress)
+    if Part.WARNING in parts:
+        result.tally = tally_of(_noted(watched(_ended(rows, history, result)), newest))
+    else:
+        deque(rows, maxlen=0)
     result.warnings = list(newest)
     return result
 
 
-def _ended(rows: Iterable[StoredRow], result: JobResult) -> Iterator[EndedCheckpoint]:
-    numbers: dict[str, int] = {}
+def _replayed(
+    history: JobHistory, result: JobResult, parts: Collection[Part], on_progress: Callable[[int], None]
+) -> Iterator[StoredCheckpoint]:
+    """Yield the checkpoints in the order of their triggers, and replay the verdict and the advice meanwhile."""
+    moments = Moments(history.runs)
+    verdict = VerdictReplayer() if Part.VERDICT in parts else None
+    advice = AdviceReplayer() if Part.ADVICE in parts else None
+
+    done = 0
+
+    def replay(found: Iterable[Moment]) -> None:
+        nonlocal done
+        for moment in found:
+            case = case_of(moment)
+            if verdict is not None:
+                verdict.add(moment, case)
+            if advice is not None:
+                advice.add(moment, case)
+            done += 1
+            on_progress(done)
+
+    has_moments = verdict is not None or advice is not None
+    for chunk in history.chunks():
+        if has_moments:
+            replay(moments.feed(chunk))
+        yield from chunk.checkpoints
+        if not has_moments:
+            done += sum(c.header.kind is CheckpointKind.CHECKPOINT for c in chunk.checkpoints)
+            on_progress(done)
+    replay(moments.finish())
+    result.verdict = None if verdict is None else verdict.result()
+    result.advice = None if advice is None else advice.result()
+
+
+def _ended(rows: Iterable[StoredCheckpoint], history: JobHistory, result: JobResult) -> Iterator[EndedCheckpoint]:
+    numbers: dict[object, int] = {}
     for row in rows:
-        header = CheckpointHeader(
-            checkpoint_id=row.checkpoint_id,
-            kind=CheckpointKind.CHECKPOINT,
-            status=CheckpointStatus(row.status),
-            triggered_at=from_epoch_ms(round(row.triggered_ms)),
-            end_to_end_duration_ms=row.duration_ms,
-            subtask_count=row.subtask_count,
-            acknowledged_count=row.acknowledged_count,
-        )
-        acks = [v for count, stored in row.acks for v in _expanded(stored, count)]
+        header, run = row.header, history.runs.get(row.run_id)
+        if header.kind is not CheckpointKind.CHECKPOINT or run is None:
+            continue
+        acks = [ms for detail in row.checkpoint.details for ms in detail.ack_delay_ms]
         past = past_of(header, acks, {})
         if past is None:
             result.skipped_count += 1
             continue
-        number = numbers.setdefault(f"{row.run_id}/{row.settings}", len(numbers))
+        shape = run.shape_at(header.triggered_at)
+        number = numbers.setdefault((row.run_id, shape.settings), len(numbers))
         yield EndedCheckpoint(
-            row.checkpoint_id,
-            row.triggered_ms,
-            row.timeout_ms,
+            header.checkpoint_id,
+            to_epoch_ms(header.triggered_at),
+            None if shape.config is None else shape.config.timeout_ms,
             past,
-            row.failure_reason == FailureReason.EXPIRED.value,
+            header.failure_reason is FailureReason.EXPIRED,
             number,
             row.run_id,
         )
-
-
-def _expanded(stored: Sequence[int | None] | None, count: int) -> Sequence[int | None]:
-    if stored is None:
-        return (None,) * count
-    return tuple(stored) * count if len(stored) == 1 else stored
 
 
 def _noted(rows: Iterable[Watched], newest: deque[Warned]) -> Iterator[Watched]:

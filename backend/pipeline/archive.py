@@ -21,7 +21,7 @@ from backend.domain.errors import HostError
 FOLDER = "barrierscope"
 """The folder, in the working folder of an executor, into which the archive is unpacked."""
 
-_DISTRIBUTIONS = ("adbc-driver-manager", "adbc-driver-postgresql", "pyarrow", "typing-extensions")
+_DISTRIBUTIONS = ("adbc-driver-manager", "adbc-driver-postgresql", "numpy", "pyarrow", "typing-extensions")
 # These files are left out: headers, tests, programs, and Arrow's clients of Flight and of object stores. The clients
 # are a quarter of the rest.
 _NOT_NEEDED = (

@@ -1,71 +1,198 @@
-"""Reads the ended checkpoints of a job as the backtest needs them: each with its acknowledgements and its settings.
+"""Reads what is stored of jobs as the backtest needs it: runs, ended checkpoints, and readings of back-pressure.
 
-The statement is the same without Spark, where rows are streamed job by job, and with it, where each task reads the jobs
-of a share of the hash values. This module does not import pyspark.
+Each statement returns one column of JSON texts. So the values are the same without Spark, where psycopg reads them, and
+with it, where each task reads its jobs over ADBC. This module does not import pyspark.
 """
 
-# ruff: noqa: S608  the statements hold this module's own names and whole numbers.
+# ruff: noqa: S608  the statements hold this module's own names, whole numbers, and quoted ids.
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import psycopg
 
-from backend.backtest.jobs import StoredRow
+from backend.backtest.moments import READ_WITHIN
+from backend.backtest.stored import PLAIN_COLUMNS, PRESSURE_ARRAYS, Chunk, StoredCheckpoint, StoredRun, reading_of
+from backend.domain.checkpoint import DETAIL_ARRAYS
 from backend.domain.errors import StoreUnavailableError, UnknownEntityError
+from backend.domain.pressure import VertexPressure
 
-COLUMNS: Final = (
-    *("job_id", "run_id", "checkpoint_id", "triggered_ms", "status", "failure_reason", "duration_ms"),
-    *("subtask_count", "acknowledged_count", "timeout_ms", "settings", "acks"),
+Texts = Callable[[str], Iterable[str]]
+"""Runs a statement, and returns the texts of its only column."""
+
+_INT8_MAX: Final = 2**63 - 1
+CHUNK_COUNT: Final = 200
+"""So many checkpoints of a job are read at once."""
+# Readings from around a checkpoint may be evidence for a later one.
+_BEFORE: Final = timedelta(seconds=20)
+_AFTER: Final = timedelta(seconds=10)
+_ENDED: Final = "c.status IN ('completed', 'failed')"
+_CONNECT_TIMEOUT_S: Final = 10
+_OPTIONS: Final = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
+
+
+def _ms(column: str) -> str:
+    return f"(extract(epoch FROM {column}) * 1000)::int8"
+
+
+_AHEAD = "CASE WHEN t.origin = 'push' THEN 0 ELSE coalesce(r.clock_offset_ms, h.clock_offset_ms, 0) END"
+_VERSIONS = (
+    f"SELECT json_agg(json_build_array(v.kind, {_ms('v.since')}, v.document) ORDER BY v.kind, v.since)"
+    " FROM run_versions v WHERE v.run_id = r.id"
 )
-"""The columns of ``SELECT``, in order."""
-_INT8_MAX = 2**63 - 1
-# The settings of a run are those that were first read before the trigger, or else the first ones. The trigger is by the
-# engine's clock, and the reading by ours, unless the job pushes.
-_SETTINGS = (
-    "SELECT v.since, nullif(v.document ->> 'timeout_ms', '')::int8 AS timeout_ms FROM run_versions v"
-    " WHERE v.run_id = c.run_id AND v.kind = 'config'"
-    " ORDER BY v.since <= c.triggered_at - o.ahead DESC,"
-    " CASE WHEN v.since <= c.triggered_at - o.ahead THEN v.since END DESC, v.since LIMIT 1"
+_EVENTS = (
+    f"SELECT json_agg(json_build_array({_ms('e.at')}, e.kind, e.key, e.text) ORDER BY e.at, e.kind, e.key)"
+    " FROM job_events e WHERE e.run_id = r.id AND e.kind IN ('restarted', 'exception')"
 )
-_AHEAD = (
-    "SELECT CASE WHEN t.origin = 'push' THEN interval '0'"
-    " ELSE coalesce(r.clock_offset_ms, h.clock_offset_ms, 0) * interval '1 ms' END AS ahead"
+_RUNS = (
+    "SELECT json_build_object('id', r.id, 'engine', r.engine, 'capabilities', r.capabilities,"
+    f" 'engine_version', h.engine_version, 'ahead_ms', {_AHEAD}, 'placements', r.placements,"
+    f" 'versions', ({_VERSIONS}), 'events', ({_EVENTS}))::text"
     " FROM runs r JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id"
-    " WHERE r.id = c.run_id"
 )
-_ACKS = (
-    "SELECT coalesce(json_agg(json_build_array(d.subtask_count, d.ack_delay_ms) ORDER BY d.vertex_id), '[]')::text"
-    " AS acks FROM checkpoint_details d WHERE d.run_id = c.run_id AND d.checkpoint_id = c.checkpoint_id"
-    " AND d.triggered_on = c.triggered_on"
+_DETAILS = (
+    "SELECT json_agg(json_build_array(d.vertex_id, d.subtask_count, "
+    + ", ".join(f"d.{name}" for name in DETAIL_ARRAYS)
+    + ") ORDER BY d.vertex_id) FROM checkpoint_details d"
+    " WHERE d.run_id = c.run_id AND d.checkpoint_id = c.checkpoint_id AND d.triggered_on = c.triggered_on"
 )
-SELECT: Final = (
-    "SELECT c.job_id, c.run_id, c.checkpoint_id::int8,"
-    " (extract(epoch FROM c.triggered_at) * 1000)::int8 AS triggered_ms, c.status, c.failure_reason,"
-    " c.end_to_end_duration_ms::int8 AS duration_ms, c.subtask_count::int8,"
-    " c.acknowledged_count::int8, s.timeout_ms, coalesce(s.since::text, '') AS settings, a.acks"
-    f" FROM checkpoints c CROSS JOIN LATERAL ({_AHEAD}) o LEFT JOIN LATERAL ({_SETTINGS}) s ON true"
-    f" CROSS JOIN LATERAL ({_ACKS}) a"
-    " WHERE c.kind = 'checkpoint' AND c.status IN ('completed', 'failed')"
+_LATE = (
+    f"SELECT json_agg(json_build_array(l.vertex_id, l.subtask, l.start_delay_ms, {_ms('l.seen_at')}, l.resolution_ms)"
+    " ORDER BY l.vertex_id, l.subtask) FROM late_barriers l"
+    " WHERE l.run_id = c.run_id AND l.checkpoint_id = c.checkpoint_id"
 )
-ORDER: Final = " ORDER BY c.job_id, c.triggered_at, c.checkpoint_id, c.run_id"
-_FETCHED = 500
-_CONNECT_TIMEOUT_S = 10
-_OPTIONS = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
+_BATCH = (
+    "SELECT json_build_object('phases_ms', b.phases_ms, 'input_row_count', b.input_row_count,"
+    f" 'processed_rows_per_s', b.processed_rows_per_s, 'watermark_ms', {_ms('b.watermark_at')}, 'state', b.state,"
+    " 'sources', b.sources, 'number_basis', b.number_basis) FROM micro_batches b"
+    " WHERE b.run_id = c.run_id AND b.checkpoint_id = c.checkpoint_id AND b.triggered_on = c.triggered_on"
+)
+_PLAIN = ("run_id", "checkpoint_id", "kind", "status", "is_unaligned", "failure_reason", "savepoint_format", "protocol")
+_CHECKPOINTS = (
+    "SELECT json_build_object("
+    + ", ".join(f"'{name}', c.{name}" for name in (*_PLAIN, *PLAIN_COLUMNS))
+    + f", 'triggered_ms', {_ms('c.triggered_at')}, 'latest_ack_ms', {_ms('c.latest_ack_at')},"
+    f" 'failed_ms', {_ms('c.failed_at')}, 'at_us', (extract(epoch FROM c.triggered_at) * 1000000)::int8,"
+    f" 'details', ({_DETAILS}), 'late', ({_LATE}), 'batch', ({_BATCH}),"
+    " 'judged_kind', v.document -> 'verdict' ->> 'kind',"
+    " 'judged_vertex', v.document -> 'verdict' ->> 'vertex_id')::text"
+    " FROM checkpoints c LEFT JOIN verdicts v ON v.run_id = c.run_id AND v.checkpoint_id = c.checkpoint_id"
+    f" AND v.triggered_on = c.triggered_on WHERE {_ENDED}"
+)
+# The day comes before the time, so that PostgreSQL reads the partitions in this order and stops as soon as it can.
+_IN_ORDER = f" ORDER BY c.triggered_on, c.triggered_at, c.checkpoint_id, c.run_id LIMIT {CHUNK_COUNT}"
+_READINGS = (
+    f"SELECT json_build_array({_ms('p.observed_at')}, p.vertex_id, p.subtask_count, p.asked, "
+    + ", ".join(f"p.{name}" for name in PRESSURE_ARRAYS)
+    + ")::text FROM (VALUES {spans}) s(since, until) JOIN pressure p ON p.run_id = {run}"
+    " AND p.observed_at BETWEEN s.since AND s.until AND p.observed_on BETWEEN {first} AND {last}"
+    " ORDER BY p.observed_at, p.vertex_id"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job with stored checkpoints: its id, its name, and the number of them."""
+    """A job with stored checkpoints: its id, its name, and the number of those that have ended."""
 
     id: str
     name: str
     checkpoint_count: int
+
+
+class StoredJobHistory:
+    """What is stored of one job; see ``JobHistory``. With ``since_s``, earlier checkpoints are left out."""
+
+    def __init__(self, texts: Texts, job_id: str, since_s: int | None = None, newest_max: int | None = None) -> None:
+        """With ``newest_max``, at most so many of the newest checkpoints are read."""
+        self._texts = texts
+        self._job = _quoted(job_id)
+        self._since = since_condition(since_s)
+        if newest_max is not None:
+            self._since += self._newest(newest_max)
+        documents = (json.loads(text) for text in texts(f"{_RUNS} WHERE r.job_id = {self._job} ORDER BY r.id"))
+        self.runs: Mapping[str, StoredRun] = {d["id"]: StoredRun.of(d) for d in documents}
+        # Up to when readings were read, by run.
+        self._read_until: dict[str, datetime] = {}
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the checkpoints that have ended, in the order of their triggers, with their readings."""
+        after = ""
+        while True:
+            query = f"{_CHECKPOINTS} AND c.job_id = {self._job}{self._since}{after}{_IN_ORDER}"
+            rows = [json.loads(text) for text in self._texts(query)]
+            if rows:
+                checkpoints = [StoredCheckpoint.of(row) for row in rows]
+                yield Chunk(checkpoints, self._readings(checkpoints))
+                after = _after(rows[-1])
+            if len(rows) < CHUNK_COUNT:
+                return
+
+    def _newest(self, count: int) -> str:
+        query = (
+            "SELECT coalesce(min(n.s), 0)::text FROM (SELECT floor(extract(epoch FROM c.triggered_at))::int8 AS s"
+            f" FROM checkpoints c WHERE {_ENDED} AND c.job_id = {self._job}{self._since}"
+            f" ORDER BY c.triggered_on DESC, c.triggered_at DESC LIMIT {int(count)}) n"
+        )
+        return since_condition(int(next(iter(self._texts(query)))))
+
+    def _readings(self, checkpoints: Sequence[StoredCheckpoint]) -> dict[str, list[VertexPressure]]:
+        """Return the readings that are evidence at the ends of these checkpoints, and that were not read before."""
+        wanted: dict[str, list[tuple[datetime, datetime]]] = {}
+        for stored in checkpoints:
+            run = self.runs.get(stored.run_id)
+            if run is None or run.engine.is_micro_batched:
+                continue
+            begin, end = stored.header.triggered_at, stored.ended_at
+            spans = wanted.setdefault(stored.run_id, [])
+            spans += [(begin - _BEFORE, min(end, begin + timedelta(minutes=1)) + _AFTER), (end - READ_WITHIN, end)]
+        found: dict[str, list[VertexPressure]] = {}
+        for run_id, spans in wanted.items():
+            ahead = self.runs[run_id].ahead
+            merged = _merged([(since - ahead, until - ahead) for since, until in spans], self._read_until.get(run_id))
+            if not merged:
+                continue
+            self._read_until[run_id] = merged[-1][1]
+            values = ", ".join(f"({_instant(since)}, {_instant(until)})" for since, until in merged)
+            first, last = (f"'{at.date().isoformat()}'::date" for at in (merged[0][0], merged[-1][1]))
+            query = _READINGS.format(spans=values, run=_quoted(run_id), first=first, last=last)
+            found[run_id] = [reading_of(json.loads(text), ahead) for text in self._texts(query)]
+        return found
+
+
+def _merged(spans: Iterable[tuple[datetime, datetime]], after: datetime | None) -> list[tuple[datetime, datetime]]:
+    """Return the spans without overlaps, oldest first. What is not after ``after`` is left out."""
+    found: list[tuple[datetime, datetime]] = []
+    for since, until in sorted(spans):
+        begin = since if after is None else max(since, after + timedelta(microseconds=1))
+        if begin > until:
+            continue
+        if found and begin <= found[-1][1] + timedelta(microseconds=1):
+            found[-1] = found[-1][0], max(found[-1][1], until)
+        else:
+            found.append((begin, until))
+    return found
+
+
+def _after(row: Mapping[str, Any]) -> str:
+    """Return the condition for the checkpoints that follow this one in the order of the triggers."""
+    at = f"timestamptz 'epoch' + {int(row['at_us'])} * interval '1 microsecond'"
+    key = f"({at}, {int(row['checkpoint_id'])}::int8, {_quoted(row['run_id'])}::text)"
+    day = f"c.triggered_on >= (({at}) AT TIME ZONE 'UTC')::date"
+    return f" AND {day} AND (c.triggered_at, c.checkpoint_id, c.run_id) > {key}"
+
+
+def _instant(at: datetime) -> str:
+    return f"'{at.isoformat()}'::timestamptz"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def since_condition(since_s: int | None) -> str:
@@ -76,20 +203,8 @@ def since_condition(since_s: int | None) -> str:
     return f" AND c.triggered_at >= {instant} AND c.triggered_on >= ({instant} AT TIME ZONE 'UTC')::date"
 
 
-def slice_condition(slice_: int, slices: int) -> str:
-    """Return the condition for the jobs of a share of the hash values."""
-    # A hash can be negative, and so would be its remainder. The mask clears its sign.
-    return f" AND (hashtextextended(c.job_id, 0) & {_INT8_MAX}) % {int(slices)} = {int(slice_)}"
-
-
-def row_of(values: Mapping[str, Any]) -> StoredRow:
-    """Return a row of ``COLUMNS`` as the backtest reads it."""
-    own = {name: values[name] for name in COLUMNS if name not in ("job_id", "acks")}
-    return StoredRow(**own, acks=json.loads(values["acks"]))
-
-
 class History:
-    """The stored checkpoints, read in this process. All are read as of one instant."""
+    """The stored jobs, read in this process. All are read as of one instant."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -102,7 +217,7 @@ class History:
         """
         counted = (
             "SELECT j.id, j.name, (SELECT count(*) FROM checkpoints c WHERE c.job_id = j.id AND c.kind = 'checkpoint'"
-            f" AND c.status IN ('completed', 'failed'){since_condition(since_s)}) FROM jobs j"
+            f" AND {_ENDED}{since_condition(since_s)}) FROM jobs j"
             " WHERE %(all)s OR j.id = ANY(%(wanted)s) OR j.name = ANY(%(wanted)s) ORDER BY j.name, j.id"
         )
         rows = self._connection.execute(counted, {"all": not wanted, "wanted": list(wanted)}).fetchall()
@@ -112,14 +227,12 @@ class History:
                 raise UnknownEntityError(kind="job", id=name)
         return found
 
-    def rows(self, job_id: str, since_s: int | None) -> Iterator[StoredRow]:
-        """Yield the ended checkpoints of a job in the order of their triggers. Few of them are in memory at a time."""
-        query = f"{SELECT} AND c.job_id = %(job)s{since_condition(since_s)}{ORDER}"
-        with self._connection.cursor(name="backtest") as cursor:
-            cursor.itersize = _FETCHED
-            cursor.execute(query, {"job": job_id})
-            for row in cursor:
-                yield row_of(dict(zip(COLUMNS, row, strict=True)))
+    def of_job(self, job_id: str, since_s: int | None = None, newest_max: int | None = None) -> StoredJobHistory:
+        """Return what is stored of a job; see ``StoredJobHistory``."""
+        return StoredJobHistory(self._texts, job_id, since_s, newest_max)
+
+    def _texts(self, statement: str) -> list[str]:
+        return [row[0] for row in self._connection.execute(statement.encode()).fetchall()]
 
 
 @contextmanager

@@ -24,10 +24,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import TargetId
+from backend.domain.stored_form import expand
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
-from backend.store.schema.arrays import expand
 from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors import role

@@ -12,12 +12,13 @@ from backend.contracts.api import CheckpointConfigOut
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, Protocol
 from backend.domain.ids import JobId, RunId, VertexId
+from backend.domain.stored_form import config_from
 from backend.live import checkpoint_json
 from backend.live.engine import build_live_engine
 from backend.services.presenting import checkpoint_out, mode_of, mode_of_checkpoint
 from backend.services.simulations.measured import checkpoint_of, config_of
 from backend.store.checkpoints.reader import CheckpointRecord
-from backend.store.schema.documents import config_document, config_from
+from backend.store.schema.documents import config_document
 from collectors.flink import parse
 from collectors.flink.document import Document
 from dashboard.components import status

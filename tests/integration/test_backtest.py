@@ -13,6 +13,7 @@ from backend.backtest import report
 from backend.cli.app import run
 from backend.domain.errors import UnknownEntityError
 from backend.pipeline.cluster import Cluster
+from backend.pipeline.history import open_history
 from backend.pipeline.jobs.backtest import here, replayed
 from backend.pipeline.session import database_options, translated
 from backend.store.postgres.connections import create_store_engine
@@ -122,9 +123,13 @@ def test_only_the_asked_jobs_and_times_are_replayed(url):
 
 def test_spark_gives_the_same_result_as_one_process(url, spark_session):
     with translated(), database_options(url, Cluster()) as database:
-        by_spark = replayed(spark_session, database, None, tasks=3)
+        steps = []
+        with open_history(url) as history:
+            jobs = history.jobs((), None)
+        by_spark = replayed(spark_session, database, jobs, None, 3, lambda *step: steps.append(step))
 
     assert by_spark == {job.id: result for job, result in here(url)}
+    assert steps[-1] == (3, 3)
 
 
 def test_the_command_prints_a_table_a_document_and_writes_a_page(url, tmp_path, capsys):

@@ -1,17 +1,20 @@
-"""The backtest of a fleet: what the warning of timeouts would have said of stored checkpoints, and how it fared.
+"""The backtest of a fleet: what warnings, verdicts and advice would have said of the past, and how they fared.
 
-It runs in this process, job by job, or as a Spark job in which each task replays whole jobs. Both read the same rows
+It runs in this process, job by job, or as a Spark job in which each task replays whole jobs. Both read the same values
 and call the same function, so the results are equal.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from math import ceil
+from typing import TYPE_CHECKING, Final
 
-from backend.backtest.jobs import JobResult, result_of
+from backend.backtest.jobs import EVERY_PART, JobResult, Part, result_of
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.history import StoredJob, open_history
 from backend.pipeline.java import SparkRuntime
@@ -20,13 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Found = tuple[StoredJob, JobResult]
+Progress = Callable[[int, int], None]
+_JOBS_PER_TASK_MAX: Final = 8
+_LOOK_S: Final = 0.5
 
 
 def here(
     database_url: str,
     jobs: Sequence[str] = (),
     since: datetime | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Progress = lambda done, total: None,
+    parts: Collection[Part] = EVERY_PART,
 ) -> list[Found]:
     """Replay the jobs in this process, one after the other. ``on_progress`` gets the checkpoints done and all of them.
 
@@ -37,18 +44,16 @@ def here(
     since_s = _seconds(since)
     with open_history(database_url) as history:
         wanted = history.jobs(jobs, since_s)
-        total, done = sum(job.checkpoint_count for job in wanted), 0
+        total, before = sum(job.checkpoint_count for job in wanted), 0
         on_progress(0, total)
         found: list[Found] = []
         for job in wanted:
 
-            def counted(job: StoredJob = job, before: int = done) -> Iterator[Any]:
-                for number, row in enumerate(history.rows(job.id, since_s), 1):
-                    yield row
-                    on_progress(before + number, total)
+            def note(done: int, before: int = before) -> None:
+                on_progress(before + done, total)
 
-            found.append((job, result_of(job.id, counted())))
-            done += job.checkpoint_count
+            found.append((job, result_of(job.id, history.of_job(job.id, since_s), parts, note)))
+            before += job.checkpoint_count
     return found
 
 
@@ -57,9 +62,10 @@ def on_spark(
     runtime: SparkRuntime,
     cluster: Cluster,
     since: datetime | None = None,
-    started: SparkSession | None = None,
+    on_progress: Progress = lambda done, total: None,
+    parts: Collection[Part] = EVERY_PART,
 ) -> list[Found]:
-    """Replay all jobs with Spark. ``started`` is a session to use instead of an own one.
+    """Replay all jobs with Spark. ``on_progress`` gets the number of jobs done and of all jobs.
 
     Raises:
         PipelineFailedError: Spark did not start, or a Spark job failed.
@@ -70,25 +76,74 @@ def on_spark(
     since_s = _seconds(since)
     with open_history(database_url) as history:
         wanted = history.jobs((), since_s)
-    with translated(), database_options(database_url, cluster) as database:
-        if started is not None:
-            results = replayed(started, database, since_s, tasks=cluster.tasks)
-        else:
-            with spark_session(runtime, cluster) as own:
-                results = replayed(own, database, since_s, tasks=cluster.tasks)
-    return [(job, results.get(job.id, JobResult(job.id))) for job in wanted]
+    on_progress(0, len(wanted))
+    with (
+        translated(),
+        database_options(database_url, cluster) as database,
+        spark_session(runtime, cluster) as session,
+    ):
+        results = replayed(session, database, wanted, since_s, cluster.tasks, on_progress, parts)
+    return [(job, results[job.id]) for job in wanted]
 
 
 def replayed(
-    session: SparkSession, database: Mapping[str, str], since_s: int | None, *, tasks: int
+    session: SparkSession,
+    database: Mapping[str, str],
+    jobs: Sequence[StoredJob],
+    since_s: int | None,
+    tasks: int,
+    on_progress: Progress = lambda done, total: None,
+    parts: Collection[Part] = EVERY_PART,
 ) -> dict[str, JobResult]:
-    """Return the result of each job with ended checkpoints. ``database`` has the options of ``database_options``."""
+    """Return the result of each of ``jobs``. ``database`` has the options of ``database_options``."""
     from backend.pipeline.backtest_source import BacktestSource
 
+    if not jobs:
+        return {}
     session.dataSource.register(BacktestSource)
-    source = session.read.format(BacktestSource.name()).options(**database).option("tasks", str(tasks))
-    found = source.option("since", "" if since_s is None else str(since_s)).load().collect()
-    return {row.job_id: JobResult.of(json.loads(row.document)) for row in found}
+    shares = shares_of(jobs, tasks)
+    source = session.read.format(BacktestSource.name()).options(**database).option("shares", json.dumps(shares))
+    source = source.option("parts", json.dumps(sorted(parts))).option("since", "" if since_s is None else str(since_s))
+    size = max(map(len, shares))
+    with _watched(session, lambda done: on_progress(min(done * size, len(jobs)), len(jobs))):
+        rows = source.load().collect()
+    on_progress(len(jobs), len(jobs))
+    return {row.job_id: JobResult.of(json.loads(row.document)) for row in rows}
+
+
+def shares_of(jobs: Sequence[StoredJob], tasks: int) -> list[list[str]]:
+    """Divide the jobs into tasks: at least ``tasks`` if there are so many jobs, of at most a few jobs each.
+
+    The largest jobs come first, so that no task begins late and then takes long.
+    """
+    size = max(1, min(_JOBS_PER_TASK_MAX, len(jobs) // max(1, tasks)))
+    count = ceil(len(jobs) / size)
+    ordered = sorted(jobs, key=lambda job: (-job.checkpoint_count, job.id))
+    return [[job.id for job in ordered[n::count]] for n in range(count)]
+
+
+@contextmanager
+def _watched(session: SparkSession, on_tasks: Callable[[int], None]) -> Iterator[None]:
+    """Call ``on_tasks`` with the number of tasks that are done, while the block runs."""
+    tracker = session.sparkContext.statusTracker()
+    stop = threading.Event()
+
+    def look() -> None:
+        shown = 0
+        while not stop.wait(_LOOK_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+            if done > shown:
+                shown = done
+                on_tasks(done)
+
+    thread = threading.Thread(target=look, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _seconds(since: datetime | None) -> int | None:

@@ -19,8 +19,9 @@ import anyio.to_thread
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.analysis import health, verdict_micro_batch
+from backend.analysis import verdict_micro_batch
 from backend.analysis.evidence import JobEvidence
+from backend.analysis.struck_spans import struck_spans
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId
@@ -59,12 +60,6 @@ _CHECKPOINTS_COUNT = 26
 _LOST_AFTER = timedelta(seconds=60)
 _PRESSURE_WINDOW = timedelta(seconds=150)
 _PRESSURE_NEAR = timedelta(seconds=60)
-# If a cause strikes some checkpoints only, the readings around so many of the struck and the quick ones are read too.
-_STRUCK_COUNT = 4
-_QUICK_COUNT = 3
-_STRUCK_BEFORE = timedelta(seconds=20)
-_STRUCK_AFTER = timedelta(seconds=10)
-_STRUCK_LONG_MS = 60_000
 _LOOK_BACK = timedelta(days=8)
 # The finding on a run that has not ended is computed again after this time even if nothing is known to have changed.
 _KEPT = timedelta(minutes=5)
@@ -494,25 +489,14 @@ async def _readings_of_struck(connection: AsyncConnection, record: JobRecord, ev
 
     The newest readings are left out, because the evidence has them.
     """
-    has_restarts = bool(evidence.restart_count) or bool(evidence.exceptions)
-    report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts)
-    if not report.is_mixed:
-        return ()
     newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
     found: list[VertexPressure] = []
-    seen = datetime.min.replace(tzinfo=UTC)
-    chosen = (*report.struck[-_STRUCK_COUNT:], *report.quick[-_QUICK_COUNT:])
-    for checkpoint in sorted(chosen, key=lambda c: c.header.triggered_at):
-        header = checkpoint.header
-        took = timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, _STRUCK_LONG_MS))
-        since = max(seen, header.triggered_at - _STRUCK_BEFORE)
-        until = min(newest, header.triggered_at + took + _STRUCK_AFTER)
-        if since < until:
-            offset = record.reading_offset
-            rows = await readings_between(connection, [record.run.id], since - offset, until - offset)
-            read = on_clock(rows.get(record.run.id, ()), offset)
-            found += [r for r in read if seen < r.observed_at < newest]
-            seen = until
+    seen, offset = datetime.min.replace(tzinfo=UTC), record.reading_offset
+    for since, until in struck_spans(evidence):
+        rows = await readings_between(connection, [record.run.id], since - offset, until - offset)
+        read = on_clock(rows.get(record.run.id, ()), offset)
+        found += [r for r in read if seen < r.observed_at < newest]
+        seen = until
     return tuple(found)
 
 

@@ -7,16 +7,17 @@ never changes, like the terminal header to which it belongs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, and_, bindparam, func, or_, select
+from sqlalchemy import and_, bindparam, func, or_, select
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
-from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
+from backend.domain.micro_batch import BatchPhase, MicroBatch
+from backend.domain.stored_form import batch_from
 from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
 from backend.store.postgres.copying import Cursor
 from backend.store.postgres.encoding import clean, dump
@@ -27,8 +28,6 @@ from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import row_of, value_of
 
 _PHASES = tuple(BatchPhase)
-_STATE_NAMES = frozenset(f.name for f in fields(BatchState))
-_SOURCE_NAMES = frozenset(f.name for f in fields(SourceProgress))
 _TEXT_MAX = 2000
 
 
@@ -110,7 +109,7 @@ async def batches_of(
     if not keys:
         return {}
     rows = await connection.execute(_OF_PLACES, place_values(keys))
-    return {value_of(CheckpointPlace, row): _batch(row) for row in rows.mappings()}
+    return {value_of(CheckpointPlace, row): batch_from(row) for row in rows.mappings()}
 
 
 def _row(run_id: str, checkpoint: Checkpoint, batch: MicroBatch) -> dict[str, Any]:
@@ -134,15 +133,3 @@ def _int8(value: int | None) -> int | None:
 
 def _cut(value: object) -> object:
     return clean(value)[:_TEXT_MAX] if isinstance(value, str) else value
-
-
-def _batch(row: RowMapping) -> MicroBatch:
-    phases = zip(_PHASES, row["phases_ms"] or (), strict=False)
-    state = row["state"]
-    return value_of(
-        MicroBatch,
-        row,
-        phases_ms=tuple((phase, ms) for phase, ms in phases if ms is not None),
-        state=None if state is None else BatchState(**{n: v for n, v in state.items() if n in _STATE_NAMES}),
-        sources=tuple(SourceProgress(**{n: v for n, v in s.items() if n in _SOURCE_NAMES}) for s in row["sources"]),
-    )

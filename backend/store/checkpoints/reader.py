@@ -41,11 +41,11 @@ from backend.domain.checkpoint import (
 )
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import JobId, RunId
+from backend.domain.stored_form import expand
 from backend.store.postgres.binary import binary_rows
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import each, one_of
 from backend.store.schema import tables
-from backend.store.schema.arrays import expand
 from backend.store.schema.documents import barriers_from, details_from, progress_parts
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of

@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.checkpoint import SubtaskMeasure, Values
 from backend.domain.ids import VertexId
+from backend.domain.stored_form import expand
 from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
 from backend.store.schema import tables
-from backend.store.schema.arrays import expand
 from backend.store.schema.rows import value_of
 
 _D = tables.checkpoint_details.c

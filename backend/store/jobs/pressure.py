@@ -25,10 +25,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.stored_form import expand, expand_ratios
 from backend.store.checkpoints.progress_writer import PRESSURE_ARRAYS, RATIO_ARRAYS
 from backend.store.postgres.statements import one_of
 from backend.store.schema import tables
-from backend.store.schema.arrays import expand, expand_ratios
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
 

@@ -29,13 +29,7 @@ from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
 from backend.domain.observation import JobEventKind, JobState, KnownRun
-from backend.domain.target import TargetState
-from backend.domain.topology import Placement, Topology
-from backend.store.postgres.keyset import newest_first
-from backend.store.postgres.statements import duration_after, each, one_of
-from backend.store.schema import tables
-from backend.store.schema.documents import (
-    DocumentKind,
+from backend.domain.stored_form import (
     cluster_from,
     config_from,
     counts_from,
@@ -43,6 +37,12 @@ from backend.store.schema.documents import (
     placements_from,
     topology_from,
 )
+from backend.domain.target import TargetState
+from backend.domain.topology import Placement, Topology
+from backend.store.postgres.keyset import newest_first
+from backend.store.postgres.statements import duration_after, each, one_of
+from backend.store.schema import tables
+from backend.store.schema.documents import DocumentKind
 from backend.store.schema.rows import value_of
 
 

@@ -1,4 +1,4 @@
-"""Converts per-subtask arrays to their stored form and back.
+"""Converts per-subtask arrays to their stored form. ``domain.stored_form`` reads it.
 
 The stored form is NULL if all values are missing, one element if all are equal, and otherwise one element per subtask.
 The number of subtasks is stored separately, so nothing is lost. Invariant: ``expand(compact(v), len(v)) == v`` for
@@ -21,9 +21,6 @@ INT8_MAX = 2**63 - 1
 _MAX_BY_TYPE: dict[type[Any], int] = {SmallInteger: INT2_MAX, Integer: INT4_MAX, BigInteger: INT8_MAX}
 # The largest float32. A larger value cannot be packed, and cannot be a ratio.
 _FLOAT4_MAX = 3.4028234e38
-# Ratios are rounded to this many digits when they are read. float32 holds 7 significant digits, and ratios need
-# fewer.
-_RATIO_DIGITS = 6
 
 
 def limit_of(column: Column[Any]) -> int:
@@ -41,24 +38,6 @@ def compact_ratios(values: Sequence[float | None]) -> list[float | None] | None:
     """Return the stored form of ratios. NaN counts as missing."""
     # A comparison with NaN is false, so NaN becomes None.
     return _compact([v if v is not None and -_FLOAT4_MAX <= v <= _FLOAT4_MAX else None for v in values])
-
-
-def expand(stored: Sequence[int | None] | None, count: int) -> tuple[int | None, ...]:
-    """Return the values of ``count`` subtasks from their stored form."""
-    if stored is None:
-        return (None,) * count
-    return tuple(stored) * count if len(stored) == 1 else tuple(stored)
-
-
-def expand_ratios(stored: Sequence[float | None] | None, count: int) -> tuple[float | None, ...]:
-    """Return the ratios of ``count`` subtasks from their stored form.
-
-    Rounding restores the values that they had before the conversion to float32.
-    """
-    if stored is None:
-        return (None,) * count
-    rounded = tuple(None if v is None else round(v, _RATIO_DIGITS) for v in stored)
-    return rounded * count if len(rounded) == 1 else rounded
 
 
 def _compact(values: list[T | None]) -> list[T | None] | None:

@@ -1,15 +1,15 @@
-"""Converts values to JSON documents for the store and back: topology, settings, counters, placements, progress.
+"""Converts values to JSON documents for the store, and progress and barrier events back.
 
-If a document was written by an older version, the fields that it lacks get their defaults. Unknown fields are ignored.
+``domain.stored_form`` reads the documents of topology, settings, counters and placements.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
@@ -17,19 +17,14 @@ from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     CheckpointConfig,
-    CheckpointCounts,
     ClusterSettings,
     Progress,
-    Protocol,
     VertexDetail,
 )
-from backend.domain.engines import EngineCapabilities, RestoreRules, SettingKeys, SettingsFormat, described
+from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
-from backend.domain.topology import Edge, Placement, Topology, Vertex
-from backend.domain.web_ui import WebUi
-
-Document = Mapping[str, Any]
-T = TypeVar("T")
+from backend.domain.stored_form import Document
+from backend.domain.topology import Topology
 
 
 class DocumentKind(StrEnum):
@@ -45,42 +40,14 @@ def topology_document(topology: Topology) -> Document:
     return asdict(topology)
 
 
-def topology_from(document: Document | None) -> Topology:
-    """Return a job graph from its stored form, or an empty graph if ``document`` is None."""
-    if document is None:
-        return Topology(())
-    return Topology(
-        tuple(_known(Vertex, v) for v in document["vertices"]), tuple(_known(Edge, e) for e in document["edges"])
-    )
-
-
 def config_document(config: CheckpointConfig) -> Document:
     """Return the stored form of checkpoint settings."""
     return asdict(config)
 
 
-def config_from(document: Document | None) -> CheckpointConfig | None:
-    """Return checkpoint settings from their stored form, or None if ``document`` is None."""
-    if document is None:
-        return None
-    protocol = document.get("protocol")
-    known = Protocol(protocol) if protocol in set(Protocol) else None
-    return _known(CheckpointConfig, {**document, "protocol": known})
-
-
 def cluster_document(settings: ClusterSettings) -> Document:
     """Return the stored form of a cluster's settings."""
     return dict(settings)
-
-
-def cluster_from(document: Document | None) -> ClusterSettings | None:
-    """Return a cluster's settings from their stored form, or None if ``document`` is None."""
-    return None if document is None else tuple(sorted(document.items()))
-
-
-def counts_from(document: Document | None) -> CheckpointCounts | None:
-    """Return the coordinator's counters from their stored form, or None if ``document`` is None."""
-    return None if document is None else _known(CheckpointCounts, document)
 
 
 def capabilities_document(engine: EngineCapabilities) -> Document:
@@ -91,34 +58,6 @@ def capabilities_document(engine: EngineCapabilities) -> Document:
     document = {name: value for name, value in asdict(engine).items() if value}
     document["settings"] = {name: key for name, key in document.get("settings", {}).items() if key}
     return document
-
-
-def engine_from(document: Document | None, kind: str, version: str | None) -> EngineCapabilities:
-    """Return an engine's capabilities from their stored form.
-
-    If ``document`` is None, derive them from ``kind`` and ``version``.
-    """
-    if document is None:
-        return described(kind, version)
-    rules, settings, ui = document.get("restore_rules"), document.get("settings"), document.get("web_ui")
-    formats = document.get("settings_formats", ())
-    values = {
-        # Empty texts are not stored. If a name is missing in the document, ``kind`` is its default.
-        "kind": kind,
-        "name": kind,
-        "source": kind,
-        **document,
-        "settings": _known(SettingKeys, settings if isinstance(settings, Mapping) else {}),
-        "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,
-        "web_ui": WebUi(ui) if ui in set(WebUi) else None,
-        "settings_formats": tuple(SettingsFormat(f) for f in formats if f in set(SettingsFormat)),
-    }
-    return _known(EngineCapabilities, values)
-
-
-def placements_from(documents: Sequence[Document] | None) -> tuple[Placement, ...]:
-    """Return the placements of subtasks from their stored form, or an empty tuple if ``documents`` is None."""
-    return tuple(_known(Placement, {k: _tuple(v) for k, v in d.items()}) for d in documents or ())
 
 
 def progress_document(progress: Progress | None, details: Sequence[VertexDetail]) -> Document:
@@ -198,12 +137,3 @@ def _channel(channel: ChannelId | None) -> tuple[str, str, int, int] | None:
     if channel is None:
         return None
     return channel.source, channel.target, channel.source_subtask, channel.target_subtask
-
-
-def _known(kind: type[T], document: Document) -> T:
-    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in document.items() if name in names})
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities, described, flink
-from backend.store.schema.documents import capabilities_document, engine_from
+from backend.domain.stored_form import engine_from
+from backend.store.schema.documents import capabilities_document
 
 TOY = EngineCapabilities(kind="toy", name="Toy", source="a toy", has_subtasks=True)
 

@@ -8,7 +8,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.store.schema.arrays import INT2_MAX, INT4_MAX, INT8_MAX, compact, compact_ratios, expand, expand_ratios
+from backend.domain.stored_form import expand, expand_ratios
+from backend.store.schema.arrays import INT2_MAX, INT4_MAX, INT8_MAX, compact, compact_ratios
 
 _BOUNDED = {limit: st.none() | st.integers(-limit, limit) for limit in (INT2_MAX, INT4_MAX, INT8_MAX)}
 

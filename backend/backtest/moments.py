@@ -1,0 +1,179 @@
+"""Goes through the history of a job, and returns the evidence as it was known at the end of each checkpoint.
+
+Nothing that became known later is part of it: no later checkpoint, reading, setting, restart or exception. A checkpoint
+that had begun by then and ended later is part of it as one in progress.
+
+Two things are not stored for each time. The coordinator's counters are left out. The placement of the subtasks is used
+if the job has not restarted since. A checkpoint's details count as known when it ended, although they may have been
+read some polls later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import Final
+
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.struck_spans import struck_spans
+from backend.backtest.stored import Chunk, StoredCheckpoint, StoredRun, as_open
+from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, LateBarrier
+from backend.domain.pressure import VertexPressure
+
+EVIDENCE_COUNT: Final = 26
+"""So many checkpoints are evidence: more than the rules use, because some may be savepoints or in progress."""
+READ_WITHIN: Final = timedelta(seconds=300)
+"""The newest reading counts if it is at most so old."""
+_PRESSURE_WINDOW: Final = timedelta(seconds=150)
+_EXCEPTIONS_COUNT: Final = 10
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The end of a checkpoint, and what was known of the job then.
+
+    ``settings_since`` is when the settings were first read, on the engine's clock, and ``first_trigger_at`` the first
+    trigger under them; both are None if the settings had not changed while the job ran.
+    """
+
+    run: StoredRun
+    stored: StoredCheckpoint
+    at: datetime
+    evidence: JobEvidence
+    settings_since: datetime | None
+    first_trigger_at: datetime | None
+
+    @property
+    def under_settings(self) -> list[CheckpointHeader]:
+        """The headers of the known checkpoints that the settings of this time governed, oldest first."""
+        first = self.first_trigger_at
+        headers = [c.header for c in self.evidence.checkpoints]
+        return [h for h in headers if first is None or h.triggered_at >= first]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one run: its newest ended checkpoints, and its readings, some of which may be of later times."""
+
+    run: StoredRun
+    ended: deque[StoredCheckpoint] = field(default_factory=lambda: deque(maxlen=EVIDENCE_COUNT))
+    readings: list[VertexPressure] = field(default_factory=list)
+
+    def add(self, readings: Sequence[VertexPressure]) -> None:
+        begin = self.ended[0].header.triggered_at - READ_WITHIN if self.ended else None
+        if begin is not None and self.readings:
+            del self.readings[: bisect_left(self.readings, begin, key=_READ_AT)]
+        self.readings += readings
+
+    def between(self, since: datetime, until: datetime) -> tuple[VertexPressure, ...]:
+        """Return the readings from ``since`` to ``until``, both inclusive."""
+        first = bisect_left(self.readings, since, key=_READ_AT)
+        return tuple(self.readings[first : bisect_right(self.readings, until, key=_READ_AT)])
+
+
+_READ_AT: Final = attrgetter("observed_at")
+
+
+class Moments:
+    """Makes a moment for each checkpoint of a job that is no savepoint, in the order of their ends.
+
+    ``feed`` takes the chunks of the job, whose checkpoints are in the order of their triggers. Few of them are in
+    memory at a time.
+    """
+
+    def __init__(self, runs: Mapping[str, StoredRun]) -> None:
+        self._runs = runs
+        self._known: dict[str, _Known] = {}
+        # The checkpoints that were triggered and have not ended yet. The number makes the order unique.
+        self._pending: list[tuple[datetime, int, StoredCheckpoint]] = []
+        self._count = 0
+
+    def feed(self, chunk: Chunk) -> Iterator[Moment]:
+        """Yield the moments that no later chunk can change."""
+        for run_id, readings in chunk.readings.items():
+            if run_id in self._runs:
+                self._of(run_id).add(readings)
+        for stored in chunk.checkpoints:
+            if stored.run_id not in self._runs:
+                continue
+            # Later checkpoints are triggered later, so they end later than all that ended before this trigger.
+            yield from self._ended(until=stored.header.triggered_at)
+            heapq.heappush(self._pending, (stored.ended_at, self._count, stored))
+            self._count += 1
+
+    def finish(self) -> Iterator[Moment]:
+        """Yield the moments that are left after the last chunk."""
+        yield from self._ended(until=_NEVER)
+
+    def _of(self, run_id: str) -> _Known:
+        return self._known.setdefault(run_id, _Known(self._runs[run_id]))
+
+    def _ended(self, *, until: datetime) -> Iterator[Moment]:
+        while self._pending and self._pending[0][0] <= until:
+            at, _, stored = heapq.heappop(self._pending)
+            known = self._of(stored.run_id)
+            known.ended.append(stored)
+            if stored.header.kind is CheckpointKind.CHECKPOINT:
+                others = [s for _, _, s in self._pending if s.run_id == stored.run_id and s.header.triggered_at <= at]
+                yield _moment(known, stored, at, others)
+
+
+def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Sequence[StoredCheckpoint]) -> Moment:
+    run = known.run
+    shape = run.shape_at(at)
+    changed_at = run.settings_changed_at(at)
+    first_trigger_at = None
+    if changed_at is not None:
+        # The first checkpoint that ended under new settings is left out, because it may have begun before them.
+        after = [s.header.triggered_at for s in known.ended if s.ended_at - run.ahead > changed_at]
+        first_trigger_at = min(sorted(after)[1:], default=_NEVER)
+    checkpoints = [s.checkpoint for s in known.ended] + [as_open(s, at) for s in others]
+    evidence = JobEvidence(
+        topology=shape.topology,
+        now=at,
+        config=shape.config,
+        cluster_settings=shape.cluster,
+        checkpoints=tuple(sorted(checkpoints, key=lambda c: (c.header.triggered_at, c.header.checkpoint_id))),
+        pressure=_newest(known, at),
+        placements=run.placements_at(at),
+        late_barriers={s.header.checkpoint_id: late for s in (*known.ended, *others) if (late := _late(s, run, at))},
+        exceptions=run.exceptions_at(at, limit=_EXCEPTIONS_COUNT),
+        restart_count=run.restart_count_at(at),
+        is_micro_batched=run.engine.is_micro_batched,
+    )
+    return Moment(
+        run,
+        stored,
+        at,
+        evidence if run.engine.is_micro_batched else _with_struck(evidence, known),
+        None if changed_at is None else changed_at + run.ahead,
+        first_trigger_at,
+    )
+
+
+def _newest(known: _Known, at: datetime) -> tuple[VertexPressure, ...]:
+    recent = known.between(at - READ_WITHIN, at)
+    return tuple(r for r in recent if r.observed_at >= recent[-1].observed_at - _PRESSURE_WINDOW) if recent else ()
+
+
+def _late(stored: StoredCheckpoint, run: StoredRun, at: datetime) -> tuple[LateBarrier, ...]:
+    return tuple(barrier for barrier in stored.late if barrier.seen_at <= at - run.ahead)
+
+
+def _with_struck(evidence: JobEvidence, known: _Known) -> JobEvidence:
+    newest = min((r.observed_at for r in evidence.pressure), default=evidence.now)
+    found: list[VertexPressure] = []
+    for since, until in struck_spans(evidence):
+        begin = found[-1].observed_at if found else None
+        found += [
+            r
+            for r in known.between(since, until)
+            if r.observed_at < newest and (begin is None or r.observed_at > begin)
+        ]
+    return replace(evidence, earlier_pressure=tuple(found)) if found else evidence

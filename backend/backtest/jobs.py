@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 from backend.analysis.finish import past_of
 from backend.backtest.cards import AdviceReplay, AdviceReplayer
 from backend.backtest.early_warning import AgeBand, EndedCheckpoint, Score, Tally, Watched, tally_of, watched
 from backend.backtest.moments import Moment, Moments
+from backend.backtest.part import EVERY_PART, Part
 from backend.backtest.stored import JobHistory, StoredCheckpoint
 from backend.backtest.verdicts import VerdictReplay, VerdictReplayer, case_of
 from backend.domain.checkpoint import CheckpointKind
@@ -22,17 +22,6 @@ from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.failure import FailureReason
 
 WARNINGS_KEPT: Final = 200
-
-
-class Part(StrEnum):
-    """What can be replayed."""
-
-    WARNING = "warning"
-    VERDICT = "verdict"
-    ADVICE = "advice"
-
-
-EVERY_PART: Final = frozenset(Part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from backend.backtest import cards, report_cards, report_verdicts, verdicts
 from backend.backtest.early_warning import AGE_EDGES, Score, Tally
 from backend.backtest.jobs import JobResult
+from backend.backtest.part import EVERY_PART, Part
+from backend.backtest.parts import NAME_WIDTH, Named, percent, short
 
-Named = tuple[str, JobResult]
-"""The name of a job, and its result."""
+_TITLES: Final = {
+    Part.WARNING: "WARNINGS OF TIMEOUTS",
+    Part.VERDICT: "VERDICTS",
+    Part.ADVICE: "ADVICE",
+}
 _PREDICTED, _PLAIN, _MISSED = "#0072b2", "#8a93a3", "#d55e00"
-_NAME_WIDTH: Final = 28
 
 
 def whole(results: Sequence[Named]) -> Tally:
@@ -30,11 +35,24 @@ def whole(results: Sequence[Named]) -> Tally:
     return total
 
 
-def table(results: Sequence[Named]) -> Iterator[str]:
-    """Yield the lines of the table: how warnings would have fared, by job and in all, then the coverage by age."""
-    yield f"{'':<{_NAME_WIDTH}}{'':>20}{'predicted':>26}{'after 80 % of the timeout':>29}"
+def table(results: Sequence[Named], parts: Collection[Part] = EVERY_PART) -> Iterator[str]:
+    """Yield the lines of the tables of these parts, each by job and in all."""
+    tables = {Part.WARNING: _warnings_table, Part.VERDICT: report_verdicts.table, Part.ADVICE: report_cards.table}
+    is_first = True
+    for part, lines in tables.items():
+        if part in parts:
+            if not is_first:
+                yield ""
+            yield _TITLES[part]
+            yield from lines(results)
+            is_first = False
+
+
+def _warnings_table(results: Sequence[Named]) -> Iterator[str]:
+    """Yield how warnings would have fared, by job and in all, then the coverage by age."""
+    yield f"{'':<{NAME_WIDTH}}{'':>20}{'predicted':>26}{'after 80 % of the timeout':>29}"
     heads = "".join(f"{word:>{width}}" for word, width in (("recall", 8), ("lead", 6), ("pages", 7), ("false", 7)))
-    yield f"{'job':<{_NAME_WIDTH}}{'checkpoints':>11}{'expired':>9}{heads} {heads}"
+    yield f"{'job':<{NAME_WIDTH}}{'checkpoints':>11}{'expired':>9}{heads} {heads}"
     for name, result in results:
         yield _row(name, result.tally)
     total = whole(results)
@@ -51,18 +69,13 @@ def table(results: Sequence[Named]) -> Iterator[str]:
 
 
 def _row(name: str, tally: Tally) -> str:
-    short = name if len(name) < _NAME_WIDTH else f"{name[: _NAME_WIDTH - 2]}…"
     counts = f"{tally.checkpoint_count:>11}{tally.predicted.expired_count:>9}"
-    return f"{short:<{_NAME_WIDTH}}{counts}{_score(tally.predicted)} {_score(tally.plain)}"
+    return f"{short(name):<{NAME_WIDTH}}{counts}{_score(tally.predicted)} {_score(tally.plain)}"
 
 
 def _score(score: Score) -> str:
-    recall, lead = _percent(score.recall_ratio), _percent(score.lead_ratio)
+    recall, lead = percent(score.recall_ratio), percent(score.lead_ratio)
     return f"{recall:>8}{lead:>6}{score.page_count:>7}{score.false_page_count:>7}"
-
-
-def _percent(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{ratio:.0%}"
 
 
 def _coverage(tally: Tally) -> Iterator[tuple[str, int, float, float]]:
@@ -74,7 +87,11 @@ def _coverage(tally: Tally) -> Iterator[tuple[str, int, float, float]]:
 def document(results: Sequence[Named]) -> dict[str, Any]:
     """Return the results as a document of JSON. Ratios are shares; a missing one is null, because nothing expired."""
     return {
-        "all": _figures(whole(results)),
+        "all": {
+            **_figures(whole(results)),
+            "verdict": report_verdicts.figures(verdicts.whole_score([v for _, v in report_verdicts.replays(results)])),
+            "advice": report_cards.figures(cards.whole_score([a for _, a in report_cards.replays(results)])),
+        },
         "jobs": [
             {
                 "job_id": result.job_id,
@@ -82,6 +99,8 @@ def document(results: Sequence[Named]) -> dict[str, Any]:
                 **_figures(result.tally),
                 "skipped_count": result.skipped_count,
                 "warnings": [asdict(w) for w in result.warnings],
+                "verdict": report_verdicts.document(result),
+                "advice": report_cards.document(result),
             }
             for name, result in results
         ],
@@ -112,28 +131,46 @@ def _score_document(score: Score) -> dict[str, Any]:
     }
 
 
-def page(results: Sequence[Named], *, title: str, script: str) -> str:
-    """Return the page. ``script`` is the source of plotly.js, which the page contains."""
+def page(results: Sequence[Named], parts: Collection[Part] = EVERY_PART, *, title: str, script: str) -> str:
+    """Return the page with these parts. ``script`` is the source of plotly.js, which the page contains."""
+    drawn: list[dict[str, Any]] = []
+    sections: list[str] = []
+    if Part.WARNING in parts:
+        drawn += [_warnings_figure(results), _coverage_figure(whole(results))]
+        sections.append(_warnings_section(results))
+    if Part.VERDICT in parts:
+        drawn.append(report_verdicts.figure(results))
+        sections.append(report_verdicts.section(results))
+    if Part.ADVICE in parts:
+        drawn.append(report_cards.figure(results))
+        sections.append(report_cards.section(results))
     # No text of the data may end the script.
-    figures = json.dumps([_warnings_figure(results), _coverage_figure(whole(results))]).replace("<", "\\u003c")
+    figures = json.dumps(drawn).replace("<", "\\u003c")
     script = script.replace("</script", "<\\/script")
-    rows = "".join(
-        _table_row(name, result.tally) for name, result in [*results, ("all", JobResult("", whole(results)))]
-    )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{html.escape(title)}</title><style>{_text("report.css")}</style></head><body>
 <h1>{html.escape(title)}</h1>
-<p>Each checkpoint is predicted at several ages from what was known then. A page is false if no checkpoint of its
-episode expired. The lead is the median share of the timeout that was left at the first warning.</p>
-<div class="scroll"><table><thead><tr><th>job<th>checkpoints<th>expired<th>recall<th>lead<th>pages<th>false pages
-<th>recall, rule by age<th>lead<th>pages<th>false pages</thead><tbody>{rows}</tbody></table></div>
-<h2>Warnings</h2><p>When each warning would have come, as a share of the timeout.</p><div id="warnings"></div>
-<h2>Coverage by age</h2><p>How many intervals of the finish held, and how many were to hold.</p>
-<div id="coverage"></div>
+<p>Everything is computed from what was known at that time.</p>
+{"".join(sections)}
 <script type="application/json" id="figures">{figures}</script>
 <script>{script}</script><script>{_text("report.js")}</script>
 </body></html>
+"""
+
+
+def _warnings_section(results: Sequence[Named]) -> str:
+    rows = "".join(
+        _table_row(name, result.tally) for name, result in [*results, ("all", JobResult("", whole(results)))]
+    )
+    return f"""<h2>Warnings of timeouts</h2>
+<p>Each checkpoint is predicted at several ages. A page is false if no checkpoint of its episode expired. The lead is
+the median share of the timeout that was left at the first warning.</p>
+<div class="scroll"><table><thead><tr><th>job<th>checkpoints<th>expired<th>recall<th>lead<th>pages<th>false pages
+<th>recall, rule by age<th>lead<th>pages<th>false pages</thead><tbody>{rows}</tbody></table></div>
+<h3>When each warning would have come</h3><p>As a share of the timeout.</p><div id="warnings"></div>
+<h3>Coverage by age</h3><p>How many intervals of the finish held, and how many were to hold.</p>
+<div id="coverage"></div>
 """
 
 
@@ -144,7 +181,7 @@ def _text(name: str) -> str:
 def _table_row(name: str, tally: Tally) -> str:
     cells = [str(tally.checkpoint_count), str(tally.predicted.expired_count)]
     for score in (tally.predicted, tally.plain):
-        cells += [_percent(score.recall_ratio), _percent(score.lead_ratio), str(score.page_count)]
+        cells += [percent(score.recall_ratio), percent(score.lead_ratio), str(score.page_count)]
         cells.append(str(score.false_page_count))
     return f"<tr><td>{html.escape(name)}" + "".join(f"<td>{cell}" for cell in cells)
 

@@ -1,11 +1,11 @@
-"""``barrierscope backtest``: replays the warning of timeouts over the stored checkpoints."""
+"""``barrierscope backtest``: replays warnings of timeouts, verdicts and advice over the stored checkpoints."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from backend.backtest.part import EVERY_PART, Part
 from backend.cli.database import DatabaseUrl, RunningFolder, used_url
 from backend.cli.experiment import plotly_source
 from backend.cli.export import complete_file
@@ -31,6 +32,9 @@ Since = Annotated[
     str | None, typer.Option(metavar="INSTANT", help="Replay checkpoints from this instant, with an offset.")
 ]
 HtmlFile = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with charts.")]
+Only = Annotated[
+    list[Part] | None, typer.Option("--only", help="What to replay; may be repeated. [all]", show_choices=True)
+]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 _STEP_S = 0.2
 
@@ -38,20 +42,22 @@ _STEP_S = 0.2
 def backtest(
     job: Jobs = None,
     since: Since = None,
+    only: Only = None,
     html: HtmlFile = None,
     output_format: Format = OutputFormat.TEXT,
     database_url: DatabaseUrl = None,
     data_dir: RunningFolder = None,
 ) -> None:
-    """Replay the warning of timeouts over stored checkpoints: what it would have said, and how it would have fared."""
+    """Replay warnings, verdicts and advice over stored checkpoints: what they would have said, and how they fared."""
     settings = load_settings()
     first = instant_of(since)
     url = used_url(database_url, data_dir, settings)
     from backend.pipeline.jobs.backtest import here
 
-    with stopped_by_signal(), _progress_bar() as on_progress:
-        found = here(url, job or (), first, on_progress)
-    write(found, html, output_format)
+    parts = frozenset(only or EVERY_PART)
+    with stopped_by_signal(), progress_bar("checkpoints") as on_progress:
+        found = here(url, job or (), first, on_progress, parts)
+    write(found, parts, html, output_format)
 
 
 def instant_of(since: str | None) -> datetime | None:
@@ -59,29 +65,29 @@ def instant_of(since: str | None) -> datetime | None:
     return None if since is None else instant(since, option="--since")
 
 
-def write(found: list[Found], html: Path | None, output_format: OutputFormat) -> None:
-    """Print the results, and write the page if a file is named."""
+def write(found: list[Found], parts: Collection[Part], html: Path | None, output_format: OutputFormat) -> None:
+    """Print the results of these parts, and write the page if a file is named."""
     from backend.backtest import report
 
     results = [(job.name, result) for job, result in found]
     if html is not None:
-        page = report.page(results, title="Backtest of the early warning", script=plotly_source())
+        page = report.page(results, parts, title="Backtest", script=plotly_source())
         with complete_file(html) as file:
             file.write(page.encode())
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps(report.document(results)))
-    elif not any(result.tally.checkpoint_count or result.skipped_count for _, result in results):
+    elif not any(job.checkpoint_count for job, _ in found):
         typer.echo("nothing to replay: no ended checkpoint is stored")
     else:
-        typer.echo("\n".join(report.table(results)))
+        typer.echo("\n".join(report.table(results, parts)))
     if html is not None and output_format is OutputFormat.TEXT:
         typer.echo(f"\npage: {html}")
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error if that is a terminal. Yield the function that updates it."""
-    columns = (TextColumn("checkpoints"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task, shown_s = progress.add_task("", total=None), 0.0
 

@@ -19,7 +19,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from backend.cli.backtest import HtmlFile, instant_of, write
+from backend.backtest.part import EVERY_PART
+from backend.cli.backtest import HtmlFile, Only, instant_of, progress_bar, write
 from backend.cli.backtest import Since as BacktestSince
 from backend.cli.database import DatabaseUrl, plain_url
 from backend.cli.options import OutputFormat, help_without_command, instant, stopped_by_signal
@@ -38,7 +39,7 @@ _log = structlog.get_logger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 app = typer.Typer(
-    help="Work on the whole history: roll it up, or replay warnings.",
+    help="Work on the whole history: roll it up, or replay warnings, verdicts and advice.",
     invoke_without_command=True,
     add_completion=False,
     epilog="Example: barrierscope pipeline rollups",
@@ -94,13 +95,14 @@ def rollups(
 @takes_spark_options
 def backtest(
     since: BacktestSince = None,
+    only: Only = None,
     html: HtmlFile = None,
     *,
     spark: SparkOptions,
     output_format: Format = OutputFormat.TEXT,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Replay the warning of timeouts over all jobs with Spark, as `barrierscope backtest` does in one process."""
+    """Replay warnings, verdicts and advice over all jobs with Spark, as `barrierscope backtest` does in one process."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
     url = plain_url(database_url, settings)
@@ -110,9 +112,10 @@ def backtest(
     give_way(cluster)
     from backend.pipeline.jobs.backtest import on_spark
 
-    with stopped_by_signal():
-        results = on_spark(url, found, cluster, first)
-    write(results, html, output_format)
+    parts = frozenset(only or EVERY_PART)
+    with stopped_by_signal(), progress_bar("jobs replayed") as on_progress:
+        results = on_spark(url, found, cluster, first, on_progress, parts)
+    write(results, parts, html, output_format)
 
 
 @app.command(epilog="Example: barrierscope pipeline pack barrierscope-executors.tar.gz")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from backend.backtest.jobs import Part, result_of
+from backend.backtest.jobs import result_of
+from backend.backtest.part import Part
 from backend.pipeline.history import StoredJobHistory
 from backend.pipeline.source import connected, task_url
 

@@ -12,9 +12,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 
+import anyio.to_thread
 import pytest
 
 from backend.domain.checkpoint import DETAIL_ARRAYS
+from backend.domain.verdict import VerdictKind
+from backend.pipeline.jobs.backtest import here
+from backend.services.jobs.evidence import EvidenceReader
 from backend.store.checkpoints.reader import details_of, late_barriers_of
 from backend.store.targets.targets import TargetRepository
 from collectors.flink.collector import FlinkCollector
@@ -185,3 +189,22 @@ async def test_a_collector_killed_after_every_poll_loses_and_duplicates_nothing(
         listed = sum(e["status"] == "FAILED" for e in entries.values())
         counted = recorded_histories(stored.recording)[-1]["counts"]["failed"]
         assert (await stored.job()).run.failed_unlisted_count == counted - listed
+
+
+async def test_the_backtest_says_at_the_last_checkpoint_what_the_job_page_says(stored: Stored) -> None:
+    record = await stored.job()
+    async with stored.engine.connect() as connection:
+        (case,) = await EvidenceReader(stored.clock).stored_cases(connection, [record])
+    url = stored.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    ((_, result),) = await anyio.to_thread.run_sync(here, url)
+
+    said = case.finding.diagnosis.verdict
+    assert result.verdict.score.checkpoint_count == len(await stored.checkpoints())
+    if said.kind in (VerdictKind.NONE, VerdictKind.UNDECIDED):
+        assert said.kind.value in result.verdict.score.kinds
+    else:
+        episode = result.verdict.episodes[-1]
+        assert (episode.kind, episode.vertex_id) == (said.kind, said.vertex_id)
+    given = {c.headline for c in result.advice.cards if c.state == "new"}
+    assert {r.headline for r in case.finding.advice.recommendations} <= given

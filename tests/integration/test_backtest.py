@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from backend.backtest import report
+from backend.backtest.part import Part
 from backend.cli.app import run
 from backend.domain.errors import UnknownEntityError
 from backend.pipeline.cluster import Cluster
@@ -46,6 +47,7 @@ def url(databases):
             with psycopg.connect(url) as connection:
                 for n, outcome in enumerate(outcomes if job != "bare" else ""):
                     _details(connection, job, n, outcome)
+                    _reading(connection, job, n)
         yield url
 
 
@@ -71,6 +73,43 @@ def _job(connection, name):
         connection.execute(
             "INSERT INTO run_versions (run_id, kind, since, document) VALUES (%s, 'config', %s, %s)",
             (f"r-j-{name}", since, json.dumps({"timeout_ms": timeout_ms})),
+        )
+
+    graph = {
+        "vertices": [{"id": v, "name": f"{v}'s", "parallelism": 2} for v in ("a", "b")],
+        "edges": [{"source": "a", "target": "b", "ship_strategy": "HASH"}],
+    }
+    connection.execute(
+        "INSERT INTO run_versions (run_id, kind, since, document) VALUES (%s, 'topology', %s, %s)",
+        (f"r-j-{name}", BEGIN, json.dumps(graph)),
+    )
+    connection.execute(
+        "INSERT INTO job_events (run_id, job_id, kind, key, at, text) VALUES (%s, %s, 'restarted', '1', %s, 'restarted')",
+        (f"r-j-{name}", f"j-{name}", BEGIN + 5 * EVERY),
+    )
+    verdict = json.dumps({"verdict": {"kind": "capacity", "vertex_id": "b"}})
+    connection.execute(
+        "INSERT INTO verdicts (run_id, checkpoint_id, triggered_on, judged_at, document) VALUES (%s, 9, %s, now(), %s)",
+        (f"r-j-{name}", day_of(BEGIN), verdict),
+    )
+
+
+def _reading(connection, job, number):
+    """Write what was read of the vertices just before the end of a checkpoint: the second one is full."""
+    for vertex, busy, held in (("a", [0.1], [0.9]), ("b", [0.999, 0.9971], [0.0])):
+        connection.execute(
+            "INSERT INTO pressure (run_id, observed_at, vertex_id, observed_on, subtask_count, busy_ratio,"
+            " backpressured_ratio, idle_ratio, queued_in_bytes, asked) VALUES (%s, %s, %s, %s, 2, %s, %s, %s, %s, 39)",
+            (
+                f"r-j-{job}",
+                BEGIN + number * EVERY + timedelta(seconds=1),
+                vertex,
+                day_of(BEGIN + number * EVERY),
+                busy,
+                held,
+                [0.0],
+                [70_000],
+            ),
         )
 
 
@@ -112,6 +151,16 @@ def test_the_warnings_of_each_job_are_replayed_as_of_then(url):
     assert (bare.checkpoint_count, found["bare"].skipped_count) == (0, 6)
 
 
+def test_the_verdict_of_each_job_is_replayed_and_compared_with_the_stored_one(url):
+    found = {job.name: result.verdict for job, result in here(url, parts={Part.VERDICT})}
+
+    episode = found["failing"].episodes[0]
+    assert (episode.kind, episode.vertex, episode.vertex_id) == ("capacity", "b's", "b")
+    assert episode.held_count == episode.followed_count > 0
+    assert found["failing"].score.compared_count == 1
+    assert found["failing"].score.checkpoint_count == 27
+
+
 def test_only_the_asked_jobs_and_times_are_replayed(url):
     ((job, result),) = here(url, ["j-failing"], BEGIN + 8 * EVERY)
 
@@ -138,6 +187,8 @@ def test_the_command_prints_a_table_a_document_and_writes_a_page(url, tmp_path, 
     told = capsys.readouterr().out
     assert "failing" in told
     assert "6 ended checkpoints were left out" in told
+    assert "VERDICTS" in told
+    assert "ADVICE" in told
     written = page.read_text()
     assert "Plotly.newPlot" in written
     assert "http" not in written[: written.index("<script>")], "the page needs no network"
@@ -145,6 +196,7 @@ def test_the_command_prints_a_table_a_document_and_writes_a_page(url, tmp_path, 
     assert run(["backtest", "--database-url", url, "--job", "failing", "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["jobs"]
     assert (found["job"], found["predicted"]["expired_count"]) == ("failing", 8)
+    assert found["verdict"]["checkpoint_count"] == found["advice"]["checkpoint_count"] == 27
     assert found == json.loads(json.dumps(report.document([("failing", here(url, ["failing"])[0][1])])))["jobs"][0]
 
 

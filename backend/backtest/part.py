@@ -1,0 +1,17 @@
+"""What a backtest can replay. The command line imports this module, so it imports nothing large."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Part(StrEnum):
+    """What can be replayed."""
+
+    WARNING = "warning"
+    VERDICT = "verdict"
+    ADVICE = "advice"
+
+
+EVERY_PART: Final = frozenset(Part)

@@ -1,0 +1,49 @@
+"""What the parts of the reports share: names, limits, and the form of numbers."""
+
+from __future__ import annotations
+
+import html
+from typing import Final
+
+from backend.backtest.jobs import JobResult
+
+Named = tuple[str, JobResult]
+"""The name of a job, and its result."""
+NAME_WIDTH: Final = 28
+EPISODES_SHOWN: Final = 30
+CARDS_SHOWN: Final = 30
+JOBS_DRAWN: Final = 25
+
+
+def short(name: str) -> str:
+    """Return a name that fits into its column."""
+    return name if len(name) < NAME_WIDTH else f"{name[: NAME_WIDTH - 2]}…"
+
+
+def percent(ratio: float | None) -> str:
+    """Return a share as text; a dash if it is not known."""
+    return "–" if ratio is None else f"{ratio:.0%}"
+
+
+def instant(at: str) -> str:
+    """Return an instant without fractions of a second."""
+    return f"{at[:19].replace('T', ' ')}Z"
+
+
+def number(value: float | None, unit: str) -> str:
+    """Return a value with its unit; a dash if it is not known."""
+    if value is None:
+        return "–"
+    match unit:
+        case "ms":
+            return f"{value / 1000:,.2f} s" if abs(value) >= 1000 else f"{value:.0f} ms"
+        case "bytes":
+            return f"{value / 1e6:,.2f} MB" if abs(value) >= 1e6 else f"{value / 1e3:,.1f} kB"
+        case "ratio":
+            return f"{value:.1%}"
+    return f"{value:,.3g} {unit}"
+
+
+def cells(name: str, *values: object) -> str:
+    """Return a row of a table of HTML. Texts are escaped."""
+    return f"<tr><td>{html.escape(name)}" + "".join(f"<td>{html.escape(str(value))}" for value in values)

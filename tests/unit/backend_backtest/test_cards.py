@@ -1,0 +1,83 @@
+"""Replayed cards: opened when the rules give them, measured after a change, and withdrawn if they no longer hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
+from backend.backtest.cards import AdviceScore
+from backend.backtest.jobs import result_of
+from backend.backtest.part import Part
+from tests.support.advised_jobs import EXACTLY_ONCE, persisting
+from tests.support.handwritten_jobs import START, quick
+from tests.support.past_jobs import BEGIN, Past, loaded, slow, stored
+
+TIMED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=200)
+CHANGED_AT = START + timedelta(seconds=62)
+
+
+def _replayed(past: Past):
+    return result_of("j", past, {Part.ADVICE}).advice
+
+
+def _mode(replay):
+    return [c for c in replay.cards if c.topic == "mode"]
+
+
+def test_a_card_is_opened_as_soon_as_the_rules_give_it_and_states_only_predictions():
+    (card,) = _mode(_replayed(Past(stored(slow(1, 12)), loaded(70))))
+
+    assert card.opened_checkpoint_id == CHECKPOINTS_MIN_COUNT
+    assert (card.state, card.applied_at, card.effect) == ("new", None, None)
+    assert card.given_count == 12 - CHECKPOINTS_MIN_COUNT + 1
+    assert {p.basis for p in card.predictions} == {"predicted"}
+    assert all(p.measured is None and p.is_inside is None for p in card.predictions)
+    assert ("execution.checkpointing.unaligned.enabled", "false", "true") in [tuple(c) for c in card.changes]
+
+
+def test_a_change_in_history_is_measured_and_stands_beside_the_prediction():
+    after = [persisting(quick(n, 230), 270_000) for n in range(13, 40)]
+    past = Past(stored([*slow(1, 12), *after]), loaded(200), configs=[(BEGIN, EXACTLY_ONCE), (CHANGED_AT, TIMED)])
+
+    replay = _replayed(past)
+
+    (card,) = _mode(replay)
+    duration = next(p for p in card.predictions if p.metric == "end_to_end_duration_ms")
+    assert (card.state, card.applied_at) == ("verified", CHANGED_AT.isoformat())
+    assert (duration.measured, duration.before) == (230, 4_800)
+    assert duration.is_inside
+    assert card.effect["direction"] == "lower"
+    assert card.effect["difference"] == 230 - 4_800
+    assert (replay.score.applied_count, replay.score.withdrawn_count) == (1, 0)
+    assert replay.score.held_count <= replay.score.predicted_count
+
+
+def test_a_change_that_made_it_worse_is_regressed():
+    after = [quick(n, 30_000 + n, every_s=40) for n in range(13, 30)]
+    past = Past(stored([*slow(1, 12), *after]), loaded(70), configs=[(BEGIN, EXACTLY_ONCE), (CHANGED_AT, TIMED)])
+
+    replay = _replayed(past)
+
+    assert _mode(replay)[0].state == "regressed"
+    assert replay.score.regressed_count == 1
+
+
+def test_a_card_is_withdrawn_when_the_rules_have_not_given_it_for_ten_minutes():
+    healthy = [quick(n, every_s=20) for n in range(10, 60)]
+    replay = _replayed(Past(stored([*slow(1, 12), *healthy]), loaded(60)))
+
+    (card,) = _mode(replay)
+    assert card.state == "expired"
+    assert card.state_reason.startswith("the rules no longer give it")
+    assert replay.score.withdrawn_count == 1
+
+
+def test_scores_add_up():
+    score = _replayed(Past(stored(slow(1, 12)), loaded(70))).score
+    total = AdviceScore()
+    for _ in range(3):
+        total.add(score)
+
+    assert (total.opened_count, total.checkpoint_count) == (3 * score.opened_count, 36)
+    assert total.topics == {topic: 3 * count for topic, count in score.topics.items()}

@@ -1,9 +1,9 @@
 """Replays the advice: which cards the rules would have opened, when, and what came of them.
 
-A card goes through the same states as a stored one (``advisor.lifecycle``), at the end of each checkpoint. Nobody
-accepts, dismisses or sends anything in a replay. A card is applied if the engine reported the proposed settings while
-it was open; then the effect was measured, and stands beside the predicted interval. Of a card that was never applied,
-only the prediction is known.
+A card goes through the same states as a stored one (``advisor.lifecycle``), at the end of each checkpoint. In a replay
+no card is accepted, dismissed or sent. A card is applied if the engine reported the proposed settings while
+it was open; then the effect was measured, and is compared with the predicted interval. Of other cards only the
+prediction is known.
 """
 
 from __future__ import annotations

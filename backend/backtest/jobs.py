@@ -14,9 +14,9 @@ from backend.analysis.finish import past_of
 from backend.backtest.cards import AdviceReplay, AdviceReplayer
 from backend.backtest.early_warning import AgeBand, EndedCheckpoint, Score, Tally, Watched, tally_of, watched
 from backend.backtest.moments import Moment, Moments
-from backend.backtest.part import EVERY_PART, Part
 from backend.backtest.stored import JobHistory, StoredCheckpoint
 from backend.backtest.verdicts import VerdictReplay, VerdictReplayer, case_of
+from backend.domain.backtest import EVERY_PART, Part
 from backend.domain.checkpoint import CheckpointKind
 from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.failure import FailureReason

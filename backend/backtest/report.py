@@ -16,8 +16,8 @@ from typing import Any, Final
 from backend.backtest import cards, report_cards, report_verdicts, verdicts
 from backend.backtest.early_warning import AGE_EDGES, Score, Tally
 from backend.backtest.jobs import JobResult
-from backend.backtest.part import EVERY_PART, Part
 from backend.backtest.parts import NAME_WIDTH, Named, percent, short
+from backend.domain.backtest import EVERY_PART, Part
 
 _TITLES: Final = {
     Part.WARNING: "WARNINGS OF TIMEOUTS",
@@ -88,7 +88,7 @@ def document(results: Sequence[Named]) -> dict[str, Any]:
     """Return the results as a document of JSON. Ratios are shares; a missing one is null, because nothing expired."""
     return {
         "all": {
-            **_figures(whole(results)),
+            **figures(whole(results)),
             "verdict": report_verdicts.figures(verdicts.whole_score([v for _, v in report_verdicts.replays(results)])),
             "advice": report_cards.figures(cards.whole_score([a for _, a in report_cards.replays(results)])),
         },
@@ -96,7 +96,7 @@ def document(results: Sequence[Named]) -> dict[str, Any]:
             {
                 "job_id": result.job_id,
                 "job": name,
-                **_figures(result.tally),
+                **figures(result.tally),
                 "skipped_count": result.skipped_count,
                 "warnings": [asdict(w) for w in result.warnings],
                 "verdict": report_verdicts.document(result),
@@ -107,7 +107,8 @@ def document(results: Sequence[Named]) -> dict[str, Any]:
     }
 
 
-def _figures(tally: Tally) -> dict[str, Any]:
+def figures(tally: Tally) -> dict[str, Any]:
+    """Return a tally as a document of JSON. A missing ratio is null."""
     return {
         "checkpoint_count": tally.checkpoint_count,
         "watched_days": tally.days,
@@ -145,7 +146,7 @@ def page(results: Sequence[Named], parts: Collection[Part] = EVERY_PART, *, titl
         drawn.append(report_cards.figure(results))
         sections.append(report_cards.section(results))
     # No text of the data may end the script.
-    figures = json.dumps(drawn).replace("<", "\\u003c")
+    charts = json.dumps(drawn).replace("<", "\\u003c")
     script = script.replace("</script", "<\\/script")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
@@ -153,7 +154,7 @@ def page(results: Sequence[Named], parts: Collection[Part] = EVERY_PART, *, titl
 <h1>{html.escape(title)}</h1>
 <p>Everything is computed from what was known at that time.</p>
 {"".join(sections)}
-<script type="application/json" id="figures">{figures}</script>
+<script type="application/json" id="figures">{charts}</script>
 <script>{script}</script><script>{_text("report.js")}</script>
 </body></html>
 """

@@ -15,11 +15,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from backend.backtest.part import EVERY_PART, Part
 from backend.cli.database import DatabaseUrl, RunningFolder, used_url
 from backend.cli.experiment import plotly_source
 from backend.cli.export import complete_file
 from backend.cli.options import OutputFormat, instant, stopped_by_signal
+from backend.domain.backtest import EVERY_PART, Part
 from backend.settings import load_settings
 
 if TYPE_CHECKING:

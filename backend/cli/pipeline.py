@@ -19,13 +19,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from backend.backtest.part import EVERY_PART
 from backend.cli.backtest import HtmlFile, Only, instant_of, progress_bar, write
 from backend.cli.backtest import Since as BacktestSince
 from backend.cli.database import DatabaseUrl, plain_url
 from backend.cli.options import OutputFormat, help_without_command, instant, stopped_by_signal
 from backend.cli.role_logging import log_to_stderr
 from backend.cli.spark_options import SparkOptions, give_way, required_spark, spark_here, takes_spark_options
+from backend.domain.backtest import EVERY_PART
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.java import LOCAL_VARIABLES, SparkMissing, SparkRuntime

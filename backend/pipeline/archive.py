@@ -1,4 +1,4 @@
-"""Writes the archive of packages that executors on other machines need: the pipeline, Arrow, and the PostgreSQL driver.
+"""Writes the archive of packages that executors on other machines need: the pipeline, NumPy, Arrow, a database driver.
 
 Spark sends the archive to each executor, which unpacks it into its working folder. Spark itself, its Python code and
 the Python interpreter are not in it. The compiled packages fit only the Python minor version and the kind of machine on

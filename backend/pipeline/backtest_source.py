@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from backend.backtest.jobs import result_of
-from backend.backtest.part import Part
+from backend.domain.backtest import Part
 from backend.pipeline.history import StoredJobHistory
 from backend.pipeline.source import connected, task_url
 

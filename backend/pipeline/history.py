@@ -74,11 +74,11 @@ _BATCH = (
     " WHERE b.run_id = c.run_id AND b.checkpoint_id = c.checkpoint_id AND b.triggered_on = c.triggered_on"
 )
 _PLAIN = ("run_id", "checkpoint_id", "kind", "status", "is_unaligned", "failure_reason", "savepoint_format", "protocol")
+_NAMED = ", ".join(f"'{name}', c.{name}" for name in (*_PLAIN, *PLAIN_COLUMNS))
 _CHECKPOINTS = (
-    "SELECT json_build_object("
-    + ", ".join(f"'{name}', c.{name}" for name in (*_PLAIN, *PLAIN_COLUMNS))
-    + f", 'triggered_ms', {_ms('c.triggered_at')}, 'latest_ack_ms', {_ms('c.latest_ack_at')},"
-    f" 'failed_ms', {_ms('c.failed_at')}, 'at_us', (extract(epoch FROM c.triggered_at) * 1000000)::int8,"
+    f"SELECT json_build_object({_NAMED}, 'triggered_ms', {_ms('c.triggered_at')},"
+    f" 'latest_ack_ms', {_ms('c.latest_ack_at')}, 'failed_ms', {_ms('c.failed_at')},"
+    f" 'at_us', (extract(epoch FROM c.triggered_at) * 1000000)::int8,"
     f" 'details', ({_DETAILS}), 'late', ({_LATE}), 'batch', ({_BATCH}),"
     " 'judged_kind', v.document -> 'verdict' ->> 'kind',"
     " 'judged_vertex', v.document -> 'verdict' ->> 'vertex_id')::text"

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from backend.backtest import report
-from backend.backtest.part import Part
 from backend.cli.app import run
+from backend.domain.backtest import Part
 from backend.domain.errors import UnknownEntityError
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.history import open_history
@@ -84,7 +84,7 @@ def _job(connection, name):
         (f"r-j-{name}", BEGIN, json.dumps(graph)),
     )
     connection.execute(
-        "INSERT INTO job_events (run_id, job_id, kind, key, at, text) VALUES (%s, %s, 'restarted', '1', %s, 'restarted')",
+        "INSERT INTO job_events (run_id, job_id, kind, key, at, text) VALUES (%s, %s, 'restarted', '1', %s, '')",
         (f"r-j-{name}", f"j-{name}", BEGIN + 5 * EVERY),
     )
     verdict = json.dumps({"verdict": {"kind": "capacity", "vertex_id": "b"}})

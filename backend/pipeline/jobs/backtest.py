@@ -15,7 +15,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from backend.backtest.jobs import JobResult, result_of
-from backend.backtest.part import EVERY_PART, Part
+from backend.domain.backtest import EVERY_PART, Part
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.history import StoredJob, open_history
 from backend.pipeline.java import SparkRuntime

@@ -8,7 +8,7 @@ from datetime import timedelta
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.backtest.cards import AdviceScore
 from backend.backtest.jobs import result_of
-from backend.backtest.part import Part
+from backend.domain.backtest import Part
 from tests.support.advised_jobs import EXACTLY_ONCE, persisting
 from tests.support.handwritten_jobs import START, quick
 from tests.support.past_jobs import BEGIN, Past, loaded, slow, stored

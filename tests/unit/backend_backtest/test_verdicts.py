@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backend.backtest.jobs import JobResult, result_of
-from backend.backtest.part import Part
 from backend.backtest.verdicts import FOLLOWED_COUNT, VerdictScore
+from backend.domain.backtest import Part
 from tests.support.handwritten_jobs import LAST, quick
 from tests.support.past_jobs import Past, loaded, slow, stored
 

@@ -1,4 +1,4 @@
-"""What a backtest can replay. The command line imports this module, so it imports nothing large."""
+"""What a backtest can replay."""
 
 from __future__ import annotations
 

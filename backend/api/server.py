@@ -55,10 +55,11 @@ from backend.services.targets.inspecting import Inspect, InspectionService
 from backend.services.targets.links import LinkService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import Probe, TargetService
-from backend.services.whatif import tiers
 from backend.services.whatif.answering import WhatIfService
 from backend.services.whatif.confirming import KIND
 from backend.services.whatif.models import JobModels
+from backend.services.whatif.preparing import prepare_fast_tier
+from backend.services.whatif.tiers import QuickTiers
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.retention import apply_retention
@@ -147,6 +148,7 @@ def build(
     clock = WallClock()
     version = metadata.version("barrierscope")
     judge = Judge(engine, clock)
+    quick = QuickTiers()
     services = build_services(
         engine,
         clock,
@@ -160,9 +162,10 @@ def build(
         token=listening.token,
         judge=judge,
         auto_roll_back=auto_roll_back,
+        quick=quick,
     )
     api = create_app(
-        AppDeps(services, version, partial(_running, (engine, probing), clock, retention, services, judge))
+        AppDeps(services, version, partial(_running, (engine, probing), clock, retention, services, judge, quick))
     )
     # The pages call the API inside the process, without a socket. The access control has already checked the request
     # for the page itself.
@@ -190,6 +193,7 @@ def build_services(
     token: str | None = None,
     judge: Judge | None = None,
     auto_roll_back: bool = False,
+    quick: QuickTiers | None = None,
 ) -> Services:
     """Build every service over one store.
 
@@ -203,7 +207,7 @@ def build_services(
     checkpoints = CheckpointService(engine, clock, evidence)
     annotations = AnnotationService(engine, clock)
     advice = AdviceService(engine, clock, evidence, rules, change_settings, token, jobs, auto_roll_back=auto_roll_back)
-    models = JobModels(engine, clock, evidence, tiers.build_model)
+    models = JobModels(engine, clock, evidence, quick or QuickTiers())
     options = alerting or AlertingOptions()
     links = Links(options.base_url.rstrip("/"))
     return Services(
@@ -236,18 +240,29 @@ def build_services(
         simulations=SimulationService(engine, clock),
         links=LinkService(engine, clock),
         inspection=InspectionService(engine, clock, rules, inspect),
-        what_if=WhatIfService(clock, models, tiers.predict, SimulationQueue(engine, clock, KIND), advice),
+        what_if=WhatIfService(clock, models, SimulationQueue(engine, clock, KIND), advice),
     )
 
 
 @asynccontextmanager
 async def _running(
-    engines: Sequence[AsyncEngine], clock: Clock, retention: Retention, services: Services, judge: Judge
+    engines: Sequence[AsyncEngine],
+    clock: Clock,
+    retention: Retention,
+    services: Services,
+    judge: Judge,
+    quick: QuickTiers,
 ) -> AsyncIterator[None]:
     """Run the periodic tasks while the application serves, and then close ``engines``. The tasks use the first one."""
     try:
         async with asyncio.TaskGroup() as group:
-            work = (_keep(engines[0], retention, clock), _advise(services.advice), _watch(services.fleet), judge.run())
+            work = (
+                _keep(engines[0], retention, clock),
+                _advise(services.advice),
+                _watch(services.fleet),
+                judge.run(),
+                prepare_fast_tier(quick),
+            )
             tasks = [group.create_task(task) for task in work]
             yield
             for task in tasks:

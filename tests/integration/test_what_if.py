@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from backend.advisor.twin import fast, formulas, outcomes, predicting
 from backend.contracts.advice import CardOut, JobAdviceOut
 from backend.contracts.api import JobOut, Page
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
-from backend.contracts.whatif import ConfirmationOut, Measure, WhatIfOut
+from backend.contracts.whatif import ConfirmationOut, Measure, Tier, WhatIfOut
 from backend.domain.advice import AdviceState, Metric, Topic
 from backend.runtime.engine.jobfile import load_job_document
 from backend.services.simulations.simulating import SimulationStoppedError
 from backend.services.simulations.worker import Pace, SimulationWorker
 from backend.services.whatif import confirming
 from backend.services.whatif.presenting import value_of
+from backend.services.whatif.tiers import QuickTiers
 from tests.support.modelled_jobs import StoredJob
 from tests.support.observations import completed, observation
 from tests.support.observations import job as observed_job
@@ -124,6 +127,39 @@ async def test_a_what_if_is_predicted_confirmed_applied_and_compared_with_what_h
     # The model now is that of the job under its new settings.
     now = await _ask(client, {})
     assert next(s.current for s in now.settings if s.name == "mode") == "unaligned"
+
+
+async def test_one_tier_answers_a_whole_comparison_which_has_the_plain_modes_beside_an_aligned_timeout(
+    engine, clock, job, monkeypatch
+):
+    def fast_run(model, **_):
+        return replace(formulas.simulate(model), tier=outcomes.Tier.FAST)
+
+    monkeypatch.setattr(predicting, "simulate_fast", fast_run)
+    body = {
+        "settings": {"mode": "aligned-with-timeout", "aligned-timeout": "500 ms"},
+        "candidates": [{"mode": "unaligned"}, {"mode": "aligned"}, {"aligned-timeout": "800 ms"}],
+    }
+
+    def tiers(found):
+        return {p.tier for p in (found.current, found.asked, *found.others)}
+
+    async with asking(api_over(engine, clock, quick=QuickTiers(is_ready=True))) as client:
+        found = await _ask(client, body)
+        assert tiers(found) == {Tier.FAST}
+        assert [(o.settings, o.problem) for o in found.others] == [
+            ({"mode": "unaligned"}, None),
+            ({"mode": "aligned"}, None),
+            ({"mode": "aligned-with-timeout", "aligned-timeout": "800 ms"}, None),
+        ]
+        assert found.others[0].is_on_front
+        assert found.calibration.errors
+
+        monkeypatch.setattr(fast, "CHANNELS_QUICK_MAX", 3)
+        small = await _ask(client, body)
+        assert tiers(small) == {Tier.FORMULAS}
+        assert "it has 4 channels, and the fast simulation takes 3, so closed formulas answer" in small.asked.notes[-1]
+        assert all(o.problem is None for o in small.others)
 
 
 @pytest.mark.parametrize(

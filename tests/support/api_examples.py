@@ -37,6 +37,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "action_in": checkpoint_actions.ActionIn,
     "action_taken": checkpoint_actions.ActionTakenOut,
     "card": advice.CardOut,
+    "card_verified": advice.CardOut,
     "change_point": ChangePointOut,
     "checkpoint": api.CheckpointOut,
     "checkpoint_comparison": CheckpointComparisonOut,

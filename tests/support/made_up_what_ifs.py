@@ -14,6 +14,8 @@ from backend.advisor.exporting import exports_of
 from backend.advisor.twin.applying import application
 from backend.advisor.twin.asking import asked_of, settings_of, varied
 from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
+from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.predicting import predict
 from backend.contracts.advice import CardOut, ChangeOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import (
@@ -29,7 +31,7 @@ from backend.contracts.whatif import (
 from backend.domain.engines import RUNTIME
 from backend.services.simulations.catalog import LIMITS
 from backend.services.simulations.simulating import Progress, Result, unpacked
-from backend.services.whatif import confirming, tiers
+from backend.services.whatif import confirming
 from backend.services.whatif.presenting import calibration_of, prediction_of, with_front
 from tests.support.api_examples import example
 from tests.support.twin_models import ALIGNED, edge, vertex
@@ -125,7 +127,7 @@ class MadeUpWhatIfs:
             more += varied(model, wanted.vary.key, wanted.vary.low, wanted.vary.high, wanted.vary.count)
         sets = [{}, dict(wanted.settings), *({**wanted.settings, **m} for m in more)]
         asked = [asked_of(model, s) for s in sets]
-        found = with_front([prediction_of(model, a.settings, tiers.predict(model, a.what_if)) for a in asked])
+        found = with_front([prediction_of(model, a.settings, predict(model, a.what_if, Tier.FORMULAS)) for a in asked])
         plan = application(model, asked[1].what_if, RUNTIME)
         changed = bool(plan.changes) and not plan.by_hand
         return WhatIfOut(

@@ -19,6 +19,7 @@ from backend.domain.errors import TargetUnavailableError
 from backend.services.targets.changing import ChangeSettings
 from backend.services.targets.inspecting import Inspect
 from backend.services.targets.targets import Probe, ProbeAnswer
+from backend.services.whatif.tiers import QuickTiers
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def api_over(
     inspect: Inspect | None = None,
     token: str | None = None,
     alerting: AlertingOptions | None = None,
+    quick: QuickTiers | None = None,
 ) -> FastAPI:
     """Build the API application over a store."""
     services = build_services(
@@ -73,6 +75,7 @@ def api_over(
         change_settings=change_settings,
         inspect=inspect,
         token=token,
+        quick=quick,
     )
     return create_app(AppDeps(services, "0.1.0"))
 

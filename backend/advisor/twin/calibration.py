@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import log, sqrt
 
 import numpy as np
@@ -24,7 +25,8 @@ from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import NotModelledError
 
-Simulate = Callable[[JobModel], Sequence[Simulated]]
+Simulate = Callable[[JobModel], Sequence[Simulated] | None]
+"""Runs a model. Returns None if it cannot."""
 
 _FITTED_SHARE = 0.6
 _SCORED_MIN_COUNT = 2
@@ -45,12 +47,27 @@ def calibrated(
     Raises:
         NotModelledError: the job cannot be modelled from this evidence.
     """
+    way = simulate or partial(simulated, tier=tier, seeds=(1,))
+    return calibrated_in_each(evidence, engine=engine, version=version, ways=[way])[0]
+
+
+def calibrated_in_each(
+    evidence: JobEvidence, *, engine: EngineCapabilities, version: str | None, ways: Sequence[Simulate]
+) -> list[JobModel]:
+    """Return the model of a job once for each way to simulate it, with the error that this way makes.
+
+    A model has no calibration if the evidence is too short to divide, or if its way cannot simulate it.
+
+    Raises:
+        NotModelledError: the job cannot be modelled from this evidence.
+    """
     model = build(evidence, engine=engine, version=version)
+    uncalibrated = [model] * len(ways)
     found = terminal_checkpoints(evidence)
     older = found[: max(CHECKPOINTS_MIN_COUNT, int(len(found) * _FITTED_SHARE))]
     later = found[len(older) :]
     if len(later) < _SCORED_MIN_COUNT:
-        return model
+        return uncalibrated
     until = later[0].header.triggered_at
     past = replace(
         evidence,
@@ -61,18 +78,27 @@ def calibrated(
     try:
         fitted = build(past, engine=engine, version=version)
     except NotModelledError:
-        return model
+        return uncalibrated
     # The scored checkpoints come after those of the fit, so the job is older by then.
     elapsed_ms = (later[-1].header.triggered_at - until).total_seconds() * 1000
     fitted = replace(fitted, age_ms=(fitted.age_ms or 0.0) + elapsed_ms)
-    runs = simulate(fitted) if simulate is not None else simulated(fitted, tier, seeds=(1,))
-    errors = tuple(_errors(evidence, later, runs))
+    runs = [way(fitted) for way in ways]
+    return [model if r is None else _scored(model, evidence, older, later, r) for r in runs]
+
+
+def _scored(
+    model: JobModel,
+    evidence: JobEvidence,
+    older: Sequence[Checkpoint],
+    later: Sequence[Checkpoint],
+    runs: Sequence[Simulated],
+) -> JobModel:
     return replace(
         model,
         calibration=Calibration(
             fitted_ids=tuple(c.header.checkpoint_id for c in older),
             scored_ids=tuple(c.header.checkpoint_id for c in later),
-            errors=errors,
+            errors=tuple(_errors(evidence, later, runs)),
         ),
     )
 

@@ -7,8 +7,10 @@ compiles it at the first use, which takes about 20 s of processor time, or loads
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,13 +24,16 @@ from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_fields import Sim
 from backend.advisor.twin.model import CheckpointSettings, EdgeModel, JobModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.rates import Throughput, throughput_of
+from backend.advisor.twin.rates import Throughput, channel_count, throughput_of
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
 STEPS_WANTED: Final = 100_000
 """The largest number of steps that a run may have before it is made coarser: some tens of milliseconds."""
 STEPS_MAX: Final = 20_000_000
+CHANNELS_QUICK_MAX: Final = 8_192
+STEPS_QUICK_MAX: Final = 1_000_000
+"""The largest job for a quick answer: about a second for each setting."""
 CHECKPOINTS_MIN, CHECKPOINTS_MAX = 3, 8
 """Checkpoints of a held back job differ by a percent or two, which is less than the calibration error."""
 GRAIN: Final = 8
@@ -44,6 +49,8 @@ _BARRIER_COST_MS: Final = 0.05
 _HOP_MS: Final = 0.2
 _EVENTS: Final = 1 << 16
 _NEVER: Final = 1 << 62
+CACHE_VARIABLE: Final = "NUMBA_CACHE_DIR"
+"""The variable of the environment that names numba's folder for compiled code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,20 @@ def prepare() -> None:
     _compiled()(nothing, 0.0, 0, 0)
 
 
+def size_problem(model: JobModel) -> str | None:
+    """Return why a model is too large for a quick answer; None if it is not."""
+    channels = sum(math.prod(channel_count(model, edge)) for edge in model.edges)
+    if channels > CHANNELS_QUICK_MAX:
+        return f"it has {channels} channels, and the fast simulation takes {CHANNELS_QUICK_MAX}"
+    scale = scale_of(model, CHECKPOINTS_MIN)
+    steps = _steps_per_ms(model, throughput_of(model), scale.grain)
+    steps *= scale.warm_up_ms + CHECKPOINTS_MIN * scale.between_ms
+    if steps > STEPS_QUICK_MAX:
+        most = f"{STEPS_QUICK_MAX / 1e6:g} million is the most"
+        return f"its fast simulation takes about {steps / 1e6:.2g} million steps, and {most}"
+    return None
+
+
 def _compiled() -> Callable[[Sim, float, int, int], None]:
     _choose_cache()
     from backend.advisor.twin.fast_loop import run
@@ -128,17 +149,30 @@ def _compiled() -> Callable[[Sim, float, int, int], None]:
 
 
 @cache
-def _choose_cache() -> None:
-    """Let numba keep compiled code in a folder of this process, if it can write none of its usual ones.
+def own_cache_folder() -> str | None:
+    """Return a new folder for compiled code; None if numba can write one of its usual ones. It goes with the process.
 
-    Those are the folder of the code and the user's cache. With none to write to, numba refuses to compile.
+    The usual ones are the folder that the environment names, the folder of the code, and the user's cache. With none
+    to write to, numba refuses to compile.
+
+    Raises:
+        OSError: no folder can be made.
     """
-    import numba
-
-    config: Any = numba.config
     usual = (Path(__file__).parent, Path.home())
-    if not config.CACHE_DIR and not any(os.access(folder, os.W_OK) for folder in usual):
-        config.CACHE_DIR = tempfile.mkdtemp(prefix="barrierscope-numba-")
+    if os.environ.get(CACHE_VARIABLE) or any(os.access(folder, os.W_OK) for folder in usual):
+        return None
+    folder = tempfile.mkdtemp(prefix="barrierscope-numba-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _choose_cache() -> None:
+    folder = own_cache_folder()
+    if folder is not None:
+        import numba
+
+        config: Any = numba.config
+        config.CACHE_DIR = folder
 
 
 def scale_of(model: JobModel, checkpoints: int) -> FastScale:
@@ -161,7 +195,7 @@ def scale_of(model: JobModel, checkpoints: int) -> FastScale:
     wanted_ms = max(_GAP_MIN_MS, _FILLS_BETWEEN * fill_ms, settings.min_pause_ms)
     if not any(periods) and fill_ms + own_ms + wanted_ms < settings.interval_ms and settings.max_concurrent == 1:
         between_ms, gap_ms = fill_ms + own_ms + wanted_ms, wanted_ms
-        notes = (f"a checkpoint is triggered {gap_ms / 1000:.3g} s after the last one, when the queues are full again",)
+        notes = (f"checkpoints are simulated {gap_ms / 1000:.3g} s after each other, when the queues are full again",)
     grain = GRAIN
 
     def steps() -> float:

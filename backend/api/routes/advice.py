@@ -34,7 +34,7 @@ async def list_recommendations(
     return await services.advice.history(job, cursor=cursor, limit=limit)
 
 
-@router.get(_ONE, responses=examples.of("card"))
+@router.get(_ONE, responses=examples.of("card_verified"))
 async def read_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
     """Return one recommendation."""
     return await services.advice.card(job, recommendation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from backend.advisor.advice import Candidate, EvidenceRow, Expected, Interval, Recommendation
 from backend.advisor.twin.applying import Application, headline_of
 from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outcomes import Tier
 from backend.analysis import sentences as say
 from backend.contracts.whatif import Measure, PredictionOut
 from backend.domain.advice import Metric, Topic
@@ -26,8 +27,9 @@ def recommendation_of(
     """Return the card's content: the change, and what was predicted for it."""
     measured, ids = measured_of(job)
     before = {m.measure: m for m in measured}
+    model = job.tiered.by_tier[Tier(wanted.tier.value)]
     duration = _interval(wanted, Measure.DURATION)
-    confidence, why = _confidence(job.model)
+    confidence, why = _confidence(model)
     method = f"what-if, {wanted.tier.value} tier; the interval holds 90 % of the next checkpoints"
     expected = tuple(
         Expected(
@@ -53,7 +55,7 @@ def recommendation_of(
         changes=plan.changes,
         expected=expected,
         candidates=_candidates(job, plan, current, wanted),
-        evidence=_evidence(job.model),
+        evidence=_evidence(model),
         confidence=confidence,
         confidence_reason=why,
         preconditions=(),

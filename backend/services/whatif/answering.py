@@ -1,25 +1,27 @@
 """Answers what-ifs: predicts a job's checkpoints under other settings, confirms them on the runtime, and applies them.
 
-A quick tier answers within a bounded time. The confirmation takes seconds to minutes, so it goes into the queue of
-simulations, from which a process of the role ``lab`` takes it. The request in the queue holds the job's model, so the
-result does not depend on what is collected meanwhile.
+A quick tier answers within a bounded time, in a bounded number of threads. The confirmation takes seconds to minutes,
+so it goes into the queue of simulations, from which a process of the role ``lab`` takes it. The request in the queue
+holds the job's model, so the result does not depend on what is collected meanwhile.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
+import anyio
 import anyio.to_thread
 
 from backend.advisor.exporting import exports_of
 from backend.advisor.twin.applying import Application, application
-from backend.advisor.twin.asking import Asked, asked_of, names_of, settings_of, varied
+from backend.advisor.twin.asking import Asked, Name, asked_of, names_of, settings_of, varied
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
+from backend.advisor.twin.outcomes import Tier as QuickTier
 from backend.contracts.advice import CardOut, ChangeOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
 from backend.contracts.whatif import (
@@ -31,46 +33,56 @@ from backend.contracts.whatif import (
     WhatIfOut,
     WhatIfSettingOut,
 )
-from backend.domain.advice import Topic
+from backend.domain.advice import Mode, Topic
 from backend.domain.clock import Clock
-from backend.domain.errors import ConflictError, DomainError, InvalidInputError, UnknownEntityError
+from backend.domain.errors import ConflictError, DomainError, InvalidInputError, TooLargeError, UnknownEntityError
 from backend.services.advice.cards import AdviceService
 from backend.services.simulations.queueing import SimulationQueue
 from backend.services.simulations.simulating import unpacked
+from backend.services.whatif import tiers
 from backend.services.whatif.advising import recommendation_of
 from backend.services.whatif.confirming import document_of, id_of
 from backend.services.whatif.models import JobModels, ModelledJob
 from backend.services.whatif.presenting import calibration_of, measured_of, prediction_of, unpredicted, with_front
+from backend.services.whatif.tiers import TieredModel
 from backend.store.simulations.simulations import SimulationRecord
 
-Predict = Callable[[JobModel, WhatIf], Outcome]
+Predict = Callable[[TieredModel, WhatIf, QuickTier], Outcome]
 """Predicts one what-if with a quick tier. Raises ``DomainError`` if it cannot."""
 
 _BUDGET_S: Final = 3.0
 """After this time, the what-ifs that are left get no prediction."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """A what-if with its prediction."""
-
-    asked: Asked
-    prediction: PredictionOut
+_FIRST: Final = 2
+"""The job as it is and what was asked, which are predicted in any case."""
+_THREADS: Final = 2
+"""So many what-ifs of a request are predicted at a time. Compiled code runs beside the interpreter."""
+_OF_THE_MODE: Final[Mapping[str, tuple[str, ...]]] = {
+    Mode.ALIGNED.value: (Name.ALIGNED_TIMEOUT.value, Name.CAP.value),
+    Mode.UNALIGNED.value: (Name.ALIGNED_TIMEOUT.value,),
+}
+"""The settings that a mode does not have."""
 
 
 class WhatIfService:
     """Answers what-ifs. Each process has one instance."""
 
     def __init__(
-        self, clock: Clock, models: JobModels, predict: Predict, queue: SimulationQueue, advice: AdviceService
+        self,
+        clock: Clock,
+        models: JobModels,
+        queue: SimulationQueue,
+        advice: AdviceService,
+        *,
+        predict: Predict = tiers.predict,
     ) -> None:
         self._clock = clock
         self._models = models
         self._predict = predict
         self._queue = queue
         self._advice = advice
-        # Predictions use a whole core, so they are computed one request at a time.
+        # Predictions use whole cores, so they are computed one request at a time.
         self._turn = anyio.Lock()
+        self._threads = anyio.CapacityLimiter(min(_THREADS, os.cpu_count() or 1))
 
     async def answer(self, job_id: str, wanted: WhatIfIn, *, caller: str) -> WhatIfOut:
         """Predict what ``wanted`` asks for, and queue its confirmation if it asks for one.
@@ -83,15 +95,10 @@ class WhatIfService:
             RateLimitedError: the queue of confirmations is full.
         """
         job = await self._models.of_job(job_id)
-        asked = _asked(job.model, wanted.settings)
-        others = [
-            _asked(job.model, {**wanted.settings, **more}, where=f"candidates.{i}") for i, more in _more(job, wanted)
-        ]
-        async with self._turn:
-            current, first, *rest = await anyio.to_thread.run_sync(
-                partial(self._predictions, job, [Asked(WhatIf(), {}), asked, *others])
-            )
-        current, first, *rest = with_front([current, first, *rest])
+        asked = asked_of(job.model, wanted.settings)
+        others = [_added(job.model, asked, more, where=f"candidates.{i}") for i, more in _more(job, wanted)]
+        current, first, *rest = with_front(await self._predictions(job, [Asked(WhatIf(), {}), asked, *others]))
+        model = job.tiered.by_tier[QuickTier(first.tier.value)]
         plan = application(job.model, asked.what_if, job.record.run.engine)
         confirmation = None
         if wanted.confirm:
@@ -110,8 +117,8 @@ class WhatIfService:
             current=current,
             asked=first,
             others=rest,
-            calibration=calibration_of(job.model),
-            assumptions=[AssumptionOut.model_validate(a) for a in job.model.assumptions],
+            calibration=calibration_of(model),
+            assumptions=[AssumptionOut.model_validate(a) for a in model.assumptions],
             settings=[WhatIfSettingOut.of(s, unit=s.unit.value, values=list(s.values)) for s in settings_of(job.model)],
             changes=[ChangeOut.model_validate(c) for c in plan.changes],
             how_to=HowToOut.of(
@@ -169,46 +176,78 @@ class WhatIfService:
             TargetProtocolError: the target's response is malformed.
         """
         job = await self._models.of_job(job_id)
-        asked = _asked(job.model, settings)
+        asked = asked_of(job.model, settings)
         plan = application(job.model, asked.what_if, job.record.run.engine)
         can_apply, why_not = _can_apply(job, asked, plan)
         if not plan.changes or plan.is_question or plan.by_hand:
             raise ConflictError(why_not or "nothing would change", kind="what-if-not-applicable")
         if is_sent and not can_apply:
             raise ConflictError(why_not or "the change needs a restart", kind="restart-needed")
-        async with self._turn:
-            current, first = await anyio.to_thread.run_sync(
-                partial(self._predictions, job, [Asked(WhatIf(), {}), asked])
-            )
+        current, first = await self._predictions(job, [Asked(WhatIf(), {}), asked])
         if first.problem is not None:
             raise ConflictError(f"there is no prediction to keep: {first.problem}", kind="what-if-not-predicted")
         advice = recommendation_of(job, plan, current, first)
         return await self._advice.keep_what_if(job.record, advice, is_sent=is_sent)
 
-    def _predictions(self, job: ModelledJob, wanted: Sequence[Asked]) -> list[PredictionOut]:
-        model, kept = job.model, job.predictions
-        end_s = self._clock.monotonic_s() + _BUDGET_S
-        found: list[PredictionOut] = []
-        for i, asked in enumerate(wanted):
-            if i > 1 and self._clock.monotonic_s() > end_s:
-                problem = f"the quick answer ended after {_BUDGET_S:g} s; ask for fewer candidates"
-                found.append(unpredicted(asked.settings, Tier.FAST, problem))
-                continue
-            known = kept.get(asked.what_if)
-            if known is not None:
-                found.append(known.model_copy(update={"settings": dict(asked.settings)}))
-                continue
+    async def _predictions(self, job: ModelledJob, wanted: Sequence[Asked]) -> list[PredictionOut]:
+        """Predict what-ifs in one tier: the job as it is, what was asked, and its candidates.
+
+        Raises:
+            InvalidInputError: a change does not apply to this job.
+        """
+        async with self._turn:
+            tier, why_not = await anyio.to_thread.run_sync(tiers.choose, job.tiered, [a.what_if for a in wanted])
             try:
-                kept[asked.what_if] = prediction_of(model, asked.settings, self._predict(model, asked.what_if))
-                found.append(kept[asked.what_if])
-            except InvalidInputError as error:
-                problems = list(names_of(error.problems, asked.settings))
-                if i < 2:
-                    raise InvalidInputError(problems, what="what-if") from None
-                found.append(unpredicted(asked.settings, Tier.FAST, "; ".join(map(str, problems))))
-            except DomainError as error:
-                found.append(unpredicted(asked.settings, Tier.FAST, str(error)))
-        return found
+                return await self._predicted(job, wanted, tier, why_not)
+            except TooLargeError as error:
+                if tier is QuickTier.FORMULAS:
+                    raise
+                return await self._predicted(job, wanted, QuickTier.FORMULAS, tiers.fallback(error.problem))
+
+    async def _predicted(
+        self, job: ModelledJob, wanted: Sequence[Asked], tier: QuickTier, why_not: str | None
+    ) -> list[PredictionOut]:
+        end_s = self._clock.monotonic_s() + _BUDGET_S
+        found: dict[int, PredictionOut | DomainError] = {}
+
+        async def one(i: int, asked: Asked) -> None:
+            until_s = math.inf if i < _FIRST else end_s
+            found[i] = await anyio.to_thread.run_sync(self._one, job, asked, tier, until_s, limiter=self._threads)
+
+        async with anyio.create_task_group() as group:
+            for i, asked in enumerate(wanted):
+                group.start_soon(one, i, asked)
+        predictions = []
+        for i, asked in enumerate(wanted):
+            answer = found[i]
+            if isinstance(answer, TooLargeError) and tier is not QuickTier.FORMULAS:
+                raise answer
+            if isinstance(answer, InvalidInputError):
+                problems = list(names_of(answer.problems, asked.settings))
+                if i < _FIRST:
+                    raise InvalidInputError(problems, what="what-if")
+                answer = unpredicted(asked.settings, Tier(tier.value), "; ".join(map(str, problems)))
+            elif isinstance(answer, DomainError):
+                answer = unpredicted(asked.settings, Tier(tier.value), str(answer))
+            notes = [*answer.notes, why_not] if why_not is not None else answer.notes
+            predictions.append(answer.model_copy(update={"settings": dict(asked.settings), "notes": notes}))
+        return predictions
+
+    def _one(self, job: ModelledJob, asked: Asked, tier: QuickTier, until_s: float) -> PredictionOut | DomainError:
+        """Predict one what-if. An error is returned, because the tasks of a group would be cancelled by it."""
+        key = tier, asked.what_if
+        known = job.predictions.get(key)
+        if known is not None:
+            return known
+        if self._clock.monotonic_s() > until_s:
+            problem = f"the quick answer ended after {_BUDGET_S:g} s; ask for fewer candidates"
+            return unpredicted(asked.settings, Tier(tier.value), problem)
+        try:
+            outcome = self._predict(job.tiered, asked.what_if, tier)
+        except DomainError as error:
+            return error
+        job.predictions[key] = prediction_of(job.tiered.by_tier[tier], asked.settings, outcome)
+        return job.predictions[key]
 
     async def _confirm(self, job: ModelledJob, asked: Asked, caller: str) -> ConfirmationOut:
         document = await anyio.to_thread.run_sync(document_of, job, asked)
@@ -241,8 +280,16 @@ class WhatIfService:
         return {"mode": proposed.mode.value} | ({"aligned-timeout": f"{timeout} ms"} if timeout else {})
 
 
-def _asked(model: JobModel, settings: Mapping[str, str], *, where: str = "settings") -> Asked:
-    return asked_of(model, settings, where=where)
+def _added(model: JobModel, asked: Asked, more: Mapping[str, str], *, where: str) -> Asked:
+    """Return what was asked with the settings of a candidate added.
+
+    If the candidate names a mode, the settings that this mode does not have are left out of what was asked. Otherwise
+    plain unaligned checkpoints could not be compared with an aligned timeout.
+    """
+    candidate = asked_of(model, more, where=where).settings
+    unused = _OF_THE_MODE.get(candidate.get(Name.MODE.value, ""), ())
+    kept = {name: value for name, value in asked.settings.items() if name not in unused}
+    return asked_of(model, {**kept, **candidate}, where=where)
 
 
 def _more(job: ModelledJob, wanted: WhatIfIn) -> list[tuple[int, Mapping[str, str]]]:

@@ -1,13 +1,12 @@
 """Builds the model of a job from the store, and keeps the newest models of this process.
 
 Building a model takes up to a few seconds of CPU, and a person who moves a slider asks many times a minute. So a model
-is kept for ``_KEPT_S``, or until the job has another run or other settings.
+is kept for ``_KEPT_S``, or until the job has another run or other settings, or another tier can answer.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -17,19 +16,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outcomes import Tier
 from backend.analysis.evidence import JobEvidence
 from backend.contracts.whatif import PredictionOut
 from backend.domain.clock import Clock
-from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import NotModelledError
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
 from backend.services.jobs.evidence import EvidenceReader
+from backend.services.whatif.tiers import QuickTiers, TieredModel
 from backend.store.jobs.reader import JobRecord, config_since, get_job
 from backend.store.postgres.connections import reading
-
-BuildModel = Callable[[JobEvidence, EngineCapabilities, str | None], JobModel]
-"""Builds and calibrates the model of a job. Raises ``NotModelledError``."""
 
 _CHECKPOINTS_COUNT = 40
 _PRESSURE_WINDOW = timedelta(minutes=30)
@@ -46,18 +43,23 @@ class ModelledJob:
 
     record: JobRecord
     evidence: JobEvidence
-    model: JobModel
-    predictions: dict[WhatIf, PredictionOut] = field(default_factory=dict)
+    tiered: TieredModel
+    predictions: dict[tuple[Tier, WhatIf], PredictionOut] = field(default_factory=dict)
+
+    @property
+    def model(self) -> JobModel:
+        """The model, with the calibration of the tier that usually answers."""
+        return self.tiered.best
 
 
 class JobModels:
     """Builds and keeps the models of jobs. Each process has one instance."""
 
-    def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader, build: BuildModel) -> None:
+    def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader, tiers: QuickTiers) -> None:
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
-        self._build = build
+        self._tiers = tiers
         self._kept: OrderedDict[JobId, tuple[object, float, ModelledJob]] = OrderedDict()
         # Models are built one at a time, so that requests for them leave processor time to the rest of the API.
         self._turn = anyio.Lock()
@@ -74,7 +76,7 @@ class JobModels:
                 record = await get_job(connection, job_id)
                 _refuse(record)
                 changed_at = (await config_since(connection, [record.run.id])).get(record.run.id)
-                version = record.run.id, record.run.restart_count, record.run.state, changed_at
+                version = record.run.id, record.run.restart_count, record.run.state, changed_at, self._tiers.tier
                 known = self._kept.get(record.id)
                 if known is not None and self._clock.monotonic_s() < known[1] and known[0] == version:
                     return known[2]
@@ -82,8 +84,8 @@ class JobModels:
                     connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
                 )
             engine = record.run.engine
-            model = await anyio.to_thread.run_sync(self._build, evidence, engine, record.engine_version)
-            job = ModelledJob(record, evidence, model)
+            tiered = await anyio.to_thread.run_sync(self._tiers.build, evidence, engine, record.engine_version)
+            job = ModelledJob(record, evidence, tiered)
             self._kept[record.id] = version, self._clock.monotonic_s() + _KEPT_S, job
             self._kept.move_to_end(record.id)
             if len(self._kept) > _KEPT_COUNT:

@@ -15,7 +15,7 @@ import pytest
 
 from backend.advisor.twin import fast
 from backend.advisor.twin.fast import FastScale, build, prepare, scale_of, simulate_fast
-from backend.advisor.twin.model import JobModel, NetworkModel, Partitioning
+from backend.advisor.twin.model import JobModel, NetworkModel, Partitioning, SourceModel
 from backend.advisor.twin.outcomes import Simulated, Tier
 from backend.advisor.twin.rates import throughput_of
 from backend.domain.advice import Mode
@@ -240,7 +240,7 @@ def test_the_usual_size_of_a_run_is_bounded():
     large = scale_of(replace(model, vertices=hundredfold), 8)
 
     assert small.gap_ms is not None
-    assert "triggered" in small.notes[0]
+    assert "when the queues are full again" in small.notes[0]
     assert large.grain <= small.grain
     assert large.warm_up_ms < small.warm_up_ms
 
@@ -276,21 +276,50 @@ def test_a_forward_edge_between_unequal_parallelisms_is_refused():
 
 
 def test_compiled_code_gets_a_folder_of_its_own_if_no_usual_one_can_be_written(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.delenv(fast.CACHE_VARIABLE, raising=False)
     monkeypatch.setattr(fast.os, "access", lambda *_: False)
     monkeypatch.setattr(fast.tempfile, "mkdtemp", lambda **kwargs: f"/somewhere/{kwargs['prefix']}x")
+    monkeypatch.setattr(fast.atexit, "register", lambda *_, **__: None)
+    find = fast.own_cache_folder.__wrapped__
+    made = find()
+    monkeypatch.setattr(fast, "own_cache_folder", lambda: made)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
 
-    fast._choose_cache.__wrapped__()
+    fast._choose_cache()
 
     assert numba.config.CACHE_DIR == "/somewhere/barrierscope-numba-x"
+    monkeypatch.setenv(fast.CACHE_VARIABLE, "/elsewhere")
+    assert find() is None
 
 
 def test_the_usual_folders_of_compiled_code_are_left_to_numba(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setattr(fast, "own_cache_folder", fast.own_cache_folder.__wrapped__)
 
-    fast._choose_cache.__wrapped__()
+    fast._choose_cache()
 
     assert numba.config.CACHE_DIR == ""
+
+
+def test_a_job_with_too_many_channels_or_too_many_steps_is_too_large_for_a_quick_answer():
+    model = three_vertices()
+    assert fast.size_problem(model) is None
+
+    wide = replace(
+        model,
+        vertices=tuple(
+            vertex(v.id, 100, 5.0, source=v.source) for v in model.vertices
+        ),
+    )  # fmt: skip
+    assert "it has 20000 channels" in (fast.size_problem(wide) or "")
+    # An exact rate of a hundred million small records a second.
+    busy = replace(
+        model,
+        vertices=(vertex("source", 4, 0.001, source=SourceModel(rate_per_s=1e8)), *(
+            vertex(v.id, 4, 0.001) for v in model.vertices[1:])),
+        settings=replace(model.settings, interval_ms=600_000.0, max_concurrent=2),
+    )  # fmt: skip
+    assert "million steps" in (fast.size_problem(busy) or "")
 
 
 @pytest.mark.slow

@@ -1,0 +1,91 @@
+"""The quick tiers: which one answers, and the calibration that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from backend.advisor.twin import predicting
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.outcomes import Tier
+from backend.domain.advice import Mode
+from backend.domain.errors import TooLargeError
+from backend.services.whatif.tiers import QuickTiers, TieredModel, choose, predict
+from tests.support.interpreted_fast_tier import interpreted_fast_tier
+from tests.support.made_up_what_ifs import small_model
+from tests.support.twin_models import three_vertices
+
+_UNALIGNED = WhatIf(mode=Mode.UNALIGNED)
+
+
+@pytest.fixture
+def interpreted() -> Iterator[None]:
+    with interpreted_fast_tier():
+        yield
+
+
+def both(model=None) -> TieredModel:
+    model = model or small_model()
+    return TieredModel({Tier.FORMULAS: replace(model, calibration=None), Tier.FAST: model})
+
+
+def test_the_fast_tier_answers_with_its_own_calibration(interpreted: None):
+    job = both()
+
+    assert choose(job, [WhatIf(), _UNALIGNED]) == (Tier.FAST, None)
+    assert job.best.calibration is not None
+    found = predict(job, _UNALIGNED, Tier.FAST)
+    assert found.tier is Tier.FAST
+    assert len(found.durations_ms) > 1
+    assert found.duration_ms is not None
+    assert found.duration_ms.value < 500
+    # Closed formulas have another model, which was not scored.
+    assert any("not be scored" in n for n in predict(job, _UNALIGNED, Tier.FORMULAS).notes)
+
+
+def test_formulas_answer_for_the_whole_comparison_if_one_of_its_what_ifs_is_too_large():
+    job = both(three_vertices())
+    wide = WhatIf(parallelism=(("sink", 3000),))
+
+    tier, why = choose(job, [WhatIf(), wide])
+
+    assert tier is Tier.FORMULAS
+    assert (
+        why
+        == "it has 12016 channels, and the fast simulation takes 8192, so closed formulas answer, which are less exact"
+    )
+    # A change that does not apply to the job says so by itself.
+    assert choose(job, [WhatIf(), WhatIf(parallelism=(("no such vertex", 3),))]) == (Tier.FAST, None)
+
+
+def test_a_job_that_was_modelled_before_the_tier_was_ready_says_why():
+    job = TieredModel({Tier.FORMULAS: small_model()}, "the fast simulation is still being compiled")
+
+    tier, why = choose(job, [WhatIf()])
+
+    assert tier is Tier.FORMULAS
+    assert (why or "").startswith("the fast simulation is still being compiled, so closed formulas answer")
+    assert predict(job, _UNALIGNED, tier).tier is Tier.FORMULAS
+
+
+def test_a_queue_without_a_place_left_is_a_job_that_is_too_large(monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise ValueError("a queue of the fast tier is full")
+
+    monkeypatch.setattr(predicting, "simulate_fast", full)
+
+    with pytest.raises(TooLargeError, match="queue of the fast tier"):
+        predict(both(), WhatIf(), Tier.FAST)
+
+
+def test_the_tier_follows_the_preparation():
+    tiers = QuickTiers()
+    assert tiers.tier is Tier.FORMULAS
+    tiers.begin()
+    assert tiers.tier is Tier.FORMULAS
+    tiers.finish()
+    assert tiers.tier is Tier.FAST
+    tiers.finish("no space left")
+    assert "no space left" in (tiers.why_not or "")

@@ -12,12 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.advisor.advice import EvidenceRow
+from backend.advisor.losses import Loss, Losses
 from backend.advisor.replay import Outcome, Recordings, Replay
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (
     HEALTHY_TRAVEL_FACTOR,
     HEALTHY_TRAVEL_MIN_MS,
     INTERVAL_RATIO,
+    LOSS_EVEN_RATIO,
+    LOSS_GAIN_MIN_RATIO,
     TIMEOUT_MARGIN,
     WRITE_BYTES_PER_MS,
 )
@@ -108,6 +111,39 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
     if depth > 1:
         reasons.append(_age_row(depth))
     return Choice(best.aligned_timeout_ms or 0, tuple(rules), best, (at_once, *found), tuple(reasons))
+
+
+def choose_by_loss(known: Situation, recordings: Recordings, losses: Losses) -> tuple[Choice, Loss] | None:
+    """Choose the aligned timeout, together with the interval, with the least loss (R-INT-1).
+
+    A timeout within the bounds of R-AT-1 and R-AT-2 is preferred to 0 if it loses hardly more, and so is the present
+    interval. Return None if no choice saves enough, compared with the best interval of the present mode.
+    """
+    at_once = recordings.replay(0)
+    if at_once is None:
+        return None
+    limit, now = bounds(known, at_once.duration_ms.value), losses.now
+    is_bounded = limit.is_crossed or not known.engine.has_aligned_timeout
+    found = [x for t in (0, *([] if is_bounded else _grid(limit))) if (x := losses.best(t)) and x.keeps_bounds(now)]
+    if not found:
+        return None
+    best = min(found, key=lambda x: x.ratio.value)
+    even = (1 + LOSS_EVEN_RATIO) * best.ratio.value
+    best = next((x for x in found if x.aligned_timeout_ms and x.ratio.value <= even), best)
+    same = losses.of(best.aligned_timeout_ms, now.interval_ms)
+    if same and same.keeps_bounds(now) and same.ratio.value <= (1 + LOSS_GAIN_MIN_RATIO) * best.ratio.value:
+        best = same
+    stays = losses.best(known.aligned_timeout_ms)
+    baseline = now if stays is None or not stays.keeps_bounds(now) else stays
+    if not best.is_worth(baseline) or not best.is_worth(now):
+        return None
+    chosen = at_once if not best.aligned_timeout_ms else recordings.replay(best.aligned_timeout_ms)
+    if chosen is None:
+        return None
+    rows = [*_bound_rows(known, limit), *([] if best.aligned_timeout_ms else [_always_row()])]
+    rules = ("R-INT-1", "R-INT-2", "R-AT-3", *(() if best.aligned_timeout_ms else ("R-AT-6",)))
+    considered = (at_once,) if chosen is at_once else (at_once, chosen)
+    return Choice(best.aligned_timeout_ms or 0, rules, chosen, considered, tuple(rows)), best
 
 
 def healthy_but_unaligned(known: Situation) -> tuple[int, tuple[int, ...]] | None:

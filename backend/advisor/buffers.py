@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.advisor.advice import EvidenceRow, Interval, NoAdvice, Precondition, Recommendation, Setting
-from backend.advisor.in_flight import drain_times
 from backend.advisor.lints import cluster_setting
 from backend.advisor.proposing import Proposal, expect, proposal
 from backend.advisor.sentences import cause_words, ms_span
-from backend.advisor.situation import Situation
+from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import (
     DEBLOAT_TARGET_MS,
     GAIN_MIN_MS,

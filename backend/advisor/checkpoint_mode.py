@@ -8,17 +8,21 @@ long callback or an outside commit (R-UC-6), a subtask that fails, or an exchang
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backend.advisor import aligned_timeout
 from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
 from backend.advisor.aligned_timeout import Choice
 from backend.advisor.engine_settings import changes_of, how_to
+from backend.advisor.intervals import risks_of_longer, transactions
 from backend.advisor.lints import lints_of
+from backend.advisor.losses import Loss, Losses, loss_method, loss_rows, lost_words
 from backend.advisor.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
 from backend.advisor.replay import Recordings, Replay, duration_method, persisted_method, write_ms
 from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.sentences import withdrawn_if as withdrawn_if_
-from backend.advisor.situation import Situation
-from backend.advisor.thresholds import GAIN_MIN_MS, STORE_MIN_RATIO, TRAVEL_MIN_RATIO
+from backend.advisor.situation import Situation, drain_times
+from backend.advisor.thresholds import GAIN_MIN_MS, LOST_MORE_MAX_RATIO, STORE_MIN_RATIO, TRAVEL_MIN_RATIO
 from backend.analysis import sentences as say
 from backend.analysis.statistics import highest, median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
@@ -45,10 +49,9 @@ def advise_mode(known: Situation) -> Recommendation | NoAdvice:
         return _while_healthy(known)
     if known.mode is Mode.UNALIGNED:
         return _silence("R-AT-6", "checkpoints are already unaligned from their trigger on: no other mode is faster")
-    useless = next((lint for lint in lints_of(known) if lint.effect is LintEffect.NO_GAIN), None)
+    useless = _useless(known)
     if useless is not None:
-        text = f"in {known.engine_words}, unaligned checkpoints may have no effect ({useless.code}). {useless.cure}"
-        return _silence(useless.code, text)
+        return useless
     missing = _missing(known)
     return missing if missing is not None else _by_replay(known)
 
@@ -108,6 +111,14 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
     return None
 
 
+def _useless(known: Situation) -> NoAdvice | None:
+    useless = next((lint for lint in lints_of(known) if lint.effect is LintEffect.NO_GAIN), None)
+    if useless is None:
+        return None
+    text = f"in {known.engine_words}, unaligned checkpoints may have no effect ({useless.code}). {useless.cure}"
+    return _silence(useless.code, text)
+
+
 def _while_healthy(known: Situation) -> Recommendation | NoAdvice:
     raised = aligned_timeout.healthy_but_unaligned(known)
     if raised is not None:
@@ -116,6 +127,9 @@ def _while_healthy(known: Situation) -> Recommendation | NoAdvice:
     if known.mode is not Mode.ALIGNED:
         mode = known.mode.value if known.mode is not None else ""
         return _silence("R-AT-3", f"checkpoints are {mode} and healthy at {took}")
+    cheaper = _by_loss(known)
+    if cheaper is not None:
+        return cheaper
     if known.held is None or known.held[1] <= BACKPRESSURED_OK_RATIO:
         return _silence("R-UC-12", f"nothing is back-pressured and aligned checkpoints are healthy at {took}")
     text = f"checkpoints are healthy at {took}: interval and timeout leave enough time for them"
@@ -144,7 +158,10 @@ def _by_replay(known: Situation) -> Recommendation | NoAdvice:
         part = "an unknown part" if travel is None else say.percent(travel)
         return _silence("R-UC-1", f"the barrier travels for {part} of the duration: another mode would change little")
     held_id, held = known.held or ("", 0.0)
-    if held < BACKPRESSURED_HIGH_RATIO:
+    cheaper = _by_loss(known)
+    if cheaper is not None:
+        return cheaper
+    if held < BACKPRESSURED_HIGH_RATIO and not _is_stuck_in_queues(known):
         text = f"no vertex is back-pressured more than {say.percent(held)} of the time: something else delays barriers"
         return _silence("R-UC-1", text)
     stuck = _not_overtaken(known)
@@ -161,8 +178,49 @@ def _by_replay(known: Situation) -> Recommendation | NoAdvice:
             " job more capacity"
         )
         return _silence("R-AT-4", text)
-    refused = _no_gain(known, natural, choice)
+    refused = _no_gain(known, natural, choice) or _costs_more(known, choice)
     return refused if refused is not None else _recommend(known, natural, choice, held_id, held)
+
+
+def _is_stuck_in_queues(known: Situation) -> bool:
+    """Return whether checkpoints expire behind a queue that takes most of the timeout to drain.
+
+    A hot key holds back its senders for a small part of the time only, but its own queue is long.
+    """
+    longest = max(drain_times(known), default=0.0)
+    return known.is_cut_off and longest >= TRAVEL_MIN_RATIO * (known.duration_ms or 0.0)
+
+
+def _by_loss(known: Situation) -> Recommendation | None:
+    """Return the mode and the interval with the least loss to checkpoints and failures, if it is clearly less.
+
+    Return None as well if the time between failures is not known, or if no back-pressure explains late barriers.
+    """
+    losses = Losses.of_job(known)
+    if losses is None or known.held is None or _useless(known) is not None or _not_overtaken(known) is not None:
+        return None
+    held_count = sum(peak is not None and peak >= BACKPRESSURED_HIGH_RATIO for _, peak in known.peaks)
+    if held_count < _SURE_READINGS and not _is_stuck_in_queues(known):
+        return None
+    recordings = Recordings(known)
+    natural, found = recordings.replay(None), aligned_timeout.choose_by_loss(known, recordings, losses)
+    if natural is None or found is None:
+        return None
+    choice, loss = found
+    return _recommend(known, natural, choice, *known.held, losses, loss)
+
+
+def _costs_more(known: Situation, choice: Choice) -> NoAdvice | None:
+    """Return the reason for no advice if the quicker mode would cost clearly more than it saves in failures."""
+    losses = Losses.of_job(known)
+    then = losses.of(choice.timeout_ms, losses.now.interval_ms) if losses is not None else None
+    if losses is None or then is None or then.ratio.value - losses.now.ratio.value < LOST_MORE_MAX_RATIO:
+        return None
+    text = (
+        f"{_name(choice)}, checkpoints and failures would take {lost_words(then)} of the time instead of"
+        f" {lost_words(losses.now)}: writing in-flight data costs more than is saved"
+    )
+    return _silence("R-INT-1", text)
 
 
 def _no_gain(known: Situation, natural: Replay, choice: Choice) -> NoAdvice | None:
@@ -187,12 +245,36 @@ def _no_gain(known: Situation, natural: Replay, choice: Choice) -> NoAdvice | No
 
 
 def _recommend(
-    known: Situation, natural: Replay, choice: Choice, held_id: VertexId | str, held: float
+    known: Situation,
+    natural: Replay,
+    choice: Choice,
+    held_id: VertexId | str,
+    held: float,
+    losses: Losses | None = None,
+    loss: Loss | None = None,
 ) -> Recommendation:
+    """Return the recommendation of a choice. If it was chosen by its loss, ``losses`` and ``loss`` are given."""
     proposed = Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms)
     current = Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms)
+    rows, saves = choice.reasons, ""
+    preconditions, risks = unaligned_preconditions(known), _risks_of_version(known)
+    withdrawn_if = withdrawn_if_(known, proposed)
+    if losses is not None and loss is not None:
+        if loss.interval_ms != losses.now.interval_ms:
+            proposed = replace(proposed, interval_ms=loss.interval_ms)
+            current = replace(current, interval_ms=losses.now.interval_ms)
+            preconditions += transactions(known, loss.interval_ms, choice.chosen.duration_ms.high)
+            risks += risks_of_longer() if loss.interval_ms > losses.now.interval_ms else ()
+        withdrawn_if = ("the time between failures changes, or back-pressure ends", *withdrawn_if[1:])
+        rows += loss_rows(known, losses)
+        saves = (
+            f" Checkpoints and failures would take {lost_words(loss)} of the time instead of {lost_words(losses.now)}."
+        )
     changes = changes_of(known.engine, current, proposed)
     expected = _expected(known, choice.chosen)
+    if losses is not None and loss is not None:
+        lost = Expected(Metric.LOST, UNITS[Metric.LOST], losses.now.ratio.value, loss.ratio, loss_method(losses))
+        expected = (*expected, lost)
     restore = next((e.predicted for e in expected if e.metric is Metric.RESTORE), None)
     took = say.duration(known.duration_ms or 0.0)
     before = f"expire after {took}" if known.is_cut_off else f"take {took}"
@@ -200,24 +282,24 @@ def _recommend(
     return Recommendation(
         topic=Topic.MODE,
         rules=("R-UC-1", *choice.rules),
-        headline=_headline(known, choice),
+        headline=_headline(known, choice, proposed.interval_ms),
         reason=(
             f"Checkpoints {before} because barriers wait behind queued data. If {_name(choice)}, they would"
             f" take {ms_span(choice.chosen.duration_ms)} and write {bytes_span(choice.chosen.persisted_bytes)} of"
-            " in-flight data."
+            f" in-flight data.{saves}"
         ),
         current=current,
         proposed=proposed,
         changes=changes,
         expected=expected,
         candidates=_candidates(known, natural, choice),
-        evidence=(*mode_rows(known, held_id, held), *choice.reasons),
+        evidence=(*mode_rows(known, held_id, held), *rows),
         confidence=confidence,
         confidence_reason=why,
-        preconditions=unaligned_preconditions(known),
-        risks=(*unaligned_risks(known, choice.chosen.persisted_bytes, restore), *_risks_of_version(known)),
+        preconditions=preconditions,
+        risks=(*unaligned_risks(known, choice.chosen.persisted_bytes, restore), *risks),
         will_not_cure=will_not_cure(known),
-        withdrawn_if=withdrawn_if_(known, proposed),
+        withdrawn_if=withdrawn_if,
         how_to=how_to(known.engine, changes),
         checkpoint_ids=known.ids,
     )
@@ -285,12 +367,13 @@ def _risks_of_version(known: Situation) -> tuple[str, ...]:
     return tuple(f"{lint.headline} ({lint.code}). {lint.cure}" for lint in lints)
 
 
-def _headline(known: Situation, choice: Choice) -> str:
+def _headline(known: Situation, choice: Choice, interval_ms: int | None) -> str:
+    every = "" if interval_ms is None else f", every {say.duration(interval_ms)}"
     if known.mode is Mode.ALIGNED_WITH_TIMEOUT:
-        return f"Change the aligned timeout from {known.aligned_timeout_ms} ms to {choice.timeout_ms} ms"
+        return f"Change the aligned timeout from {known.aligned_timeout_ms} ms to {choice.timeout_ms} ms{every}"
     if choice.timeout_ms:
-        return f"Enable unaligned checkpoints with an aligned timeout of {say.duration(choice.timeout_ms)}"
-    return "Enable unaligned checkpoints"
+        return f"Enable unaligned checkpoints with an aligned timeout of {say.duration(choice.timeout_ms)}{every}"
+    return f"Enable unaligned checkpoints{every}"
 
 
 def _name(choice: Choice) -> str:

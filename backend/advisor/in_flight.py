@@ -15,7 +15,7 @@ from backend.advisor.checkpoint_mode import restore_ms
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.replay import write_ms
 from backend.advisor.sentences import will_not_cure
-from backend.advisor.situation import Situation
+from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import CAP_WRITE_RATIO, DEBLOAT_MIN_MS, GATE_MIN_BYTES, RESTORE_BUDGET_MS
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of, known_of
@@ -307,21 +307,6 @@ def _queue_ms(known: Situation) -> float | None:
 def _wait_ms(known: Situation, share: float) -> float:
     """Return the milliseconds that ``share`` of all queues takes to drain, if they drain one after the other."""
     return share * sum(drain_times(known))
-
-
-def drain_times(known: Situation) -> list[float]:
-    """Return the milliseconds that the queues before each vertex take to drain, of those whose rate is known."""
-    if known.queues is None:
-        return []
-    topology, queues = known.evidence.topology, known.queues
-    found = []
-    for vertex in topology.vertices:
-        speed = known.drain_bytes_per_ms.get(vertex.id)
-        queued = sum(sum(queues.out_bytes.get(u, ())) for u in topology.upstream(vertex.id))
-        queued += sum(queues.in_bytes.get(vertex.id, ()))
-        if speed and topology.upstream(vertex.id):
-            found.append(queued / speed)
-    return found
 
 
 def _nice_bytes(value: float) -> int:

@@ -8,12 +8,12 @@ known, the interval is the one with the least loss to checkpoints and failures t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from math import sqrt
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.aligned_timeout import nice_ms
 from backend.advisor.lifecycle import open_ratio
+from backend.advisor.losses import Losses, loss_method, loss_rows, lost_words, mean_time_between_failures_ms
 from backend.advisor.proposing import Proposal, expect, proposal
 from backend.advisor.sentences import cause_words
 from backend.advisor.situation import Situation
@@ -21,11 +21,8 @@ from backend.advisor.thresholds import (
     CHECKPOINTS_MIN_COUNT,
     FAILURES_MIN_COUNT,
     FULL_MIN_RATIO,
-    INTERVAL_GAIN_MIN_RATIO,
-    INTERVAL_RATIO,
     OPEN_MAX_RATIO,
     VARIED_MIN_FACTOR,
-    WILSON_Z,
 )
 from backend.advisor.twin.recovery import RESTART_MS, RecoveryModel, cost_of_failure
 from backend.analysis import sentences as say
@@ -38,7 +35,6 @@ from backend.domain.verdict import Basis, Confidence, VerdictKind
 
 UNLIMITED_COUNT = 2**31 - 1
 """The number of tolerable failures that an engine reports if there is no limit: the largest Java int."""
-_INTERVAL_MIN_MS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +65,6 @@ class _Pace:
         return max(self.interval_ms, self.median_ms + self.pause_ms)
 
 
-def mean_time_between_failures_ms(known: Situation) -> Interval | None:
-    """Return the mean time between the job's restarts; None if fewer than three are known.
-
-    The interval holds for failures that do not depend on each other.
-    """
-    times = sorted({at for at, _ in known.evidence.exceptions})
-    gaps = [(b - a).total_seconds() * 1000 for a, b in pairwise(times)]
-    if len(times) < FAILURES_MIN_COUNT:
-        return None
-    mean = sum(gaps) / len(gaps)
-    spread = WILSON_Z / sqrt(len(gaps))
-    return Interval(mean, mean / (1 + spread), mean / max(0.2, 1 - spread))
-
-
 def best_interval_ms(cost_ms: float, between_ms: float) -> float:
     """Return the time of work between two checkpoints with the least loss (Daly 2006, after Young 1974).
 
@@ -94,11 +76,6 @@ def best_interval_ms(cost_ms: float, between_ms: float) -> float:
     return sqrt(2 * cost_ms * between_ms) * (1 + sqrt(part) / 3 + part / 9) - cost_ms
 
 
-def lost_ratio(interval_ms: float, cost_ms: float, duration_ms: float, between_ms: float) -> float:
-    """Return the share of the time that checkpoints and the work lost in failures take (CM-8, CM-9); at most 1."""
-    return min(1.0, cost_ms / interval_ms + (interval_ms / 2 + duration_ms) / between_ms)
-
-
 def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     """Recommend a checkpoint interval, or return the reason for none."""
     pace = _pace(known)
@@ -107,6 +84,9 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     if known.diagnosis.verdict.kind is VerdictKind.RESTARTS:
         text = "the job restarts again and again for another reason: cure that first"
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
+    losses = Losses.of_job(known)
+    if losses is not None:
+        return _optimal(known, pace, losses)
     if pace.is_crowded:
         if pace.is_varied:
             text = (
@@ -114,16 +94,16 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
             )
             return NoAdvice(Topic.INTERVAL, "R-INT-5", text)
         return _longer(known, pace)
-    between = mean_time_between_failures_ms(known)
-    if between is None:
-        seen = len({at for at, _ in known.evidence.exceptions})
-        part = "" if pace.open_ratio is None else f" for {say.percent(pace.open_ratio)} of the time"
-        text = (
-            f"checkpoints run{part}; the best interval needs the time between failures, of which {seen} are known"
-            f" ({FAILURES_MIN_COUNT} are needed)"
-        )
-        return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
-    return _optimal(known, pace, between)
+    if mean_time_between_failures_ms(known) is not None:
+        text = "the sync parts of the checkpoints are not known, and so not what a checkpoint costs"
+        return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
+    seen = len({at for at, _ in known.evidence.exceptions})
+    part = "" if pace.open_ratio is None else f" for {say.percent(pace.open_ratio)} of the time"
+    text = (
+        f"checkpoints run{part}; the best interval needs the time between failures, of which {seen} are known"
+        f" ({FAILURES_MIN_COUNT} are needed)"
+    )
+    return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
 
 
 def advise_pause(known: Situation) -> Recommendation | NoAdvice:
@@ -141,6 +121,10 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
     if not pace.is_varied:
         text = "durations hardly vary: the interval decides, not a pause"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-3", text)
+    losses = Losses.of_job(known)
+    if losses is not None:
+        text = "failures are known: the interval with the least loss decides, and a pause would add to what they repeat"
+        return NoAdvice(Topic.MIN_PAUSE, "R-INT-1", text)
     # With a share p of the time without a checkpoint, the pause is p / (1 - p) times the duration; p is one half.
     wanted = nice_ms(pace.median_ms * (1 - OPEN_MAX_RATIO) / OPEN_MAX_RATIO)
     if wanted <= pace.pause_ms:
@@ -174,7 +158,7 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
         unpredicted=unpredicted,
         confidence=_confidence(known),
         confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
-        preconditions=_transactions(known, max(pace.interval_ms, pace.high_ms + wanted), pace.high_ms),
+        preconditions=transactions(known, max(pace.interval_ms, pace.high_ms + wanted), pace.high_ms),
         risks=("checkpoints are further apart: a restore replays more input, and transactional sinks commit later",),
         will_not_cure=(cause_words(known),),
         withdrawn_if=("checkpoints run for less than half of the time without it",),
@@ -233,91 +217,62 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
         unpredicted=unpredicted,
         confidence=_confidence(known),
         confidence_reason=f"{len(known.recorded)} checkpoints; their durations are taken to stay as they are",
-        preconditions=_transactions(known, wanted, pace.high_ms),
-        risks=_risks_of_longer(),
+        preconditions=transactions(known, wanted, pace.high_ms),
+        risks=risks_of_longer(),
         will_not_cure=(cause_words(known),),
         withdrawn_if=("checkpoints run for less than half of the time without it",),
     )
     return proposal(known.engine, made, known.ids)
 
 
-def _optimal(known: Situation, pace: _Pace, between: Interval) -> Recommendation | NoAdvice:
-    cost = _cost_ms(known)
-    if cost is None:
-        text = "the sync parts of the checkpoints are not known, and so not what a checkpoint costs"
-        return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
-    best, *likely = (
-        best_interval_ms(c, m)
-        for c, m in ((cost.value, between.value), (cost.low, between.low), (cost.high, between.high))
-    )
-    wanted = nice_ms(max(best, pace.high_ms / OPEN_MAX_RATIO + pace.pause_ms, *_lower_bounds(known)))
-    limit = known.evidence.config.timeout_ms if known.evidence.config is not None else None
-    if limit is not None and wanted > limit:
-        wanted = limit
-    now = pace.interval_ms
-    span = f"{say.duration(max(0.0, likely[0]))} to {say.duration(likely[1])}"
-    loss = [lost_ratio(t, cost.value, pace.median_ms, between.value) for t in (now, wanted)]
-    if likely[0] <= now <= likely[1] or wanted == now or loss[0] - loss[1] < INTERVAL_GAIN_MIN_RATIO:
+def _optimal(known: Situation, pace: _Pace, losses: Losses) -> Recommendation | NoAdvice:
+    now, between = losses.now, losses.between
+    best = losses.best(known.aligned_timeout_ms)
+    if best is None or not best.is_worth(now) or not best.keeps_bounds(now):
+        least = now if best is None else best
         text = (
-            f"with a failure every {say.duration(between.value)} the best interval is {say.duration(max(best, 0.0))}"
-            f" ({span}); {say.duration(now)} loses hardly more"
+            f"with a failure every {say.duration(between.value)} the best interval is"
+            f" {say.duration(least.interval_ms)}; {say.duration(now.interval_ms)} loses hardly more"
+            f" ({lost_words(now)} and {lost_words(least)} of the time)"
         )
         return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
-    ends = [
-        lost_ratio(wanted, c, pace.median_ms, m)
-        for c, m in ((cost.low, between.high), (cost.high, between.low), (cost.value, between.value))
-    ]
-    method = (
-        "cost of a checkpoint over the interval, and half of the interval and a duration over the time between failures"
-    )
+    wanted = best.interval_ms
     costs, unpredicted = _after_failure(known, pace, wanted)
-    verb, direction = ("Raise", "raise") if wanted > now else ("Lower", "lower")
+    verb, direction = ("Raise", "raise") if wanted > now.interval_ms else ("Lower", "lower")
     made = Proposal(
         topic=Topic.INTERVAL,
         rules=("R-INT-1", "R-INT-2", "R-INT-3"),
         direction=direction,
-        headline=f"{verb} the checkpoint interval from {say.duration(now)} to {say.duration(wanted)}",
+        headline=(f"{verb} the checkpoint interval from {say.duration(now.interval_ms)} to {say.duration(wanted)}"),
         reason=(
-            f"The job fails every {say.duration(between.value)}, and a checkpoint costs {say.duration(cost.value)} of"
-            f" work. The loss to both is least at an interval of {say.duration(max(best, 0.0))} ({span})."
+            f"The job fails every {say.duration(between.value)}. Checkpoints and failures take {lost_words(now)} of its"
+            f" time. At an interval of {say.duration(wanted)} they take least: {lost_words(best)}."
         ),
-        current=Setting(interval_ms=round(now)),
+        current=Setting(interval_ms=now.interval_ms),
         proposed=Setting(interval_ms=wanted),
-        evidence=(*_rows(known, pace), *_failure_rows(known, between, cost)),
-        expected=(
-            expect(Metric.LOST, loss[0], Interval(loss[1], min(ends), max(ends)), method),
-            *costs,
-        ),
+        evidence=(*_rows(known, pace), *loss_rows(known, losses), _daly_row(known, losses)),
+        expected=(expect(Metric.LOST, now.ratio.value, best.ratio, loss_method(losses)), *costs),
         unpredicted=unpredicted,
         confidence=Confidence.LOW if len(known.evidence.exceptions) < 2 * FAILURES_MIN_COUNT else Confidence.MEDIUM,
         confidence_reason=f"{len(known.evidence.exceptions)} failures are on record",
-        preconditions=_transactions(known, wanted, pace.high_ms),
-        risks=_risks_of_longer() if wanted > now else ("checkpoints load the store more often",),
+        preconditions=transactions(known, wanted, pace.high_ms),
+        risks=risks_of_longer() if wanted > now.interval_ms else ("checkpoints load the store more often",),
         will_not_cure=("the failures themselves",),
         withdrawn_if=("the time between failures changes",),
     )
     return proposal(known.engine, made, known.ids)
 
 
-def _lower_bounds(known: Situation) -> tuple[float, ...]:
-    """Return the bounds that other settings set to the interval (R-AT-2)."""
-    aligned = known.aligned_timeout_ms or 0
-    return (_INTERVAL_MIN_MS, aligned / INTERVAL_RATIO)
-
-
-def _cost_ms(known: Situation) -> Interval | None:
-    """Return the work that a checkpoint costs: at least the longest sync part, at most that and the alignment."""
-    sync = median(r.sync_ms for r in known.recorded)
-    if sync is None:
-        return None
-    aligning = median(
-        highest(highest_of(rows.alignment_duration_ms) for rows in r.phases.values())
-        for r in known.recorded
-        if r.phases
+def _daly_row(known: Situation, losses: Losses) -> EvidenceRow:
+    best = max(0.0, best_interval_ms(losses.cost_ms, losses.between.value))
+    return EvidenceRow(
+        f"interval by Daly's formula, at a cost of {say.duration(losses.cost_ms)} a checkpoint",
+        "interval",
+        Basis.PREDICTED,
+        best,
+        "ms",
+        checkpoint_ids=known.ids,
     )
-    low = max(sync, 1.0)
-    high = low + (aligning or 0.0)
-    return Interval((low + high) / 2, low, high)
 
 
 def _is_incremental(known: Situation) -> bool:
@@ -387,32 +342,7 @@ def _rows(known: Situation, pace: _Pace) -> tuple[EvidenceRow, ...]:
     return tuple(rows)
 
 
-def _failure_rows(known: Situation, between: Interval, cost: Interval) -> tuple[EvidenceRow, ...]:
-    times = sorted(at for at, _ in known.evidence.exceptions)
-    gaps = tuple((b - a).total_seconds() * 1000 for a, b in pairwise(times))
-    return (
-        EvidenceRow(
-            "mean time between failures",
-            "exceptions",
-            Basis.RECONSTRUCTED,
-            between.value,
-            "ms",
-            since=times[0],
-            until=times[-1],
-            values=gaps,
-        ),
-        EvidenceRow(
-            "work that a checkpoint costs, from its sync part and alignment",
-            "syncDuration",
-            Basis.RECONSTRUCTED,
-            cost.value,
-            "ms",
-            checkpoint_ids=known.ids,
-        ),
-    )
-
-
-def _transactions(known: Situation, period_ms: float, duration_ms: float) -> tuple[Precondition, ...]:
+def transactions(known: Situation, period_ms: float, duration_ms: float) -> tuple[Precondition, ...]:
     """Return the condition on the transactions of sinks (R-INT-4)."""
     needed = transaction_timeout_ms(known.evidence.config, period_ms, duration_ms)
     if needed is None:
@@ -430,7 +360,8 @@ def transaction_timeout_ms(config: CheckpointConfig | None, period_ms: float, du
     return period_ms + duration_ms + (tolerated or 0) * (period_ms + timeout)
 
 
-def _risks_of_longer() -> tuple[str, ...]:
+def risks_of_longer() -> tuple[str, ...]:
+    """Return the risks of a longer interval."""
     return (
         "a restore replays more input, and transactional sinks commit later",
         "if a source reports a backlog, the interval during a backlog is a setting of its own (R-INT-6)",

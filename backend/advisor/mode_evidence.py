@@ -22,7 +22,7 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
 
     ``held_id`` is the most back-pressured vertex, and ``held`` is the ratio of its most back-pressured subtask.
     """
-    slow = known.slow
+    slow = known.slow or known.recorded
     late_id, late = _latest(slow)
     ids = tuple(r.id for r in slow)
     travel = median(r.travel_ms for r in slow)

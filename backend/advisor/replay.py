@@ -95,6 +95,11 @@ class Recordings:
         self._arrivals = [_Arrivals(known, known.queues, r) for r in rows] if known.queues is not None else []
         self._late_ms = median(r.travel_ms for r in rows if r.travel_ms is not None) or 0.0
 
+    @property
+    def rows(self) -> tuple[Recorded, ...]:
+        """The checkpoints that are replayed, in the order of the outcomes."""
+        return tuple(a.recorded for a in self._arrivals)
+
     def replay(self, aligned_timeout_ms: int | None) -> Replay | None:
         """Recompute the checkpoints under an aligned timeout.
 

@@ -119,8 +119,26 @@ VARIED_MIN_FACTOR: Final = 2.0
 FAILURES_MIN_COUNT: Final = 3
 """With fewer restarts on record, the mean time between failures is not known, and no optimal interval (R-INT-1)."""
 
-INTERVAL_GAIN_MIN_RATIO: Final = 0.01
-"""Another interval is advised only if it saves at least this share of the time (R-INT-1)."""
+LOSS_GAIN_MIN_RATIO: Final = 0.03
+"""With known failures, other settings are advised only if they save this share of what is lost now (R-INT-1)."""
+
+LOST_MIN_RATIO: Final = 0.0002
+"""... and if they save at least this share of the time: 17 seconds a day."""
+
+LOSS_EVEN_RATIO: Final = 0.01
+"""A smaller difference of losses, as a share of them, does not decide between two modes."""
+
+LOST_MORE_MAX_RATIO: Final = 0.001
+"""A quicker mode is not advised if it costs this share of the time more: 86 seconds a day."""
+
+LOSS_CHECKPOINTS_MAX: Final = 30
+"""What is lost is computed from at most this many of the newest checkpoints (R-INT-1)."""
+
+STORE_PRICE: Final = 0.05
+"""A second in which the store writes costs this share of a second of work (R-INT-2).
+
+Writing is asynchronous, but it takes network and processor time from the job. The share is an assumption.
+"""
 
 TIMEOUT_FACTOR: Final = 3.0
 """The checkpoint timeout must be this many times the 99th percentile of the durations (R-TO-1)."""

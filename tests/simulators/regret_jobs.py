@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, Final, Self
 
+from backend.advisor.thresholds import STORE_PRICE
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Record
 from backend.runtime.core.units import duration_us
@@ -22,11 +23,11 @@ from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 
-SEEN_S: Final = 140.0
+SEEN_S: Final = 240.0
 """Virtual seconds for which a job is observed, and for which a setting is tried."""
 WARM_UP_S: Final = 60.0
 """The first part of a run, in which queues fill. It is not counted."""
-_COUNTED_S, _COUNTED_MIN = 80.0, 6
+_COUNTED_S, _COUNTED_MIN = 160.0, 6
 _RUN_MAX_S: Final = 500.0
 _UNALIGNED: Final = "execution.checkpointing.unaligned.enabled"
 _ALIGNED_TIMEOUT: Final = "execution.checkpointing.aligned-checkpoint-timeout"
@@ -36,8 +37,6 @@ _UNLIMITED: Final = "unlimited"
 _FACTORS: Final = (0.5, 1.0, 2.0, 4.0)
 _MODES: Final = ((None, None), (0, None), (0, 131_072), (500, None), (2000, None))
 """The aligned timeouts in milliseconds and caps in bytes of the grid."""
-STORE_PRICE: Final = 0.05
-"""What a second of writing costs, in seconds of the job's work: writing is asynchronous, but the store is shared."""
 EXPIRED_SLACK: Final = 0.05
 """A setting breaks the bound if its share of expired checkpoints is this much above the least of the grid."""
 OVER_SLACK: Final = 0.1
@@ -160,10 +159,8 @@ class Drawn:
         Like the advisor's, they keep the hard bounds: no interval is longer than the checkpoint timeout, and no aligned
         timeout is longer than half of the interval.
         """
-        intervals = [round(self.interval_ms * f) for f in _FACTORS]
-        return [
-            Choice(i, t, c) for i in intervals if i <= self.timeout_ms for t, c in _MODES if t is None or 2 * t <= i
-        ]
+        intervals = sorted({min(round(self.interval_ms * f), self.timeout_ms) for f in _FACTORS})
+        return [Choice(i, t, c) for i in intervals for t, c in _MODES if t is None or 2 * t <= i]
 
     def spec(self, settings: Mapping[str, str], *, seed: int) -> JobSpec:
         """Load the job under settings. Another seed gives other records."""

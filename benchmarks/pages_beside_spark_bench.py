@@ -34,6 +34,7 @@ import psycopg
 from backend.domain.rollup import Measure
 from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.wall_clock import WallClock
+from tests.support.dash_calls import request_of
 from tests.support.databases import Databases
 from tests.support.many_checkpoints import insert, row
 from tests.support.running_up import free_port
@@ -163,14 +164,9 @@ def _requests(client: httpx.Client) -> dict[str, Callable[[], httpx.Response]]:
     if not answer.is_success:
         raise SystemExit(f"the API does not answer: {answer.text[:500]}")
     job = answer.json()["items"][0]["id"]
-    asked = {"startRow": 0, "endRow": 50, "sortModel": [], "filterModel": {}}
-    fleet = {
-        "output": "..fleet-grid.getRowsResponse..",
-        "outputs": [{"id": "fleet-grid", "property": "getRowsResponse"}],
-        "inputs": [{"id": "fleet-grid", "property": "getRowsRequest", "value": asked}],
-        "state": [],
-        "changedPropIds": ["fleet-grid.getRowsRequest"],
-    }
+    asked = {"fleet-request.data": {"startRow": 0, "endRow": 50, "sortModel": [], "filterModel": {}}}
+    callbacks = client.get("/ui/_dash-dependencies").json()
+    fleet = request_of(callbacks, "fleet-rows.data", asked, by="fleet-request.data")
     return {
         "page: fleet, 50 rows": lambda: client.post("/ui/_dash-update-component", json=fleet),
         "API: board, 50 rows": lambda: client.get("/api/v1/board?limit=50"),

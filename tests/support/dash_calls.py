@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -43,17 +43,7 @@ class DashCalls:
         The callback has the output ``output`` and the input ``by``, both written as ``id.property``. ``values`` are
         the values of its inputs and states. Inputs and states without a value are null.
         """
-        found = next(d for d in self._dependencies if self._is_it(d, output, by))
-        is_many = found["output"].startswith("..")
-        names = found["output"].strip(".").split("...") if is_many else [found["output"]]
-        outputs = [self._output(name, values) for name in names]
-        body = {
-            "output": found["output"],
-            "outputs": outputs if is_many else outputs[0],
-            "inputs": [self._value(i, values) for i in found["inputs"]],
-            "state": [self._value(s, values) for s in found["state"]],
-            "changedPropIds": [by],
-        }
+        body = request_of(self._dependencies, output, values, by=by)
         answer = await self.http.post(_UPDATE, content=json.dumps(body), headers={"Content-Type": "application/json"})
         if answer.status_code == 204:
             return None
@@ -61,33 +51,53 @@ class DashCalls:
         response: dict[str, dict[str, Any]] = expanded(answer.json()["response"])
         return response
 
-    @staticmethod
-    def _is_it(dependency: dict[str, Any], output: str, by: str) -> bool:
-        is_server = dependency.get("clientside_function") is None
-        listens = any(_name(i) == by or _pattern(i, by) for i in dependency["inputs"])
-        return is_server and listens and output in dependency["output"]
 
-    @staticmethod
-    def _output(name: str, values: Mapping[str, object]) -> object:
-        """Return an output. An output whose id is a pattern stands for the ids of its type among ``values``."""
-        id_, _, prop = name.rpartition(".")
-        if not id_.startswith("{"):
-            return {"id": id_, "property": prop}
-        own = [json.loads(k.rpartition(".")[0]) for k in values if k.startswith("{") and k.endswith(f".{prop}")]
-        return [{"id": i, "property": prop} for i in own if i["type"] == json.loads(id_)["type"]]
+def request_of(
+    dependencies: Sequence[dict[str, Any]], output: str, values: Mapping[str, object], *, by: str
+) -> dict[str, Any]:
+    """Return the request by which a browser calls one callback. ``dependencies`` are all callbacks of the application.
 
-    @staticmethod
-    def _value(one: dict[str, Any], values: Mapping[str, object]) -> object:
-        if one["id"].startswith("{"):
-            pattern = json.loads(one["id"])
-            given = [(k, v) for k, v in values.items() if k.startswith("{")]
-            listed = []
-            for key, value in given:
-                own = json.loads(key.rpartition(".")[0])
-                if own["type"] == pattern["type"]:
-                    listed.append({"id": own, "property": one["property"], "value": value})
-            return listed
-        return {"id": one["id"], "property": one["property"], "value": values.get(_name(one))}
+    The other arguments are those of ``DashCalls.call``.
+    """
+    found = next(d for d in dependencies if _is_it(d, output, by))
+    is_many = found["output"].startswith("..")
+    names = found["output"].strip(".").split("...") if is_many else [found["output"]]
+    outputs = [_output(name, values) for name in names]
+    return {
+        "output": found["output"],
+        "outputs": outputs if is_many else outputs[0],
+        "inputs": [_value(i, values) for i in found["inputs"]],
+        "state": [_value(s, values) for s in found["state"]],
+        "changedPropIds": [by],
+    }
+
+
+def _is_it(dependency: dict[str, Any], output: str, by: str) -> bool:
+    is_server = dependency.get("clientside_function") is None
+    listens = any(_name(i) == by or _pattern(i, by) for i in dependency["inputs"])
+    return is_server and listens and output in dependency["output"]
+
+
+def _output(name: str, values: Mapping[str, object]) -> object:
+    """Return an output. An output whose id is a pattern stands for the ids of its type among ``values``."""
+    id_, _, prop = name.rpartition(".")
+    if not id_.startswith("{"):
+        return {"id": id_, "property": prop}
+    own = [json.loads(k.rpartition(".")[0]) for k in values if k.startswith("{") and k.endswith(f".{prop}")]
+    return [{"id": i, "property": prop} for i in own if i["type"] == json.loads(id_)["type"]]
+
+
+def _value(one: dict[str, Any], values: Mapping[str, object]) -> object:
+    if one["id"].startswith("{"):
+        pattern = json.loads(one["id"])
+        given = [(k, v) for k, v in values.items() if k.startswith("{")]
+        listed = []
+        for key, value in given:
+            own = json.loads(key.rpartition(".")[0])
+            if own["type"] == pattern["type"]:
+                listed.append({"id": own, "property": one["property"], "value": value})
+        return listed
+    return {"id": one["id"], "property": one["property"], "value": values.get(_name(one))}
 
 
 def expanded(value: Any) -> Any:

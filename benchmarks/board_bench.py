@@ -35,6 +35,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+import uvloop
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -195,7 +196,7 @@ def main() -> None:
         server_pid = _parent(row[0] if row else 0, folder)
         for jobs, alerts in [*((n, False) for n in arguments.jobs), *((n, True) for n in arguments.alert_jobs)]:
             with databases.migrated() as url:
-                results += asyncio.run(measure(url, server_pid, jobs, arguments.rounds, alerts=alerts))
+                results += uvloop.run(measure(url, server_pid, jobs, arguments.rounds, alerts=alerts))
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)

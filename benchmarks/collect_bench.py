@@ -40,6 +40,7 @@ from typing import Any
 
 import orjson
 import psutil
+import uvloop
 
 from backend.cli.garbage import collect_garbage_less_often
 from backend.domain.target import TargetOrigin
@@ -397,7 +398,8 @@ def main(arguments: Sequence[str]) -> None:
         databases = Databases(server.start())
         assert server.pid is not None
         program = shutil.which(options.prometheus)
-        result = asyncio.run(_measure(databases, server.pid, program, options))
+        # The role runs on this loop too.
+        result = uvloop.run(_measure(databases, server.pid, program, options))
         if options.json:
             print(json.dumps(asdict(result)))
         else:

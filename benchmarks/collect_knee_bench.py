@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import uvloop
 
 from backend.cli.garbage import collect_garbage_less_often
 from backend.domain.errors import TargetProtocolError
@@ -415,7 +416,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.collect is not None:
         # The role does this too.
         collect_garbage_less_often()
-        print(json.dumps(asdict(asyncio.run(_collect(options.collect, options.targets)))), flush=True)
+        print(json.dumps(asdict(uvloop.run(_collect(options.collect, options.targets)))), flush=True)
         return
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)

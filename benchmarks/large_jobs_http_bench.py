@@ -38,6 +38,7 @@ from pathlib import Path
 
 import orjson
 import psutil
+import uvloop
 from sqlalchemy import text
 
 from backend.cli.garbage import collect_garbage_less_often
@@ -339,7 +340,7 @@ def main(arguments: Sequence[str]) -> None:
         databases = Databases(server.start())
         assert server.pid is not None
         with databases.migrated() as url:
-            results = asyncio.run(measure(url, server.pid, options))
+            results = uvloop.run(measure(url, server.pid, options))
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,6 +14,7 @@ from typing import Annotated
 import structlog
 import typer
 
+from backend.cli import event_loop
 from backend.cli.database import DatabaseUrl, database_url_of
 from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
@@ -42,7 +43,7 @@ def alert(
     interval_s = settings.alert_interval_s
     if interval is not None:
         interval_s = seconds(interval, option="--interval", least=0.2, most=3600)
-    asyncio.run(_until_stopped(url, interval_s, settings))
+    event_loop.run(_until_stopped(url, interval_s, settings))
 
 
 async def _until_stopped(url: str, interval_s: float, settings: Settings) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backend.cli import event_loop
 from backend.cli.database import DatabaseUrl, database_url_of, plain_url
 from backend.cli.entry_points import load_role
 from backend.cli.garbage import collect_garbage_less_often
@@ -77,7 +78,7 @@ def api(
             auto_roll_back=settings.auto_roll_back,
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
-        asyncio.run(_beating(settings, serving))
+        event_loop.run(_beating(settings, serving))
 
 
 async def _inspect(*values: Any, **named: Any) -> Any:
@@ -160,7 +161,7 @@ def collect(
                     judge=judge,
                 )
 
-    asyncio.run(_beating(settings, until_stopped()))
+    event_loop.run(_beating(settings, until_stopped()))
 
 
 def migrate(

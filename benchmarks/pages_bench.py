@@ -1,9 +1,10 @@
 """Measures what the pages cost a viewer: bytes received, layout shifts, and CPU time in a real Chromium.
 
 A temporary ``barrierscope up`` serves its demo jobs. Each page is opened twice: first with an empty cache, and then
-again. A page is opened when the browser has finished with the one before. The CPU time is that of the browser's renderers until all charts of the page are drawn. It is divided by the CPU
-time of a page of text in the same run, which loads the same scripts but has no charts. At the end, the pages stay open
-for a minute while their target is paused, so that nothing changes.
+again. A page is opened when the browser has finished with the one before. The CPU time is that of the browser's
+renderers until all charts of the page are drawn. It is divided by the CPU time of a page of text in the same run, which
+loads the same scripts but has no charts. At the end, the pages stay open for a minute while their target is paused, so
+that nothing changes.
 
 A value over its limit is printed with the word FAIL, and the command then ends with status 1. Other work on the machine
 makes CPU time longer, so the limit of 1.5 s is for a quiet machine.
@@ -124,7 +125,7 @@ def _cpu_s() -> float:
 
 
 def _settle(page: Page) -> None:
-    """Wait until the browser has finished with the pages that were closed, so that their work counts for no other page."""
+    """Wait until the browser has finished with closed pages, so that their work counts for no other page."""
     before_s = _cpu_s()
     for _ in range(_SETTLED_MAX):
         page.wait_for_timeout(250)

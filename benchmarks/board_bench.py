@@ -24,17 +24,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import psycopg
 import uvloop
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -47,8 +44,7 @@ from backend.services.jobs.evidence import EvidenceReader
 from backend.services.jobs.fleet import FleetService
 from backend.store.alerts.lease import take_term
 from backend.store.postgres.connections import create_store_engine, reading
-from backend.store.postgres.embedded import EmbeddedPostgres
-from tests.support.databases import Databases
+from tests.support.databases import temporary_server
 from tests.support.live_fleet import LiveFleet
 from tests.support.observations import NOW, SteppingClock
 
@@ -186,20 +182,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     collect_garbage_less_often()
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
     results: list[Result] = []
-    try:
-        databases = Databases(server.start())
-        with psycopg.connect(databases.url("postgres"), autocommit=True) as connection:
-            row = connection.execute("SELECT pg_backend_pid()").fetchone()
-        server_pid = _parent(row[0] if row else 0, folder)
+    with temporary_server() as server:
         for jobs, alerts in [*((n, False) for n in arguments.jobs), *((n, True) for n in arguments.alert_jobs)]:
-            with databases.migrated() as url:
-                results += uvloop.run(measure(url, server_pid, jobs, arguments.rounds, alerts=alerts))
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+            with server.databases.migrated() as url:
+                results += uvloop.run(measure(url, server.pid, jobs, arguments.rounds, alerts=alerts))
     if arguments.json:
         json.dump([asdict(r) for r in results], sys.stdout, indent=2)
         return
@@ -209,14 +196,6 @@ def main() -> None:
             f"{r.case:24}{r.jobs:>6}{r.wall_ms:>10.1f}{r.client_cpu_ms:>15.1f}{r.server_cpu_ms:>15.1f}"
             f"{r.cpu_ratio_to_plain_read:>14.1f}"
         )
-
-
-def _parent(backend_pid: int, folder: Path) -> int:
-    """Return the process id of the server, from its file in the data folder."""
-    pids = [int(path.read_text().split()[0]) for path in folder.rglob("postmaster.pid")]
-    if len(pids) != 1:
-        raise RuntimeError(f"no single server in {folder} (backend {backend_pid})")
-    return pids[0]
 
 
 if __name__ == "__main__":

@@ -46,12 +46,11 @@ from backend.cli.garbage import collect_garbage_less_often
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
-from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
-from tests.support.databases import Databases
+from tests.support.databases import Databases, temporary_server
 from tests.support.plain_http import Connection
 from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink
 
@@ -392,21 +391,14 @@ def main(arguments: Sequence[str]) -> None:
         return
     # The role does this too.
     collect_garbage_less_often()
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
-    try:
-        databases = Databases(server.start())
-        assert server.pid is not None
+    with temporary_server() as server:
         program = shutil.which(options.prometheus)
         # The role runs on this loop too.
-        result = uvloop.run(_measure(databases, server.pid, program, options))
+        result = uvloop.run(_measure(server.databases, server.pid, program, options))
         if options.json:
             print(json.dumps(asdict(result)))
         else:
             _print(result)
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,8 @@ import asyncio
 import itertools
 import json
 import random
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -45,11 +43,10 @@ from backend.domain.target import TargetOrigin
 from backend.store.downsampling import Removed, remove_from_day
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, session, writing
-from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.schema.partitions import Retention, day_of, list_partitions
 from backend.store.schema.tables import PARTITIONED, metadata
 from backend.store.targets.targets import NewTarget, TargetRepository
-from tests.support.databases import Databases
+from tests.support.databases import Databases, temporary_server
 from tests.support.observations import NOW, SteppingClock, header, job, observation
 
 _SEED = 13
@@ -360,13 +357,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--fleet-only", action="store_true", help="measure only the fleet")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
     is_too_large, differences = False, list[str]()
-    try:
-        databases = Databases(server.start())
+    with temporary_server() as server:
         for shape in () if options.fleet_only else SHAPES:
-            result = measure(databases, shape, max(60, min(options.minutes, _DAY_MINUTES)))
+            result = measure(server.databases, shape, max(60, min(options.minutes, _DAY_MINUTES)))
             if options.json:
                 print(json.dumps(asdict(result)))
             else:
@@ -377,13 +371,10 @@ def main(arguments: Sequence[str]) -> None:
             if shape.parallelism == _GATED_PARALLELISM:
                 is_too_large = result.bytes_per_subtask_sample > _SAMPLE_BYTES_MAX
         if options.fleet_jobs:
-            with databases.migrated() as url:
+            with server.databases.migrated() as url:
                 minutes = max(60, min(options.fleet_checkpoints, _DAY_MINUTES))
-                fleet = asyncio.run(_fleet(url, server.pid or 0, options.fleet_jobs, minutes))
+                fleet = asyncio.run(_fleet(url, server.pid, options.fleet_jobs, minutes))
             print(json.dumps(asdict(fleet)) if options.json else _fleet_line(fleet))
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
     if differences:
         sys.exit("; ".join(differences))
     if is_too_large:

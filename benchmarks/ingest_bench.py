@@ -17,10 +17,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,9 +33,8 @@ from backend.domain.observation import JobObservation, Observation
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
-from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.targets.targets import NewTarget, TargetRepository
-from tests.support.databases import Databases
+from tests.support.databases import Databases, temporary_server
 from tests.support.observations import NOW, SteppingClock, header, job, observation
 
 _VERTICES = 5
@@ -287,19 +284,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--pairs", type=int, default=7, help="pairs of runs per case, at least 3 [7]")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
-    try:
-        databases = Databases(server.start())
+    with temporary_server() as server:
         for case in CASES:
-            result = measure(databases, case, max(3, options.pairs))
+            result = measure(server.databases, case, max(3, options.pairs))
             if options.json:
                 print(json.dumps(asdict(result)))
             else:
                 _print(result)
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

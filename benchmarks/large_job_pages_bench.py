@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 import psutil
 from playwright.sync_api import Page
 
-from tests.support.browsing import chromium, go, launched, opened
+from tests.support.browsing import go, launched, opened, required_chromium
 from tests.support.dashboard_site import site_over
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
 
@@ -138,14 +138,11 @@ def _line(r: Result) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the pages and print the results. Return 1 if no browser is installed."""
+    """Measure the pages and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    executable = chromium()
-    if executable is None:
-        print("no Chromium is installed: nothing is measured", file=sys.stderr)
-        return 1
+    executable = required_chromium()
     results = measure(executable)
     print(json.dumps([asdict(r) for r in results]) if options.json else "\n".join(map(_line, results)))
     return 0

@@ -19,9 +19,7 @@ import asyncio
 import json
 import random
 import resource
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +29,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import psycopg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -57,9 +54,8 @@ from backend.services.jobs.fleet import FleetService
 from backend.store.alerts.lease import take_term
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
-from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.targets.targets import NewTarget, TargetRepository
-from tests.support.databases import Databases
+from tests.support.databases import temporary_server
 from tests.support.observations import NOW, SteppingClock, observation
 from tests.support.observations import job as observed_job
 
@@ -282,20 +278,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="checkpoints of each job [3]")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
     fleet = LargeFleet(options.jobs, options.parallelism)
-    try:
-        databases = Databases(server.start())
-        with databases.migrated() as url:
-            with psycopg.connect(url) as connection:
-                connection.execute("SELECT 1")
-            (pid_file,) = folder.rglob("postmaster.pid")
-            pid = int(pid_file.read_text().split()[0])
-            results = asyncio.run(measure(url, pid, fleet, options.rounds))
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary_server() as server, server.databases.migrated() as url:
+        results = asyncio.run(measure(url, server.pid, fleet, options.rounds))
     if options.json:
         json.dump([asdict(r) for r in results], sys.stdout, indent=2)
         return

@@ -24,17 +24,14 @@ import json
 import random
 import re
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import orjson
 import psutil
@@ -47,12 +44,11 @@ from backend.domain.errors import TargetProtocolError
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
-from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.targets.targets import NewTarget, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
-from tests.support.databases import Databases
+from tests.support.databases import temporary_server
 from tests.support.observations import SteppingClock
 from tests.support.plain_http import Connection
 from tests.support.scripted_flink import ScriptedFlink, ScriptedJob
@@ -334,16 +330,8 @@ def main(arguments: Sequence[str]) -> None:
         asyncio.run(_serve(options))
         return
     collect_garbage_less_often()
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
-    try:
-        databases = Databases(server.start())
-        assert server.pid is not None
-        with databases.migrated() as url:
-            results = uvloop.run(measure(url, server.pid, options))
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary_server() as server, server.databases.migrated() as url:
+        results = uvloop.run(measure(url, server.pid, options))
     if options.json:
         json.dump([asdict(r) for r in results], sys.stdout, indent=2)
         return

@@ -17,18 +17,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 from playwright.sync_api import Page
 
-from tests.support.browsing import Browser, Weight, chromium, launched, opened
-from tests.support.running_up import Up
+from tests.support.browsing import Browser, Weight, launched, opened, required_chromium
+from tests.support.running_up import Up, temporary_up
 from tests.support.waiting import until
 
 _JOB = "orders-aligned"
@@ -205,22 +203,14 @@ def _line(r: Result) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the pages and print the results. Return 1 if a value is over its limit or no browser is installed."""
+    """Measure the pages and print the results. Return 1 if a value is over its limit."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--idle-s", type=float, default=60.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    executable = chromium()
-    if executable is None:
-        print("no Chromium is installed: nothing is measured", file=sys.stderr)
-        return 1
-    with tempfile.TemporaryDirectory(prefix="barrierscope-pages-") as folder:
-        up = Up(Path(folder) / "data", "--no-spark-demo")
-        try:
-            up.wait_until_says("ready: open")
-            results = measure(up, executable, options.idle_s)
-        finally:
-            up.close()
+    executable = required_chromium()
+    with temporary_up() as up:
+        results = measure(up, executable, options.idle_s)
     print(json.dumps([asdict(r) for r in results]) if options.json else "\n".join(map(_line, results)))
     return 1 if any(map(failures, results)) else 0
 

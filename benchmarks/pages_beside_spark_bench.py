@@ -14,11 +14,9 @@ import argparse
 import json
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,10 +30,9 @@ import psutil
 import psycopg
 
 from backend.domain.rollup import Measure
-from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.wall_clock import WallClock
 from tests.support.dash_calls import request_of
-from tests.support.databases import Databases
+from tests.support.databases import Databases, temporary_server
 from tests.support.many_checkpoints import insert, row
 from tests.support.running_up import free_port
 from tests.support.waiting import until
@@ -258,18 +255,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--pairs", type=int, default=2, help="pairs of a quiet and a busy round [2]")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
-    try:
-        results, sparks = measure(Databases(server.start()), folder / "data", max(1, options.pairs))
+    with temporary_server() as server:
+        results, sparks = measure(server.databases, server.folder / "data", max(1, options.pairs))
         if options.json:
             for line in (*map(asdict, sparks), *map(asdict, results)):
                 print(json.dumps(line))
         else:
             _print(results, sparks)
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -42,9 +40,8 @@ from backend.services.checkpoints.reader import CheckpointService
 from backend.services.jobs.evidence import EvidenceReader
 from backend.store.checkpoints.reader import CheckpointFilter, checkpoint_page
 from backend.store.postgres.connections import create_store_engine, reading
-from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.schema.partitions import Partitions, day_of
-from tests.support.databases import Databases
+from tests.support.databases import temporary_server
 from tests.support.observations import NOW, SteppingClock
 
 _JOBS = 1000
@@ -206,18 +203,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
-    server = EmbeddedPostgres(folder / "postgres")
-    try:
-        databases = Databases(server.start())
-        with databases.migrated() as url:
-            began_s = time.perf_counter()
-            count = fill(url, arguments.checkpoints)
-            print(f"{count:,} checkpoints written in {time.perf_counter() - began_s:.0f} s", file=sys.stderr)
-            results = asyncio.run(measure(url, count, arguments.pairs))
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary_server() as server, server.databases.migrated() as url:
+        began_s = time.perf_counter()
+        count = fill(url, arguments.checkpoints)
+        print(f"{count:,} checkpoints written in {time.perf_counter() - began_s:.0f} s", file=sys.stderr)
+        results = asyncio.run(measure(url, count, arguments.pairs))
     if arguments.json:
         json.dump([asdict(r) for r in results], sys.stdout, indent=2)
     else:

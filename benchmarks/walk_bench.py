@@ -12,16 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import httpx
 
-from tests.support.browsing import chromium, launched, opened
-from tests.support.running_up import Up, jobs_of
+from tests.support.browsing import launched, opened, required_chromium
+from tests.support.running_up import Up, jobs_of, temporary_up
 from tests.support.waiting import PATIENCE_S, until
 from tests.support.walking import Hand, resolve
 
@@ -78,21 +76,13 @@ def measure(up: Up, executable: str) -> list[Result]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the walks and print the results. Return 1 if no browser is installed."""
+    """Measure the walks and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    executable = chromium()
-    if executable is None:
-        print("no Chromium is installed: nothing is measured", file=sys.stderr)
-        return 1
-    with tempfile.TemporaryDirectory(prefix="barrierscope-walk-") as folder:
-        up = Up(Path(folder) / "data", "--no-spark-demo")
-        try:
-            up.wait_until_says("ready: open")
-            results = measure(up, executable)
-        finally:
-            up.close()
+    executable = required_chromium()
+    with temporary_up() as up:
+        results = measure(up, executable)
     if options.json:
         print(json.dumps([asdict(r) for r in results]))
     else:

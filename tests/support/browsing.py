@@ -47,6 +47,14 @@ def chromium() -> str | None:
     return found
 
 
+def required_chromium() -> str:
+    """Return the path of the browser on this machine for a benchmark, which ends with a message if there is none."""
+    found = chromium()
+    if found is None:
+        raise SystemExit("no Chromium is installed: nothing is measured")
+    return found
+
+
 class Browser:
     """Chromium with a profile on disk, which keeps compiled scripts between pages.
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import psycopg
 
+from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.schema import migrate
 
 _TEMPLATE = "migrated_template"
@@ -62,3 +67,27 @@ class Databases:
     def run(self, statement: str) -> None:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A PostgreSQL server that a benchmark started."""
+
+    databases: Databases
+    pid: int
+    folder: Path
+    """A folder of the benchmark, which is removed at the end."""
+
+
+@contextmanager
+def temporary_server() -> Iterator[Server]:
+    """Start a PostgreSQL server for a benchmark. Stop it and remove its data at the end of the ``with`` block."""
+    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
+    server = EmbeddedPostgres(folder / "postgres")
+    try:
+        databases = Databases(server.start())
+        assert server.pid is not None
+        yield Server(databases, server.pid, folder)
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -7,8 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +220,15 @@ def checkpoints_of(up: Up, job: str) -> dict[tuple[str, int], dict]:
         found |= {(c["run_id"], c["checkpoint_id"]): c for c in page["items"] if c["status"] != "in-progress"}
         path = f"/api/v1/jobs/{job}/checkpoints?limit=100&cursor={page['next']}" if page["next"] else ""
     return found
+
+
+@contextmanager
+def temporary_up(*arguments: str) -> Iterator[Up]:
+    """Run ``up`` for a benchmark. Yield it when it is ready. Stop it and remove its data at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="barrierscope-bench-") as folder:
+        up = Up(Path(folder) / "data", *arguments)
+        try:
+            up.wait_until_says("ready: open")
+            yield up
+        finally:
+            up.close()

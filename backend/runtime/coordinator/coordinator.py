@@ -235,7 +235,7 @@ class Coordinator:
         self.history.appendleft(record)
         while len(self.history) > self._env.config.history_size:
             self.history.pop()
-        self._env.log.open(record.id, record.triggered_at_us)
+        self._env.log.open(record.id, record.triggered_at_us, in_progress=self._pending)
         for key in plan.finished:
             self._by_key[key].checkpointing.had_finished(record.id)
         self._env.scheduler.after(self._env.config.timeout_us, EventClass.TIMER, self._expire, record.id)

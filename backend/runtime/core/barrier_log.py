@@ -5,7 +5,7 @@ Flink's REST API has no such events; only this runtime reports them (runtime.md,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.ids import VertexId
@@ -15,7 +15,7 @@ _Row = tuple[BarrierEventKind, VertexId, int, int, int, ChannelId | None, int | 
 
 
 class BarrierLog:
-    """The barrier events of the last ``kept`` checkpoints."""
+    """The barrier events of the last ``kept`` checkpoints, and of those in progress."""
 
     def __init__(self, *, kept: int) -> None:
         self._kept = kept
@@ -23,14 +23,17 @@ class BarrierLog:
         self._triggered_us: dict[int, int] = {}
         self.listener: Callable[[int, BarrierEvent], None] | None = None
 
-    def open(self, checkpoint_id: int, triggered_at_us: int) -> None:
-        """Start the log of a triggered checkpoint. Drop the oldest logs until ``kept`` are left."""
+    def open(self, checkpoint_id: int, triggered_at_us: int, *, in_progress: Container[int] = ()) -> None:
+        """Start the log of a triggered checkpoint. Drop the oldest logs until ``kept`` are left.
+
+        A checkpoint in progress keeps its log: many newer ones may fail while it waits.
+        """
         self._events[checkpoint_id] = []
         self._triggered_us[checkpoint_id] = triggered_at_us
-        while len(self._events) > self._kept:
-            oldest = next(iter(self._events))
-            del self._events[oldest]
-            del self._triggered_us[oldest]
+        surplus = len(self._events) - self._kept
+        for ended in [k for k in self._events if k != checkpoint_id and k not in in_progress][: max(0, surplus)]:
+            del self._events[ended]
+            del self._triggered_us[ended]
 
     def add(
         self,

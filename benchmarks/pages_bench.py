@@ -141,10 +141,11 @@ def _load(page: Page, view: View) -> None:
 
 
 def _is_ready(up: Up) -> bool:
-    """Return whether a checkpoint of the job has ended and, because it expires, an alert has fired."""
+    """Return whether a checkpoint of the job has ended and, because it expires, an alert has opened an incident."""
     job = _job(up)
     listed = _items(up, f"/api/v1/jobs/{job}/checkpoints?limit=20") if job else []
-    return any(c["status"] != "in-progress" for c in listed) and bool(_items(up, "/api/v1/alerts?limit=1"))
+    has_ended = any(c["status"] != "in-progress" for c in listed)
+    return has_ended and all(_items(up, f"/api/v1/{of}?limit=1") for of in ("alerts", "incidents"))
 
 
 def measure(up: Up, executable: str, idle_s: float) -> list[Result]:

@@ -25,6 +25,7 @@ from backend.analysis.thresholds import (
     CHECKPOINT_WINDOW_S,
     CHECKPOINTS_MAX,
     CONFIDENT_COUNT,
+    SECOND_MIN_RATIO,
     SLOW_IN_A_ROW_COUNT,
     STRUCK_READING_S,
 )
@@ -97,11 +98,22 @@ class Case:
     is_of_one: bool = False
     readings: tuple[VertexPressure, ...] = ()
     intermittence: Intermittence | None = None
+    slow_limit_ms: float | None = None
+    """The duration at which a checkpoint of the job begins to count as slow; None if the settings are not known."""
 
     @property
     def typical_ms(self) -> float | None:
         """The median duration of the judged checkpoints, in milliseconds."""
         return median(w.duration_ms for w in self.walked)
+
+    def least_ms(self, duration_ms: float) -> float:
+        """Return the least time of a cause that is worth naming, in a checkpoint that took this long.
+
+        It is a share of the checkpoint's time. A cause that takes less still counts if its time alone would make the
+        checkpoints of the job slow.
+        """
+        share_ms = SECOND_MIN_RATIO * duration_ms
+        return share_ms if self.slow_limit_ms is None else min(share_ms, self.slow_limit_ms)
 
     def name(self, vertex_id: VertexId) -> str:
         """Return the vertex's name, short enough for a sentence."""
@@ -198,6 +210,7 @@ def of_job(evidence: JobEvidence) -> Case:
         has_restarts=has_restarts,
         readings=readings,
         intermittence=intermittence,
+        slow_limit_ms=health.slow_limit_ms(evidence.config),
     )
 
 
@@ -241,6 +254,7 @@ def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
         has_restarts=has_restarts,
         is_of_one=True,
         readings=near or readings,
+        slow_limit_ms=limit,
         apart=None if near or not loads else "the readings are more than a minute away from this checkpoint",
     )
 

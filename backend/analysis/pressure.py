@@ -101,6 +101,8 @@ class Suspect:
 
     It is set only if the suspect was found by this time, because nothing was back-pressured yet.
     """
+    without: str | None = None
+    """What was taken out of the loads, in words, if the suspect shows only then."""
 
 
 def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoad]:

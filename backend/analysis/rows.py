@@ -87,22 +87,27 @@ def _full(case: Case, suspect: Suspect) -> list[Evidence]:
     who = say.subtasks(suspect.full, len(case.loads[suspect.vertex_id].busy))
     readings = case.loads[suspect.vertex_id].reading_count
     over = "one reading" if readings == 1 else f"mean of {readings} readings"
-    rows = [_row(f"{vertex}: {who} busy, {over}", "busyRatio", suspect.busy, "ratio")]
+    basis = Basis.MEASURED if suspect.without is None else Basis.RECONSTRUCTED
+    outside = "" if suspect.without is None else f" outside {suspect.without}"
+    rows = [_row(f"{vertex}: {who} busy{outside}, {over}", "busyRatio", suspect.busy, "ratio", basis)]
     if suspect.queue_ms is not None:
         text = f"{vertex}: longest time of the barrier in the queue before {who}, mean"
         rows.append(_row(text, "start_delay", suspect.queue_ms, "ms", Basis.RECONSTRUCTED))
-    text = f"{feeder}, upstream of {vertex}: the most back-pressured subtask"
-    return [*rows, _row(text, "backpressureRatio", suspect.feeder_backpressured, "ratio")]
+    text = f"{feeder}, upstream of {vertex}: the most back-pressured subtask{outside}"
+    return [*rows, _row(text, "backpressureRatio", suspect.feeder_backpressured, "ratio", basis)]
 
 
 def _siblings(case: Case, suspect: Suspect) -> list[Evidence]:
     vertex = case.name(suspect.vertex_id)
+    basis = Basis.MEASURED if suspect.without is None else Basis.RECONSTRUCTED
+    outside = "" if suspect.without is None else f" outside {suspect.without}"
     rows: list[Evidence] = []
     if suspect.siblings_busy is not None:
-        rows.append(_row(f"{vertex}: the other subtasks busy, mean", "busyRatio", suspect.siblings_busy, "ratio"))
+        text = f"{vertex}: the other subtasks busy{outside}, mean"
+        rows.append(_row(text, "busyRatio", suspect.siblings_busy, "ratio", basis))
     if suspect.siblings_backpressured is not None:
-        text = f"{vertex}: the other subtasks back-pressured, mean"
-        rows.append(_row(text, "backpressureRatio", suspect.siblings_backpressured, "ratio"))
+        text = f"{vertex}: the other subtasks back-pressured{outside}, mean"
+        rows.append(_row(text, "backpressureRatio", suspect.siblings_backpressured, "ratio", basis))
     return rows
 
 

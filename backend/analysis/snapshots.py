@@ -15,7 +15,7 @@ late (flink-baseline.md, 5).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,27 +79,27 @@ def long_part(
     checkpoints: Sequence[tuple[Phases, int]],
     *,
     held_back: Collection[VertexId] = (),
-    min_ratio: float = PHASE_MIN_RATIO,
+    least_ms: Callable[[int], float] = lambda duration_ms: PHASE_MIN_RATIO * duration_ms,
     phase: Phase | None = None,
 ) -> LongPart | None:
     """Return the sync or async part that makes checkpoints long, or None. ``phase`` asks for one only.
 
-    The part must take at least ``min_ratio`` of the duration of at least half of the long checkpoints. A checkpoint is
-    a pair ``(phases, duration_ms)``. ``held_back`` are the back-pressured vertices. The async part of such a vertex is
+    The part must take at least ``least_ms(duration_ms)`` of at least half of the long checkpoints. A checkpoint is a
+    pair ``(phases, duration_ms)``. ``held_back`` are the back-pressured vertices. The async part of such a vertex is
     left out if it may include the time that barriers wait in output queues.
     """
     considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
     if not considered:
         return None
     asked_phases = [
-        p for p in (Phase.SYNC, Phase.ASYNC) if phase in (None, p) and _may_be_long(considered, p, min_ratio)
+        p for p in (Phase.SYNC, Phase.ASYNC) if phase in (None, p) and _may_be_long(considered, p, least_ms)
     ]
     found = [
         part
         for vertex in topology.vertices
         for asked in (_Asked(topology, config, vertex.id, p) for p in asked_phases)
         if not (asked.may_wait and vertex.id in held_back)
-        and (part := _long_part(asked, considered, min_ratio)) is not None
+        and (part := _long_part(asked, considered, least_ms)) is not None
     ]
     longest = max(found, key=lambda p: p.part_ms, default=None)
     if longest is None:
@@ -110,14 +110,14 @@ def long_part(
     return replace(longest, likewise=tuple(p for p in alike if p is not longest))
 
 
-def _may_be_long(checkpoints: Sequence[tuple[Phases, int]], phase: Phase, min_ratio: float) -> bool:
+def _may_be_long(checkpoints: Sequence[tuple[Phases, int]], phase: Phase, least_ms: Callable[[int], float]) -> bool:
     """Return whether enough checkpoints have a long part at any vertex; most jobs have none, so this saves time."""
-    count = sum(_is_long(longest_ms(phases, phase), duration, min_ratio) for phases, duration in checkpoints)
+    count = sum(_is_long(longest_ms(phases, phase), least_ms(duration)) for phases, duration in checkpoints)
     return count >= len(checkpoints) * PHASE_MIN_RATIO
 
 
-def _is_long(part_ms: float, duration_ms: int, min_ratio: float) -> bool:
-    return part_ms >= PHASE_MIN_MS and part_ms >= min_ratio * duration_ms
+def _is_long(part_ms: float, least_ms: float) -> bool:
+    return part_ms >= max(PHASE_MIN_MS, least_ms)
 
 
 def unanswered(topology: Topology, waiting: Sequence[tuple[Phases, int]], *, has_readings: bool) -> Unanswered | None:
@@ -193,14 +193,16 @@ class _Asked:
         return self.config is not None and self.config.overtakes and bool(self.topology.downstream(self.vertex_id))
 
 
-def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]], min_ratio: float) -> LongPart | None:
+def _long_part(
+    asked: _Asked, checkpoints: Sequence[tuple[Phases, int]], least_ms: Callable[[int], float]
+) -> LongPart | None:
     rows: list[Floats] = []
     longest_ms: list[float] = []
     there: list[VertexPhases] = []
     for phases, duration in checkpoints:
         row = asked.parts_ms(phases)
         most = highest_of(row)
-        if most is not None and _is_long(most, duration, min_ratio):
+        if most is not None and _is_long(most, least_ms(duration)):
             rows.append(row)
             longest_ms.append(most)
             there.append(phases[asked.vertex_id])

@@ -122,6 +122,9 @@ BACKPRESSURED_MIN_RATIO: Final = 0.2
 BACKPRESSURED_HIGH_RATIO: Final = 0.5
 """From this ratio on, a subtask is certainly back-pressured. Flink has the same border between LOW and HIGH."""
 
+RELIEVED_BUSY_MIN_RATIO: Final = 0.9
+"""A second cause shows as a subtask that is busy for at least this share of the time outside a long sync part."""
+
 SIBLINGS_BUSY_RATIO: Final = 0.6
 """If the busy ratio of the siblings of full subtasks is at least this, the whole vertex is near its limit.
 

@@ -10,7 +10,7 @@ The module also finds a source that emits its barrier late, so that everything d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from backend.analysis.arrays import Floats, column_means, highest_of, indices_of, stacked
 from backend.analysis.critical_path import Phases, sent_ms
 from backend.analysis.phases import VertexPhases
-from backend.analysis.thresholds import HOP_MIN_MS, PHASE_MIN_MS, PHASE_MIN_RATIO, SECOND_MIN_RATIO, STANDOUT_RATIO
+from backend.analysis.thresholds import HOP_MIN_MS, PHASE_MIN_MS, PHASE_MIN_RATIO, STANDOUT_RATIO
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
 
@@ -76,16 +76,23 @@ def lowest_long_hop(found: Sequence[Hop]) -> Hop | None:
     return next((h for h in reversed(found) if h.long_subtasks), None)
 
 
-def late_source(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -> LateSource | None:
+def late_source(
+    topology: Topology, checkpoints: Sequence[tuple[Phases, int]], least_ms: Callable[[int], float]
+) -> LateSource | None:
     """Return the source that emitted its barrier late in at least half of the checkpoints, if there is one.
 
-    A checkpoint is a pair ``(phases, duration_ms)``.
+    A checkpoint is a pair ``(phases, duration_ms)``. ``least_ms`` returns the least delay of a checkpoint of a given
+    duration that counts as late.
     """
     best: LateSource | None = None
     for vertex in topology.vertices:
         if topology.upstream(vertex.id):
             continue
-        rows = [_late_row(phases[vertex.id], duration) for phases, duration in checkpoints if vertex.id in phases]
+        rows = [
+            _late_row(phases[vertex.id], max(PHASE_MIN_MS, least_ms(duration)))
+            for phases, duration in checkpoints
+            if vertex.id in phases
+        ]
         late = [row for row in rows if row is not None]
         if not late or len(late) < len(checkpoints) * PHASE_MIN_RATIO:
             continue
@@ -97,8 +104,7 @@ def late_source(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -
     return best
 
 
-def _late_row(rows: VertexPhases, duration_ms: int) -> Floats | None:
-    least = max(PHASE_MIN_MS, SECOND_MIN_RATIO * duration_ms)
+def _late_row(rows: VertexPhases, least: float) -> Floats | None:
     if (highest_of(rows.first_barrier_ms) or 0.0) < least:
         return None
     # If a subtask's start delay is longer than the time to its acknowledgement, two clocks differ: the source was not

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from backend.analysis import case as cases
 from backend.analysis import (
+    relief,
     rows,
     snapshots,
     verdict_barrier,
@@ -38,7 +39,6 @@ from backend.analysis.thresholds import (
     NAMED_MIN_MS,
     PERSISTED_MIN_BYTES,
     PHASE_MIN_RATIO,
-    SECOND_MIN_RATIO,
 )
 from backend.analysis.verdict_draft import are, draft, weaker, with_second
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -62,6 +62,15 @@ _PARTS = (
 _LAST_RULES = (verdict_snapshot.unanswered, verdict_barrier.by_travel, lambda case: _hidden(case))
 _AT_SOURCES = (VerdictKind.COORDINATOR, VerdictKind.LATE_INPUT)
 _OWN_WAIT = (VerdictKind.SYNC, VerdictKind.CALLBACK, VerdictKind.COMMIT)
+_WAYS = (
+    VerdictKind.CAPACITY,
+    VerdictKind.SKEW,
+    VerdictKind.STRAGGLER,
+    VerdictKind.SLOW_HOST,
+    VerdictKind.UNDECIDED,
+    VerdictKind.CALLBACK,
+    VerdictKind.COMMIT,
+)
 _PHASE_WORDS = {
     Phase.START_DELAY: "way of the barrier to",
     Phase.ALIGNMENT: "alignment of",
@@ -107,11 +116,14 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
     if outside is not None:
         return outside
     found = [v for rules in _PARTS if (v := next(filter(None, (rule(case) for rule in rules)), None)) is not None]
+    beside = _beside_sync(case, found)
+    if beside is not None:
+        found = [*(v for v in found if v.kind not in _WAYS), beside]
     if found:
         # The sort is stable, so the order of the parts decides if two causes explain equally much.
         ordered = sorted(found, key=lambda v: -(v.share_ratio or 0.0))
         first, others = ordered[0], ordered[1:]
-        rest = [v for v in others if _is_another(first, v)]
+        rest = [v for v in others if v is beside or _is_another(case, first, v)]
         is_measured = first.phase in (Phase.SYNC, Phase.ASYNC, Phase.ACK_WAIT) or first.kind in _AT_SOURCES
         explained = (first.share_ratio or 0.0) + sum(v.share_ratio or 0.0 for v in rest)
         if not is_measured or explained >= PHASE_MIN_RATIO:
@@ -123,9 +135,30 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
     return _undecided(case) if case.is_suffering or not (case.walked or case.loads) else _nothing(case)
 
 
-def _is_another(first: Verdict, other: Verdict) -> bool:
+def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
+    """Return the verdict on the way of the barriers that shows when the effect of a long sync part is taken out.
+
+    It is asked for if the way shows nothing, or only the vertex of the sync part, where the queue may be its effect.
+    """
+    sync = next((v for v in found if v.kind is VerdictKind.SYNC and v.vertex_id is not None), None)
+    if sync is None or sync.vertex_id is None:
+        return None
+    if any(v.kind in _WAYS and v.vertex_id != sync.vertex_id for v in found):
+        return None
+    relieved = relief.without_sync(case, sync.vertex_id)
+    verdict = None if relieved is None else verdict_barrier.by_pressure(relieved)
+    return verdict if verdict is not None and _takes_long(case, verdict) else None
+
+
+def _takes_long(case: Case, verdict: Verdict) -> bool:
+    typical_ms = case.typical_ms or 0.0
+    share = verdict.share_ratio or 0.0
+    return share > 0 and share * typical_ms >= case.least_ms(typical_ms)
+
+
+def _is_another(case: Case, first: Verdict, other: Verdict) -> bool:
     """Return whether ``other`` is a cause of its own that takes much of the time, and not an effect of ``first``."""
-    if other.kind is VerdictKind.UNDECIDED or (other.share_ratio or 0.0) < SECOND_MIN_RATIO:
+    if other.kind is VerdictKind.UNDECIDED or not _takes_long(case, other):
         return False
     # While a subtask is in its sync part, or stands still, records queue up in front of it.
     is_effect = first.kind in _OWN_WAIT and other.vertex_id == first.vertex_id and other.phase is not Phase.ASYNC

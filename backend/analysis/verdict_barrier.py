@@ -31,14 +31,13 @@ def late_source(case: Case) -> Verdict | None:
     """Return the verdict if a source emits its barrier late although nothing holds the source back."""
     if not case.is_suffering:
         return None
-    late = travel.late_source(case.evidence.topology, case.long_ones)
+    late = travel.late_source(case.evidence.topology, case.long_ones, case.least_ms)
     if late is None:
         return None
     load = case.loads.get(late.vertex_id)
-    held = highest_of(load.backpressured) if load is not None else None
+    held = None if load is None else highest_of(load.backpressured[[i for i in late.subtasks if i < load.busy.size]])
     if load is not None and held is not None and held >= BACKPRESSURED_HIGH_RATIO and not _is_held_alike(load, late):
-        # A source with this much back-pressure cannot process the trigger in time, so the cause is downstream of the
-        # source.
+        # A subtask with this much back-pressure cannot process the trigger in time, so the cause is downstream of it.
         return None
     vertex = case.name(late.vertex_id)
     where = say.where(vertex, late.subtasks, case.subtask_count(late.vertex_id))
@@ -277,11 +276,12 @@ def reason(case: Case, suspect: Suspect) -> str:
     busy, verb = say.percent(suspect.busy), are(suspect.full)
     others = say.percent(suspect.siblings_busy or 0.0)
     share, cost = suspect.share_ratio, suspect.cost_ratio
+    when = "" if suspect.without is None else f" outside {suspect.without}"
     if suspect.kind is VerdictKind.CAPACITY:
         if total == 1:
-            return f"{vertex} is at capacity: its only subtask is busy {busy} of the time"
+            return f"{vertex} is at capacity: its only subtask is busy {busy} of the time{when}"
         rest = "" if suspect.siblings_busy is None else f" and the others {others}"
-        return f"{vertex} is at capacity: {who} {verb} busy {busy}{rest} of the time"
+        return f"{vertex} is at capacity: {who} {verb} busy {busy}{rest} of the time{when}"
     if suspect.kind is VerdictKind.SKEW:
         gets = "gets" if len(suspect.full) == 1 else "get"
         if share is None or share == float("inf"):
@@ -292,7 +292,7 @@ def reason(case: Case, suspect: Suspect) -> str:
         at = f" on {say.listed(machines)}" if machines else ""
         slow = f"{where}{at} {verb} slow"
         return f"{slow}: each record takes {say.times(cost)} as long as at a sibling (straggler)"
-    return f"{where} {verb} busy {busy} of the time and the others {others}: key skew or a straggler"
+    return f"{where} {verb} busy {busy} of the time{when} and the others {others}: key skew or a straggler"
 
 
 def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
@@ -309,6 +309,8 @@ def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
 def _confidence(case: Case, suspect: Suspect) -> Confidence:
     if suspect.kind is VerdictKind.UNDECIDED:
         return Confidence.LOW
+    if suspect.without is not None:
+        return weaker(case.confidence, Confidence.MEDIUM)
     # If the checkpoints neither fail nor take long, only the readings decide, and the number of checkpoints does not
     # matter.
     few = Confidence.MEDIUM if case.loads[suspect.vertex_id].reading_count < 2 else Confidence.HIGH

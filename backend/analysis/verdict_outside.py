@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import pairwise
 
 import numpy as np
 
-from backend.analysis import rows
+from backend.analysis import rows, stalls
 from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, highest_of, median_of
 from backend.analysis.case import Case, Walked
@@ -18,7 +19,6 @@ from backend.analysis.thresholds import (
     PERSISTED_MIN_BYTES,
     PHASE_MIN_MS,
     PHASE_MIN_RATIO,
-    SECOND_MIN_RATIO,
     SIBLINGS_BUSY_RATIO,
     STANDOUT_RATIO,
 )
@@ -29,8 +29,14 @@ from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
 
 _RECOVERING = "INITIALIZING"
 _SOURCES_MIN = 2
+# Two sources that are held back may begin together by chance.
+_HELD_SOURCES_MIN = 3
 # Start delays that are at least this share of the longest one are equally long.
 _ALIKE_RATIO = 0.7
+# The mailboxes of idle tasks take a message within this time.
+_TOGETHER_MS = 20
+# Two readings belong to a wait if at least this share of the time between them does.
+_INSIDE_RATIO = 0.6
 
 
 def restart_loop(case: Case) -> Verdict | None:
@@ -101,7 +107,7 @@ def late_coordinator(case: Case) -> Verdict | None:
     if not case.is_suffering:
         return None
     waits = [w for w in case.walked if w.phases]
-    late = [ms for w in waits if (ms := _ack_wait_ms(w)) is not None]
+    late = [ms for w in waits if (ms := _ack_wait_ms(case, w)) is not None]
     if late and len(late) >= PHASE_MIN_RATIO * len(waits):
         took = median(late) or 0.0
         return draft(
@@ -121,12 +127,17 @@ def late_coordinator(case: Case) -> Verdict | None:
             ],
         )
     sources = [v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)]
-    if not all(_is_free(case, v) for v in sources):
+    if any(v not in case.loads for v in sources):
+        # Without readings, a source that is busy looks the same.
         return None
-    triggers = [ms for w in waits if (ms := _trigger_ms(w, sources)) is not None]
+    are_free = all(_is_free(case, v) for v in sources)
+    triggers = [(w, ms) for w in waits if (ms := _trigger_ms(case, w, sources, are_free=are_free)) is not None]
     if not triggers or len(triggers) < PHASE_MIN_RATIO * len(waits):
         return None
-    took = median(triggers) or 0.0
+    took = median(ms for _, ms in triggers) or 0.0
+    if not are_free and not _flow_on(case, sources, triggers):
+        return None
+    why = ", and none of them is busy" if are_free else "; sources that are held back would begin at different times"
     return draft(
         case,
         VerdictKind.COORDINATOR,
@@ -135,7 +146,7 @@ def late_coordinator(case: Case) -> Verdict | None:
         explained_ms=took,
         evidence=[
             rows.number("start delay of the sources, median", "start_delay", took, "ms"),
-            rows.note("all sources begin late by the same time, and none of them is busy"),
+            rows.note(f"all sources begin late by the same time{why}"),
             *rows.fare(case),
             *rows.calm(case),
             *rows.settings(case),
@@ -143,12 +154,12 @@ def late_coordinator(case: Case) -> Verdict | None:
     )
 
 
-def _ack_wait_ms(walked: Walked) -> float | None:
+def _ack_wait_ms(case: Case, walked: Walked) -> float | None:
     """Return the longest wait of an acknowledgement, if subtasks of all vertices wait; None otherwise.
 
     The wait is the time from the end of a subtask's async part to the arrival of its acknowledgement.
     """
-    least = max(PHASE_MIN_MS, SECOND_MIN_RATIO * walked.duration_ms)
+    least = max(PHASE_MIN_MS, case.least_ms(walked.duration_ms))
     if longest_ms(walked.phases, Phase.ACK_WAIT) < least:
         return None
     by_vertex: list[Floats] = []
@@ -169,21 +180,38 @@ def _ack_wait_ms(walked: Walked) -> float | None:
     return longest if is_everywhere and is_waiting.mean() >= ACK_WAIT_MIN_RATIO else None
 
 
-def _trigger_ms(walked: Walked, sources: Sequence[VertexId]) -> float | None:
-    """Return the start delay of the sources if all are equally late; None otherwise."""
+def _trigger_ms(case: Case, walked: Walked, sources: Sequence[VertexId], *, are_free: bool) -> float | None:
+    """Return the start delay of the sources if all are equally late; None otherwise.
+
+    Sources that are held back take the trigger when they get room in their output, each at another time. So they must
+    be late by nearly the same number of milliseconds.
+    """
     rows_ = [walked.phases[v].first_barrier_ms for v in sources if v in walked.phases]
     delays = np.concatenate(rows_) if rows_ else np.empty(0)
-    if delays.size < _SOURCES_MIN or np.isnan(delays).any():
+    if delays.size < (_SOURCES_MIN if are_free else _HELD_SOURCES_MIN) or np.isnan(delays).any():
         return None
     least, longest = float(delays.min()), float(delays.max())
-    is_long = least >= max(PHASE_MIN_MS, SECOND_MIN_RATIO * walked.duration_ms)
-    return median_of(delays) if is_long and least >= _ALIKE_RATIO * longest else None
+    is_long = least >= max(PHASE_MIN_MS, case.least_ms(walked.duration_ms))
+    are_alike = least >= _ALIKE_RATIO * longest if are_free else longest - least <= _TOGETHER_MS
+    return median_of(delays) if is_long and are_alike else None
+
+
+def _flow_on(case: Case, sources: Sequence[VertexId], triggers: Sequence[tuple[Walked, float]]) -> bool:
+    """Return whether no vertex after the sources is known to stand still while the sources waited for the trigger.
+
+    If such a vertex stands still, all sources wait for room, and get it at the same time.
+    """
+    spans = [(at := w.checkpoint.header.triggered_at, at + timedelta(milliseconds=ms)) for w, ms in triggers]
+    for vertex_id in dict.fromkeys(v for s in sources for v in case.evidence.topology.downstream(s)):
+        subtasks = range(case.subtask_count(vertex_id))
+        reads = stalls.reads_in(case, vertex_id, subtasks, spans, overlap_min=_INSIDE_RATIO)
+        if reads is not None and reads.are_few:
+            return False
+    return True
 
 
 def _is_free(case: Case, vertex_id: VertexId) -> bool:
     """Return whether the readings show that the source could have taken the trigger at once."""
-    load = case.loads.get(vertex_id)
-    if load is None:
-        return False
+    load = case.loads[vertex_id]
     held = (highest_of(load.busy) or 0.0, highest_of(load.backpressured) or 0.0)
     return max(held) < SIBLINGS_BUSY_RATIO

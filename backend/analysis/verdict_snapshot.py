@@ -9,7 +9,7 @@ from backend.analysis.case import Case
 from backend.analysis.failures import FailingSubtask
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.snapshots import LongPart, Unanswered
-from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, SECOND_MIN_RATIO
+from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO
 from backend.analysis.verdict_draft import by_count, draft
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
@@ -91,7 +91,7 @@ def _long_part(case: Case, phase: Phase) -> Verdict | None:
         case.evidence.config,
         case.long_ones,
         held_back=held_back,
-        min_ratio=SECOND_MIN_RATIO,
+        least_ms=case.least_ms,
         phase=phase,
     )
     if part is None:

@@ -30,6 +30,7 @@ from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Diagnosis, Health, VerdictKind
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from tests.simulators.twin_proof import wilson
 from tests.support.simulated_target import SimulatedTarget
 
 INTERVAL_S = 5
@@ -262,11 +263,19 @@ def healthy(job: Draft) -> None:
     job.causes.append(Expected(VerdictKind.NONE))
 
 
+def sync_when_busy(job: Draft) -> None:
+    """The sync part of one vertex takes seconds, and another vertex is busy, but can keep up."""
+    sync(job)
+    busy = job.rnd.choice([v for v in job.stages if v["id"] != job.causes[-1].vertex])
+    busy["cost_us"] = job.rnd.choice([4_000, 8_000])
+    job.source["rate"] = job.parallelism * 1e6 / busy["cost_us"] * job.rnd.choice([0.15, 0.25, 0.35])
+
+
 KINDS: dict[str, Callable[[Draft], None]] = {
     f.__name__: f
     for f in (
         capacity, straggler, slow_host, sync, store, slow_upload, late_input, coordinator, callback, commit, stuck_sync,
-        restarts, replay, healthy,
+        restarts, replay, sync_when_busy, healthy,
     )
 }  # fmt: skip
 _MAY_BE_INTERMITTENT = ("capacity", "straggler", "slow_host", "sync", "store", "late_input", "coordinator", "callback")
@@ -397,19 +406,25 @@ def report(outcomes: Sequence[Outcome]) -> str:
     sick = [o for o in outcomes if o.causes[0].kind is not VerdictKind.NONE and o.has_effect]
     calm = [o for o in outcomes if o.causes[0].kind is not VerdictKind.NONE and not o.has_effect]
     well = [o for o in outcomes if o.causes[0].kind is VerdictKind.NONE]
-    placed = [o for o in sick if any(c.vertex for c in o.causes)]
+    single = [o for o in sick if len(o.causes) == 1]
     lines += [
         "",
         f"first cause right: {_of(sum(o.is_first_right for o in sick), len(sick))}",
         f"both causes right: {_of(sum(o.are_both_right for o in double), len(double))}",
         f"healthy jobs accused: {sum(not o.is_first_right for o in well)} of {len(well)}",
+        f"a second cause named where one was drawn: {sum(o.diagnosis.verdict.second is not None for o in single)}"
+        f" of {len(single)}",
         f"health right: {_of(sum(o.is_health_right for o in outcomes), len(outcomes))}",
         f"causes without effect in the run, left out: {len(calm)}",
-        "baselines, vertex alone, of the causes that have one:",
-        f"  verdict: {_of(sum(_names(o, o.diagnosis.verdict.vertex) for o in placed), len(placed))}",
-        f"  last to acknowledge: {_of(sum(_names(o, o.last_to_acknowledge) for o in placed), len(placed))}",
-        f"  most back-pressured: {_of(sum(_names(o, o.most_backpressured) for o in placed), len(placed))}",
     ]
+    for word, of in (("one cause", single), ("two causes", double)):
+        placed = [o for o in of if all(c.vertex for c in o.causes)]
+        lines += [
+            f"{word}, each at a vertex: the vertex named first is that of a cause",
+            f"  verdict: {_of(sum(_names(o, o.diagnosis.verdict.vertex) for o in placed), len(placed))}",
+            f"  last to acknowledge: {_of(sum(_names(o, o.last_to_acknowledge) for o in placed), len(placed))}",
+            f"  most back-pressured: {_of(sum(_names(o, o.most_backpressured) for o in placed), len(placed))}",
+        ]
     return "\n".join(lines)
 
 
@@ -418,7 +433,11 @@ def _names(outcome: Outcome, vertex: str | None) -> bool:
 
 
 def _of(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({part / whole:.0%})" if whole else "none drawn"
+    """Return the share in words, with Wilson's 95 % interval."""
+    if not whole:
+        return "none drawn"
+    low, high = wilson(part, whole)
+    return f"{part} of {whole} ({part / whole:.1%}, 95 % interval {low:.1%} to {high:.1%})"
 
 
 def main(arguments: Sequence[str]) -> int:

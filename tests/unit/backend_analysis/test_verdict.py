@@ -340,9 +340,12 @@ def test_the_median_does_not_hide_a_problem_that_has_just_begun():
     assert found.verdict.phase is Phase.START_DELAY
 
 
-@pytest.mark.parametrize(("sync_ms", "is_named"), [(4_000, True), (12_000, True), (13_000, False)])
-def test_a_source_that_is_late_for_a_fifth_of_the_duration_is_the_second_cause_beside_a_long_sync_part(
-    sync_ms, is_named
+@pytest.mark.parametrize(
+    ("sync_ms", "interval_ms", "is_named"),
+    [(4_000, 14_000, True), (12_000, 14_000, True), (13_000, 14_000, False), (13_000, 5_000, True)],
+)
+def test_a_source_late_for_a_fifth_of_the_duration_or_for_half_of_the_interval_is_the_second_cause_beside_a_long_sync(
+    sync_ms, interval_ms, is_named
 ):
     late = [
         completed(
@@ -351,7 +354,7 @@ def test_a_source_that_is_late_for_a_fifth_of_the_duration_is_the_second_cause_b
         for n in range(1, 9)
     ]
 
-    found = diagnose(job(late, CALM)).verdict
+    found = diagnose(job(late, CALM, config=replace(ALIGNED, interval_ms=interval_ms))).verdict
 
     assert (found.kind, found.vertex) == (VerdictKind.SYNC, "middle")
     assert (found.second is not None and found.second.kind is VerdictKind.LATE_INPUT) is is_named

@@ -11,8 +11,8 @@ from backend.analysis.verdict import diagnose
 from backend.domain.failure import FailureReason
 from backend.domain.topology import Placement
 from backend.domain.verdict import Health, Phase, VerdictKind
-from tests.support.handwritten_jobs import CHAIN, LAST, MIDDLE, SOURCE, START, completed, detail, job, quick
-from tests.support.handwritten_runs import CALM, HEALTHY_RUN, declined
+from tests.support.handwritten_jobs import CHAIN, LAST, MIDDLE, SOURCE, START, completed, detail, job, quick, reading
+from tests.support.handwritten_runs import CALM, HEALTHY_RUN, declined, two_readings
 
 
 def acknowledged_late(number, waits_ms):
@@ -52,6 +52,44 @@ def test_a_trigger_that_reaches_every_idle_source_late_shows_a_late_coordinator(
     assert (found.kind, found.vertex) == (VerdictKind.COORDINATOR, None)
     # Without readings, a source that is busy looks the same.
     assert diagnose(job(run)).verdict.kind is VerdictKind.LATE_INPUT
+
+
+HELD_SOURCE = two_readings(reading(SOURCE, [0.1] * 4, [0.8] * 4), reading(MIDDLE, [1.0] * 4), reading(LAST, [0.1] * 4))
+
+
+@pytest.mark.parametrize(("spread_ms", "is_coordinator"), [(15, True), (400, False)])
+def test_sources_that_are_held_back_show_a_late_coordinator_only_if_all_begin_at_the_same_time(
+    spread_ms, is_coordinator
+):
+    run = [triggered_late(n, [3_500 + i * spread_ms // 3 for i in range(4)]) for n in range(1, 9)]
+
+    found = diagnose(job(run, HELD_SOURCE)).verdict
+
+    named = {found.kind, None if found.second is None else found.second.kind}
+    assert (VerdictKind.COORDINATOR in named) is is_coordinator
+
+
+def test_sources_that_a_standing_vertex_holds_back_begin_together_and_do_not_show_a_late_coordinator():
+    run = [triggered_late(n, [3_500] * 4) for n in range(1, 9)]
+    seconds = range(50)
+    held = [reading(SOURCE, [0.1] * 4, [0.8] * 4, at_s=s) for s in seconds]
+    # It reads nothing in the first three seconds of each interval of five, in which the barriers wait.
+    stands = [reading(MIDDLE, [1.0] * 4, records=[100 * (s // 5 * 2 + max(0, s % 5 - 3))] * 4, at_s=s) for s in seconds]
+
+    found = diagnose(job(run, [*held, *stands])).verdict
+
+    assert found.kind is not VerdictKind.COORDINATOR
+    assert found.second is None or found.second.kind is not VerdictKind.COORDINATOR
+
+
+def test_a_late_source_subtask_that_is_free_is_named_although_its_siblings_are_held_back():
+    held = two_readings(
+        reading(SOURCE, [0.1] * 4, [0.0, 0.9, 0.9, 0.9]), reading(MIDDLE, [0.4] * 4), reading(LAST, [0.1] * 4)
+    )
+
+    found = diagnose(job([triggered_late(n, [3_500, 5, 5, 5]) for n in range(1, 9)], held)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.LATE_INPUT, (0,))
 
 
 def test_one_late_source_subtask_is_not_the_coordinator():

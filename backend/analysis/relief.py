@@ -19,7 +19,7 @@ from backend.analysis import pressure
 from backend.analysis.arrays import Floats, column_means, highest_of, stacked
 from backend.analysis.case import Case
 from backend.analysis.pressure import VertexLoad
-from backend.analysis.thresholds import RELIEVED_BUSY_MIN_RATIO
+from backend.analysis.thresholds import RELIEVED_BUSY_MIN_RATIO, RELIEVED_SPENT_MIN_RATIO
 from backend.domain.ids import VertexId
 
 # With less time than this left, what a vertex does in it is within the error of the readings.
@@ -53,6 +53,9 @@ def without_sync(case: Case, vertex_id: VertexId) -> Case | None:
             loads[v] = load
     suspect = pressure.root_suspect(topology, pressure.suspects(topology, loads))
     if suspect is None or suspect.busy < RELIEVED_BUSY_MIN_RATIO:
+        return None
+    spent = case.loads[suspect.vertex_id].busy - (shares if suspect.vertex_id == vertex_id else 0.0)
+    if (highest_of(spent[list(suspect.full)]) or 0.0) < RELIEVED_SPENT_MIN_RATIO:
         return None
     return replace(case, loads=loads, suspect=replace(suspect, without=f"the sync part of {case.name(vertex_id)}"))
 

@@ -7,7 +7,7 @@ subtask looks alike in a checkpoint: the barrier arrives late. The two differ by
 * While a barrier waits in a queue, the subtask reads as many records as it can. A subtask that stands still reads none.
 * An unaligned barrier overtakes the queue. If it arrives late all the same, the subtask stood still.
 
-Only the time before the first barrier counts. After it, an alignment may block the channels of an idle subtask.
+Only the time before the first barrier shows this: after it, an alignment may block the channels of an idle subtask.
 """
 
 from __future__ import annotations
@@ -89,11 +89,15 @@ class Wait:
         return self.is_overtaking or (self.reads is not None and self.reads.are_few)
 
 
-def lowest_wait(case: Case) -> Wait | None:
-    """Return the wait in front of the most downstream vertex at which barriers wait long, or None."""
+def lowest_wait(case: Case, *, to_last: bool = False) -> Wait | None:
+    """Return the wait in front of the most downstream vertex at which barriers wait long, or None.
+
+    A subtask that reads a first barrier and then stands still lets the other barriers wait. With ``to_last``, the wait
+    lasts until the last barrier. It begins when all senders had sent theirs, so it contains no wait for a late sender.
+    """
     for vertex in reversed(case.evidence.topology.vertices):
         if case.evidence.topology.upstream(vertex.id):
-            found = _long_wait_before(case, vertex.id)
+            found = _long_wait_before(case, vertex.id, to_last=to_last)
             if found is not None:
                 return found
     return None
@@ -113,15 +117,17 @@ class _Arrival:
     wait_ms: Floats
 
 
-def _arrival(case: Case, walked: Walked, vertex_id: VertexId) -> _Arrival:
+def _arrival(case: Case, walked: Walked, vertex_id: VertexId, *, to_last: bool) -> _Arrival:
     sent = sent_ms(case.evidence.topology, vertex_id, walked.phases)
     begin = np.where(np.isnan(sent), 0.0, sent)
-    return _Arrival(walked, begin, np.maximum(0.0, walked.phases[vertex_id].first_barrier_ms - begin))
+    phases = walked.phases[vertex_id]
+    reached = phases.travel_ms if to_last else phases.first_barrier_ms
+    return _Arrival(walked, begin, np.maximum(0.0, reached - begin))
 
 
-def _long_wait_before(case: Case, vertex_id: VertexId) -> Wait | None:
-    """Return the wait of first barriers in front of a vertex, or None if it is short or not known."""
-    arrivals = [_arrival(case, w, vertex_id) for w in case.walked if vertex_id in w.phases]
+def _long_wait_before(case: Case, vertex_id: VertexId, *, to_last: bool) -> Wait | None:
+    """Return the wait of first or last barriers before a vertex, or None if it is short or not known."""
+    arrivals = [_arrival(case, w, vertex_id, to_last=to_last) for w in case.walked if vertex_id in w.phases]
     means = column_means(stacked([a.wait_ms for a in arrivals]))
     longest = highest_of(means) or 0.0
     if longest < HOP_MIN_MS:

@@ -125,6 +125,12 @@ BACKPRESSURED_HIGH_RATIO: Final = 0.5
 RELIEVED_BUSY_MIN_RATIO: Final = 0.9
 """A second cause shows as a subtask that is busy for at least this share of the time outside a long sync part."""
 
+RELIEVED_SPENT_MIN_RATIO: Final = 0.4
+"""Such a subtask also processes records for at least this share of the whole time.
+
+With less, it would keep up with more than twice its input once it gets the time of the sync part as well.
+"""
+
 SIBLINGS_BUSY_RATIO: Final = 0.6
 """If the busy ratio of the siblings of full subtasks is at least this, the whole vertex is near its limit.
 

@@ -31,6 +31,8 @@ _RATES_MIN = 4
 _STEADY_TIMES = 1.25
 # A vertex that is busy for at most this share of the time has room for a burst of its input.
 _SPARE_RATIO = 0.6
+# If it stands still in every checkpoint, it is busy with that. A queue that is there at every trigger needs more.
+_SPARE_ALWAYS_RATIO = 0.75
 
 
 def stuck_sync(case: Case) -> Verdict | None:
@@ -78,8 +80,8 @@ def standing_still(case: Case) -> Verdict | None:
     if not case.is_suffering:
         return None
     wait = stalls.lowest_wait(case)
-    if wait is not None and not wait.stands_still:
-        wait = _unexplained(case, wait)
+    if wait is None or not wait.stands_still:
+        wait = _unexplained(case)
     if wait is None:
         return None
     is_sink = not case.evidence.topology.downstream(wait.vertex_id)
@@ -181,14 +183,20 @@ def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[date
     return found
 
 
-def _unexplained(case: Case, wait: Wait) -> Wait | None:
-    """Return the wait if it has no reason but that a vertex stood still; None if there may have been a queue.
+def _unexplained(case: Case) -> Wait | None:
+    """Return the lowest wait if it has no reason but that a vertex stood still; None if there may have been a queue.
 
     The vertex has much time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
     are too far apart to show what it read while the barrier waited show this much. If the vertex is held back itself,
     the one that stood still is further downstream, and the result is about that one.
     """
-    if not case.report.is_mixed or wait.reads is not None or case.suspect is not None:
+    if case.suspect is not None or not case.readings:
+        return None
+    # If the vertex stands still now and then, the barriers of the struck checkpoints wait from the first one on. If it
+    # does so always, it may be at the same time as the trigger, and the first barrier gets through.
+    is_mixed = case.report.is_mixed
+    wait = stalls.lowest_wait(case, to_last=not is_mixed)
+    if wait is None or (wait.reads is not None and (is_mixed or not wait.reads.are_few)):
         return None
     wait = _at_holder(case, wait)
     readings = [r for r in case.readings if r.vertex_id == wait.vertex_id]
@@ -199,7 +207,8 @@ def _unexplained(case: Case, wait: Wait) -> Wait | None:
         return None
     usual = median(rates) or 0.0
     is_steady = max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
-    return wait if is_steady and (quantile(busy, 0.9) or 0.0) <= _SPARE_RATIO else None
+    spare_ratio = _SPARE_RATIO if is_mixed else _SPARE_ALWAYS_RATIO
+    return wait if is_steady and (quantile(busy, 0.9) or 0.0) <= spare_ratio else None
 
 
 def _at_holder(case: Case, wait: Wait) -> Wait:

@@ -70,6 +70,22 @@ def test_a_vertex_with_time_to_spare_is_not_accused_although_a_sync_part_holds_i
     assert (found.kind, found.vertex, found.second) == (VerdictKind.SYNC, LAST, None)
 
 
+def test_a_vertex_that_a_sync_part_leaves_little_time_is_not_accused():
+    """It works all the time outside the sync part, but only a quarter of the whole time."""
+    readings = loads(source=(0.0, 1.0), middle=(0.27, 0.73), last=(0.8, 0.0))
+    most = [
+        completed(
+            n,
+            detail(SOURCE, first=[5] * 4),
+            detail(MIDDLE, first=[2_000] * 4),
+            detail(LAST, first=[2_010] * 4, sync=3_750),
+        )
+        for n in range(1, 9)
+    ]
+
+    assert diagnose(job(most, readings)).verdict.second is None
+
+
 def test_a_queue_before_a_long_sync_part_is_its_effect_unless_the_vertex_is_full_besides():
     effect = loads(source=(0.0, 0.95), middle=(0.9, 0.0), last=(0.1, 0.0))
     full = loads(source=(0.0, 1.0), middle=(1.0, 0.0), last=(0.1, 0.0))

@@ -191,6 +191,38 @@ def test_an_intermittent_wait_with_bursts_of_input_is_a_queue():
     assert found.verdict.kind is VerdictKind.CAPACITY
 
 
+def passed_by_the_first(*, busy, source_rate=lambda number: 1_000):
+    """Diagnose a job whose windows fire at each trigger: the first barrier gets through, the others wait for 3 s."""
+    rows = [
+        detail(SOURCE, first=[5] * 4),
+        detail(MIDDLE, first=[10] * 4),
+        detail(LAST, first=[20] * 4, alignment=[2_900, 3_000, 3_100, 2_800]),
+    ]
+    readings, emitted = [], 0
+    for number in range(1, 7):
+        at_s, emitted = 10 * number, emitted + source_rate(number)
+        source = reading(SOURCE, [0.1] * 4, at_s=at_s)
+        readings += [
+            replace(source, records_out_count=(emitted,) * 4),
+            reading(MIDDLE, [0.1] * 4, [0.05] * 4, records=[emitted] * 4, at_s=at_s),
+            reading(LAST, [busy] * 4, records=[emitted] * 4, at_s=at_s),
+        ]
+    return diagnose(job([completed(n, *rows) for n in range(1, 9)], readings)).verdict
+
+
+def test_a_vertex_with_time_to_spare_that_lets_the_last_barriers_wait_is_in_a_callback():
+    verdict = passed_by_the_first(busy=0.65)
+
+    assert (verdict.kind, verdict.vertex, verdict.subtasks) == (VerdictKind.CALLBACK, LAST, (0, 1, 2, 3))
+    assert "stand still for up to 3.1 s" in verdict.sentence
+
+
+def test_last_barriers_that_wait_before_a_busy_vertex_or_with_bursts_of_input_are_in_a_queue():
+    assert passed_by_the_first(busy=0.79).kind is not VerdictKind.CALLBACK
+    bursts = passed_by_the_first(busy=0.65, source_rate=lambda number: 3_000 if number % 2 else 500)
+    assert bursts.kind is not VerdictKind.CALLBACK
+
+
 # --- a sync part that does not end ----------------------------------------------------------------------------------
 
 

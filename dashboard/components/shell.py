@@ -15,10 +15,9 @@ from dashboard.palette import Tone
 TICK_MS = 2_000
 _STATUS_TICK_MS = 10_000
 # The options of a list are within the landmark ``main``, where screen readers find them. The list of options scrolls
-# itself: a scrolling box around it would have to be a stop of the Tab key. A list is built when the viewer opens it:
-# a page has up to five, and building them took a tenth of the time to draw it.
+# itself: a scrolling box around it would have to be a stop of the Tab key.
 _COMPONENTS = {
-    "Combobox": {"defaultProps": {"portalProps": {"target": "#main"}, "keepMounted": False}},
+    "Combobox": {"defaultProps": {"portalProps": {"target": "#main"}}},
     "Select": {"defaultProps": {"withScrollArea": False}},
 }
 

@@ -202,6 +202,8 @@ def _by_loss(known: Situation) -> Recommendation | None:
     held_count = sum(peak is not None and peak >= BACKPRESSURED_HIGH_RATIO for _, peak in known.peaks)
     if held_count < _SURE_READINGS and not _is_stuck_in_queues(known):
         return None
+    if losses.is_store_late:
+        return None
     recordings = Recordings(known)
     natural, found = recordings.replay(None), aligned_timeout.choose_by_loss(known, recordings, losses)
     if natural is None or found is None:

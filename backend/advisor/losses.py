@@ -35,6 +35,7 @@ from backend.advisor.thresholds import (
     QUEUE_FACTOR,
     QUEUE_HIGH_FACTOR,
     QUEUE_LOW_FACTOR,
+    STORE_MIN_RATIO,
     STORE_PRICE,
     WILSON_Z,
     WRITE_BYTES_PER_MS,
@@ -42,7 +43,7 @@ from backend.advisor.thresholds import (
     WRITE_SLOW_BYTES_PER_MS,
     WRITE_SPREAD,
 )
-from backend.analysis.statistics import median
+from backend.analysis.statistics import median, quantile
 from backend.domain.verdict import Basis
 
 INTERVAL_MIN_MS: Final = 1_000
@@ -52,8 +53,10 @@ _LONGEST_MS: Final = 86_400_000
 _ROUNDS: Final = 5
 """How often the recorded checkpoints are repeated, so that the first of them do not decide."""
 _BOUND_SLACK: Final = 0.05
-_WRITE_MIN_BYTES: Final = 100_000
-_WRITE_MIN_MS: Final = 100.0
+_WRITE_MIN_BYTES: Final = 20_000
+_WRITE_MIN_MS: Final = 10.0
+_SMALL_BYTES: Final = 1_000
+_QUICK: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,13 @@ class Losses:
         return len(self._known.recorded)
 
     @property
+    def is_store_late(self) -> bool:
+        """Whether writes that hang now and then cost about as much as barriers that travel (R-UC-2)."""
+        rows = self._known.recorded
+        writing = fmean(r.own_async_ms or 0.0 for r in rows)
+        return writing > STORE_MIN_RATIO * fmean(r.travel_ms or 0.0 for r in rows)
+
+    @property
     def cost_ms(self) -> float:
         """The mean work that a checkpoint costs now."""
         run = self._run(self._known.aligned_timeout_ms, self._corners[0])
@@ -205,9 +215,11 @@ class Losses:
     def best(self, aligned_timeout_ms: int | None) -> Loss | None:
         """Return the interval with the least loss under a mode, within the hard bounds; None if there is none.
 
-        Checkpoints run for at most half of the time under it, if any interval allows that.
+        Checkpoints run for at most half of the time under it, if any interval allows that. While some checkpoints
+        expire, no longer interval than now is returned: it would be longer still until one completes.
         """
-        found = [x for ms in self._intervals(aligned_timeout_ms or 0) if (x := self.of(aligned_timeout_ms, ms))]
+        tried = (self.of(aligned_timeout_ms, ms) for ms in self._intervals(aligned_timeout_ms or 0))
+        found = [x for x in tried if x and (not x.expired_ratio or x.interval_ms <= self._interval_ms)]
         calm = [x for x in found if x.open_ratio <= OPEN_MAX_RATIO] or [
             x for x in found if x.interval_ms >= self._interval_ms
         ]
@@ -257,21 +269,31 @@ class Losses:
 
 
 def _store_speed(known: Situation) -> float | None:
-    """Return the speed of the store in bytes per millisecond; None if no checkpoint wrote for a while.
+    """Return the speed of the store in bytes per millisecond; None if no write took clearly longer than the smallest.
 
-    Where no checkpoint wrote enough to measure the speed, smaller writes show a lower bound of it, because a part of
-    their time is the latency of the store. What they cost is still right: the time for which the store writes.
+    Where no checkpoint wrote enough to measure the speed, the time of the smallest writes counts as the store's
+    latency, and what larger writes take beyond that as their bytes. Hanging writes are left out by low quantiles.
     """
     if known.store_bytes_per_ms is not None:
         return known.store_bytes_per_ms
-    return median(
-        r.written_bytes / r.own_async_ms
-        for r in known.recorded
-        if (r.written_bytes or 0.0) >= _WRITE_MIN_BYTES
-        and r.own_async_ms is not None
-        and r.own_async_ms >= _WRITE_MIN_MS
-        and r.written_bytes is not None
-    )
+    rows = [(r.written_bytes, r.own_async_ms, r) for r in known.recorded if r.written_bytes and r.own_async_ms]
+    usual = median(size for size, _, _ in rows)
+    if usual is None or usual < _WRITE_MIN_BYTES:
+        return None
+    took = quantile([ms for size, ms, _ in rows if size >= usual / 2], _QUICK)
+    latency = quantile([ms for _, _, r in rows for ms in _small_writes_ms(r)], _QUICK) or 0.0
+    if took is None or took - latency < _WRITE_MIN_MS:
+        return None
+    return usual / (took - latency)
+
+
+def _small_writes_ms(r: Recorded) -> list[float]:
+    """Return the async parts of the subtasks that wrote next to nothing."""
+    found: list[float] = []
+    for detail in r.checkpoint.details:
+        pairs = zip(detail.checkpointed_size_bytes, detail.async_duration_ms, strict=True)
+        found += [float(ms) for size, ms in pairs if size is not None and ms and size < _SMALL_BYTES]
+    return found
 
 
 def _state_bytes(rows: Sequence[Recorded]) -> list[float]:

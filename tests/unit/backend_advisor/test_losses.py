@@ -118,6 +118,29 @@ def test_an_interval_leaves_half_of_the_time_without_a_checkpoint():
     assert best.interval_ms == 20_000
 
 
+def test_no_longer_interval_is_chosen_while_some_checkpoints_expire():
+    run = [taking(n, 1_000, sync=500) for n in range(7)]
+    config = replace(EVERY_10_S, timeout_ms=30_000)
+    longer, same = losses_of(run, config).best(None), losses_of([*run, expiring(7, 30_000)], config).best(None)
+
+    assert longer is not None
+    assert longer.interval_ms == 30_000
+    assert same is not None
+    assert same.interval_ms == 10_000
+
+
+@pytest.mark.parametrize(("async_ms", "price_ms"), [(120, 5.0), (22, 0.075)])
+def test_without_large_writes_what_takes_longer_than_small_ones_shows_the_speed_of_the_store(async_ms, price_ms):
+    """The last vertex writes 120 kB, and the others next to nothing, in 20 ms."""
+    rows = [detail(v, first=[5] * 4, async_=20, size_bytes=10) for v in CHAIN[:2]]
+    last = detail(CHAIN[2], first=[5] * 4, async_=async_ms, size_bytes=30_000)
+    run = [completed(n, *rows, last, every_s=10) for n in range(8)]
+    sized = [replace(c, header=replace(c.header, checkpointed_size_bytes=120_000)) for c in run]
+
+    # A twentieth of the 100 ms beyond the latency. With 2 ms beyond it, 40 MB/s is assumed, and the least cost is 1 ms.
+    assert losses_of(sized, EVERY_10_S).cost_ms == pytest.approx(max(1.0, price_ms))
+
+
 def test_a_change_is_worth_it_if_it_saves_enough_of_the_loss_and_of_the_time():
     now = Loss(10_000, None, Interval(0.02, 0.01, 0.03), 0.1, 0.0, 0.0)
 
@@ -147,6 +170,7 @@ def test_with_known_failures_no_pause_is_advised_that_would_add_to_their_loss():
 
 # --- the mode ---
 
+TRAVEL = tuple(zip(CHAIN, (5, 1_500, 4_800), strict=True))
 CALM_SETTINGS = replace(EXACTLY_ONCE, interval_ms=60_000)
 
 
@@ -181,6 +205,16 @@ def test_healthy_checkpoints_stay_aligned_without_costly_failures_or_without_bac
 
     assert isinstance(found, NoAdvice)
     assert found.rule == "R-UC-12"
+
+
+@pytest.mark.parametrize(("hung_ms", "speaks"), [(5_000, True), (11_000, False)])
+def test_healthy_checkpoints_stay_aligned_if_the_store_hangs_now_and_then(hung_ms, speaks):
+    """A quarter of the checkpoints waits for the store. Unaligned ones write more, so they would wait more often."""
+    rows = [[detail(v, first=[ms] * 4, async_=5 if n % 4 else hung_ms) for v, ms in TRAVEL] for n in range(1, 9)]
+    run = [completed(n, *details) for n, details in enumerate(rows, start=1)]
+    found = mode_of(advised(run, config=CALM_SETTINGS, exceptions=failures(600)))
+
+    assert isinstance(found, Recommendation) is speaks, found
 
 
 def test_a_quicker_mode_is_not_advised_if_writing_the_queues_costs_more_than_failures():

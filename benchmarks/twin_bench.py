@@ -7,23 +7,32 @@ reference runtime, which takes minutes. A ratio compares a tier with the fast ti
 The fast tier's target is 100 ms for a setting, and 2 s for 50 settings. The 50 settings run on two threads, and their
 CPU time is divided by two: it is the time that they take on two idle cores.
 
-    python benchmarks/twin_bench.py [--rounds 5] [--runtime] [--gate]
+``--cimba DIR`` builds cimba, a library for discrete-event simulation in C, from its source in DIR (3.0.0 of
+github.com/ambonvik/cimba; gcc and nasm on x86-64 Linux), and measures a bare pipeline of the same shape on it: as many
+steps of as many subtasks, with queues of the same length. It has no buffers that channels share, no credits, no
+barriers and no checkpoints.
+
+    python benchmarks/twin_bench.py [--rounds 5] [--runtime] [--gate] [--cimba DIR]
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.fast import prepare
+from backend.advisor.twin.fast import prepare, scale_of, simulate_fast
 from backend.advisor.twin.model import (
     CheckpointSettings,
     EdgeModel,
@@ -36,6 +45,7 @@ from backend.advisor.twin.model import (
 )
 from backend.advisor.twin.outcomes import Tier
 from backend.advisor.twin.predicting import simulated
+from backend.advisor.twin.rates import throughput_of
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
@@ -79,6 +89,55 @@ def jobs() -> list[JobModel]:
     return [job(s) for s in (aligned, unaligned, replace(unaligned, aligned_timeout_ms=1000.0))]
 
 
+def _cimba(folder: Path | None, rounds: int) -> list[float] | str:
+    """Return the CPU time of each run of the pipeline on cimba in milliseconds, or why there is none."""
+    if folder is None:
+        return "not measured, see --cimba"
+    missing = [name for name in ("gcc", "nasm") if shutil.which(name) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    with tempfile.TemporaryDirectory() as built:
+        program = _build_cimba(folder, Path(built))
+        return [float(_output(program, *_pipeline()).splitlines()[-1].split()[2]) for _ in range(rounds)]
+
+
+def _pipeline() -> list[str]:
+    """Return the arguments of the pipeline: the fast tier's steps, and queues as long as the job's."""
+    model = jobs()[0]
+    checkpoints = len(simulate_fast(model).checkpoints)
+    scale, network = scale_of(model, checkpoints), model.network
+    at_once = int(network.segment_bytes / scale.grain / model.edges[0].record_bytes)
+    buffers = network.exclusive_buffers_per_channel * _SUBTASKS + network.floating_buffers_per_gate
+    virtual_ms = scale.warm_up_ms + checkpoints * scale.between_ms
+    steps = round(throughput_of(model).steps_per_ms / at_once * virtual_ms)
+    costs = [v.service_us[0] / 1000 * at_once for v in model.vertices]
+    return [str(v) for v in (_VERTICES, _SUBTASKS, buffers * scale.grain, steps, *costs)]
+
+
+def _build_cimba(folder: Path, built: Path) -> Path:
+    """Build the pipeline with cimba's own options for benchmarks, without its profile."""
+    for name in ("exponential", "normal"):
+        parts = (folder / f"codegen/calc_{name}.c", folder / "codegen/calc_utils.c")
+        _output("gcc", "-O2", "-w", "-o", built / name, *parts, "-lm")
+        (built / f"cmi_random_{name[:3]}_zig.inc").write_text(_output(built / name), encoding="utf-8")
+    port = folder / "src/port/x86-64/linux"
+    for part in port.glob("*.asm"):
+        _output("nasm", "-DNMXCSR", "-f", "elf64", part, "-o", built / f"{part.stem}.o")
+    defined = ("-DNDEBUG", "-DNLOGINFO", "-DNASSERT", "-DNMXCSR", "-D_POSIX_C_SOURCE=200809L")
+    # gcc 12 has no bool and no static_assert of its own in C.
+    language = ("-std=c2x", "-include", "stdbool.h", "-include", "assert.h", "-w")
+    headers = [f"-I{part}" for part in (folder / "include", folder / "src", built)]
+    sources = [Path(__file__).with_name("cimba_pipeline.c"), *(folder / "src").glob("*.c"), *port.glob("*.c")]
+    fast = ("-O3", "-flto", "-ftls-model=initial-exec")
+    _output("gcc", *language, *fast, *defined, *headers, *sources, *built.glob("*.o"), "-o", built / "pipeline", "-lm")
+    return built / "pipeline"
+
+
+def _output(*command: object) -> str:
+    words = [str(word) for word in command]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
 def _cpu_ms(run: Callable[[], object]) -> float:
     before = time.process_time()
     run()
@@ -91,6 +150,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runtime", action="store_true", help="measure the reference runtime too: minutes")
     parser.add_argument("--gate", action="store_true", help="fail if the fast tier misses a target")
+    parser.add_argument(
+        "--cimba", type=Path, metavar="DIR", help="measure a bare pipeline on cimba, whose source is here"
+    )
     options = parser.parse_args(arguments)
     models = jobs()
     began = time.process_time()
@@ -108,6 +170,12 @@ def main(arguments: list[str] | None = None) -> int:
         middle = statistics.median(values)
         ratio = f"{fast_ms / middle:.3g} x"
         print(f"{tier.value:<10}{middle:>14.1f}{max(values):>10.1f}{1000 / middle:>12.3g}{ratio:>10}")
+    bare = _cimba(options.cimba, options.rounds)
+    if isinstance(bare, str):
+        print(f"cimba, a bare pipeline: {bare}")
+    else:
+        middle = statistics.median(bare)
+        print(f"{'cimba':<10}{middle:>14.1f}{max(bare):>10.1f}{1000 / middle:>12.3g}{fast_ms / middle:>8.3g} x  (bare)")
     before = time.process_time()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda n: simulated(models[n % 3], Tier.FAST), range(_SETTINGS)))

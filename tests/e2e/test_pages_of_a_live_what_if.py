@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -31,7 +32,14 @@ def test_four_clicks_lead_from_an_alert_to_a_cure_whose_numbers_stand_beside_wha
     def proposals():
         return (up.get(f"/api/v1/jobs/{job}/advice") or {"cards": []})["cards"]
 
+    def tier():
+        answer = httpx.post(
+            f"http://127.0.0.1:{up.port}/api/v1/jobs/{job}/whatif", json={"settings": {"mode": "unaligned"}}, timeout=60
+        )
+        return answer.json()["asked"]["tier"] if answer.status_code == 200 else None
+
     until(lambda: alerts() and proposals(), "an alert fires, and the rules have advice")
+    until(lambda: tier() == "fast", "the fast simulation is compiled", timeout_s=4 * PATIENCE_S)
     with launched(chromium()) as browser, opened(browser, f"http://127.0.0.1:{up.port}") as (page, watch):
         page.goto(f"/ui/alerts/{alerts()[0]['id']}")
         # 1
@@ -40,6 +48,7 @@ def test_four_clicks_lead_from_an_alert_to_a_cure_whose_numbers_stand_beside_wha
         # 2
         page.get_by_role("button", name="Take the proposal").click()
         expect(page.locator("#whatif-said")).to_contain_text("checkpoints would take")
+        expect(page.locator("#whatif-said")).to_contain_text("Predicted by the fast simulation")
         # 3
         page.locator("#whatif-apply").click()
         expect(page.locator("#whatif-change-question")).to_contain_text(
@@ -63,6 +72,7 @@ def test_four_clicks_lead_from_an_alert_to_a_cure_whose_numbers_stand_beside_wha
         for ms in (took["predicted"]["value"], took["measured"]):
             expect(row).to_contain_text(duration(ms))
         expect(row).to_contain_text("inside the interval")
+        assert "fast tier" in card["recommendation"]["expected"][0]["method"]
         page.set_viewport_size({"width": 390, "height": 844})
         assert overflowing(page) == []
         assert watch.found == []

@@ -462,18 +462,24 @@ def _gates(model: JobModel, edges: list[_Edge], state: Sim, first: int) -> None:
     # By receiver, then by edge, then by sender.
     inputs = channels[np.lexsort((whole[channels, f.SENDER], edge_of, whole[channels, f.RECEIVER]))]
     whole[channels, f.INPUT] = inputs
-    gate, last = first - 1, (-1, -1)
-    for at, c in enumerate(inputs, start=1):
-        s, key = whole[c, f.RECEIVER], (int(whole[c, f.RECEIVER]), int(edge_of[c - 1]))
-        if key != last:
-            gate, last = gate + 1, key
-            whole[gate, [f.OWNER, f.FIRST, f.FLOATING]] = s, at, model.network.floating_buffers_per_gate
-            state.v[gate, [f.BUFFER_SIZE, f.ANNOUNCED]] = model.network.segment_bytes
-        whole[gate, f.END] = at + 1
-        whole[c, f.GATE] = gate
-        if whole[s, f.INPUT_END] == 0:
-            whole[s, f.INPUT_FIRST] = at
-        whole[s, f.INPUT_END] = at + 1
+    receivers, edge_of = whole[inputs, f.RECEIVER], edge_of[inputs - 1]
+    begins, ends = _runs(receivers, edge_of)
+    gates = np.arange(first, first + len(begins))
+    whole[gates, f.OWNER] = receivers[begins]
+    whole[gates, f.FIRST], whole[gates, f.END] = begins + 1, ends + 1
+    whole[gates, f.FLOATING] = model.network.floating_buffers_per_gate
+    state.v[first : first + len(begins), f.BUFFER_SIZE] = model.network.segment_bytes
+    state.v[first : first + len(begins), f.ANNOUNCED] = model.network.segment_bytes
+    whole[inputs, f.GATE] = np.repeat(gates, ends - begins)
+    begins, ends = _runs(receivers)
+    whole[receivers[begins], f.INPUT_FIRST], whole[receivers[begins], f.INPUT_END] = begins + 1, ends + 1
+
+
+def _runs(*columns: f.Ints) -> tuple[f.Ints, f.Ints]:
+    """Return where runs of equal rows begin and end."""
+    is_other = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    changes = np.flatnonzero(is_other) + 1
+    return np.concatenate(([0], changes)), np.concatenate((changes, [len(columns[0])]))
 
 
 def kind_of(settings: CheckpointSettings) -> int:

@@ -16,7 +16,8 @@ behind it, that the checkpoints are exchangeable, does not hold for a job whose 
 
 The result is the distribution of the end given that the checkpoint is still open at its present age, as in the
 History-Aware Prediction Sets of arXiv 2605.06581. So its coverage holds among the checkpoints that reach that age, and
-is stated for the age. It is not exact for every job: ``make early-warning`` measures it by age.
+is stated for the age. The tails of the interval are calibrated by bands of the age, on drawn jobs. Coverage is not
+exact for every job: ``make early-warning`` measures it by age.
 
 Invariant: a predicted finish is never before the present, and never after the timeout.
 """
@@ -36,19 +37,24 @@ from backend.analysis.progress import OpenCheckpoint, SubtaskKey
 from backend.analysis.thresholds import (
     FINISH_COUNT,
     FINISH_DAMPING_RATIO,
+    FINISH_EARLY_TAIL_RATIO,
     FINISH_FADE_RATIO,
     FINISH_INTERVAL_RATIO,
     FINISH_LIKENESS_LOG,
+    FINISH_MIDDLE_TAIL_RATIO,
     FINISH_MIN_COUNT,
     FINISH_PLAIN_RATIO,
     FINISH_SPREAD_POWER,
     FINISH_TAIL_POWER,
     FINISH_UNLIKE_WEIGHT,
+    FINISH_YOUNG_TAIL_RATIO,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.progress import Outlook
 
 _GRID_COUNT = 96
+_TAILS = ((0.02, FINISH_YOUNG_TAIL_RATIO), (0.25, FINISH_EARLY_TAIL_RATIO), (0.5, FINISH_MIDDLE_TAIL_RATIO))
+"""Up to which share of the timeout each tail of the interval is used."""
 _FAR = 50.0
 """Without a timeout, the end is looked for up to this many times the longest time that earlier checkpoints suggest."""
 
@@ -210,7 +216,8 @@ def _finish(open_: OpenCheckpoint, mixture: _Mixture) -> Finish:
     open_share = open_share / open_share[0]
     past_limit = float(open_share[-1])
     tail = (1 - FINISH_INTERVAL_RATIO) / 2
-    low, likely, high = (_reached(times, open_share, share) for share in (1 - tail, 0.5, tail))
+    cut = tail if limit_ms is None else _tail_at(age_ms / limit_ms, tail)
+    low, likely, high = (_reached(times, open_share, share) for share in (1 - cut, 0.5, cut))
     below = 1 - tail if low is not None else past_limit
     coverage = below - (tail if high is not None else 0.0)
     compared, longer = len(mixture.ends_ms), int((mixture.ends_ms > age_ms).sum())
@@ -226,6 +233,18 @@ def _finish(open_: OpenCheckpoint, mixture: _Mixture) -> Finish:
         f"holds in {say.percent(coverage)} of cases; {basis})"
     )
     return Finish(Outlook.FINISHES, words, likely, low, high, coverage, expiry, compared, longer)
+
+
+def _tail_at(age_ratio: float, tail: float) -> float:
+    """Return which share of the predicted cases each side of the interval leaves out, so that ``tail`` fall outside.
+
+    ``age_ratio`` is the age as a share of the timeout. The bands were calibrated on drawn jobs, each for itself
+    (Mondrian conformal prediction by age).
+    """
+    for edge, cut in _TAILS:
+        if age_ratio <= edge:
+            return cut
+    return tail
 
 
 def _late_words(limit_ms: float | None, ratio: float, low_ms: float | None, basis: str) -> str:

@@ -201,6 +201,14 @@ def _plain_survival(open_, past, at_ms, *, after_cut_ms=0.0):
     return total + t.FINISH_UNLIKE_WEIGHT * (1 + max(0.0, waited)) ** -t.FINISH_TAIL_POWER
 
 
+def _tail_at(age_ratio):
+    if age_ratio > 0.5:
+        return 0.05
+    if age_ratio > 0.25:
+        return t.FINISH_MIDDLE_TAIL_RATIO
+    return t.FINISH_EARLY_TAIL_RATIO if age_ratio > 0.02 else t.FINISH_YOUNG_TAIL_RATIO
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_the_prediction_follows_the_stated_formulas(seed):
     rnd = Random(seed)
@@ -218,7 +226,8 @@ def test_the_prediction_follows_the_stated_formulas(seed):
 
     now = _plain_survival(open_, past, open_.elapsed_ms)
     assert found.expiry_ratio == pytest.approx(_plain_survival(open_, past, 60_000) / now), f"seed {seed}"
-    for value, share in ((found.low_ms, 0.95), (found.likely_ms, 0.5), (found.high_ms, 0.05)):
+    tail = _tail_at(open_.elapsed_ms / 60_000)
+    for value, share in ((found.low_ms, 1 - tail), (found.likely_ms, 0.5), (found.high_ms, tail)):
         if value is not None:
             # The value is interpolated between points less than 10 % apart.
             assert _plain_survival(open_, past, value * 1.05) / now <= share + 1e-9, f"seed {seed}"
@@ -239,6 +248,30 @@ def test_a_prediction_is_not_before_the_present_and_before_the_timeout(past, ela
     assert all(elapsed_ms <= v <= 60_000 for v in values)
     assert 0 <= found.expiry_ratio <= 1
     assert 0 <= found.coverage_ratio <= 1
+
+
+@pytest.mark.parametrize("age_ratio", [0.1, 0.25, 0.26, 0.5, 0.51, 0.6])
+def test_the_tails_of_the_interval_depend_on_the_age_and_the_stated_share_does_not(age_ratio):
+    open_ = opened(round(age_ratio * 200_000), 0, None, 200_000)
+    past = [completed(10, 20, 30, 130_000 + 500 * n) for n in range(20)]
+
+    found = predicted(open_, past)
+
+    assert found.coverage_ratio == pytest.approx(t.FINISH_INTERVAL_RATIO)
+    now, tail = _plain_survival(open_, past, open_.elapsed_ms), _tail_at(age_ratio)
+    assert _plain_survival(open_, past, found.low_ms) / now == pytest.approx(1 - tail, abs=0.005)
+    assert _plain_survival(open_, past, found.high_ms) / now == pytest.approx(tail, abs=0.005)
+
+
+def test_without_a_timeout_the_tails_are_those_that_are_stated():
+    past = [completed(10, 20, 30, 130_000 + 500 * n) for n in range(20)]
+    open_ = opened(20_000, 0, None, None)
+
+    # Its interval is narrower than the corrected one of the same age.
+    with_timeout = predicted(opened(20_000, 0, None, 200_000), past)
+    without = predicted(open_, past)
+
+    assert with_timeout.low_ms < without.low_ms < without.high_ms < with_timeout.high_ms
 
 
 def test_the_interval_holds_as_often_as_it_states_at_every_age():

@@ -24,7 +24,8 @@ from backend.advisor.thresholds import (
     OPEN_MAX_RATIO,
     VARIED_MIN_FACTOR,
 )
-from backend.advisor.twin.recovery import RESTART_MS, RecoveryModel, cost_of_failure
+from backend.advisor.twin.outages import RESTART_MS
+from backend.advisor.twin.recovery import RecoveryModel, cost_of_failure
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of
 from backend.analysis.statistics import highest, median, quantile, ratio

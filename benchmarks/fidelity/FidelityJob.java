@@ -34,9 +34,9 @@ import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
  * The job that the reference runtime is compared with: source -> (hash -> stage) x stages. A stage sleeps per record.
  *
  * <p>All stages but the last are hashed by the record's number (an even load), the last by its key (optionally skewed).
- * Subtask 0 of one stage may be a straggler, and all subtasks of one TaskManager may be slow. The first stage may join a
- * second source, the sources may have bursts, and the last stage may keep a value for each key. Compiles unchanged
- * against Flink 1.20 and 2.x. Options are --name value.
+ * Subtask 0 of one stage may be a straggler, and all subtasks of one TaskManager may be slow. The first stage may join
+ * a second source. A source may have bursts, or read a log that grows while the job restarts. The last stage may keep a
+ * value for each key. Compiles unchanged against Flink 1.20 and 2.x. Options are --name value.
  */
 public final class FidelityJob {
 
@@ -51,12 +51,14 @@ public final class FidelityJob {
         private final int bytes;
         private final double hot;
         private final Bursts bursts;
+        private final Log log;
 
-        Records(int keys, int bytes, double hot, Bursts bursts) {
+        Records(int keys, int bytes, double hot, Bursts bursts, Log log) {
             this.keys = keys;
             this.bytes = bytes;
             this.hot = hot;
             this.bursts = bursts;
+            this.log = log;
         }
 
         @Override
@@ -64,8 +66,45 @@ public final class FidelityJob {
             if (bursts != null) {
                 bursts.await();
             }
+            if (log != null) {
+                log.await(number);
+            }
             boolean isHot = scrambled(number, 1) < hot * Integer.MAX_VALUE;
             return Tuple3.of(isHot ? 0 : scrambled(number, 2) % keys, number, new byte[bytes]);
+        }
+    }
+
+    /** A log with one partition for each subtask. It grows at a steady rate, also while the job restarts. */
+    private static final class Log implements Serializable {
+        private static final long serialVersionUID = 1L;
+        private final double perMs;
+        private final long partitionSize;
+        private final long beganMs;
+
+        Log(double perSecond, int partitions, long beganMs) {
+            this.perMs = perSecond / partitions / 1000;
+            this.partitionSize = Long.MAX_VALUE / partitions;
+            this.beganMs = beganMs;
+        }
+
+        /** The milliseconds since the record was appended; negative if it will be. */
+        double ageMs(long number) {
+            return System.currentTimeMillis() - beganMs - number % partitionSize / perMs;
+        }
+
+        void await(long number) {
+            while (ageMs(number) < 0) {
+                LockSupport.parkNanos(1_000_000L);
+            }
+        }
+
+        static Log of(Map<String, String> given) {
+            if (!given.containsKey("log-began-ms")) {
+                return null;
+            }
+            double perSecond = Double.parseDouble(given.get("rate"));
+            int partitions = Integer.parseInt(given.get("parallelism"));
+            return new Log(perSecond, partitions, Long.parseLong(given.get("log-began-ms")));
         }
     }
 
@@ -135,7 +174,7 @@ public final class FidelityJob {
         }
     }
 
-    /** The time that a stage takes for a record: it sleeps. Excess sleep shortens the next sleeps, so the mean is exact. */
+    /** The time that a stage takes for a record: it sleeps. Excess sleep shortens the next sleeps: the mean is exact. */
     private static final class Cost implements Serializable {
         private static final long serialVersionUID = 1L;
         private static final long SHORTEST_SLEEP_NS = 1_000_000L;
@@ -196,18 +235,24 @@ public final class FidelityJob {
             extends RichMapFunction<Tuple3<Integer, Long, byte[]>, Tuple3<Integer, Long, byte[]>> {
         private final Cost cost;
         private final int stateBytes;
+        private final Log log;
         private transient ValueState<byte[]> value;
         private transient SplittableRandom random;
+        private transient volatile long lagMs;
 
-        Stage(Cost cost, int stateBytes) {
+        Stage(Cost cost, int stateBytes, Log log) {
             this.cost = cost;
             this.stateBytes = stateBytes;
+            this.log = log;
         }
 
         @Override
         public void open(OpenContext context) throws Exception {
             cost.open(getRuntimeContext().getTaskInfo().getIndexOfThisSubtask());
             random = new SplittableRandom(getRuntimeContext().getTaskInfo().getIndexOfThisSubtask());
+            if (log != null) {
+                getRuntimeContext().getMetricGroup().gauge("lagMs", () -> lagMs);
+            }
             if (stateBytes > 0) {
                 value = getRuntimeContext().getState(
                         new ValueStateDescriptor<>("value", PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
@@ -217,6 +262,9 @@ public final class FidelityJob {
         @Override
         public Tuple3<Integer, Long, byte[]> map(Tuple3<Integer, Long, byte[]> record) throws Exception {
             cost.pay();
+            if (log != null) {
+                lagMs = (long) log.ageMs(record.f1);
+            }
             if (stateBytes > 0) {
                 byte[] bytes = new byte[stateBytes];
                 random.nextBytes(bytes);
@@ -264,13 +312,17 @@ public final class FidelityJob {
                 Double.parseDouble(given.get("burst-ratio")),
                 Double.parseDouble(given.get("burst-factor")),
                 given.containsKey("burst-from-start"));
+        Log log = Log.of(given);
         Records records = new Records(
                 Integer.parseInt(given.get("keys")),
                 Integer.parseInt(given.get("payload-bytes")),
                 Double.parseDouble(given.getOrDefault("hot-key-ratio", "0")),
-                bursts);
+                bursts,
+                log);
         RateLimiterStrategy limiter =
-                rate > 0 && bursts == null ? RateLimiterStrategy.perSecond(rate) : RateLimiterStrategy.noOp();
+                rate > 0 && bursts == null && log == null
+                        ? RateLimiterStrategy.perSecond(rate)
+                        : RateLimiterStrategy.noOp();
         long count = Long.parseLong(given.getOrDefault("records", Long.toString(Long.MAX_VALUE)));
         return env.fromSource(
                         new DataGeneratorSource<>(records, count, limiter, type),
@@ -304,7 +356,7 @@ public final class FidelityJob {
                 DataStream<Tuple3<Integer, Long, byte[]>> second = source(env, given, "second-source", secondRate);
                 staged = stream.keyBy(by).connect(second.keyBy(by)).map(new Join(cost));
             } else {
-                staged = stream.keyBy(by).map(new Stage(cost, isLast ? stateBytes : 0));
+                staged = stream.keyBy(by).map(new Stage(cost, isLast ? stateBytes : 0, isLast ? Log.of(given) : null));
             }
             if (isLast && given.containsKey("last-parallelism")) {
                 staged.setParallelism(Integer.parseInt(given.get("last-parallelism")));

@@ -1,8 +1,8 @@
 """Records runs of FidelityJob on a real Flink with Barrierscope's own collector, for the proof of the twin.
 
 The cluster must run already, with the settings of the runs (``--list`` prints them) and enough free slots. Slow-store
-runs need a file system of 8 MB/s, given by ``--slow-checkpoints``. The runs are made one after another. Start the
-script several times to make several runs at once.
+runs need a file system of 8 MB/s, given by ``--slow-checkpoints``, and recoveries a command ``--kill``. The runs are
+made one after another. Start the script several times to make several runs at once.
 
     python benchmarks/fidelity/record_twin.py --list
     python benchmarks/fidelity/record_twin.py --url http://127.0.0.1:8081 --jar fidelity.jar
@@ -55,11 +55,15 @@ async def _record(cluster: Cluster, url: str, jar_id: str, run: TwinRun, options
     given = {**run.arguments, "name": run.name, "checkpoint-dir": store}
     if "slow-host-factor" in run.arguments:
         given["slow-host-file"] = str(Path(tempfile.mkdtemp()) / "pid")
+    if run.kills_s:
+        given["log-began-ms"] = str(round(time.time() * 1000))
     started_at = _now()
     job_id = await cluster.submit(jar_id, given)
     seconds = options.seconds or run.seconds
     loads: list[float] = []
     gathered: Gathered | None = None
+    kills_s: list[float] = []
+    lags: list[tuple[float, float]] = []
     limits = CollectorOptions(pressure_interval_s=_PRESSURE_S, list_interval_s=0.0)
     async with open_transport(url, timeout_s=_TRANSPORT_S) as transport:
         only = OnlyJobs(transport, frozenset([job_id]))
@@ -71,6 +75,14 @@ async def _record(cluster: Cluster, url: str, jar_id: str, run: TwinRun, options
                     gathered = gathered or Gathered(job)
                     offset = timedelta(milliseconds=observation.clock_offset_ms or 0)
                     gathered.add(job, observation.observed_at, offset)
+            if run.kills_s and gathered is not None and gathered.topology is not None:
+                lag_ms = await _lag_ms(cluster, job_id, gathered.topology.vertices[-1].id)
+                at_s = (_now() - started_at).total_seconds()
+                if lag_ms is not None:
+                    lags.append((round(at_s, 2), lag_ms))
+                if len(kills_s) < len(run.kills_s) and at_s >= run.kills_s[len(kills_s)]:
+                    kills_s.append(round(at_s, 2))
+                    await asyncio.create_subprocess_shell(options.kill)
             loads.append(os.getloadavg()[0])
             await asyncio.sleep(max(0.0, _POLL_S - (_now() - now).total_seconds()))
     await cluster.cancel(job_id)
@@ -87,7 +99,22 @@ async def _record(cluster: Cluster, url: str, jar_id: str, run: TwinRun, options
         load_1min=round(statistics.mean(loads), 1),
         core_count=os.cpu_count() or 1,
         evidence=gathered.evidence(),
+        kills_s=tuple(kills_s),
+        lags=tuple(lags),
     )
+
+
+async def _lag_ms(cluster: Cluster, job_id: str, vertex_id: str) -> float | None:
+    """Return the largest age of a record at the last stage, or None if not all of its subtasks run."""
+    try:
+        job = await cluster.json("GET", f"/jobs/{job_id}")
+        if job["vertices"][-1]["tasks"]["RUNNING"] < job["vertices"][-1]["parallelism"]:
+            return None
+        path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics?get=stage-2.lagMs"
+        found = await cluster.json("GET", path)
+    except (aiohttp.ClientError, SystemExit):
+        return None
+    return float(found[0]["max"]) if found else None
 
 
 async def _main(options: argparse.Namespace, jar: bytes) -> None:
@@ -98,6 +125,8 @@ async def _main(options: argparse.Namespace, jar: bytes) -> None:
             recording = await _record(cluster, options.url, jar_id, RUNS[name], options)
             path = twin_recordings.write(recording, options.out)
             print(path.name, len(recording.counted()), path.stat().st_size, recording.load_1min, recording.medians)
+            for recovery in recording.recoveries():
+                print("   ", recovery)
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -109,6 +138,7 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--checkpoints", help="the address of a folder for checkpoints")
     parser.add_argument("--slow-checkpoints", help="the same, on a file system of 8 MB/s")
     parser.add_argument("--out", type=Path, default=twin_recordings.FOLDER, help="the folder of the recordings")
+    parser.add_argument("--kill", help="a command that kills a TaskManager of the job and starts another")
     parser.add_argument("--seconds", type=float, help="the length of each run, in place of its own")
     return parser.parse_args(arguments)
 

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -27,6 +28,29 @@ READINGS_MAX = 16
 """The number of readings of one vertex that a file keeps. They are evenly spread over the run."""
 _DEBLOAT_ENABLED = "taskmanager.network.memory.buffer-debloat.enabled"
 _DEBLOAT_TARGET = "taskmanager.network.memory.buffer-debloat.target"
+
+
+_BEFORE_S = 4
+_SILENT_S = 2.5
+"""The lag is read about every second. A longer gap shows that the last stage did not run."""
+_SLACK_MS = 250
+_KILL_TAKES_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One recovery. ``killed_s`` is seconds after the start, the other times are seconds after the kill.
+
+    ``since_s`` is the time from the trigger of the last completed checkpoint until the kill; None if there is none.
+    ``back_s`` is when the last stage ran again, and ``caught_up_s`` when its records were as young as in the 4 s
+    before the first kill. ``lag_max_ms`` is the largest age of a record in between.
+    """
+
+    killed_s: float
+    since_s: float | None
+    back_s: float
+    caught_up_s: float
+    lag_max_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +72,13 @@ class Recording:
     load_1min: float
     core_count: int
     evidence: JobEvidence
+    kills_s: tuple[float, ...] = ()
+    """When a TaskManager was killed, in seconds after ``started_at``."""
+    lags: tuple[tuple[float, float], ...] = ()
+    """The largest age of a record at the last stage, over its subtasks: (seconds after ``started_at``, milliseconds).
+
+    A log that grows at a steady rate gives each record its age. While the job restarts there are no values.
+    """
 
     @property
     def warm_at(self) -> datetime:
@@ -84,6 +115,52 @@ class Recording:
             persisted_bytes=_median(c.header.persisted_bytes for c in counted),
             records_per_s=_records_per_s(self),
         )
+
+    def recoveries(self) -> tuple[Recovery, ...]:
+        """Return how the job recovered from each kill.
+
+        A kill is left out if the job had not caught up before it, or did not until the next one.
+        """
+        found: list[Recovery] = []
+        limit_ms: float | None = None
+        for killed_s, until_s in zip(self.kills_s, (*self.kills_s[1:], self.seconds), strict=True):
+            before = [lag for at, lag in self.lags if killed_s - _BEFORE_S <= at < killed_s]
+            limit_ms = limit_ms or max(before, default=0.0) + _SLACK_MS
+            if not before or before[-1] > limit_ms:
+                continue
+            back_s, fresh = self._after(killed_s, until_s)
+            caught_s = next((at for at, lag in fresh if lag <= limit_ms), None)
+            if back_s is not None and caught_s is not None:
+                worst = max(lag for at, lag in fresh if at <= caught_s)
+                since_s = self._since_checkpoint_s(killed_s, back_s)
+                found.append(Recovery(killed_s, since_s, back_s - killed_s, caught_s - killed_s, worst))
+        return tuple(found)
+
+    def _after(self, killed_s: float, until_s: float) -> tuple[float | None, list[tuple[float, float]]]:
+        """Return when the last stage ran again after a kill, and the lags of the new attempt.
+
+        Flink serves the last lag before the kill until the new attempt reports its own, also after the silence.
+        """
+        later = [(at, lag) for at, lag in self.lags if killed_s - _SILENT_S < at < until_s]
+        for (last_at, old_ms), (back_s, _) in pairwise(later):
+            if back_s - last_at > _SILENT_S:
+                served = [(at, lag) for at, lag in later if at >= back_s]
+                old_count = next((n for n, (_, lag) in enumerate(served) if lag != old_ms), len(served))
+                return back_s, served[old_count:]
+        return None, []
+
+    def _since_checkpoint_s(self, killed_s: float, back_s: float) -> float | None:
+        """Return the seconds from the trigger of the checkpoint that was restored until the kill.
+
+        The kill takes a moment, so a checkpoint that was triggered in that moment may be the one.
+        """
+        triggered = [
+            (c.header.triggered_at - self.started_at).total_seconds()
+            for c in self.evidence.checkpoints
+            if c.header.status is CheckpointStatus.COMPLETED
+        ]
+        before = [at for at in triggered if at < min(killed_s + _KILL_TAKES_S, back_s)]
+        return max(0.0, killed_s - max(before)) if before else None
 
 
 _JSON = TypeAdapter(Recording)

@@ -42,6 +42,8 @@ class TwinRun:
     task_managers: int = 1
     seconds: float = 80
     is_store_slow: bool = False
+    kills_s: tuple[float, ...] = ()
+    """When a TaskManager is killed, in seconds after the start. The source then is a log that grows meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,15 @@ class _Shape:
     cluster: Mapping[str, str] = field(default_factory=dict)
     task_managers: int = 1
     is_store_slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Recovery:
+    arguments: Mapping[str, str]
+    kills_s: tuple[float, ...]
+    seconds: float
+    cluster: Mapping[str, str] = field(default_factory=dict)
+    task_managers: int = 2
 
 
 _TWO_MODES = (Mode.ALIGNED, Mode.UNALIGNED)
@@ -111,4 +122,23 @@ def _runs() -> dict[str, TwinRun]:
     return runs
 
 
-RUNS: Mapping[str, TwinRun] = _runs()
+_KILLED_THRICE_S = (45.0, 102.0, 161.0)
+_TWO_SLOTS = {"taskmanager.numberOfTaskSlots": "2"}
+_RECOVERIES = {
+    "recovery-5s": _Recovery({"rate": "1200", "interval": "5s"}, _KILLED_THRICE_S, 225),
+    "recovery-20s": _Recovery({"rate": "1200", "interval": "20s"}, (45.0, 145.0), 235),
+    "recovery-10s-high-load": _Recovery({"rate": "1500", "interval": "10s"}, (45.0,), 190),
+    # The job has two of three TaskManagers, so the death of one breaks connections of the other.
+    "recovery-10s-two-hosts": _Recovery({"rate": "1200", "interval": "10s"}, (45.0, 105.0), 165, _TWO_SLOTS, 3),
+}
+
+
+def _recoveries() -> dict[str, TwinRun]:
+    runs = {}
+    for name, of in _RECOVERIES.items():
+        arguments = {**_COMMON, "stages": "2", **_MODES[Mode.ALIGNED], **of.arguments}
+        runs[name] = TwinRun(name, arguments, of.cluster, of.task_managers, of.seconds, kills_s=of.kills_s)
+    return runs
+
+
+RUNS: Mapping[str, TwinRun] = {**_runs(), **_recoveries()}

@@ -27,7 +27,7 @@ from backend.advisor.twin.model import (
     StoreModel,
     VertexModel,
 )
-from backend.advisor.twin.recovery import RESTART_MS
+from backend.advisor.twin.outages import LOST_WORKER_MS, RESTART_MS, outages_of
 from backend.analysis.arrays import Floats
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import is_real_failure
@@ -140,9 +140,12 @@ class _Builder:
         if trigger is None:
             trigger = _UNKNOWN_TRIGGER
             self._assume("trigger delay", f"{trigger.value:g} ms", "no checkpoint reports the start delay of a source")
-        outage = parts.outage_of(self._recorded, [at for at, _ in self._evidence.exceptions], self._evidence.config)
+        outage = outages_of(self._recorded, self._evidence.exceptions, self._evidence.config)
         if outage is None:
-            taken = f"{RESTART_MS.low / 1000:g} to {RESTART_MS.high / 1000:g} s, and the time to read the state"
+            taken = (
+                f"{RESTART_MS.low / 1000:g} to {RESTART_MS.high / 1000:g} s, and the time to read the state; about"
+                f" {LOST_WORKER_MS.value / 1000:.0f} s more if a worker dies, until that is noticed"
+            )
             self._assume("outage after a failure", taken, "no checkpoint that a failure delayed is stored")
         measured, assumed = Basis.MEASURED, Basis.PREDICTED
         return JobModel(
@@ -166,7 +169,8 @@ class _Builder:
                 ("outage_ms", assumed if outage is None else Basis.RECONSTRUCTED),
             ),
             age_ms=1000 * max(f.age_s for f in self._flows.values()),
-            outage_ms=outage,
+            outage_ms=None if outage is None else outage.outage_ms,
+            is_outage_of_lost_worker=outage is not None and outage.is_worker_lost,
             engine=self._engine,
         )
 

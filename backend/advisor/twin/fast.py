@@ -49,6 +49,8 @@ _BARRIER_COST_MS: Final = 0.05
 _HOP_MS: Final = 0.2
 _EVENTS: Final = 1 << 16
 _NEVER: Final = 1 << 62
+_NOISE_MAX: Final = 0.3
+"""The noise of uploads that share a store: one upload's time varies more, because it waits for others."""
 CACHE_VARIABLE: Final = "NUMBA_CACHE_DIR"
 """The variable of the environment that names numba's folder for compiled code."""
 
@@ -178,8 +180,9 @@ def _choose_cache() -> None:
 def scale_of(model: JobModel, checkpoints: int) -> FastScale:
     """Return how to simulate so many checkpoints in at most about ``STEPS_WANTED`` steps.
 
-    Channels fill and run dry slowly, so the warm-up is many times longer than the queues take to fill. If nothing in
-    the job has a period, only the time in which queues fill again is simulated between two checkpoints.
+    Channels fill and run dry slowly, so the warm-up is many times longer than the queues take to fill. If there are too
+    many steps and nothing in the job has a period, less time is simulated between two checkpoints, but always enough to
+    fill the queues again.
     """
     flow, settings = throughput_of(model), model.settings
     fill_ms = flow.queued_bytes_max / flow.bytes_per_ms if flow.bytes_per_ms > 0 else 0.0
@@ -188,19 +191,27 @@ def scale_of(model: JobModel, checkpoints: int) -> FastScale:
     warm_up_ms = max(_WARM_UP_MIN_MS, _FILLS_OF_WARM_UP * fill_ms, 2 * max(periods))
     if model.age_ms is not None:
         warm_up_ms = min(warm_up_ms, max(model.age_ms, _WARM_UP_MIN_MS))
-    upload_ms = sum(sum(v.upload_bytes) for v in model.vertices) / max(model.store.bytes_per_ms, 1e-9)
-    own_ms = upload_ms + model.store.latency_ms + max(max(v.async_fixed_ms, default=0.0) for v in model.vertices)
+    uploads, store = [size for v in model.vertices for size in v.upload_bytes], model.store
+    if store.shared_bytes_per_ms is None:
+        upload_ms = max(uploads, default=0.0) / max(store.bytes_per_ms, 1e-9)
+    else:
+        upload_ms = sum(uploads) / max(store.shared_bytes_per_ms, 1e-9)
+    own_ms = upload_ms + store.latency_ms + max(max(v.async_fixed_ms, default=0.0) for v in model.vertices)
     notes: tuple[str, ...] = ()
     between_ms, gap_ms = settings.interval_ms, None
     wanted_ms = max(_GAP_MIN_MS, _FILLS_BETWEEN * fill_ms, settings.min_pause_ms)
-    if not any(periods) and fill_ms + own_ms + wanted_ms < settings.interval_ms and settings.max_concurrent == 1:
-        between_ms, gap_ms = fill_ms + own_ms + wanted_ms, wanted_ms
-        notes = (f"checkpoints are simulated {gap_ms / 1000:.3g} s after each other, when the queues are full again",)
     grain = GRAIN
 
     def steps() -> float:
         return _steps_per_ms(model, flow, grain) * (warm_up_ms + checkpoints * between_ms)
 
+    shortest_ms = fill_ms + own_ms + wanted_ms
+    can_hurry = not any(periods) and shortest_ms < settings.interval_ms and settings.max_concurrent == 1
+    if can_hurry and steps() > STEPS_WANTED:
+        room_ms = STEPS_WANTED / _steps_per_ms(model, flow, grain) - warm_up_ms
+        between_ms = min(settings.interval_ms, max(shortest_ms, room_ms / checkpoints))
+        gap_ms = between_ms - fill_ms - own_ms
+        notes = (f"checkpoints are simulated {gap_ms / 1000:.3g} s after each other, when the queues are full again",)
     while grain > _GRAIN_MIN and steps() > STEPS_WANTED:
         grain //= 2
     if steps() > STEPS_WANTED:
@@ -334,6 +345,12 @@ class _Edge:
         """Return the sender and the receiver of each channel, as indices within their vertices."""
         return [(i, j) for i in range(self.source.parallelism) for j in self.targets(i)]
 
+    def buffers_per_record(self, model: JobModel) -> float:
+        """Return how many buffers the output of one input record may begin."""
+        record = math.ceil(max(1.0, self.edge.record_bytes) / model.network.segment_bytes)
+        copies = self.target.parallelism if self.edge.partitioning is Partitioning.BROADCAST else 1
+        return max(1.0, self.source.output_ratio) * record * copies
+
     def step_bytes(self, model: JobModel, grain: int) -> float:
         """Return how many bytes of the edge are processed at once: whole records, a part of a buffer."""
         record = max(1.0, self.edge.record_bytes)
@@ -407,6 +424,7 @@ def _pools(
         whole[[f.OWNER, f.FIRST, f.END, f.SIZE]] = s, begin, end, max(count + 1, buffers)
         whole[f.ROUTING] = _ROUTING[edge.edge.partitioning]
         whole[f.CAN_OVERTAKE] = edge.can_overtake
+        whole[f.IS_LARGE] = edge.buffers_per_record(model) > _OVERDRAFT
         whole[f.NEXT] = int(rng.integers(count))
         record, step = max(1.0, edge.edge.record_bytes), edge.step_bytes(model, grain)
         row[f.OUTPUT] = edge.source.output_ratio * record
@@ -512,7 +530,8 @@ def _set_settings(model: JobModel, state: Sim, gap_ms: float | None) -> None:
     row[[f.TRIGGER_MID, f.TRIGGER_LOW, f.TRIGGER_HIGH]] = delay.value, delay.low, delay.high
     row[f.HOP] = _HOP_MS
     row[f.BARRIER_COST] = _BARRIER_COST_MS
-    row[f.STORE_RATE] = store.bytes_per_ms
+    whole[f.STORE_SHARED] = store.shared_bytes_per_ms is not None
+    row[f.STORE_RATE] = store.shared_bytes_per_ms or store.bytes_per_ms
     row[f.STORE_LATENCY] = store.latency_ms
-    row[f.STORE_NOISE] = store.noise_ratio
+    row[f.STORE_NOISE] = store.noise_ratio if store.shared_bytes_per_ms is None else min(store.noise_ratio, _NOISE_MAX)
     row[f.LAST_COMPLETION] = -math.inf

@@ -16,14 +16,17 @@ from backend.advisor.twin.fast_fields import Sim
 
 @compiled
 def write(n: Sim, s: int, size: float) -> float:
-    """Write to the shared store, and return when the bytes are durable."""
+    """Write to the store, and return when the bytes are durable. All writes share the speed of a shared store."""
     noise = n.v[0, f.STORE_NOISE]
     factor = 1.0
     if noise > 0:
         factor = max(0.1, 1.0 + noise * math.sqrt(-2.0 * math.log(draw(n))) * math.cos(2.0 * math.pi * draw(n)))
-    begin = max(n.v[0, f.NOW], n.v[0, f.STORE_FREE])
+    begin = n.v[0, f.NOW]
+    if n.i[0, f.STORE_SHARED]:
+        begin = max(begin, n.v[0, f.STORE_FREE])
     end = begin + size / n.v[0, f.STORE_RATE] * factor
-    n.v[0, f.STORE_FREE] = end
+    if n.i[0, f.STORE_SHARED]:
+        n.v[0, f.STORE_FREE] = end
     return end + n.v[0, f.STORE_LATENCY] * factor
 
 

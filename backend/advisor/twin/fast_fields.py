@@ -34,7 +34,7 @@ MAIL = 16
 # Row 0 of both arrays: the settings, single values of the state, and which rows hold what.
 (MODE, CONCURRENT, EXCLUSIVE, BUFFERS_MAX, OVERDRAFT, EVENTS, SEQUENCE, RANDOM, ACTIVE, TICKS, TAKEN, ENDED, STEPS,
  TICK_ROUND, ROOM, REMOTE_ROOM, REMOTE_AT, END_CHANNEL, FIRST_TASK, END_TASK, FIRST_GATE,
- END_GATE) = range(22)  # fmt: skip
+ END_GATE, STORE_SHARED) = range(23)  # fmt: skip
 (ALIGNED_TIMEOUT_MS, CAP, INTERVAL, MIN_PAUSE, TIMEOUT, SEGMENT, FLUSH_EVERY, DEBLOAT_TARGET, TRIGGER_MID, TRIGGER_LOW,
  TRIGGER_HIGH, HOP, BARRIER_COST, STORE_RATE, STORE_LATENCY, STORE_NOISE, NOW, STORE_FREE, LAST_COMPLETION,
  SOURCE_RECORDS) = range(20)  # fmt: skip
@@ -53,8 +53,9 @@ QUEUED, FILLED, LIMIT, BUFFER, FRONT, RECEIVED, REMOTE_BYTES, RECORD, STEP_BYTES
 WEIGHT, DEFICIT = range(2)
 
 # Pools. OUTPUT is the bytes for one input record, STEP_OUT the bytes that go to a channel at once, and CHANCE the share
-# of these steps whose channel is drawn (the others keep the channels' shares).
-OWNER, FIRST, END, SIZE, ROUTING, CAN_OVERTAKE, REQUESTED, FULL, FLUSH_DUE, NEXT = range(10)
+# of these steps whose channel is drawn (the others keep the channels' shares). IS_LARGE says that the output of one
+# record may need more buffers than a subtask gets in the middle of a record.
+OWNER, FIRST, END, SIZE, ROUTING, CAN_OVERTAKE, REQUESTED, FULL, FLUSH_DUE, NEXT, IS_LARGE = range(11)
 OUTPUT, STEP_OUT, CHANCE, PHASE, LEFT_OVER = range(5)
 
 # Gates: OWNER, FIRST and END (rows of INPUT), and the free floating buffers.

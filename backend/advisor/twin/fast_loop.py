@@ -181,15 +181,17 @@ def handled_at(n: Sim, s: int) -> float:
     """Return when the subtask can handle a message: between two records, and after a sync part or a callback."""
     now = n.v[0, f.NOW]
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
-        if n.i[p, f.REQUESTED] > n.i[p, f.SIZE] + n.i[0, f.OVERDRAFT]:
-            # The subtask waits for a buffer in the middle of a record.
+        # Only one record's output can end in the middle of a record. A step has many, which a subtask emits one by one.
+        if n.i[p, f.IS_LARGE] and n.i[p, f.REQUESTED] > n.i[p, f.SIZE] + n.i[0, f.OVERDRAFT]:
             return float(now + 0.5)
     if n.v[s, f.NO_MAIL_UNTIL] > now:
         return n.v[s, f.NO_MAIL_UNTIL]
     left, record = n.v[s, f.FREE_AT] - now, n.v[s, f.RECORD_TIME]
     if n.i[s, f.ACTIVITY] != f.BUSY or left <= 0 or record <= 0:
         return now
-    return now + left % record
+    rest = left % record
+    # Between two records the remainder is 0, or nearly a whole record if rounding made it a little less.
+    return now if record - rest < 1e-6 else now + rest
 
 
 @compiled

@@ -186,6 +186,8 @@ class JobModel:
     """How long the job had run when the evidence was read. Its queues had this time to fill."""
     outage_ms: Interval | None = None
     """The observed time from a failure until the job ran again. None if no failure was observed."""
+    is_outage_of_lost_worker: bool = False
+    """Whether the observed failures were deaths of workers, so that the time contains that until they were noticed."""
     engine: EngineCapabilities | None = None
     """What the job's engine can do. None if it is not known; no change is refused then because of the engine."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 
@@ -21,7 +20,6 @@ _LARGE_BYTES = 1_000_000
 _LARGE_MS = 20.0
 _NOISE_MAX = 1.0
 _SHARED_BYTES = 100_000
-_OUTAGE_INTERVAL_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,17 @@ def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: Chec
     """Return the async part of each subtask without its waits for barriers.
 
     If barriers may overtake data, a subtask with outputs is not finished before its barriers have left its outputs, and
-    with an aligned timeout this may take as long as the timeout.
+    with an aligned timeout this may take as long as the timeout. Subtasks of one task manager also share files of
+    in-flight data, and each waits until the last of them has its barriers. So the own part begins no earlier than the
+    last arrival of a barrier, anywhere, before its end.
     """
     phases = r.phases[vertex]
-    if config is None or not config.overtakes or not topology.downstream(vertex):
+    if config is None or not config.overtakes:
         return phases.own_async_ms
-    released = arrived_below_ms(topology, vertex, r.phases)
+    arrivals = np.concatenate([p.travel_ms for p in r.phases.values()])
+    released: Floats = np.array([np.max(arrivals[arrivals <= end], initial=0.0) for end in phases.async_end_ms])
+    if topology.downstream(vertex):
+        released = np.maximum(released, arrived_below_ms(topology, vertex, r.phases))
     return np.minimum(phases.own_async_ms, np.maximum(0.0, phases.async_end_ms - released))
 
 
@@ -209,31 +212,3 @@ def growth_bytes_per_s(recorded: Sequence[Recorded], vertex: VertexId) -> float:
     squares = float((spread * spread).sum())
     slope = float((spread * (sizes - sizes.mean())).sum()) / squares if squares > 0 else 0.0
     return max(0.0, slope)
-
-
-def outage_of(
-    recorded: Sequence[Recorded], failures: Sequence[datetime], config: CheckpointConfig | None
-) -> Interval | None:
-    """Return the time from a failure until the job runs again, from the first checkpoint that each failure delayed.
-
-    The coordinator triggers it at a random time within an interval after the job runs again, so the result says little,
-    and is None, if the interval is longer than ``_OUTAGE_INTERVAL_MS``. Of failures without a checkpoint between them,
-    only the last counts.
-    """
-    interval_ms = None if config is None else config.interval_ms
-    if interval_ms is None or interval_ms > _OUTAGE_INTERVAL_MS or not recorded:
-        return None
-    triggers = sorted(r.checkpoint.header.triggered_at for r in recorded)
-    gaps: dict[datetime, float] = {}
-    for failure in sorted(failures):
-        after = next((t for t in triggers if t > failure), None)
-        if after is not None and failure >= triggers[0]:
-            gaps[after] = (after - failure).total_seconds() * 1000
-    if not gaps:
-        return None
-    middle = float(np.median(list(gaps.values())))
-    return Interval(
-        max(middle - interval_ms / 2, min(gaps.values()) / 2),
-        max(0.0, min(gaps.values()) - interval_ms),
-        max(gaps.values()),
-    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import exp, log
 
 import numpy as np
@@ -20,12 +21,11 @@ from numpy.typing import NDArray
 
 from backend.advisor.advice import Interval
 from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outages import LOST_WORKER_MS, RESTART_MS
 from backend.advisor.twin.rates import throughput_of
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.verdict import Basis
 
-RESTART_MS = Interval(3_000.0, 1_000.0, 15_000.0)
-"""The assumed time to cancel and deploy a job after a failure, if no failure was observed."""
 RECOVERIES_MIN = 6
 _NOTHING = Interval(0.0, 0.0, 0.0)
 _ON_AVERAGE = Interval(0.5, 0.0, 1.0)
@@ -40,6 +40,13 @@ _COVERED = 0.9
 _SHORTEST_MS = 1_000.0
 
 Floats = NDArray[np.float64]
+
+
+class Failure(StrEnum):
+    """What fails: a task, which the engine notices at once, or a worker, which it misses after some heartbeats."""
+
+    TASK = "task"
+    WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +93,16 @@ class FailureCost:
     recovery_ms: Interval | None
 
 
-def recovery_model_of(model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0) -> RecoveryModel:
+def recovery_model_of(
+    model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0, failure: Failure | None = None
+) -> RecoveryModel:
     """Return how a job recovers with checkpoints of this duration and this much in-flight data.
 
     The capacity is unknown (None) if a source reads as fast as it can.
     """
     rate, use = rate_per_s(model), throughput_of(model).use_ratio
     return RecoveryModel(
-        outage_ms=outage_ms(model, persisted_bytes),
+        outage_ms=outage_ms(model, persisted_bytes, failure),
         replayed_ratio=_ON_AVERAGE,
         capacity_per_s=None if rate is None or use <= 0 else rate / use,
         checkpoint_cost_ms=max((max(v.sync_ms, default=0.0) for v in model.vertices), default=0.0),
@@ -102,9 +111,11 @@ def recovery_model_of(model: JobModel, *, duration_ms: Interval, persisted_bytes
     )
 
 
-def cost_in(model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0) -> FailureCost:
+def cost_in(
+    model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0, failure: Failure | None = None
+) -> FailureCost:
     """Return what a failure costs under the settings of a job's model, with these checkpoints."""
-    recovery = recovery_model_of(model, duration_ms=duration_ms, persisted_bytes=persisted_bytes)
+    recovery = recovery_model_of(model, duration_ms=duration_ms, persisted_bytes=persisted_bytes, failure=failure)
     return cost_of_failure(recovery, interval_ms=model.settings.interval_ms, rate_per_s=rate_per_s(model) or 0.0)
 
 
@@ -114,16 +125,26 @@ def rate_per_s(model: JobModel) -> float | None:
     return None if None in rates else sum(r for r in rates if r is not None)
 
 
-def outage_ms(model: JobModel, persisted_bytes: float) -> Interval:
-    """Return the time from a failure until records flow again, with this much in-flight data to read (CM-7)."""
+def outage_ms(model: JobModel, persisted_bytes: float, failure: Failure | None = None) -> Interval:
+    """Return the time from a failure until records flow again, with this much in-flight data to read (CM-7).
+
+    Without ``failure``, it is a failure like the observed ones, or that of a task if none was observed. The bytes are
+    those of all subtasks.
+    """
     subtasks = sum(v.parallelism for v in model.vertices)
     in_flight = persisted_bytes / subtasks / model.store.bytes_per_ms
-    seen = model.outage_ms
-    if seen is not None:
-        return Interval(seen.value + in_flight, seen.low + in_flight / 2, seen.high + 2 * in_flight)
-    state = max((max(v.state_bytes, default=0.0) for v in model.vertices), default=0.0)
-    read = state / model.store.bytes_per_ms + in_flight
-    return Interval(RESTART_MS.value + read, RESTART_MS.low + read / 2, RESTART_MS.high + 2 * read)
+    seen, is_seen_lost = model.outage_ms, model.is_outage_of_lost_worker
+    if seen is None or (is_seen_lost and failure is Failure.TASK):
+        state = max((max(v.state_bytes, default=0.0) for v in model.vertices), default=0.0)
+        read = state / model.store.bytes_per_ms + in_flight
+        found = Interval(RESTART_MS.value + read, RESTART_MS.low + read / 2, RESTART_MS.high + 2 * read)
+        is_seen_lost = False
+    else:
+        found = Interval(seen.value + in_flight, seen.low + in_flight / 2, seen.high + 2 * in_flight)
+    if failure is not Failure.WORKER or is_seen_lost:
+        return found
+    missed = LOST_WORKER_MS
+    return Interval(found.value + missed.value, found.low + missed.low, found.high + missed.high)
 
 
 def cost_of_failure(recovery: RecoveryModel, *, interval_ms: float, rate_per_s: float) -> FailureCost:

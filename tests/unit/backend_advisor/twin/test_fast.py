@@ -5,17 +5,21 @@ Everyday tests run its code in the interpreter on small jobs. The slow ones run 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 
 from backend.advisor.twin import fast
+from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast import FastScale, build, prepare, scale_of, simulate_fast
-from backend.advisor.twin.model import JobModel, NetworkModel, Partitioning, SourceModel
+from backend.advisor.twin.fast_fields import Sim
+from backend.advisor.twin.model import JobModel, NetworkModel, Partitioning, SourceModel, StoreModel
 from backend.advisor.twin.outcomes import Simulated, Tier
 from backend.advisor.twin.rates import throughput_of
 from backend.domain.advice import Mode
@@ -137,7 +141,9 @@ def test_a_cap_bounds_the_in_flight_data_of_every_subtask(size: Size, cap: int):
 
     assert all(c.persisted_bytes <= 3 * size.parallelism * cap for c in found.checkpoints)
     assert all(not c.is_expired for c in found.checkpoints)
-    assert durations(found) > durations(free)
+    assert durations(found) >= durations(free)
+    # The queues of a small job fit the largest cap, so that it changes nothing.
+    assert cap == 500_000 or durations(found) > durations(free)
 
 
 def test_checkpoints_that_reach_the_timeout_expire_and_the_job_goes_on(size: Size):
@@ -222,15 +228,49 @@ def test_a_long_callback_and_a_sync_part_delay_barriers_that_overtake(size: Size
     assert all(c.sync_ms == 900 and c.duration_ms > 900 for c in paused.checkpoints)
 
 
-def test_uploads_share_the_store(size: Size):
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_uploads_wait_for_each_other_only_if_they_share_the_store(size: Size, is_shared: bool):
     source, middle, sink = size.model(rate_per_s=0.15 * size.rate_per_s).vertices
     large = replace(sink, upload_bytes=(5e6,) * size.parallelism, async_fixed_ms=(40.0,) * size.parallelism)
-    found = size.run(
-        size.model(rate_per_s=0.15 * size.rate_per_s, settings=UNALIGNED), vertices=(source, middle, large)
+    store = StoreModel(bytes_per_ms=50_000.0, shared_bytes_per_ms=50_000.0 if is_shared else None)
+    model = size.model(rate_per_s=0.15 * size.rate_per_s, settings=UNALIGNED)
+    found = size.run(replace(model, store=store), vertices=(source, middle, large))
+
+    writers = size.parallelism if is_shared else 1
+    assert writers * 5e6 / 50_000 + 40 < durations(found) < (writers + 0.9) * 5e6 / 50_000 + 40
+    assert all(c.checkpointed_bytes >= size.parallelism * 5e6 for c in found.checkpoints)
+
+
+def test_rounding_does_not_keep_a_barrier_from_the_gap_between_two_records():
+    rows, columns = 3, f.SLOTS + f.QUEUE
+    state = Sim(
+        i=np.zeros((rows, columns), np.int64),
+        v=np.zeros((rows, columns)),
+        e=np.zeros((1, 5)),
+        s=np.full((2, 3), math.inf),
+        w=np.zeros((1, 2)),
+    )
+    state.i[1, f.ACTIVITY] = f.BUSY
+    state.v[1, [f.FREE_AT, f.RECORD_TIME, f.NO_MAIL_UNTIL]] = 6.0, 2.0, -1.0
+    with interpreted_fast_tier():
+        from backend.advisor.twin.fast_loop import handled_at
+
+        for now, handled in [(0.0, 0.0), (4.0 + 1e-10, 4.0), (4.0 - 1e-10, 4.0), (3.0, 4.0), (6.5, 6.5)]:
+            state.v[0, f.NOW] = now
+            assert handled_at(state, 1) == pytest.approx(handled, abs=1e-8)
+
+
+def test_only_a_record_that_needs_many_buffers_can_block_a_message(size: Size):
+    model = size.model()
+    huge = replace(model.edges[0], record_bytes=20.0 * model.network.segment_bytes)
+    plain, blocking = (
+        build(replace(model, edges=edges), size.scale, seed=1, checkpoints=1)
+        for edges in (model.edges, (huge, *model.edges[1:]))
     )
 
-    assert durations(found) > size.parallelism * 5e6 / 50_000 + 40
-    assert all(c.checkpointed_bytes >= size.parallelism * 5e6 for c in found.checkpoints)
+    for state, expected in ((plain, 0), (blocking, size.parallelism)):
+        pools = range(state.i[0, f.END_TASK], state.i[0, f.FIRST_GATE])
+        assert sum(state.i[p, f.IS_LARGE] for p in pools) == expected
 
 
 def test_the_usual_size_of_a_run_is_bounded():

@@ -10,8 +10,9 @@ import pytest
 
 from backend.advisor.advice import Interval
 from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outages import LOST_WORKER_MS, RESTART_MS
 from backend.advisor.twin.recovery import (
-    RESTART_MS,
+    Failure,
     ObservedRecovery,
     RecoveryModel,
     cost_in,
@@ -71,6 +72,17 @@ def test_an_observed_outage_replaces_the_assumed_restart_and_its_reading_of_stat
     model = replace(with_state(three_vertices(rate_per_s=1000.0)), outage_ms=exactly(8000.0))
 
     assert outage_ms(model, 0.0) == exactly(8000.0)
+
+
+def test_the_death_of_a_worker_is_noticed_late():
+    model = three_vertices(rate_per_s=1000.0)
+    seen = replace(model, outage_ms=exactly(8000.0))
+    lost = replace(seen, is_outage_of_lost_worker=True)
+
+    assert outage_ms(model, 0.0, Failure.WORKER).value == RESTART_MS.value + LOST_WORKER_MS.value
+    assert outage_ms(seen, 0.0, Failure.WORKER).value == 8000.0 + LOST_WORKER_MS.value
+    assert outage_ms(lost, 0.0, Failure.WORKER) == outage_ms(lost, 0.0) == exactly(8000.0)
+    assert outage_ms(lost, 0.0, Failure.TASK) == RESTART_MS
 
 
 @pytest.mark.parametrize("rate_per_s", [None, 2000.0, 3000.0])

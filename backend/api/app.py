@@ -17,6 +17,7 @@ from backend.api.problems import MEDIA_TYPE, add_problem_handlers, problem
 from backend.api.routes import (
     advice,
     alerts,
+    backtests,
     board,
     checkpoints,
     comparing,
@@ -50,6 +51,7 @@ _ROUTERS: Final = (
     spark.router,
     advice.router,
     whatif.router,
+    backtests.router,
     simulations.router,
     links.router,
 )

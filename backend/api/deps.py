@@ -14,6 +14,7 @@ from backend.services.alerts.episodes import AlertService
 from backend.services.alerts.incidents import IncidentService
 from backend.services.alerts.receivers import ReceiverService
 from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.backtests.requests import BacktestService
 from backend.services.checkpoints.actions import ActionService
 from backend.services.checkpoints.comparing import ComparisonService
 from backend.services.checkpoints.comparing_windows import WindowComparisonService
@@ -73,6 +74,7 @@ class Services:
     links: LinkService
     inspection: InspectionService
     what_if: WhatIfService
+    backtests: BacktestService
 
 
 def _services(request: Request) -> Services:

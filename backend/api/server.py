@@ -30,6 +30,7 @@ from backend.services.alerts.episodes import AlertService
 from backend.services.alerts.incidents import IncidentService
 from backend.services.alerts.receivers import ReceiverService
 from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.backtests.requests import BacktestService
 from backend.services.checkpoints.actions import ActionService
 from backend.services.checkpoints.comparing import ComparisonService
 from backend.services.checkpoints.comparing_windows import WindowComparisonService
@@ -241,6 +242,7 @@ def build_services(
         links=LinkService(engine, clock),
         inspection=InspectionService(engine, clock, rules, inspect),
         what_if=WhatIfService(clock, models, SimulationQueue(engine, clock, KIND), advice),
+        backtests=BacktestService(engine, clock),
     )
 
 

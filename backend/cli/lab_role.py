@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from functools import partial
 
-from backend.cli.database import DatabaseUrl, database_url_of
+from backend.cli.database import DatabaseUrl, plain_url
 from backend.cli.garbage import collect_garbage_less_often
 from backend.cli.heartbeat import beating
 from backend.cli.listening import stop_event
@@ -18,13 +19,14 @@ from backend.settings import Settings, load_settings
 
 
 def lab(database_url: DatabaseUrl = None) -> None:
-    """Run the simulations that the Lab page and the API request, one at a time. Several such processes share them."""
+    """Run the simulations and backtests that pages and the API request, one at a time. Several processes share them."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
-    asyncio.run(_until_stopped(database_url_of(database_url, settings), settings))
+    asyncio.run(_until_stopped(plain_url(database_url, settings), settings))
 
 
 async def _until_stopped(url: str, settings: Settings) -> None:
+    from backend.services.backtests import replaying
     from backend.services.simulations.worker import SimulationWorker
     from backend.services.whatif import confirming
     from backend.store.postgres.connections import create_store_engine
@@ -33,7 +35,10 @@ async def _until_stopped(url: str, settings: Settings) -> None:
     engine = create_store_engine(url, pool_size=1, pool_overflow=1)
     try:
         worker = SimulationWorker(
-            engine, WallClock(), name=f"{socket.gethostname()}:{os.getpid()}", others={confirming.KIND: confirming.run}
+            engine,
+            WallClock(),
+            name=f"{socket.gethostname()}:{os.getpid()}",
+            others={confirming.KIND: confirming.run, replaying.KIND: partial(replaying.run, url)},
         )
         collect_garbage_less_often()
         with stop_event() as stop:

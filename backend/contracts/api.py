@@ -45,6 +45,8 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/whatif/apply`` (POST whatif.WhatIfApplyIn) -> advice.CardOut
 * ``/api/v1/jobs/{job}/whatif/accept`` (POST whatif.WhatIfApplyIn) -> advice.CardOut
 * ``/api/v1/jobs/{job}/whatif/confirmations/{confirmation}`` (GET, DELETE) -> whatif.ConfirmationOut
+* ``/api/v1/jobs/{job}/backtests`` (POST backtests.BacktestIn) -> backtests.BacktestOut
+* ``/api/v1/jobs/{job}/backtests/{backtest}`` (GET, DELETE)  -> backtests.BacktestOut
 * ``/api/v1/jobs/{job}/whatif/confirmations/{confirmation}/runs/{number}/checkpoints/{checkpoint}``
   -> simulations.SimulatedCheckpointOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}``  -> CheckpointDetailOut

@@ -167,6 +167,7 @@ def _known(served):
         "annotation": "nnone",
         "incident": "inone",
         "confirmation": "wnone",
+        "backtest": "bnone",
     }
     subtask = {"vertex": SINK, "subtask": 1}
     wanted = {"shape": "healthy", "protocol": "aligned"}

@@ -72,6 +72,8 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/jobs/{job}/whatif/apply"),
     ("POST", "/api/v1/jobs/{job}/whatif/accept"),
     ("DELETE", "/api/v1/jobs/{job}/whatif/confirmations/{confirmation}"),
+    ("POST", "/api/v1/jobs/{job}/backtests"),
+    ("DELETE", "/api/v1/jobs/{job}/backtests/{backtest}"),
     ("POST", "/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/actions"),
     ("POST", "/api/v1/jobs/{job}/annotations"),
     ("DELETE", "/api/v1/jobs/{job}/annotations/{annotation}"),

@@ -8,6 +8,7 @@ from backend.api import examples
 from backend.contracts import advice, alerts, api, checkpoint_actions, incidents, spark
 from backend.contracts.annotations import AnnotationIn, AnnotationOut, AnnotationsIn
 from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.backtests import BacktestIn, BacktestOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.board import BoardOut
 from backend.contracts.changes import ChangePointOut
@@ -32,6 +33,8 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "annotation_in": AnnotationIn,
     "annotations_in": AnnotationsIn,
     "backpressure": BackpressureOut,
+    "backtest": BacktestOut,
+    "backtest_in": BacktestIn,
     "barriers": BarriersOut,
     "board": BoardOut,
     "action_in": checkpoint_actions.ActionIn,

@@ -1,0 +1,1 @@
+"""Backtests of single jobs: requests, and their run by a worker."""

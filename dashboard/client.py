@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.contracts import incidents as grouped
-from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut
+from backend.contracts.advice import CardOut, DismissIn, DryRunOut, JobAdviceOut
 from backend.contracts.annotations import AnnotationOut
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
@@ -461,19 +461,21 @@ class ApiClient(WhatIfRequests):
 
     async def roll_back_advice(self, job: str, card: str) -> CardOut:
         """Undo an applied recommendation: change the settings of the job on its target back."""
-        answer = await self._request("POST", _card_path(job, card, "roll-back"), None, _TEST_TIMEOUT_S)
-        return _read(answer, CardOut)
+        return _read(await self._request("POST", _card_path(job, card, "roll-back"), None, _TEST_TIMEOUT_S), CardOut)
+
+    async def try_advice(self, job: str, card: str, *, is_roll_back: bool) -> DryRunOut:
+        """Return what applying a recommendation, or rolling it back, would send now. Nothing changes."""
+        path = _card_path(job, card, f"dry-run?roll_back={str(is_roll_back).lower()}")
+        return _read(await self._request("GET", path, None, _TEST_TIMEOUT_S), DryRunOut)
 
     async def apply_advice(self, job: str, card: str) -> CardOut:
         """Apply a recommendation: change the settings of the job on its target."""
-        answer = await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S)
-        return _read(answer, CardOut)
+        return _read(await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S), CardOut)
 
     async def take_action(self, job: str, run: str, checkpoint: int, wanted: ActionIn) -> ActionTakenOut:
         """Take an action on a checkpoint in progress."""
-        body = wanted.model_dump_json().encode()
-        answer = await self._request("POST", f"{_path(job, run, checkpoint)}/actions", body, _TEST_TIMEOUT_S)
-        return _read(answer, ActionTakenOut)
+        path, body = f"{_path(job, run, checkpoint)}/actions", wanted.model_dump_json().encode()
+        return _read(await self._request("POST", path, body, _TEST_TIMEOUT_S), ActionTakenOut)
 
     # --- simulations ----------------------------------------------------------------------------------------------
 

@@ -140,6 +140,7 @@ AREAS = {
         "unit/backend_pipeline/**",
         "integration/test_rollups*.py",
         "integration/test_backtest.py",
+        "integration/test_backtest_api.py",
         "property/test_log_buckets.py",
     ),
     "docs": ("packaging/*", "conformance/test_protocol_document.py"),

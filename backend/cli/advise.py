@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from backend.domain.engines import SettingsFormat
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 if TYPE_CHECKING:
-    from backend.contracts.advice import CardOut, JobAdviceOut
+    from backend.contracts.advice import CardOut, DryRunOut, JobAdviceOut
 
 _WIDTH = 98
 
@@ -26,20 +27,46 @@ def advise(
             "--export", help="Print only the settings that open advice changes, in a form to copy or to pipe."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print what applying each open card would send, and what refuses it."),
+    ] = False,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
 ) -> None:
     """Print the recommendations for a job, their predicted effects, and the results of earlier changes."""
-    from backend.contracts.advice import JobAdviceOut
+    from backend.contracts.advice import DryRunOut, JobAdviceOut
 
     with Client(api) as client:
-        answer = client.get(f"/api/v1/jobs/{client.job_id(job)}/advice", JobAdviceOut)
-    if export is not None:
+        root = f"/api/v1/jobs/{client.job_id(job)}"
+        answer = client.get(f"{root}/advice", JobAdviceOut)
+        open_cards = [card for card in answer.cards if card.state.is_open] if dry_run else []
+        tried = [client.get(f"{root}/recommendations/{card.id}/dry-run", DryRunOut) for card in open_cards]
+    if dry_run:
+        if output_format is ReportFormat.JSON:
+            typer.echo("[" + ",".join(one.model_dump_json() for one in tried) + "]")
+        else:
+            say(*_tried(open_cards, tried))
+    elif export is not None:
         typer.echo(_exported(answer, export))
     elif output_format is ReportFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))
     else:
         lines = _markdown(answer) if output_format is ReportFormat.MARKDOWN else _text(answer)
         say(*"\n".join(lines).split("\n"))
+
+
+def _tried(open_cards: Sequence[CardOut], tried: Sequence[DryRunOut]) -> list[str]:
+    if not tried:
+        return ["no advice is open, so nothing would be sent"]
+    lines: list[str] = []
+    for card, one in zip(open_cards, tried, strict=True):
+        lines += [card.recommendation.headline, f"  to {one.target} ({one.url}), run {one.engine_run_id}"]
+        lines += [f"  {c.key}: {c.current or 'not known'} -> {c.proposed}" for c in one.changes]
+        if one.is_accepted:
+            lines.append("  the target was asked and accepts it; nothing was changed")
+        else:
+            lines.append(f"  would be refused: {'; '.join(one.refusals)}")
+    return lines
 
 
 def _exported(answer: JobAdviceOut, wanted: SettingsFormat) -> str:

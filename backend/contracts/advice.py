@@ -111,6 +111,25 @@ class ChangeOut(Model):
     proposed: str
 
 
+class DryRunOut(Model):
+    """What a change of a running job's settings would do now. Nothing was changed."""
+
+    job_id: str
+    target: str
+    """The name of the target to which the change would be sent."""
+    url: str
+    engine_run_id: str
+    changes: list[ChangeOut]
+    """What would be sent: the keys with their values, and the values that the card knows as current."""
+    is_accepted: bool
+    """Whether nothing would refuse the change."""
+    is_checked: bool
+    """Whether the target was asked. It is not if the change would be refused before it is sent."""
+    refusals: list[str]
+    """Why the change would be refused."""
+    as_of: datetime
+
+
 class HowToOut(Model):
     """How to make and undo the change.
 

@@ -41,6 +41,7 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/dismiss`` (POST advice.DismissIn) -> advice.CardOut
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/apply`` (POST) -> advice.CardOut
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/roll-back`` (POST) -> advice.CardOut
+* ``/api/v1/jobs/{job}/recommendations/{recommendation}/dry-run`` -> advice.DryRunOut
 * ``/api/v1/jobs/{job}/whatif`` (POST whatif.WhatIfIn)       -> whatif.WhatIfOut
 * ``/api/v1/jobs/{job}/whatif/apply`` (POST whatif.WhatIfApplyIn) -> advice.CardOut
 * ``/api/v1/jobs/{job}/whatif/accept`` (POST whatif.WhatIfApplyIn) -> advice.CardOut

@@ -18,4 +18,11 @@ class AbortCheckpoint:
     checkpoint_id: int
 
 
-JobRequest: TypeAlias = TriggerSavepoint | AbortCheckpoint
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """Answer whether these settings, as (key, value), can be set now. Nothing changes."""
+
+    settings: tuple[tuple[str, str], ...]
+
+
+JobRequest: TypeAlias = TriggerSavepoint | AbortCheckpoint | CheckSettings

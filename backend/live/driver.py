@@ -73,6 +73,10 @@ class LiveEngine(Protocol):
         """
         ...
 
+    def check_settings(self, changes: Mapping[str, str]) -> None:
+        """Raise what ``change_settings`` would raise. Nothing changes."""
+        ...
+
     def trigger_savepoint(self, form: str) -> int:
         """Request a savepoint at the current virtual time. Return the number of the request."""
         ...

@@ -116,6 +116,10 @@ class RuntimeEngine:
         """
         self._engine.set_config(changes)
 
+    def check_settings(self, changes: Mapping[str, str]) -> None:
+        """Raise what ``change_settings`` would raise. Nothing changes."""
+        settings.change(self._engine.config, changes, live=True, where="")
+
     def trigger_savepoint(self, form: str) -> int:
         """Request a savepoint at the current virtual time. Return the number of the request."""
         return self._engine.request_savepoint(RequestedFormat(form)).number

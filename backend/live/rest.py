@@ -8,6 +8,7 @@ The driver runs the jobs. The modules ``..._json`` and ``metrics`` build the JSO
 * GET  ``/jobs/:id/restarts``                        the cost of each restart
 * GET  ``/jobs/:id/rescales``                        the outcome of each change of parallelism
 * GET, PATCH ``/jobs/:id/settings``                  the settings that can change while the job runs
+* POST ``/jobs/:id/settings/check``                 whether settings can be changed; nothing changes
 * POST ``/jobs/:id/checkpoints/:cid/abort``           abort a checkpoint in progress
 
 Requests can change the settings of a job. As in Flink, they can also trigger a checkpoint or a savepoint, stop a job
@@ -102,6 +103,7 @@ class _Rest:
             Route(job + "/exceptions", self._of_job(job_json.exceptions)),
             Route(job + "/metrics", self.job_metrics),
             Route(job + "/settings", self.settings, methods=["GET", "PATCH"]),
+            Route(job + "/settings/check", self.check_settings, methods=["POST"]),
             Route(job + "/savepoints", self.trigger_savepoint, methods=["POST"]),
             Route(job + "/stop", self.stop, methods=["POST"]),
             Route(job + "/savepoints/{trigger}", self.savepoint),
@@ -227,6 +229,13 @@ class _Rest:
         if request.method == "PATCH":
             return _json(dict(self._driver.change_settings(job.id, await _changes(request))))
         return _json(dict(self._driver.job(job.id).engine.settings()))
+
+    async def check_settings(self, request: Request) -> Response:
+        """Handle POST ``/jobs/:id/settings/check``: refuse what a PATCH of ``/settings`` would refuse."""
+        job = self._job(request)
+        changes = await _changes(request)
+        self._driver.job(job.id).engine.check_settings(changes)
+        return _json(dict(self._driver.job(job.id).engine.settings()) | dict(changes))
 
     async def trigger_savepoint(self, request: Request) -> Response:
         """Handle POST ``/jobs/:id/savepoints``: request a savepoint."""

@@ -16,7 +16,7 @@ from backend.contracts import flink
 from backend.domain.address_rules import AddressRules
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TargetProtocolError
-from backend.domain.job_request import AbortCheckpoint, JobRequest, TriggerSavepoint
+from backend.domain.job_request import AbortCheckpoint, CheckSettings, JobRequest, TriggerSavepoint
 from collectors.flink import document, parse
 from collectors.flink.client import open_transport
 
@@ -59,6 +59,11 @@ async def change_settings(
             elif isinstance(change, AbortCheckpoint):
                 path = f"/jobs/{engine_run_id}/checkpoints/{change.checkpoint_id}/abort"
                 await transport.post(path, b"{}", token=token)
+            elif isinstance(change, CheckSettings):
+                # An older runtime does not have this path and refuses it. It would ignore an unknown parameter of the
+                # path for changes, and make the change.
+                body = orjson.dumps(dict(change.settings))
+                await transport.post(f"/jobs/{engine_run_id}/settings/check", body, token=token)
             else:
                 await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(change)), token=token)
         except TargetProtocolError as error:

@@ -100,6 +100,7 @@ _CHANGES_OF_THE_RUNTIME = {
     ("POST", "/runtime/v1/jobs/{job}/savepoints"),
     ("POST", "/runtime/v1/jobs/{job}/stop"),
     ("PATCH", "/runtime/v1/jobs/{job}/settings"),
+    ("POST", "/runtime/v1/jobs/{job}/settings/check"),
     ("PUT", "/runtime/v1/jobs/{job}/resource-requirements"),
 }
 

@@ -289,6 +289,19 @@ async def test_a_longer_timeout_extends_the_checkpoint_in_progress_and_a_shorter
 
 
 @pytest.mark.anyio
+async def test_settings_are_checked_without_a_change() -> None:
+    runtime, _ = await _open_checkpoint("2 s")
+    before = await runtime.get("/settings")
+    path = f"{runtime.root}/settings/check"
+    fine = await runtime.client.post(path, json={"execution.checkpointing.timeout": "5 s"})
+    wrong = await runtime.client.post(path, json={"execution.checkpointing.timeout": "never"})
+
+    assert (fine.status_code, wrong.status_code) == (200, 400)
+    assert "execution.checkpointing.timeout" in wrong.json()["errors"][0]
+    assert await runtime.get("/settings") == before
+
+
+@pytest.mark.anyio
 async def test_an_aborted_checkpoint_fails_at_once_and_the_job_goes_on() -> None:
     runtime, number = await _open_checkpoint("10 min")
     aborted = await runtime.client.post(f"{runtime.root}/checkpoints/{number}/abort")

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from backend.contracts.advice import CardOut
 from backend.domain.address_rules import EVERYWHERE
 from backend.domain.advice import AdviceState, AdviceStep
-from backend.domain.errors import TargetUnavailableError
+from backend.domain.errors import FieldProblem, InvalidInputError, TargetUnavailableError
 from backend.domain.target import TargetOrigin
 from backend.services.advice.cards import AdviceService
 from backend.services.jobs.evidence import EvidenceReader
@@ -129,3 +129,34 @@ async def test_a_roll_back_that_fails_is_in_the_history_and_not_repeated(engine,
     assert [e.kind for e in found.history[-2:]] == [AdviceStep.AUTO_ROLL_BACK, AdviceStep.STATE]
     assert "failed (http://127.0.0.1:18050" in found.history[-1].reason
     assert len(target.sent) == 1
+
+
+async def test_a_dry_run_says_what_would_be_sent_and_changes_nothing(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+
+    tried = await service.dry_run(card.job_id, card.id)
+
+    assert (tried.is_accepted, tried.is_checked, tried.refusals) == (True, True, [])
+    assert (tried.target, tried.url) == ("demo", "http://127.0.0.1:18050/runtime/v1")
+    assert [(c.current, c.proposed) for c in tried.changes if c.key == _UNALIGNED] == [("false", "true")]
+    assert target.checked == [dict(card.recommendation.how_to.patch)]
+    assert target.sent == []
+    assert (await service.card(card.job_id, card.id)).state is AdviceState.NEW
+    # There is nothing to roll back yet, so the target is not asked.
+    undone = await service.dry_run(card.job_id, card.id, is_roll_back=True)
+    assert (undone.is_accepted, undone.is_checked, len(target.checked)) == (False, False, 1)
+    assert "it is new" in undone.refusals[0]
+
+
+async def test_a_dry_run_says_why_the_target_would_refuse_it(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    target.refuses = InvalidInputError([FieldProblem("change", "no such key", "another")], what="change")
+    refused = await service.dry_run(card.job_id, card.id)
+    target.refuses = TargetUnavailableError(url="http://127.0.0.1:18050", reason="cannot connect")
+    unreachable = await service.dry_run(card.job_id, card.id)
+
+    assert (refused.is_accepted, refused.is_checked) == (False, True)
+    assert "no such key" in refused.refusals[0]
+    assert (unreachable.is_accepted, unreachable.is_checked) == (False, False)

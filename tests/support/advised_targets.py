@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from backend.domain.engines import RUNTIME
+from backend.domain.job_request import CheckSettings
 from backend.domain.observation import JobState
 from tests.support.advised_jobs import EXACTLY_ONCE, persisting, readings, slow_run
 from tests.support.handwritten_jobs import START, chain, quick
@@ -22,6 +23,8 @@ class AdvisedTarget:
         self.writer, self.id, self.clock = writer, target_id, clock
         self.engine = RUNTIME
         self.sent: list[tuple[str, str, dict[str, str]]] = []
+        self.checked: list[dict[str, str]] = []
+        """The settings that it was asked about."""
         self.refuses: Exception | None = None
         """If it is set, the target refuses each change with it."""
 
@@ -29,6 +32,9 @@ class AdvisedTarget:
         """Record the settings, or refuse them."""
         if self.refuses is not None:
             raise self.refuses
+        if isinstance(settings, CheckSettings):
+            self.checked.append(dict(settings.settings))
+            return
         self.sent.append((url, run, dict(settings)))
 
     async def report(self, config, checkpoints=(), pressure=(), at=None, state=JobState.RUNNING):

@@ -47,6 +47,7 @@ MODELS: Final[dict[str, type[api.Model]]] = {
     "checkpoint_detail": api.CheckpointDetailOut,
     "diagnosis": api.DiagnosisOut,
     "dismiss": advice.DismissIn,
+    "dry_run": advice.DryRunOut,
     "flame_graph": FlameGraphOut,
     "history": HistoryOut,
     "comment_in": incidents.CommentIn,

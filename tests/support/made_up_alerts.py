@@ -190,6 +190,8 @@ class MadeUpAlerts:
                 self._move(AdviceState.DISMISSED, DismissIn.model_validate_json(body).reason)
             case [_, "accept"]:
                 self._move(AdviceState.ACCEPTED, "accepted; waiting for the engine to report the settings")
+            case [_, "dry-run"]:
+                return example("dry_run")
             case [_, "roll-back"]:
                 self._move(AdviceState.ROLLED_BACK, "the engine reports other settings again")
                 self.card = self.card.model_copy(update={"can_roll_back": False})

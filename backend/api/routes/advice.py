@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body, Path, Query
 
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, JobId, Limit
@@ -17,6 +17,7 @@ CardId = Annotated[
     str,
     Path(max_length=100, pattern=r"^[^\x00]*$", description="Id of a recommendation.", examples=["a5e1f0c2d3b4a697"]),
 ]
+RollBack = Annotated[bool, Query(description="Try the roll back, not the change.")]
 Dismissal = Annotated[advice.DismissIn, Body(openapi_examples={"dismiss": {"value": examples.read("dismiss")}})]
 
 
@@ -61,6 +62,14 @@ async def dismiss_recommendation(
 async def apply_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
     """Apply the recommended change to the running job. 409 if the change needs a restart."""
     return await services.advice.apply(job, recommendation)
+
+
+@router.get(_ONE + "/dry-run", responses=examples.of("dry_run"))
+async def try_recommendation(
+    job: JobId, recommendation: CardId, services: Given, roll_back: RollBack = False
+) -> advice.DryRunOut:
+    """Return what applying the recommendation would send now, and what would refuse it. Nothing changes."""
+    return await services.advice.dry_run(job, recommendation, is_roll_back=roll_back)
 
 
 @router.post(_ONE + "/roll-back", responses=examples.of("card"))

@@ -21,6 +21,7 @@ from backend.advisor.lifecycle import Card, Observed, Step
 from backend.analysis.windows import Tally
 from backend.contracts.advice import (
     CardOut,
+    DryRunOut,
     EffectOut,
     ExportOut,
     JobAdviceOut,
@@ -38,6 +39,7 @@ from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
 from backend.services.advice.contents import content_of, document_of, is_reversible, is_rolling_back
+from backend.services.advice.dry_runs import dry_run_of
 from backend.services.advice.undoing import AutoRollBack
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
@@ -207,6 +209,30 @@ class AdviceService:
                 card = await store.note_step(connection, card, reason, now, AdviceStep.ROLL_BACK)
                 events = (await store.events_of(connection, [card_id])).get(card_id, ())
         return self._out(card, events, record)
+
+    async def dry_run(self, job_id: str, card_id: str, *, is_roll_back: bool = False) -> DryRunOut:
+        """Return what ``apply``, or ``roll_back``, would send now, and why it would be refused. Nothing changes.
+
+        Raises:
+            UnknownEntityError: there is no such job or card, or its target was removed.
+        """
+        record, card = await self._record_and_card(job_id, card_id)
+        async with reading(self._engine) as connection:
+            events = (await store.events_of(connection, [card_id])).get(card_id, ())
+        advice, _ = content_of(card)
+        refusals: list[str] = []
+        try:
+            if is_roll_back:
+                _must_be_in_force(card, events, self._clock.now())
+            else:
+                _must_be_open(card)
+        except ConflictError as error:
+            refusals.append(str(error))
+        can_send = is_reversible(record, advice) if is_roll_back else _can_send(record, advice)
+        if not can_send:
+            refusals.append(f"{record.run.engine.name} takes these settings when the job starts")
+        patch = advice.how_to.rollback_patch if is_roll_back else advice.how_to.patch
+        return await dry_run_of(self._changer, record, patch, advice, refusals, self._clock.now())
 
     async def open_proposals(self, job_id: str) -> list[tuple[Topic, Setting]]:
         """Return the topic and the proposed settings of each open recommendation for a job."""
@@ -475,9 +501,13 @@ def _measured_document(step: Step, run_id: RunId) -> Mapping[str, object] | None
 
 
 def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -> bool:
+    return card.state.is_open and _can_send(record, advice)
+
+
+def _can_send(record: JobRecord, advice: RecommendationOut) -> bool:
     run = record.run
     is_able = run.state is not JobState.ENDED and run.engine.can_apply_settings_live
-    return card.state.is_open and is_able and bool(advice.how_to.patch)
+    return is_able and bool(advice.how_to.patch)
 
 
 def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord, now: datetime) -> CardOut:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.address_rules import EVERYWHERE, AddressRules
-from backend.domain.errors import ConflictError
-from backend.domain.job_request import JobRequest
+from backend.domain.errors import BarrierscopeError, ConflictError, InvalidInputError
+from backend.domain.job_request import CheckSettings, JobRequest
 from backend.domain.target import TargetOrigin
 from backend.services.targets.targets import check_host
 from backend.store.jobs.reader import RunRecord
@@ -43,6 +44,18 @@ class ChangeSettings(Protocol):
             ConflictError: the target's engine cannot do this while the job runs.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The answer to a change that was tried out. ``is_checked`` is whether the target answered.
+
+    ``refusal`` is why the change would be refused; None if the target would make it.
+    """
+
+    target: TargetRecord
+    is_checked: bool
+    refusal: str | None
 
 
 class JobChanger:
@@ -80,6 +93,29 @@ class JobChanger:
             kind=target.kind,
             rules=rules,
         )
+
+    async def target_of(self, run: RunRecord) -> TargetRecord:
+        """Return the target of a run. Raises UnknownEntityError if it was removed."""
+        return await TargetRepository(self._engine).get(run.target_id)
+
+    async def try_out(self, run: RunRecord, change: Mapping[str, str]) -> Tried:
+        """Ask the target of a run whether it would make a change. Nothing changes.
+
+        Raises:
+            UnknownEntityError: the target was removed.
+        """
+        target = await self.target_of(run)
+        try:
+            await reachable(self._engine, self._rules, run.target_id)
+        except BarrierscopeError as error:
+            return Tried(target, is_checked=False, refusal=str(error))
+        try:
+            await self.send(run, CheckSettings(tuple(sorted(change.items()))))
+        except (InvalidInputError, ConflictError) as error:
+            return Tried(target, is_checked=isinstance(error, InvalidInputError), refusal=str(error))
+        except BarrierscopeError as error:
+            return Tried(target, is_checked=False, refusal=str(error))
+        return Tried(target, is_checked=True, refusal=None)
 
 
 async def reachable(engine: AsyncEngine, rules: AddressRules, target_id: str) -> tuple[TargetRecord, AddressRules]:

@@ -156,6 +156,7 @@ def links(
             body = TargetPatch.model_construct(
                 links=[LinkTemplate.model_construct(name=n, url=u) for n, u in (templates | added).items()],
                 ui_url=ui_url,
+                links_version=found.links_version,
             )
             found = client.patch(f"/api/v1/targets/{found.id}", body, TargetOut)
     if output_format is OutputFormat.JSON:

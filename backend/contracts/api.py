@@ -139,6 +139,8 @@ class TargetPatch(Model):
     """The address of the engine's web UI as browsers reach it. An empty text: the address of the target."""
     links: LinkTemplates | None = None
     """All links of the target, in the order in which they are shown."""
+    links_version: Annotated[str | None, Field(max_length=40)] = None
+    """The ``links_version`` that was read. If ``links`` or ``ui_url`` were changed since then, the API answers 409."""
 
 
 class TargetHealthOut(Model):
@@ -196,6 +198,8 @@ class TargetOut(Model):
     ui_url: str | None = None
     """The address of the engine's web UI as browsers reach it. Null: the address of the target."""
     links: list[LinkTemplate] = []
+    links_version: str = ""
+    """Changes whenever ``links`` or ``ui_url`` change."""
     added_at: datetime
 
 

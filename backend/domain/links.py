@@ -8,8 +8,10 @@ has a valid host and contains no credentials.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final
@@ -57,6 +59,12 @@ class Filled:
 
     url: str | None
     reason: str | None = None
+
+
+def version_of(ui_url: str | None, templates: Sequence[Mapping[str, str]]) -> str:
+    """Return the version of a target's links: another text if the address of the web UI or any template is another."""
+    stated = json.dumps([ui_url, [[link["name"], link["url"]] for link in templates]])
+    return hashlib.sha256(stated.encode()).hexdigest()[:16]
 
 
 def problem_of(template: str) -> str | None:

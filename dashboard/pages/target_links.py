@@ -66,7 +66,7 @@ def dialog() -> Component:
         transitionProps={"duration": 0},
         closeButtonProps={"aria-label": "Close"},
     )
-    return html.Div([modal, dcc.Store(id="links-subject")])
+    return html.Div([modal, dcc.Store(id="links-subject"), dcc.Store(id="links-version")])
 
 
 def _help() -> Component:
@@ -100,6 +100,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "is_open": Output("links-dialog", "opened"),
             "title": Output("links-dialog", "title"),
             "subject": Output("links-subject", "data"),
+            "version": Output("links-version", "data"),
             "rows": Output("links-rows", "children"),
             "ui": Output("links-ui", "value"),
             "answer": Output("links-answer", "children"),
@@ -139,6 +140,7 @@ def register(app: Dash, client: ApiClient) -> None:
         inputs={"saves": Input("links-save", "n_clicks")},
         state={
             "subject": State("links-subject", "data"),
+            "version": State("links-version", "data"),
             "names": names,
             "urls": urls,
             "ui": State("links-ui", "value"),
@@ -161,6 +163,7 @@ async def open_dialog(client: ApiClient, *, clicks: list[int | None], trigger: o
         "is_open": True,
         "title": f"Links of {found.name}",
         "subject": found.id,
+        "version": found.links_version,
         "rows": _rows(pairs),
         "ui": found.ui_url or "",
         "answer": None,
@@ -200,18 +203,27 @@ async def save(
     *,
     saves: int | None,
     subject: str | None,
+    version: str | None,
     names: list[str | None],
     urls: list[str | None],
     ui: str | None,
 ) -> Changes:
-    """Store the links. Rows that are empty are left out. A refusal is shown in the dialog, which stays open."""
+    """Store the links. Rows that are empty are left out. A refusal is shown in the dialog, which stays open.
+
+    ``version`` is that of the links when the dialog was opened. Links that someone else changed since are not
+    overwritten.
+    """
     if not saves or not subject:
         raise PreventUpdate
     pairs = [((name or "").strip(), (url or "").strip()) for name, url in zip(names, urls, strict=True)]
     given = [pair for pair in pairs if any(pair)]
     try:
         patch = TargetPatch.model_validate(
-            {"ui_url": (ui or "").strip(), "links": [{"name": name, "url": url} for name, url in given]}
+            {
+                "ui_url": (ui or "").strip(),
+                "links": [{"name": name, "url": url} for name, url in given],
+                "links_version": version,
+            }
         )
         await client.change_target(subject, patch)
     except ValidationError as error:

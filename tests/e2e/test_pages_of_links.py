@@ -42,6 +42,15 @@ def test_links_are_stored_offered_at_the_guilty_subtask_and_its_stacks_are_read(
         expect(dialog).to_have_count(0)
         expect(page.locator("button[aria-label='Links of production-eu']")).to_have_text("Links (1)")
 
+        # Someone else saves while the dialog is open.
+        page.locator("button[aria-label='Links of production-eu']").click()
+        expect(names).to_have_value("Grafana")
+        target = next(t for t in fake.targets.values() if t.name == "production-eu")
+        fake.targets[target.id] = target.model_copy(update={"links_version": "of someone else"})
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog.locator("#links-answer")).to_contain_text("were changed meanwhile")
+        dialog.get_by_role("button", name="Cancel").click()
+
         # The links and the stacks of the guilty subtask.
         page.goto(_CHECKPOINT.format(number))
         links = page.locator("#cp-verdict .links-out a")

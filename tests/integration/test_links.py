@@ -146,6 +146,15 @@ async def test_the_templates_of_the_target_are_filled(client, cluster):
     assert "no value for {taskmanager}" in (await _urls(client, f"?vertex={SINK}&subtask=0"))["Grafana"]
     assert "no value for {host}" in (await _urls(client, f"?vertex={SOURCE}&subtask=0"))["Logs"]
 
+    # Two editors read the same links. The second one does not overwrite what the first one stored.
+    read = {"links_version": changed.links_version}
+    first = await _patch(client, cluster, {"links": [_GRAFANA]} | read)
+    refused = await _patch(client, cluster, {"links": [owner], "ui_url": ""} | read, status=409)
+    assert "changed meanwhile" in refused.detail
+    assert refused.type.endswith("version-conflict")
+    again = await _patch(client, cluster, {"is_enabled": True, "links_version": first.links_version})
+    assert ([link.name for link in again.links], again.ui_url) == (["Grafana"], "https://flink.example/ui")
+
     cleared = await _patch(client, cluster, {"links": [], "ui_url": ""})
     assert (cleared.links, cleared.ui_url) == ([], None)
     assert (await _urls(client))["Flink: job"].startswith("http://my-flink:8081/#/")

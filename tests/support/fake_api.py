@@ -31,6 +31,7 @@ from backend.contracts.status import PipelineOut, StatusOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from backend.domain.errors import FieldProblem, InvalidInputError, TooLargeError
+from backend.domain.links import version_of
 from backend.domain.observation import JobState
 from backend.domain.pressure import PressureMeasure
 from backend.services.checkpoints.comparing_windows import Window
@@ -329,10 +330,14 @@ class FakeApi(MadeUpJobs):
         self.targets[made.id] = made
         return httpx.Response(201, content=made.model_dump_json().encode())
 
-    def _patch(self, target: str, patch: api.TargetPatch) -> api.TargetOut:
+    def _patch(self, target: str, patch: api.TargetPatch) -> api.TargetOut | httpx.Response:
         found = self.targets[target]
         if patch.links is not None:
-            self.targets[target] = found.model_copy(update={"links": patch.links, "ui_url": patch.ui_url or None})
+            if patch.links_version != found.links_version:
+                return problem(409, "the links of this target were changed meanwhile")
+            given = {"links": patch.links, "ui_url": patch.ui_url or None}
+            version = version_of(patch.ui_url or None, [link.model_dump() for link in patch.links])
+            self.targets[target] = found.model_copy(update=given | {"links_version": version})
             return self.targets[target]
         state = "ok" if patch.is_enabled else "paused"
         health = found.health.model_copy(update={"state": state})

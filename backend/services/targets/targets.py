@@ -22,6 +22,7 @@ from backend.domain.address_rules import AddressRules, is_host
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
+from backend.domain.links import version_of
 from backend.domain.target import COLLECTOR_GROUP, TargetOrigin
 from backend.services.jobs.silent_jobs import hear
 from backend.services.paging import decode_cursor, page_of
@@ -167,6 +168,7 @@ class TargetService:
         Raises:
             InvalidInputError: the address of the web UI is invalid.
             UnknownEntityError: there is no target with this id.
+            ConflictError: the patch names a version of the links, and they were changed since.
         """
         # The address is for browsers. This service never connects to it, so the allow-list does not apply.
         ui_url = normalised_url(patch.ui_url, field="ui_url")[0] if patch.ui_url else patch.ui_url
@@ -177,6 +179,7 @@ class TargetService:
             is_enabled=patch.is_enabled,
             ui_url=ui_url,
             link_templates=None if patch.links is None else [link.model_dump() for link in patch.links],
+            links_version=patch.links_version,
         )
         return target_out(changed)
 
@@ -242,4 +245,5 @@ def target_out(record: TargetRecord) -> api.TargetOut:
         health=api.TargetHealthOut.of(record),
         cost=record.cost if is_measured else None,
         links=[LinkTemplate.model_construct(name=link["name"], url=link["url"]) for link in record.link_templates],
+        links_version=version_of(record.ui_url, record.link_templates),
     )

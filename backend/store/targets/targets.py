@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.domain.ids import TargetId, target_id
+from backend.domain.links import version_of
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.postgres.connections import reading, writing
 from backend.store.postgres.encoding import clean
@@ -121,6 +122,9 @@ _ADD = _NEW.on_conflict_do_update(
 ).returning(_TARGET.id)
 # The caller passes the values to set under the names of their columns.
 _CHANGE = update(tables.targets).where(_TARGET.id == bindparam("target"), _IS_KEPT).returning(_TARGET.id)
+_LOCKED_LINKS = (
+    select(_TARGET.ui_url, _TARGET.link_templates).where(_TARGET.id == bindparam("target"), _IS_KEPT).with_for_update()
+)
 _FORGET_HEALTH = delete(tables.target_health).where(tables.target_health.c.target_id == bindparam("target"))
 
 
@@ -179,11 +183,13 @@ class TargetRepository:
         is_enabled: bool | None = None,
         ui_url: str | None = None,
         link_templates: Sequence[Mapping[str, str]] | None = None,
+        links_version: str | None = None,
     ) -> TargetRecord:
         """Change the fields that are not None. An empty ``ui_url`` removes the address of the web UI.
 
         Raises:
             UnknownEntityError: there is no target with this id.
+            ConflictError: the links no longer have the version ``links_version``; nothing is changed.
         """
         given: dict[str, Any] = {
             "name": None if name is None else clean(name),
@@ -196,6 +202,8 @@ class TargetRepository:
         if link_templates is not None:
             changed["link_templates"] = [_clean(link) for link in link_templates]
         async with writing(self._engine) as connection:
+            if links_version is not None:
+                await _check_links(connection, target_id, links_version)
             if changed:
                 await connection.execute(_CHANGE, {"target": target_id} | changed)
             return await _get(connection, target_id)
@@ -218,6 +226,14 @@ async def _get(connection: AsyncConnection, target_id: str) -> TargetRecord:
     if row is None:
         raise UnknownEntityError(kind="target", id=target_id)
     return _record(row)
+
+
+async def _check_links(connection: AsyncConnection, target_id: str, version: str) -> None:
+    """Lock the target until the end of the transaction, and check that nobody changed its links."""
+    row = (await connection.execute(_LOCKED_LINKS, {"target": target_id})).mappings().first()
+    if row is not None and version_of(row["ui_url"], row["link_templates"]) != version:
+        text = "the links of this target were changed meanwhile; open them again and repeat the change"
+        raise ConflictError(text, kind="version-conflict")
 
 
 def _clean(labels: Mapping[str, str]) -> dict[str, str]:

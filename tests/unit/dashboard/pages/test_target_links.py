@@ -32,8 +32,8 @@ def _values(rows):
     return [tuple(label.children[1].value for label in row.children[:2]) for row in rows]
 
 
-async def _save(client, names, urls, ui=""):
-    return await target_links.save(client, saves=1, subject="tflink", names=names, urls=urls, ui=ui)
+async def _save(client, names, urls, ui="", version=""):
+    return await target_links.save(client, saves=1, subject="tflink", version=version, names=names, urls=urls, ui=ui)
 
 
 async def test_the_dialog_opens_with_one_empty_row_or_with_the_stored_links(client, fake):
@@ -45,6 +45,19 @@ async def test_the_dialog_opens_with_one_empty_row_or_with_the_stored_links(clie
     assert (_values(empty["rows"]), empty["ui"], empty["is_open"]) == ([("", "")], "", True)
     assert (_values(stored["rows"]), stored["ui"]) == ([("Grafana", _URL)], "https://flink.example")
     assert stored["title"] == "Links of production-eu"
+
+
+async def test_links_that_someone_else_changed_meanwhile_are_not_overwritten(client, fake):
+    trigger = {"type": "target-links", "target": "tflink"}
+    read = await target_links.open_dialog(client, clicks=[1], trigger=trigger)
+    await _save(client, ["Grafana"], [_URL], version=read["version"])
+    refused = await _save(client, ["Logs"], [_URL], version=read["version"])
+
+    assert "were changed meanwhile" in repr(refused["answer"])
+    assert "is_open" not in refused, "what was typed stays"
+    assert [link.name for link in fake.targets["tflink"].links] == ["Grafana"]
+    again = await target_links.open_dialog(client, clicks=[2], trigger=trigger)
+    assert (await _save(client, ["Logs"], [_URL], version=again["version"]))["is_open"] is False
 
 
 def test_a_row_is_added_or_removed_and_the_others_keep_what_was_typed():

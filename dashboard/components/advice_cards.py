@@ -72,6 +72,8 @@ _STEPS = {
     AdviceStep.ROLL_BACK: "roll back sent",
     AdviceStep.AUTO_ROLL_BACK: "automatic roll back sent",
 }
+_SILENCES_OPEN_MAX = 3
+"""So many topics without a recommendation are shown with their reasons. If there are more, the reasons are folded."""
 _ROLLING_BACK = ("roll back sent", "hourglass", Tone.INFO)
 
 
@@ -84,7 +86,15 @@ def silences(rows: Sequence[SilenceOut]) -> Component | None:
     """Build the card of the topics without a recommendation, each with the reason; return None if there are none."""
     if not rows:
         return None
-    return cards.card("No recommendation on", html.Div([_silence(s) for s in rows]), hint="and the reason")
+    if len(rows) <= _SILENCES_OPEN_MAX:
+        return cards.card("No recommendation on", html.Div([_silence(s) for s in rows]), hint="and the reason")
+    # A long list of what is not recommended must not be more visible than what is.
+    topics = ", ".join(s.topic.value.replace("-", " ") for s in rows)
+    folded = html.Details(
+        [html.Summary(f"the reasons for {len(rows)} topics"), html.Div([_silence(s) for s in rows])],
+        className="silences",
+    )
+    return cards.card("No recommendation on", [html.P(topics), folded])
 
 
 def _silence(silence: SilenceOut) -> Component:

@@ -97,6 +97,15 @@ def test_a_topic_without_a_recommendation_shows_reason_and_rule():
 
     assert "persist no in-flight data" in parts
     assert "R-CAP-1" in parts
+    assert "Details" not in parts
+
+
+def test_the_reasons_of_many_topics_without_a_recommendation_are_folded():
+    (silence,) = example("job_advice").silences
+    parts = repr(advice_cards.silences([silence] * 10))
+
+    assert "Summary('the reasons for 10 topics')" in parts
+    assert parts.count("persist no in-flight data") == 10
 
 
 def test_settings_to_check_show_the_cure_and_the_source():

@@ -1,8 +1,8 @@
 """Every page of the register in a real Chromium: layout, contrast, targets, accessibility and the console.
 
-``make test`` opens each page at a laptop's width in the light theme. ``make test-long`` resizes
-the window to other widths, and measures how far parts of the page move. The clocks stand still, so that the content is
-always the same.
+``make test`` opens each page at a laptop's width in the light theme. ``make test-long`` opens it in both themes,
+resizes the window to other widths, and measures how far parts of the page move. The clocks stand still, so that the
+content is always the same.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _WIDTHS_PX = (1440, 1000, 2560, 390)
 _CLS_MAX = 0.05
 _LIVE_CLS_PER_MIN_MAX = 0.01
 _TICK_S = 4.0
+_TICKS = 3
 _ANSWER_S = 0.15
 """How long the API takes to answer while layout shifts are measured. Parts of a page then arrive one after another, as
 they do over a network."""
@@ -77,10 +78,11 @@ def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site)
 
 
 @pytest.mark.slow
-def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site):
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site, theme):
     found: dict[str, list[str]] = {}
-    with opened(browser, site) as (page, watch):
-        begin(page, width=_LAPTOP_PX)
+    with opened(browser, site, theme=theme) as (page, watch):
+        begin(page, width=_LAPTOP_PX, theme=theme)
         for example in PAGES:
             page.set_viewport_size({"width": _LAPTOP_PX, "height": HEIGHT})
             show(page, example)
@@ -90,7 +92,7 @@ def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browse
                 if width == 390:
                     # On a phone, tables are cards. The roles of their parts then come from a script.
                     faults += accessibility_faults(page)
-                found[f"{example.name}, {width} px"] = [*faults, *watch.found]
+                found[f"{example.name}, {theme}, {width} px"] = [*faults, *watch.found]
                 watch.found.clear()
     assert {name: faults for name, faults in found.items() if faults} == {}
 
@@ -128,7 +130,8 @@ def _is_whole(page: Page, example: Example) -> bool:
 
 
 @pytest.mark.slow
-def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser):
+@pytest.mark.parametrize("width", [_LAPTOP_PX, 390])
+def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live(browser: Browser, width):
     moved: dict[str, tuple[float, float]] = {}
     clock, ticks = StandingClock(), 0
     with (
@@ -136,16 +139,20 @@ def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live
         opened(browser, url) as (page, _),
     ):
         weight = Weight(page)
-        begin(page, width=_LAPTOP_PX)
+        begin(page, width=width)
         for example in PAGES:
+            if example.is_heavy and width != _LAPTOP_PX:
+                continue
             page.goto(example.path)
             if example.is_lazy:
                 page.wait_for_selector("#page > div > *", state="attached")
                 until(partial(_is_whole, page, example), "the charts that come into view are drawn")
             page.wait_for_selector(example.shows, state="attached")
             settle(page)
-            loaded = weight.shifts()
-            for _ in range(3):
+            loaded = 0.0
+            for tick in range(_TICKS + 1):
+                # On a busy machine, loading may go on until the first tick.
+                loaded = weight.shifts() if tick == 1 else loaded
                 # The checkpoint in progress goes on, and later the next one begins.
                 clock.advance(seconds=_TICK_S)
                 page.clock.set_fixed_time(clock())
@@ -153,7 +160,7 @@ def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live
                 # The login page is no page of Dash and has no ticks.
                 page.evaluate("n => window.dash_clientside?.set_props('tick', {n_intervals: 1000 + n})", ticks)
                 settle(page)
-            live = (weight.shifts() - loaded) * 60 / (3 * _TICK_S)
+            live = (weight.shifts() - loaded) * 60 / (_TICKS * _TICK_S)
             if loaded > _CLS_MAX or live > _LIVE_CLS_PER_MIN_MAX:
                 moved[example.name] = loaded, live
             clock.reset()

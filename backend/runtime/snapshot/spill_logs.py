@@ -103,17 +103,19 @@ class SpillLogs:
         """Delete what no checkpoint needs (SP-4). ``retained`` are the completed checkpoints, oldest first.
 
         A pending checkpoint is newer than the oldest retained one, so its consumed offsets are not smaller. A subtask
-        that had finished before the oldest retained checkpoint has no data in any of them, and its receivers may have
-        finished too, so that they report no offsets: nothing needs its log.
+        that had finished before the oldest retained checkpoint of its attempt has no data in any of them, and its
+        receivers may have finished too, so that they report no offsets: nothing needs its log. After a restart it sends
+        the end of its data again, so checkpoints of earlier attempts do not count.
         """
         if not self._logs:
             return
         used: set[str] = set()
         floors: dict[int, dict[ChannelKey, int]] = {}
-        finished: set[TaskKey] | None = None
+        finished: dict[int, set[TaskKey]] = {}
         for snapshots in retained:
             own_finished = {key for key, snapshot in snapshots.items() if snapshot.finished is Finished.TASK}
-            finished = own_finished if finished is None else finished & own_finished
+            for attempt in {s.spilled.attempt for s in snapshots.values() if s.spilled is not None}:
+                finished[attempt] = own_finished & finished.get(attempt, own_finished)
             of_attempt: dict[ChannelKey, int] = {}
             for snapshot in snapshots.values():
                 used.update(_paths(snapshot))
@@ -123,7 +125,7 @@ class SpillLogs:
                         of_attempt[key] = min(offset, of_attempt.get(key, offset))
         for log in self._logs:
             own = floors.get(log.attempt, {})
-            log.is_closed |= finished is not None and log.key in finished
+            log.is_closed |= log.key in finished.get(log.attempt, ())
             log.truncate(own)
             log.sweep(own, frozenset(used))
         self._logs = [log for log in self._logs if not log.is_gone]

@@ -17,6 +17,7 @@ from backend.analysis.thresholds import (
     BACKPRESSURED_HIGH_RATIO,
     BACKPRESSURED_OK_RATIO,
     HOP_MIN_MS,
+    SIBLINGS_BUSY_RATIO,
     STANDOUT_RATIO,
 )
 from backend.analysis.travel import LateSource
@@ -200,7 +201,9 @@ def by_queue(case: Case) -> Verdict | None:
     if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
         return _on_slow_host(case, suspect, slow)
     vertex, total = case.name(hop.vertex_id), case.subtask_count(hop.vertex_id)
-    is_whole = suspect.kind is VerdictKind.CAPACITY or len(waiting) * 2 > total
+    # Between the bursts all subtasks are idle, so the busy times are compared with each other and not with a limit.
+    are_alike = 0 < SIBLINGS_BUSY_RATIO * suspect.busy <= (suspect.siblings_busy or 0.0)
+    is_whole = suspect.kind is VerdictKind.CAPACITY or are_alike or len(waiting) * 2 > total
     kind = VerdictKind.CAPACITY if is_whole else suspect.kind
     longest = say.duration(hop.longest_ms)
     where = vertex if is_whole else say.where(vertex, waiting, total)

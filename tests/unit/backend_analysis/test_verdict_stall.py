@@ -191,6 +191,44 @@ def test_an_intermittent_wait_with_bursts_of_input_is_a_queue():
     assert found.verdict.kind is VerdictKind.CAPACITY
 
 
+@pytest.mark.parametrize(
+    ("busy", "kind", "named"),
+    [
+        ([0.35, 0.35, 0.30, 0.30], VerdictKind.CAPACITY, (0, 1, 2, 3)),
+        ([0.35, 0.35, 0.05, 0.05], VerdictKind.SKEW, (0, 1)),
+    ],
+)
+def test_a_queue_in_bursts_before_some_subtasks_is_skew_only_if_their_siblings_are_much_less_busy(busy, kind, named):
+    def reached(number):
+        return [4_000, 4_000, 30, 30] if number % 3 == 0 else [15] * 4
+
+    run = [
+        completed(
+            n,
+            detail(SOURCE, first=[5] * 4),
+            detail(MIDDLE, first=reached(n)),
+            detail(LAST, first=[max(reached(n)) + 10] * 4),
+        )
+        for n in range(1, 25)
+    ]
+    readings, emitted = [], 0
+    for number in range(1, 13):
+        at_s, emitted = 10 * number, emitted + (3_000 if number % 2 else 500)
+        source = reading(SOURCE, [0.1] * 4, [0.2] * 4, at_s=at_s)
+        # Each record takes as long at every subtask.
+        records = [round(emitted * share / 0.35) for share in busy]
+        readings += [
+            replace(source, records_out_count=(emitted,) * 4),
+            reading(MIDDLE, busy, records=records, at_s=at_s),
+            reading(LAST, [0.1] * 4, records=[emitted] * 4, at_s=at_s),
+        ]
+    evidence = job(run, readings)
+
+    verdict = diagnose(replace(evidence, now=evidence.now + timedelta(seconds=70))).verdict
+
+    assert (verdict.kind, verdict.vertex, verdict.subtasks) == (kind, MIDDLE, named)
+
+
 def passed_by_the_first(*, busy, source_rate=lambda number: 1_000):
     """Diagnose a job whose windows fire at each trigger: the first barrier gets through, the others wait for 3 s."""
     rows = [

@@ -30,7 +30,7 @@ from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Diagnosis, Health, VerdictKind
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from tests.simulators.twin_proof import wilson
+from tests.simulators.twin_table import wilson
 from tests.support.simulated_target import SimulatedTarget
 
 INTERVAL_S = 5

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 import orjson
 import pytest
 
+from backend.domain import stored_form
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities, SettingKeys
 from backend.domain.topology import Topology
@@ -22,38 +23,38 @@ def _stored(document):
 def test_graph_settings_placements_and_counts_are_read_back():
     seen = job()
     assert seen.counts is not None
-    assert documents.topology_from(_stored(documents.topology_document(TOPOLOGY))) == TOPOLOGY
-    assert documents.config_from(_stored(documents.config_document(CONFIG))) == CONFIG
-    assert documents.placements_from(_stored(seen.placements)) == seen.placements
-    assert documents.counts_from(_stored(seen.counts)) == seen.counts
+    assert stored_form.topology_from(_stored(documents.topology_document(TOPOLOGY))) == TOPOLOGY
+    assert stored_form.config_from(_stored(documents.config_document(CONFIG))) == CONFIG
+    assert stored_form.placements_from(_stored(seen.placements)) == seen.placements
+    assert stored_form.counts_from(_stored(seen.counts)) == seen.counts
 
 
 def test_a_document_that_was_never_stored_is_missing():
-    assert documents.topology_from(None) == Topology(())
-    assert documents.config_from(None) is None
-    assert documents.counts_from(None) is None
-    assert documents.placements_from(None) == ()
+    assert stored_form.topology_from(None) == Topology(())
+    assert stored_form.config_from(None) is None
+    assert stored_form.counts_from(None) is None
+    assert stored_form.placements_from(None) == ()
     assert documents.details_from({}) == ()
 
 
 def test_in_a_document_of_another_version_absent_fields_are_missing_and_unknown_ones_ignored():
     older = {"interval_ms": 5, "of_a_later_version": 1}
-    assert documents.config_from(older) == CheckpointConfig(interval_ms=5)
+    assert stored_form.config_from(older) == CheckpointConfig(interval_ms=5)
 
 
 @pytest.mark.parametrize("engine", [FLINK, RUNTIME, SPARK])
 def test_an_engine_is_read_back_with_its_capabilities(engine):
-    assert documents.engine_from(_stored(documents.capabilities_document(engine)), engine.kind, None) == engine
+    assert stored_form.engine_from(_stored(documents.capabilities_document(engine)), engine.kind, None) == engine
 
 
 def test_an_engine_whose_collector_left_its_texts_empty_is_shown_by_its_kind():
     stored = _stored(documents.capabilities_document(EngineCapabilities(kind="toy", name="", source="")))
 
-    assert documents.engine_from(stored, "toy", None) == EngineCapabilities(kind="toy", name="toy", source="toy")
+    assert stored_form.engine_from(stored, "toy", None) == EngineCapabilities(kind="toy", name="toy", source="toy")
 
 
 def test_an_engine_whose_stored_settings_are_not_a_mapping_has_no_settings():
-    read = documents.engine_from({"name": "Toy", "settings": "none"}, "toy", None)
+    read = stored_form.engine_from({"name": "Toy", "settings": "none"}, "toy", None)
 
     assert (read.name, read.settings) == ("Toy", SettingKeys())
 

@@ -21,6 +21,8 @@ _NTH = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth"}
 _STRUCK_MIN = 3
 # The input just before a checkpoint fills the queues in which its barrier waits.
 _BEFORE = timedelta(seconds=5)
+# From this factor on, the usual input is nearly none, and the factor says little.
+_IDLE_TIMES = 20
 # Up to this share of a group may be on the wrong side.
 _WRONG_RATIO = 0.2
 
@@ -60,6 +62,8 @@ def _by_input(report: HealthReport, evidence: JobEvidence, readings: Sequence[Ve
     times = _times(*([_rate_at(c, rates) for c in group] for group in (report.struck, report.quick)))
     if times is None:
         return None
+    if times >= _IDLE_TIMES:
+        return "whenever input arrives after a time with nearly none"
     return "whenever the input doubles" if 1.75 <= times < 2.5 else f"whenever the input is {say.times(times)} as high"
 
 

@@ -93,6 +93,16 @@ def test_a_cause_that_strikes_when_more_input_comes_says_so():
     assert others.intermittence.condition is None
 
 
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [(3, "whenever the input is 3.0 times as high"), (999, "whenever input arrives after a time with nearly none")],
+)
+def test_the_input_at_which_a_cause_strikes_is_put_into_words(times, words):
+    verdict = diagnose(job(mixed(STRUCK), [*emitted(STRUCK, times), *CALM[2:]])).verdict
+    assert verdict.intermittence is not None
+    assert verdict.intermittence.condition == words
+
+
 def test_a_cause_that_strikes_after_restarts_says_so():
     broken = tuple((START + timedelta(seconds=5 * n - 1), "java.io.IOException: gone") for n in (2, 7, 10))
     run = mixed({2, 7, 10})

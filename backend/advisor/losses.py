@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from math import sqrt
@@ -113,13 +114,18 @@ def mean_time_between_failures_ms(known: Situation) -> Interval | None:
 
     The interval holds for failures that do not depend on each other.
     """
-    times = sorted({at for at, _ in known.evidence.exceptions})
-    gaps = [(b - a).total_seconds() * 1000 for a, b in pairwise(times)]
+    times, gaps = _failures(known)
     if len(times) < FAILURES_MIN_COUNT:
         return None
     mean = sum(gaps) / len(gaps)
     spread = WILSON_Z / sqrt(len(gaps))
     return Interval(mean, mean / (1 + spread), mean / max(0.2, 1 - spread))
+
+
+def _failures(known: Situation) -> tuple[Sequence[datetime], tuple[float, ...]]:
+    """Return the times of the job's restarts, and the milliseconds from each one to the next."""
+    times = sorted({at for at, _ in known.evidence.exceptions})
+    return times, tuple((b - a).total_seconds() * 1000 for a, b in pairwise(times))
 
 
 class Losses:
@@ -344,8 +350,7 @@ def loss_method(losses: Losses) -> str:
 
 def loss_rows(known: Situation, losses: Losses) -> tuple[EvidenceRow, ...]:
     """Return rows for the time between failures and for the sync parts."""
-    times = sorted({at for at, _ in known.evidence.exceptions})
-    gaps = tuple((b - a).total_seconds() * 1000 for a, b in pairwise(times))
+    times, gaps = _failures(known)
     sync = tuple(r.sync_ms for r in known.recorded)
     return (
         EvidenceRow(

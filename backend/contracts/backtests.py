@@ -12,7 +12,7 @@ from pydantic import Field
 
 from backend.contracts.advice import ChangeOut
 from backend.contracts.model import Model, Rfc3339, StrictInt
-from backend.contracts.simulations import SimulationState
+from backend.contracts.simulations import QueuedWorkOut
 from backend.domain.advice import AdviceState, Metric, Topic
 from backend.domain.backtest import Part
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
@@ -179,22 +179,9 @@ class BacktestResultOut(Model):
     advice: AdviceReplayOut | None
 
 
-class BacktestOut(Model):
+class BacktestOut(QueuedWorkOut):
     """A backtest: its request, its state and, if it is completed, its result."""
 
-    id: str
     job_id: str
     request: BacktestIn
-    state: SimulationState
-    progress_ratio: float
-    queue_position: int | None = None
-    """Number of simulations and backtests that start earlier, for a queued one."""
-    reason: str | None = None
-    """Why the backtest failed."""
-    queued_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    expires_at: datetime | None
-    """When the backtest is deleted."""
     result: BacktestResultOut | None = None
-    as_of: datetime

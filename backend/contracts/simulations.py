@@ -101,9 +101,9 @@ class QueuedWorkOut(Model):
     id: str
     state: SimulationState
     progress_ratio: float
-    """The share of the virtual time of all runs that is simulated."""
+    """The share of the work that is done: of the virtual time of all runs, or of a backtest's checkpoints."""
     queue_position: int | None = None
-    """Number of simulations that start earlier, for a queued one."""
+    """Number of simulations and backtests that start earlier, for queued work."""
     reason: str | None = None
     """Why it failed."""
     queued_at: datetime

@@ -7,19 +7,15 @@ compiles it at the first use, which takes about 20 s of processor time, or loads
 
 from __future__ import annotations
 
-import atexit
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 
+from backend.advisor.twin import compiled_cache
 from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_fields import Sim
 from backend.advisor.twin.model import CheckpointSettings, EdgeModel, JobModel, Partitioning
@@ -51,8 +47,6 @@ _EVENTS: Final = 1 << 16
 _NEVER: Final = 1 << 62
 _NOISE_MAX: Final = 0.3
 """The noise of uploads that share a store: one upload's time varies more, because it waits for others."""
-CACHE_VARIABLE: Final = "NUMBA_CACHE_DIR"
-"""The variable of the environment that names numba's folder for compiled code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,30 +145,8 @@ def _compiled() -> Callable[[Sim, float, int, int], None]:
 
 
 @cache
-def own_cache_folder() -> str | None:
-    """Return a new folder for compiled code; None if numba can write one of its usual ones. It goes with the process.
-
-    The usual ones are the folder that the environment names, the folder of the code, and the user's cache. With none
-    to write to, numba refuses to compile.
-
-    Raises:
-        OSError: no folder can be made.
-    """
-    usual = (Path(__file__).parent, Path.home())
-    if os.environ.get(CACHE_VARIABLE) or any(os.access(folder, os.W_OK) for folder in usual):
-        return None
-    folder = tempfile.mkdtemp(prefix="barrierscope-numba-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 def _choose_cache() -> None:
-    folder = own_cache_folder()
-    if folder is not None:
-        import numba
-
-        config: Any = numba.config
-        config.CACHE_DIR = folder
+    compiled_cache.choose()
 
 
 def scale_of(model: JobModel, checkpoints: int) -> FastScale:

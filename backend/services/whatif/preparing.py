@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from backend.advisor.twin import fast
+from backend.advisor.twin import compiled_cache, fast
 from backend.services.whatif.tiers import QuickTiers
 
 _AFTER_S: Final = 5.0
@@ -70,8 +70,8 @@ def _command() -> Sequence[str]:
 
 
 async def _compile(command: Sequence[str]) -> None:
-    folder = await anyio.to_thread.run_sync(fast.own_cache_folder)
-    more = {} if folder is None else {fast.CACHE_VARIABLE: folder}
+    folder = await anyio.to_thread.run_sync(compiled_cache.own_root)
+    more = {} if folder is None else {compiled_cache.CACHE_VARIABLE: folder}
     done = await anyio.run_process(list(command), check=False, env={**os.environ, **more})
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -313,32 +312,6 @@ def test_a_forward_edge_between_unequal_parallelisms_is_refused():
 
     with pytest.raises(ValueError, match="2 to 4"):
         build(model, SMALL.scale, seed=1, checkpoints=1)
-
-
-def test_compiled_code_gets_a_folder_of_its_own_if_no_usual_one_can_be_written(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(fast.CACHE_VARIABLE, raising=False)
-    monkeypatch.setattr(fast.os, "access", lambda *_: False)
-    monkeypatch.setattr(fast.tempfile, "mkdtemp", lambda **kwargs: f"/somewhere/{kwargs['prefix']}x")
-    monkeypatch.setattr(fast.atexit, "register", lambda *_, **__: None)
-    find = fast.own_cache_folder.__wrapped__
-    made = find()
-    monkeypatch.setattr(fast, "own_cache_folder", lambda: made)
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-
-    fast._choose_cache()
-
-    assert numba.config.CACHE_DIR == "/somewhere/barrierscope-numba-x"
-    monkeypatch.setenv(fast.CACHE_VARIABLE, "/elsewhere")
-    assert find() is None
-
-
-def test_the_usual_folders_of_compiled_code_are_left_to_numba(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    monkeypatch.setattr(fast, "own_cache_folder", fast.own_cache_folder.__wrapped__)
-
-    fast._choose_cache()
-
-    assert numba.config.CACHE_DIR == ""
 
 
 def test_a_job_with_too_many_channels_or_too_many_steps_is_too_large_for_a_quick_answer():

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from backend.advisor.twin import fast
+from backend.advisor.twin import compiled_cache
 from backend.advisor.twin.outcomes import Tier
 from backend.services.whatif.preparing import prepare_fast_tier
 from backend.services.whatif.tiers import QuickTiers
@@ -32,19 +32,19 @@ async def prepared(code: str, load=lambda: None) -> QuickTiers:
 async def test_the_fast_tier_answers_once_another_process_has_compiled_it_and_this_one_has_loaded_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(fast, "own_cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(compiled_cache, "own_root", lambda: str(tmp_path))
     tiers = QuickTiers()
     seen = []
 
     def load() -> None:
         seen.extend([tiers.tier, *(f.name for f in tmp_path.iterdir())])
 
-    code = f"import os, pathlib; pathlib.Path(os.environ['{fast.CACHE_VARIABLE}'], 'compiled').touch()"
+    code = f"import os, pathlib; pathlib.Path(os.environ['{compiled_cache.CACHE_VARIABLE}'], 'compiled').touch()"
     await prepare_fast_tier(tiers, after_s=0.0, command=python(code), load=load)
 
     assert seen == [Tier.FORMULAS, "compiled"]
     assert tiers.tier is Tier.FAST
-    assert fast.CACHE_VARIABLE not in os.environ or os.environ[fast.CACHE_VARIABLE] != str(tmp_path)
+    assert compiled_cache.CACHE_VARIABLE not in os.environ or os.environ[compiled_cache.CACHE_VARIABLE] != str(tmp_path)
 
 
 @pytest.mark.parametrize(

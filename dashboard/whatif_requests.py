@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from backend.contracts.advice import CardOut
+from backend.contracts.advice import CardOut, DryRunOut
 from backend.contracts.simulations import SimulatedCheckpointOut
 from backend.contracts.whatif import ConfirmationOut, WhatIfApplyIn, WhatIfIn, WhatIfOut
 
@@ -74,6 +74,11 @@ class WhatIfRequests:
         """Change the settings of the running job, and keep the prediction."""
         path, body = f"jobs/{quote(job, safe='')}/whatif/apply", WhatIfApplyIn(settings=dict(settings))
         return await self._send("POST", path, body, CardOut, timeout_s=_LONG_TIMEOUT_S)
+
+    async def try_what_if(self: Requests, job: str, settings: Mapping[str, str]) -> DryRunOut:
+        """Return what applying a what-if would send where, and what would refuse it. Nothing changes."""
+        path, body = f"jobs/{quote(job, safe='')}/whatif/dry-run", WhatIfApplyIn(settings=dict(settings))
+        return await self._send("POST", path, body, DryRunOut, timeout_s=_LONG_TIMEOUT_S)
 
     async def accept_what_if(self: Requests, job: str, settings: Mapping[str, str]) -> CardOut:
         """Keep the prediction of a change that a person makes."""

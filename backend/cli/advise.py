@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backend.cli.dry_runs import lines_of
 from backend.cli.options import ReportFormat, say
 from backend.cli.targets import Api, Client
 from backend.domain.engines import SettingsFormat
@@ -36,6 +37,12 @@ def advise(
     """Print the recommendations for a job, their predicted effects, and the results of earlier changes."""
     from backend.contracts.advice import DryRunOut, JobAdviceOut
 
+    if dry_run and export is not None:
+        problem = FieldProblem("--export", "it cannot be combined with --dry-run", "one of the two")
+        raise InvalidInputError([problem], what="option")
+    if dry_run and output_format is ReportFormat.MARKDOWN:
+        problem = FieldProblem("--format", "a dry run has no markdown", "text, json")
+        raise InvalidInputError([problem], what="option")
     with Client(api) as client:
         root = f"/api/v1/jobs/{client.job_id(job)}"
         answer = client.get(f"{root}/advice", JobAdviceOut)
@@ -58,15 +65,11 @@ def advise(
 def _tried(open_cards: Sequence[CardOut], tried: Sequence[DryRunOut]) -> list[str]:
     if not tried:
         return ["no advice is open, so nothing would be sent"]
-    lines: list[str] = []
-    for card, one in zip(open_cards, tried, strict=True):
-        lines += [card.recommendation.headline, f"  to {one.target} ({one.url}), run {one.engine_run_id}"]
-        lines += [f"  {c.key}: {c.current or 'not known'} -> {c.proposed}" for c in one.changes]
-        if one.is_accepted:
-            lines.append("  the target was asked and accepts it; nothing was changed")
-        else:
-            lines.append(f"  would be refused: {'; '.join(one.refusals)}")
-    return lines
+    return [
+        line
+        for card, one in zip(open_cards, tried, strict=True)
+        for line in lines_of(one, card.recommendation.headline)
+    ]
 
 
 def _exported(answer: JobAdviceOut, wanted: SettingsFormat) -> str:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backend.cli.dry_runs import lines_of
 from backend.cli.options import pairs, say
 from backend.cli.targets import Api, Client
 from backend.domain.engines import SettingsFormat
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 if TYPE_CHECKING:
-    from backend.contracts.whatif import ConfirmationOut, EstimateOut, PredictionOut, VaryIn, WhatIfOut
+    from backend.contracts.advice import IntervalOut
+    from backend.contracts.whatif import ConfirmationOut, EstimateOut, PredictionOut, VaryIn, WhatIfIn, WhatIfOut
 
 _POLL_S = 0.5
 _FAILED = 1
@@ -42,6 +44,9 @@ def what_if(
         SettingsFormat | None,
         typer.Option("--export", help="Print only the changed settings, in a form to copy or to pipe."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print only what applying it would send where, and what refuses it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     api: Api = None,
 ) -> None:
@@ -53,6 +58,9 @@ def what_if(
     from backend.contracts.whatif import WhatIfIn, WhatIfOut
 
     wanted = WhatIfIn(settings=pairs(settings or [], option="--set"), vary=_vary(vary, steps), confirm=confirm)
+    if dry_run:
+        _try_out(job, wanted, api, as_json=as_json)
+        return
     with Client(api) as client:
         root = f"/api/v1/jobs/{client.job_id(job)}/whatif"
         answer = client.post(root, wanted, WhatIfOut)
@@ -67,6 +75,22 @@ def what_if(
         say(*_text(answer))
     if answer.confirmation is not None and not answer.confirmation.predictions:
         raise typer.Exit(_FAILED)
+
+
+def _try_out(job: str, wanted: WhatIfIn, api: str | None, *, as_json: bool) -> None:
+    from backend.contracts.advice import DryRunOut
+    from backend.contracts.whatif import WhatIfApplyIn
+
+    if not wanted.settings:
+        problem = FieldProblem("--dry-run", "no setting would change", "add --set KEY=VALUE")
+        raise InvalidInputError([problem], what="option")
+    with Client(api) as client:
+        path = f"/api/v1/jobs/{client.job_id(job)}/whatif/dry-run"
+        tried = client.post(path, WhatIfApplyIn(settings=wanted.settings), DryRunOut)
+    if as_json:
+        typer.echo(tried.model_dump_json(indent=2))
+    else:
+        say(*lines_of(tried, ", ".join(f"{k}={v}" for k, v in wanted.settings.items())))
 
 
 def _exported(answer: WhatIfOut, wanted: SettingsFormat) -> str:
@@ -132,6 +156,7 @@ def _text(answer: WhatIfOut) -> list[str]:
             f"{estimate.measure.value:<24} {_number(now.value if now else None, estimate.unit):>16}"
             f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30} {_error(estimate):>12}"
         )
+    lines += _failures(answer)
     if answer.asked.problem is not None:
         lines.append(f"no prediction: {answer.asked.problem}")
     lines += ["", f"predicted by the tier {answer.asked.tier.value}; an interval holds 90 % of the next checkpoints"]
@@ -142,6 +167,21 @@ def _text(answer: WhatIfOut) -> list[str]:
     if answer.confirmation is not None:
         lines += ["", *_confirmed(answer.confirmation)]
     return lines
+
+
+def _failures(answer: WhatIfOut) -> Iterator[str]:
+    as_is = {f.failure: f for f in answer.current.failures}
+    for cost in answer.asked.failures:
+        before = as_is.get(cost.failure, cost)
+        yield ""
+        yield f"if a {cost.failure.value} fails ({cost.how}):"
+        for words, was, would in (
+            ("outage", before.outage_ms, cost.outage_ms),
+            ("input read again", before.replay_ms, cost.replay_ms),
+            ("catch-up", before.catch_up_ms, cost.catch_up_ms),
+            ("until caught up", before.recovery_ms, cost.recovery_ms),
+        ):
+            yield f"  {words:<22} {'-':>16} {_interval(was, 'ms'):>30} {_interval(would, 'ms'):>30} {'-':>12}"
 
 
 def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
@@ -204,7 +244,12 @@ def _number(value: float | None, unit: str) -> str:
 def _span(estimate: EstimateOut | None) -> str:
     if estimate is None or estimate.predicted is None:
         return "-"
-    found, unit = estimate.predicted, estimate.unit
+    return _interval(estimate.predicted, estimate.unit)
+
+
+def _interval(found: IntervalOut | None, unit: str) -> str:
+    if found is None:
+        return "-"
     return f"{_number(found.value, unit)} ({_number(found.low, unit)} to {_number(found.high, unit)})"
 
 

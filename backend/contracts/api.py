@@ -44,6 +44,7 @@ Paths (GET unless another method is named):
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}/dry-run`` -> advice.DryRunOut
 * ``/api/v1/jobs/{job}/whatif`` (POST whatif.WhatIfIn)       -> whatif.WhatIfOut
 * ``/api/v1/jobs/{job}/whatif/apply`` (POST whatif.WhatIfApplyIn) -> advice.CardOut
+* ``/api/v1/jobs/{job}/whatif/dry-run`` (POST whatif.WhatIfApplyIn) -> advice.DryRunOut
 * ``/api/v1/jobs/{job}/whatif/accept`` (POST whatif.WhatIfApplyIn) -> advice.CardOut
 * ``/api/v1/jobs/{job}/whatif/confirmations/{confirmation}`` (GET, DELETE) -> whatif.ConfirmationOut
 * ``/api/v1/jobs/{job}/backtests`` (POST backtests.BacktestIn) -> backtests.BacktestOut

@@ -97,6 +97,35 @@ class EstimateOut(Model):
     """
 
 
+class FailureKind(StrEnum):
+    """What fails: a task, which the engine notices at once, or a worker such as a TaskManager."""
+
+    TASK = "task"
+    WORKER = "worker"
+
+
+class FailureCostOut(Model):
+    """What one failure of a kind would cost. Each interval holds 90 % of such failures.
+
+    No recovery of this job is compared with these predictions, so they have no error of the model.
+    """
+
+    failure: FailureKind
+    outage_ms: IntervalOut
+    """From the failure until records flow again."""
+    replay_ms: IntervalOut
+    """The time span of the input that is read again."""
+    catch_up_ms: IntervalOut | None
+    """From then until the backlog is gone. Null if the job never catches up, or if its capacity is unknown."""
+    recovery_ms: IntervalOut | None
+    """From the failure until the backlog is gone."""
+    basis: Basis = Basis.PREDICTED
+    outage_basis: Basis
+    """Reconstructed if failures of this kind are on record; otherwise predicted from assumed times."""
+    how: str
+    """What the outage was taken from."""
+
+
 class PredictionOut(Model):
     """One what-if with its predicted effect."""
 
@@ -106,8 +135,10 @@ class PredictionOut(Model):
     estimates: list[EstimateOut]
     durations_ms: list[float] = []
     """The durations of simulated checkpoints, for the distribution. Empty if the tier simulates none."""
+    failures: list[FailureCostOut] = []
+    """What each kind of failure would cost."""
     is_on_front: bool = False
-    """Whether no other what-if of the answer has both shorter checkpoints and less persisted data."""
+    """Whether no other what-if of the answer beats it: in the expired share, the duration and the persisted data."""
     notes: list[str] = []
     problem: str | None = None
     """Why there is no prediction. Null if there is one."""
@@ -193,6 +224,8 @@ class WhatIfOut(Model):
     current: PredictionOut
     """The prediction for the job as it is. Compare it with ``measured``."""
     asked: PredictionOut
+    is_better_tier_coming: bool = False
+    """Whether a more exact tier is being prepared, which answers the same request once it is ready."""
     others: list[PredictionOut]
     calibration: CalibrationOut | None
     assumptions: list[AssumptionOut]

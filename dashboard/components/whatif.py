@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dash import html
 from dash.development.base_component import Component
 
+from backend.contracts.advice import IntervalOut
 from backend.contracts.simulations import SimulationState
-from backend.contracts.whatif import ConfirmationOut, EstimateOut, Measure, PredictionOut, Tier, WhatIfOut
+from backend.contracts.whatif import ConfirmationOut, EstimateOut, FailureKind, Measure, PredictionOut, Tier, WhatIfOut
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, simulations, status
@@ -24,6 +25,14 @@ MEASURES = {
     Measure.RESTORE: "Restore after a failure",
     Measure.REPLAY: "Input read again after a failure",
     Measure.CATCH_UP: "Catch-up after a failure",
+}
+AFTER_A_FAILURE = (Measure.RESTORE, Measure.REPLAY, Measure.CATCH_UP)
+FAILURES = {FailureKind.TASK: "A task fails", FailureKind.WORKER: "A worker (TaskManager) is lost"}
+_COSTS = {
+    "outage_ms": "Outage, until records flow again",
+    "replay_ms": "Input read again",
+    "catch_up_ms": "Catch-up, until the backlog is gone",
+    "recovery_ms": "In all, from the failure",
 }
 TIERS = {Tier.FORMULAS: "closed formulas", Tier.FAST: "fast simulation", Tier.RUNTIME: "reference runtime"}
 
@@ -41,6 +50,8 @@ def predictions(found: WhatIfOut) -> Component:
     current, asked = _by_measure(found.current), _by_measure(found.asked)
     rows = []
     for measure, words in MEASURES.items():
+        if measure in AFTER_A_FAILURE and found.asked.failures:
+            continue
         now, as_is, then = measured.get(measure), current.get(measure), asked.get(measure)
         if then is None and as_is is None and now is None:
             continue
@@ -59,6 +70,63 @@ def predictions(found: WhatIfOut) -> Component:
     )
     table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
     return html.Div(table, className="table-scroll")
+
+
+def failures(found: WhatIfOut) -> list[Component]:
+    """Build the table of what each kind of failure would cost, as the job is and with the change."""
+    as_is = {f.failure: f for f in found.current.failures}
+    if not found.asked.failures:
+        return []
+    rows: list[Component] = []
+    for cost in found.asked.failures:
+        before = as_is.get(cost.failure, cost)
+        rows.append(
+            html.Tr(
+                html.Th(
+                    [
+                        FAILURES[cost.failure],
+                        " ",
+                        status.basis(cost.outage_basis),
+                        html.Br(),
+                        html.Span(f"{cost.how[:1].upper()}{cost.how[1:]}.", className="hint"),
+                    ],
+                    colSpan=3,
+                    **attrs({"scope": "rowgroup"}),
+                ),
+                className="whatif-failure",
+            )
+        )
+        for name, words in _COSTS.items():
+            values = [_span(getattr(one, name)) for one in (before, cost)]
+            rows.append(html.Tr([html.Th(words, **attrs({"scope": "row"})), *values]))
+    heads = html.Tr(
+        [
+            cards.unseen_head("After a failure"),
+            html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
+            html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right"),
+        ]
+    )
+    table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
+    words = (
+        "At a random time between two checkpoints. An interval holds 90 % of such failures. No recovery of this job was"
+        " compared with these predictions, so no error of the model is known for them."
+    )
+    if any(f.catch_up_ms is None for f in found.asked.failures):
+        words += (
+            " No catch-up is predicted, because the rate of the input is not known, or no capacity is left to catch up."
+        )
+    return [html.Div(table, className="table-scroll"), html.P(words, className="hint")]
+
+
+def _span(found: IntervalOut | None) -> html.Td:
+    if found is None:
+        return html.Td(
+            text.MISSING, className="right missing", title="the job never catches up, or its capacity is not known"
+        )
+    span = f"{text.duration(found.low)} to {text.duration(found.high)}"
+    return html.Td(
+        [html.B(text.duration(found.value)), html.Br(), html.Span(span, className="hint")], className="right number"
+    )
 
 
 def confirmed(found: ConfirmationOut) -> Component:
@@ -120,12 +188,17 @@ def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
     return f"With {words}, checkpoints would take {would} instead of {took}{tail}."
 
 
-def tier_note(found: WhatIfOut) -> Component:
-    """Build the line that names the tier, and what the answer's simulation left out."""
-    notes = [
-        f"Predicted by the {TIERS[found.asked.tier]}; intervals hold 90 % of the next checkpoints.",
-        *found.asked.notes,
-    ]
+def tier_note(found: WhatIfOut, *, before: Tier | None = None) -> Component:
+    """Build the line that names the tier, and what the answer's simulation left out.
+
+    ``before`` is the tier of an earlier answer to the same question that this answer replaces.
+    """
+    tier = found.asked.tier
+    notes = [f"Predicted by the {TIERS[tier]}; intervals hold 90 % of the next checkpoints.", *found.asked.notes]
+    if before is not None and before is not tier:
+        notes.insert(0, f"The {TIERS[tier]} is ready now, and its answer replaced that of the {TIERS[before]}.")
+    if found.is_better_tier_coming:
+        notes.append("This page takes the better answer as soon as it is ready.")
     return html.P(" ".join(n if n.endswith(".") else f"{n}." for n in notes), className="hint")
 
 

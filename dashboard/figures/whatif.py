@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import Measure, PredictionOut, WhatIfOut
 from dashboard import text
-from dashboard.figures.advice import front_of
 from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, ticks_ms
 from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
 
@@ -123,12 +123,15 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
     ]
     if not placed:
         return empty(theme, "Nothing was predicted for these settings.", height_px=PARETO_HEIGHT_PX)
-    front = sorted(front_of([(d.value, k.value) for _, _, d, k in placed]))
+    front = sorted({(d.value, k.value) for _, p, d, k in placed if p.is_on_front})
+    # A what-if under which fewer checkpoints expire is on the front although it takes longer and persists more. Then no
+    # line of two axes separates the front from the others.
+    is_line = all(one[1] >= other[1] for one, other in pairwise(front))
     colors = {"now": UNALIGNED, "asked": ACKED, "proposed": "#CC79A7"}
     traces: list[Trace] = [
         {
             "type": "scatter", "mode": "lines", "name": "front", "hoverinfo": "skip",
-            "x": [d for d, _ in front], "y": [k for _, k in front],
+            "x": [d for d, _ in front] if is_line else [], "y": [k for _, k in front] if is_line else [],
             "line": {"color": theme.muted, "width": 1, "dash": "dot", "shape": "hv"},
         }
     ]  # fmt: skip
@@ -150,9 +153,13 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
             {
                 "type": "scatter", "mode": "markers", "name": role or "other candidates",
                 "x": [d.value for _, _, d, _ in chosen], "y": [k.value for _, _, _, k in chosen],
-                "marker": {"color": color, "size": 11 if role else 8, "line": {"color": theme.surface, "width": 1}},
+                "marker": {
+                    "color": color, "size": 11 if role else 8,
+                    "line": {"color": theme.surface, "width": [1 if p.is_on_front else 2 for _, p, _, _ in chosen]},
+                    "symbol": ["circle" if p.is_on_front else "circle-open" for _, p, _, _ in chosen],
+                },
                 "text": [
-                    f"{name_of(p.settings)}<br>{text.duration(d.value)}, {text.size(k.value)} persisted"
+                    f"{name_of(p.settings)}<br>{text.duration(d.value)}, {text.size(k.value)} persisted{_expiring(p)}"
                     for _, p, d, k in chosen
                 ],
                 "hovertemplate": "%{text}<extra></extra>",
@@ -182,10 +189,8 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
             ],
         ),
     }
-    on_front = set(front)
     table = tuple(
-        (name_of(p.settings), d.value, k.value, _expired(p), "yes" if (d.value, k.value) in on_front else "no")
-        for _, p, d, k in placed
+        (name_of(p.settings), d.value, k.value, _expired(p), "yes" if p.is_on_front else "no") for _, p, d, k in placed
     )
     said = "; ".join(
         f"{role}: {text.duration(d.value)} and {text.size(k.value)} persisted" for role, _, d, k in placed if role
@@ -196,6 +201,12 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
 
 def _role(role: str, prediction: PredictionOut, proposed: Mapping[str, str] | None) -> str:
     return "proposed" if not role and proposed and prediction.settings == dict(proposed) else role
+
+
+def _expiring(prediction: PredictionOut) -> str:
+    share = _expired(prediction)
+    words = f"<br>{text.percent(share)} expire" if share else ""
+    return f"{words}<br>on the front" if prediction.is_on_front else words
 
 
 def _expired(prediction: PredictionOut) -> float | None:

@@ -12,12 +12,12 @@ from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.advice import CardOut, DryRunOut, JobAdviceOut
+from backend.contracts.advice import CardOut, JobAdviceOut
 from backend.domain.advice import AdviceState
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, confirming
+from dashboard.components import advice_cards, cards, confirming, dry_run
 from dashboard.components.attributes import attrs
 from dashboard.figures import advice as figures
 from dashboard.live import Look, digest, look_of
@@ -272,19 +272,10 @@ async def _asked(
     question = [
         html.P([f"{verb} ", html.B(found.job), tail]),
         advice_cards.diff(card.recommendation, is_undone=is_undone),
-        _tried(await client.try_advice(route["job"], card.id, is_roll_back=is_undone)),
+        dry_run.tried(await client.try_advice(route["job"], card.id, is_roll_back=is_undone)),
         html.P(f"The change {advice_cards.when(card.recommendation)}. {next_}", className="hint"),
     ]
     return {"message": None} | confirming.opened(card.id, question)
-
-
-def _tried(found: DryRunOut) -> Component:
-    """Build what a dry run found: where the change would be sent, and whether it would be refused."""
-    where = f"It would be sent to {found.target} ({found.url})."
-    if found.is_accepted:
-        return html.P(f"{where} The target was asked and accepts it.", className="hint")
-    verb = "The target was asked and refuses it" if found.is_checked else "It would be refused"
-    return cards.answer(False, f"{where} {verb}: {'; '.join(found.refusals)}.")
 
 
 async def apply(client: ApiClient, *, confirmed: int | None, card: str | None, route: dict[str, str]) -> Changes:

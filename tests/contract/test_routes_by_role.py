@@ -70,6 +70,7 @@ _CHANGES_OF_THE_API = {
     ("POST", "/api/v1/jobs/{job}/recommendations/{recommendation}/roll-back"),
     ("POST", "/api/v1/jobs/{job}/whatif"),
     ("POST", "/api/v1/jobs/{job}/whatif/apply"),
+    ("POST", "/api/v1/jobs/{job}/whatif/dry-run"),
     ("POST", "/api/v1/jobs/{job}/whatif/accept"),
     ("DELETE", "/api/v1/jobs/{job}/whatif/confirmations/{confirmation}"),
     ("POST", "/api/v1/jobs/{job}/backtests"),

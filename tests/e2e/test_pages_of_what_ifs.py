@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import expect
 
+from backend.contracts.whatif import Tier
 from tests.support.browsing import chromium, launched, opened, overflowing
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
@@ -59,6 +60,39 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         page.get_by_role("dialog").get_by_role("button", name="Apply now").click()
         expect(page.locator("#whatif-message")).to_contain_text("Sent.")
         assert fake.what_ifs.sent == [{"mode": "unaligned"}]
+        assert watch.found == []
+
+
+def test_a_dry_run_says_what_would_happen_before_anything_is_sent_and_the_dialog_says_it_too(browser, site, fake):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.locator("#whatif-tried")).to_contain_text("It would be sent to demo (http://127.0.0.1")
+        expect(page.locator("#whatif-tried")).to_contain_text("accepts it")
+        expect(page.locator("#whatif-failures")).to_contain_text("A task fails")
+        fake.what_ifs.is_refused = True
+        page.locator("#whatif-apply").click()
+        question = page.locator("#whatif-change-question")
+        expect(question).to_contain_text("The target was asked and refuses it: it fails a rule of the target.")
+        assert fake.what_ifs.sent == []
+        assert watch.found == []
+
+
+def test_the_answer_of_a_better_tier_takes_the_place_of_that_of_closed_formulas_when_it_is_ready(browser, site, fake):
+    fake.what_ifs.tier = Tier.FORMULAS
+    with opened(browser, site) as (page, watch):
+        page.clock.install()
+        page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
+        said = page.locator("#whatif-said")
+        expect(said).to_contain_text("Predicted by the closed formulas")
+        expect(said).to_contain_text("takes the better answer as soon as it is ready")
+        fake.what_ifs.tier = Tier.FAST
+        page.clock.run_for(5_000)
+        expect(said).to_contain_text("The fast simulation is ready now, and its answer replaced that of the closed")
+        expect(said).not_to_contain_text("as soon as it is ready")
+        asked = fake.requests.count("POST /api/v1/jobs/jruntime/whatif")
+        page.clock.run_for(20_000)
+        assert fake.requests.count("POST /api/v1/jobs/jruntime/whatif") - asked <= 1
         assert watch.found == []
 
 

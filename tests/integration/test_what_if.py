@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.twin import fast, formulas, outcomes, predicting
-from backend.contracts.advice import CardOut, JobAdviceOut
+from backend.contracts.advice import CardOut, DryRunOut, JobAdviceOut
 from backend.contracts.api import JobOut, Page
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
-from backend.contracts.whatif import ConfirmationOut, Measure, Tier, WhatIfOut
+from backend.contracts.whatif import ConfirmationOut, FailureKind, Measure, Tier, WhatIfOut
 from backend.domain.advice import AdviceState, Metric, Topic
 from backend.runtime.engine.jobfile import load_job_document
 from backend.services.simulations.simulating import SimulationStoppedError
@@ -187,6 +187,40 @@ async def test_what_cannot_be_applied_is_refused(client, job):
         problem = await _ask(client, {"settings": settings}, path="/apply", status=409)
         assert problem["type"].endswith(kind)
     assert job.sent == []
+
+
+async def test_a_dry_run_says_what_would_be_sent_where_and_what_refuses_it(client, job):
+    found = await _ask(client, {"settings": _UNALIGNED}, path="/dry-run", model=DryRunOut)
+    assert (found.is_accepted, found.is_checked, found.refusals) == (True, True, [])
+    assert (found.changes[0].key, found.changes[0].proposed) == (f"{_CP}unaligned.enabled", "true")
+    assert found.url.startswith("http")
+    assert len(job.checked) == 1
+
+    mixed = {"mode": "unaligned", "parallelism.sums": "4"}
+    refused = await _ask(client, {"settings": mixed}, path="/dry-run", model=DryRunOut)
+    assert (refused.is_accepted, refused.is_checked, len(job.checked)) == (False, False, 1)
+    assert refused.changes == found.changes
+    assert refused.refusals[0] == "a part of it is no setting of the running job"
+    assert "Change the parallelism" in refused.refusals[1]
+    problem = await _ask(client, {"settings": {"colour": "red"}}, path="/dry-run", status=422)
+    assert problem["errors"][0]["pointer"] == "settings.colour"
+    assert job.sent == []
+
+
+async def test_the_answer_says_that_a_better_tier_is_coming_until_it_is_there(engine, clock, job, monkeypatch):
+    quick = QuickTiers()
+    monkeypatch.setattr(
+        predicting, "simulate_fast", lambda model, **_: replace(formulas.simulate(model), tier=outcomes.Tier.FAST)
+    )
+    async with asking(api_over(engine, clock, quick=quick)) as client:
+        assert not (await _ask(client, {})).is_better_tier_coming
+        quick.begin()
+        found = await _ask(client, {})
+        assert (found.asked.tier, found.is_better_tier_coming) == (Tier.FORMULAS, True)
+        quick.finish()
+        found = await _ask(client, {})
+        assert (found.asked.tier, found.is_better_tier_coming) == (Tier.FAST, False)
+        assert [f.failure for f in found.asked.failures] == [FailureKind.TASK]
 
 
 async def test_a_running_confirmation_is_cancelled(client, engine, clock):

@@ -13,7 +13,7 @@ from typing import Any
 from backend.alerting.rules import RULES, RuleChange, RuleSettings, changed, shipped
 from backend.contracts import alerts as wire
 from backend.contracts import incidents as grouped
-from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut, LifeEventOut, MeasuredOut
+from backend.contracts.advice import CardOut, DismissIn, DryRunOut, JobAdviceOut, LifeEventOut, MeasuredOut
 from backend.contracts.api import Page
 from backend.domain.advice import AdviceState
 from tests.support.api_examples import example
@@ -35,6 +35,8 @@ class MadeUpAlerts:
         self.incident = example("incident").model_copy(update={"acknowledged_by": None, "acknowledged_at": None})
         self.notes: list[grouped.IncidentNoteOut] = []
         self.receivers: dict[str, wire.ReceiverOut] = {}
+        self.refusals: list[str] = []
+        """What refuses the change of the card, in its dry run."""
         self.card = example("card").model_copy(
             update={"job_id": ADVISED, "run_id": "rruntime", "can_apply": True, "created_at": self._began}
         )
@@ -191,7 +193,9 @@ class MadeUpAlerts:
             case [_, "accept"]:
                 self._move(AdviceState.ACCEPTED, "accepted; waiting for the engine to report the settings")
             case [_, "dry-run"]:
-                return example("dry_run")
+                found: DryRunOut = example("dry_run")
+                is_accepted = not self.refusals
+                return found.model_copy(update={"is_accepted": is_accepted, "refusals": list(self.refusals)})
             case [_, "roll-back"]:
                 self._move(AdviceState.ROLLED_BACK, "the engine reports other settings again")
                 self.card = self.card.model_copy(update={"can_roll_back": False})

@@ -14,15 +14,17 @@ from backend.advisor.exporting import exports_of
 from backend.advisor.twin.applying import application
 from backend.advisor.twin.asking import asked_of, settings_of, varied
 from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
-from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.outcomes import Tier as Predictor
 from backend.advisor.twin.predicting import predict
-from backend.contracts.advice import CardOut, ChangeOut, ExportOut, HowToOut
+from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import (
     AssumptionOut,
     ConfirmationOut,
     Measure,
     MeasuredNowOut,
+    PredictionOut,
+    Tier,
     WhatIfApplyIn,
     WhatIfIn,
     WhatIfOut,
@@ -85,6 +87,12 @@ def _document(settings: Mapping[str, str], what_if: Any) -> Mapping[str, Any]:
     return confirming.document("jruntime", "rruntime", small_model(), settings, what_if)
 
 
+def _named(prediction: PredictionOut, tier: Tier) -> PredictionOut:
+    """Return the prediction as if another tier had made it. Closed formulas are quick, whichever tier is named."""
+    estimates = [e.model_copy(update={"tier": tier}) for e in prediction.estimates]
+    return prediction.model_copy(update={"tier": tier, "estimates": estimates})
+
+
 class MadeUpWhatIfs:
     """Fake what-ifs. Each reading advances an unfinished confirmation by one step, unless ``is_held``."""
 
@@ -92,6 +100,9 @@ class MadeUpWhatIfs:
         self._now = now
         self.known: dict[str, ConfirmationOut] = {}
         self.is_held = False
+        self.is_refused = False
+        self.tier = Tier.FAST
+        """The tier that the answers name. With closed formulas, they say that a better one is coming."""
         self.sent: list[dict[str, str]] = []
         self.kept: list[CardOut] = []
 
@@ -102,6 +113,8 @@ class MadeUpWhatIfs:
                 return self._answer(job, WhatIfIn.model_validate_json(body))
             case "POST", ["jobs", _, "whatif", "apply"]:
                 return self._apply(dict(WhatIfApplyIn.model_validate_json(body).settings))
+            case "POST", ["jobs", job, "whatif", "dry-run"]:
+                return self._try(job, dict(WhatIfApplyIn.model_validate_json(body).settings))
             case "GET", ["jobs", _, "whatif", "confirmations", name]:
                 return self._read(name)
             case "DELETE", ["jobs", _, "whatif", "confirmations", name]:
@@ -127,7 +140,10 @@ class MadeUpWhatIfs:
             more += varied(model, wanted.vary.key, wanted.vary.low, wanted.vary.high, wanted.vary.count)
         sets = [{}, dict(wanted.settings), *({**wanted.settings, **m} for m in more)]
         asked = [asked_of(model, s) for s in sets]
-        found = with_front([prediction_of(model, a.settings, predict(model, a.what_if, Tier.FORMULAS)) for a in asked])
+        found = with_front(
+            [prediction_of(model, a.settings, predict(model, a.what_if, Predictor.FORMULAS)) for a in asked]
+        )
+        found = [_named(p, self.tier) for p in found]
         plan = application(model, asked[1].what_if, RUNTIME)
         changed = bool(plan.changes) and not plan.by_hand
         return WhatIfOut(
@@ -145,6 +161,7 @@ class MadeUpWhatIfs:
             checkpoint_ids=list(range(13, 21)),
             current=found[0],
             asked=found[1],
+            is_better_tier_coming=self.tier is Tier.FORMULAS,
             others=found[2:],
             calibration=calibration_of(model),
             assumptions=[AssumptionOut.model_validate(a) for a in model.assumptions],
@@ -157,6 +174,21 @@ class MadeUpWhatIfs:
             why_not_apply=None if changed else "nothing would change",
             proposed=PROPOSED,
             confirmation=self._queue(dict(found[1].settings)) if wanted.confirm else None,
+            as_of=self._now(),
+        )
+
+    def _try(self, job: str, settings: Mapping[str, str]) -> DryRunOut:
+        plan = application(small_model(), asked_of(small_model(), settings).what_if, RUNTIME)
+        refusals = list(plan.by_hand) + (["it fails a rule of the target"] if self.is_refused else [])
+        return DryRunOut(
+            job_id=job,
+            target="demo",
+            url="http://127.0.0.1:8050/runtime/v1",
+            engine_run_id="0001",
+            changes=[ChangeOut.model_validate(c) for c in plan.changes],
+            is_accepted=not refusals,
+            is_checked=not plan.by_hand,
+            refusals=refusals,
             as_of=self._now(),
         )
 

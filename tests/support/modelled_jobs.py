@@ -7,6 +7,7 @@ from types import TracebackType
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.domain.job_request import CheckSettings
 from backend.domain.target import TargetOrigin
 from backend.runtime.engine.jobfile import JobSpec
 from backend.store.ingest import IngestWriter
@@ -28,6 +29,7 @@ class StoredJob:
         self._clock = clock
         self._collector: FlinkCollector | None = None
         self.sent: list[dict[str, str]] = []
+        self.checked: list[dict[str, str]] = []
 
     async def __aenter__(self) -> StoredJob:
         self._clock.at = self._target.now()
@@ -49,7 +51,12 @@ class StoredJob:
             self._clock.at = self._target.now()
             await self._writer.write(await self._collector.collect(self._target.now()))
 
-    async def change(self, url: str, run: str, settings: Mapping[str, str], *_: object, **__: object) -> None:
-        """Change settings of the running job, as a request to its target does."""
+    async def change(
+        self, url: str, run: str, settings: Mapping[str, str] | CheckSettings, *_: object, **__: object
+    ) -> None:
+        """Change settings of the running job, or only check them, as a request to its target does."""
+        if isinstance(settings, CheckSettings):
+            self.checked.append(dict(settings.settings))
+            return
         self.sent.append(dict(settings))
         self._target.change_settings(0, settings)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from backend.advisor.advice import Interval
+from backend.advisor.twin.recovery import KindOfFailure
 
 
 class Tier(StrEnum):
@@ -52,7 +53,7 @@ class Outcome:
     An interval includes the spread between checkpoints and the calibration error of the model. ``expired_ratio`` is
     the share of checkpoints that expire. ``restore_ms``, ``replay_ms`` and ``catch_up_ms`` say what a failure would
     cost: the time until records flow again, the time span of the input that is read again, and the time from then until
-    the backlog is gone. None means that the tier cannot say.
+    the backlog is gone, for a failure like those on record, or that of a task. None means that the tier cannot say.
     """
 
     tier: Tier
@@ -64,6 +65,8 @@ class Outcome:
     restore_ms: Interval | None = None
     replay_ms: Interval | None = None
     catch_up_ms: Interval | None = None
+    failures: tuple[KindOfFailure, ...] = ()
+    """What each kind of failure would cost."""
     durations_ms: tuple[float, ...] = ()
     """The durations of the simulated checkpoints, for the distribution."""
     notes: tuple[str, ...] = ()

@@ -128,6 +128,7 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         restore_ms=failure.outage_ms,
         replay_ms=failure.replay_ms,
         catch_up_ms=failure.catch_up_ms,
+        failures=recovery.costs_by_kind(model, duration_ms=duration, persisted_bytes=written.value),
         durations_ms=tuple(durations),
         notes=notes,
     )

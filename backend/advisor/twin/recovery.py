@@ -93,6 +93,19 @@ class FailureCost:
     recovery_ms: Interval | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindOfFailure:
+    """What a failure of one kind costs. ``how`` is a sentence on what the outage is taken from.
+
+    ``basis`` is that of the outage: reconstructed from failures of this job, or predicted.
+    """
+
+    failure: Failure
+    cost: FailureCost
+    basis: Basis
+    how: str
+
+
 def recovery_model_of(
     model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0, failure: Failure | None = None
 ) -> RecoveryModel:
@@ -117,6 +130,36 @@ def cost_in(
     """Return what a failure costs under the settings of a job's model, with these checkpoints."""
     recovery = recovery_model_of(model, duration_ms=duration_ms, persisted_bytes=persisted_bytes, failure=failure)
     return cost_of_failure(recovery, interval_ms=model.settings.interval_ms, rate_per_s=rate_per_s(model) or 0.0)
+
+
+def costs_by_kind(model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0) -> tuple[KindOfFailure, ...]:
+    """Return what each kind of failure costs under the settings of a job's model, with these checkpoints.
+
+    The loss of a worker is left out if nobody knows when the engine would notice it.
+    """
+    found = []
+    for failure in Failure:
+        has_known_heartbeats = model.engine is None or model.engine.is_flink_release
+        if failure is Failure.WORKER and not (has_known_heartbeats or model.is_outage_of_lost_worker):
+            continue
+        basis, how = _outage_source(model, failure)
+        cost = cost_in(model, duration_ms=duration_ms, persisted_bytes=persisted_bytes, failure=failure)
+        found.append(KindOfFailure(failure=failure, cost=cost, basis=basis, how=how))
+    return tuple(found)
+
+
+def _outage_source(model: JobModel, failure: Failure) -> tuple[Basis, str]:
+    is_seen, is_lost, is_worker = model.outage_ms is not None, model.is_outage_of_lost_worker, failure is Failure.WORKER
+    if is_seen and is_lost is is_worker:
+        return Basis.RECONSTRUCTED, "the outage is that of this job's recorded failures of this kind"
+    notice = f"{LOST_WORKER_MS.low / 1000:.0f} to {LOST_WORKER_MS.high / 1000:.0f} s until the loss is noticed"
+    restart = f"a restart of {RESTART_MS.low / 1000:g} to {RESTART_MS.high / 1000:g} s and the reading of the state"
+    if is_worker and is_seen:
+        return Basis.PREDICTED, f"the outage is that of this job's failed tasks, and assumed are {notice}"
+    if is_worker:
+        return Basis.PREDICTED, f"no failure is on record; assumed are {notice}, and {restart}"
+    reason = "no failed task is on record" if is_seen else "no failure is on record"
+    return Basis.PREDICTED, f"{reason}; assumed is {restart}"
 
 
 def rate_per_s(model: JobModel) -> float | None:

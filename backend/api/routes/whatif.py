@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Path, Request
 
 from backend.api import examples
 from backend.api.deps import CheckpointId, Given, JobId
-from backend.contracts.advice import CardOut
+from backend.contracts.advice import CardOut, DryRunOut
 from backend.contracts.simulations import SimulatedCheckpointOut
 from backend.contracts.whatif import ConfirmationOut, WhatIfApplyIn, WhatIfIn, WhatIfOut
 
@@ -42,6 +42,12 @@ async def apply_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut:
     409 if the change needs a restart or is no setting.
     """
     return await services.what_if.apply(job, wanted.settings, is_sent=True)
+
+
+@router.post("/dry-run", responses=examples.of("dry_run"))
+async def try_what_if(job: JobId, wanted: Chosen, services: Given) -> DryRunOut:
+    """Say what `apply` would send where, and what would refuse it. The target is asked, and nothing changes."""
+    return await services.what_if.dry_run(job, wanted.settings)
 
 
 @router.post("/accept", responses=examples.of("card"))

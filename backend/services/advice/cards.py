@@ -15,12 +15,13 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.advisor import lifecycle
-from backend.advisor.advice import UNITS, Change, Interval, Recommendation, Setting, recommendation_id
+from backend.advisor.advice import UNITS, Change, HowTo, Interval, Recommendation, Setting, recommendation_id
 from backend.advisor.exporting import exports_of
 from backend.advisor.lifecycle import Card, Observed, Step
 from backend.analysis.windows import Tally
 from backend.contracts.advice import (
     CardOut,
+    ChangeOut,
     DryRunOut,
     EffectOut,
     ExportOut,
@@ -232,7 +233,18 @@ class AdviceService:
         if not can_send:
             refusals.append(f"{record.run.engine.name} takes these settings when the job starts")
         patch = advice.how_to.rollback_patch if is_roll_back else advice.how_to.patch
-        return await dry_run_of(self._changer, record, patch, advice, refusals, self._clock.now())
+        return await dry_run_of(self._changer, record, patch, advice.changes, refusals, self._clock.now())
+
+    async def dry_run_what_if(
+        self, record: JobRecord, how_to: HowTo, changes: Sequence[Change], refusals: Sequence[str]
+    ) -> DryRunOut:
+        """Return what making the change of a what-if would send now, and why it would be refused. Nothing changes.
+
+        Raises:
+            UnknownEntityError: the target was removed.
+        """
+        shown = [ChangeOut.model_validate(c) for c in changes]
+        return await dry_run_of(self._changer, record, how_to.patch, shown, refusals, self._clock.now())
 
     async def open_proposals(self, job_id: str) -> list[tuple[Topic, Setting]]:
         """Return the topic and the proposed settings of each open recommendation for a job."""

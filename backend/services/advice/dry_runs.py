@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from backend.contracts.advice import ChangeOut, DryRunOut, RecommendationOut
+from backend.contracts.advice import ChangeOut, DryRunOut
 from backend.services.targets.changing import JobChanger
 from backend.store.jobs.reader import JobRecord
 
@@ -14,22 +14,24 @@ async def dry_run_of(
     changer: JobChanger,
     record: JobRecord,
     patch: Mapping[str, str],
-    advice: RecommendationOut,
+    changes: Sequence[ChangeOut],
     refusals: Sequence[str],
     now: datetime,
 ) -> DryRunOut:
     """Return what sending ``patch`` would do now. The target is asked only if there are no ``refusals`` before that.
 
+    ``changes`` has the values before. If nothing can be sent, because ``patch`` is empty, they are what would change.
+
     Raises:
         UnknownEntityError: the target was removed.
     """
-    known = {c.key: c for c in advice.changes}
-    changes = []
+    known = {c.key: c for c in changes}
+    sent = []
     for key, value in patch.items():
         change = known.get(key)
         # A roll back sends the current value of the card, and finds the proposed one in force.
         before = None if change is None else (change.current if value == change.proposed else change.proposed)
-        changes.append(ChangeOut(key=key, current=before, proposed=value))
+        sent.append(ChangeOut(key=key, current=before, proposed=value))
     target, found, is_checked = None, list(refusals), False
     if not found:
         tried = await changer.try_out(record.run, patch)
@@ -42,7 +44,7 @@ async def dry_run_of(
         target=target.name,
         url=target.url,
         engine_run_id=record.run.engine_run_id,
-        changes=changes,
+        changes=sent or list(changes),
         is_accepted=not found,
         is_checked=is_checked,
         refusals=found,

@@ -22,7 +22,7 @@ from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
 from backend.advisor.twin.outcomes import Tier as QuickTier
-from backend.contracts.advice import CardOut, ChangeOut, ExportOut, HowToOut
+from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
 from backend.contracts.whatif import (
     AssumptionOut,
@@ -116,6 +116,7 @@ class WhatIfService:
             checkpoint_ids=ids,
             current=current,
             asked=first,
+            is_better_tier_coming=first.tier is Tier.FORMULAS and self._models.is_better_tier_coming,
             others=rest,
             calibration=calibration_of(model),
             assumptions=[AssumptionOut.model_validate(a) for a in model.assumptions],
@@ -161,6 +162,20 @@ class WhatIfService:
         """
         await self._known(job_id, confirmation_id)
         await self._queue.cancel(confirmation_id)
+
+    async def dry_run(self, job_id: str, settings: Mapping[str, str]) -> DryRunOut:
+        """Return what ``apply`` would send where, and what would refuse it. Nothing changes.
+
+        Raises:
+            UnknownEntityError, NotModelledError, InvalidInputError: as ``answer``.
+            UnknownEntityError: the target of the job was removed.
+        """
+        job = await self._models.of_job(job_id)
+        asked = asked_of(job.model, settings)
+        plan = application(job.model, asked.what_if, job.record.run.engine)
+        can_apply, why_not = _can_apply(job, asked, plan)
+        refusals = [] if can_apply else [why_not or "nothing would change", *(w.rstrip(".") for w in plan.by_hand)]
+        return await self._advice.dry_run_what_if(job.record, plan.how_to, plan.changes, refusals)
 
     async def apply(self, job_id: str, settings: Mapping[str, str], *, is_sent: bool) -> CardOut:
         """Keep the prediction of a what-if as a card, whose effect is measured once the engine reports the settings.

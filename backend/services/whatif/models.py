@@ -64,6 +64,11 @@ class JobModels:
         # Models are built one at a time, so that requests for them leave processor time to the rest of the API.
         self._turn = anyio.Lock()
 
+    @property
+    def is_better_tier_coming(self) -> bool:
+        """Whether the fast tier is being compiled, so that a later answer may be more exact."""
+        return self._tiers.is_coming
+
     async def of_job(self, job_id: str) -> ModelledJob:
         """Return a job with its model.
 

@@ -15,6 +15,8 @@ from backend.contracts.whatif import (
     POINTS_MAX,
     CalibrationOut,
     EstimateOut,
+    FailureCostOut,
+    FailureKind,
     Measure,
     MeasuredNowOut,
     MeasureErrorOut,
@@ -64,15 +66,31 @@ def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome
             EstimateOut(
                 measure=measure,
                 unit=UNITS[measure],
-                predicted=None if value is None else IntervalOut.model_validate(value),
+                predicted=_interval(value),
                 tier=Tier(outcome.tier.value),
                 error_ratio=errors.get(_SCORED.get(measure, "")),
             )
             for measure, value in predicted.items()
         ],
+        failures=[
+            FailureCostOut(
+                failure=FailureKind(f.failure.value),
+                outage_ms=IntervalOut.model_validate(f.cost.outage_ms),
+                replay_ms=IntervalOut.model_validate(f.cost.replay_ms),
+                catch_up_ms=_interval(f.cost.catch_up_ms),
+                recovery_ms=_interval(f.cost.recovery_ms),
+                outage_basis=f.basis,
+                how=f.how,
+            )
+            for f in outcome.failures
+        ],
         durations_ms=[round(d, 3) for d in outcome.durations_ms[:POINTS_MAX]],
         notes=list(outcome.notes),
     )
+
+
+def _interval(found: Interval | None) -> IntervalOut | None:
+    return None if found is None else IntervalOut.model_validate(found)
 
 
 def unpredicted(settings: Mapping[str, str], tier: Tier, problem: str) -> PredictionOut:

@@ -47,6 +47,7 @@ class QuickTiers:
 
     def __init__(self, *, is_ready: bool = False) -> None:
         self._why_not = None if is_ready else _NOT_ASKED
+        self._is_coming = False
 
     @property
     def tier(self) -> Tier:
@@ -58,12 +59,19 @@ class QuickTiers:
         """Why the fast tier cannot be used; None if it can be."""
         return self._why_not
 
+    @property
+    def is_coming(self) -> bool:
+        """Whether the fast tier is being compiled."""
+        return self._is_coming
+
     def begin(self) -> None:
         """Note that the fast tier is being compiled."""
         self._why_not = "the fast simulation is still being compiled"
+        self._is_coming = True
 
     def finish(self, problem: str | None = None) -> None:
         """Note that the fast tier can be used, or why it cannot be."""
+        self._is_coming = False
         self._why_not = None if problem is None else f"the fast simulation could not be compiled ({problem})"
 
     def build(self, evidence: JobEvidence, engine: EngineCapabilities, version: str | None) -> TieredModel:

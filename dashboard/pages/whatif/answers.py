@@ -10,13 +10,14 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.whatif import WhatIfIn, WhatIfOut
+from backend.contracts.whatif import Tier, WhatIfIn, WhatIfOut
 from backend.domain.advice import Mode
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import advice_cards, cards, exports, status, whatif
+from dashboard.components.attributes import attrs
 from dashboard.figures import whatif as figures
 from dashboard.live import digest, look_of
 from dashboard.pages.whatif import controls
@@ -44,11 +45,25 @@ def register(app: Dash, client: ApiClient) -> None:
             "propose": Output("whatif-propose", "disabled"),
             "title": Output("whatif-title", "data"),
             "answered": Output("whatif-answered", "data"),
+            "failures": Output("whatif-failures", "children"),
+            "waits": Output("whatif-better", "disabled"),
             "digest": Output("whatif-digest", "data"),
         },
-        inputs={"wanted": Input("whatif-wanted", "data"), "look": Input("look", "data")},
-        state={"route": State("whatif-route", "data")},
+        inputs={
+            "wanted": Input("whatif-wanted", "data"),
+            "look": Input("look", "data"),
+            "ready": Input("whatif-ready", "data"),
+        },
+        state={"route": State("whatif-route", "data"), "answered": State("whatif-answered", "data")},
         running=[(Output("whatif-results", "className"), "whatif-results is-waiting", "whatif-results")],
+    )
+    connect(
+        app,
+        partial(await_better, client),
+        output={"ready": Output("whatif-ready", "data")},
+        inputs={"tick": Input("whatif-better", "n_intervals")},
+        state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
+        prevent_initial_call=True,
     )
     connect(
         app,
@@ -138,16 +153,28 @@ def press(
     return {"wanted": {"settings": settings}, "refill": refill + 1}
 
 
-async def answer(client: ApiClient, *, wanted: dict[str, Any], look: object, route: dict[str, str]) -> Changes:
-    """Return what is predicted for the wanted settings."""
+async def answer(
+    client: ApiClient,
+    *,
+    wanted: dict[str, Any],
+    look: object,
+    ready: int | None,
+    route: dict[str, str],
+    answered: dict[str, Any] | None,
+) -> Changes:
+    """Return what is predicted for the wanted settings. ``ready`` changes when a better tier can answer."""
     view = look_of(look)
     found = await client.what_if(route["job"], WhatIfIn(settings=wanted["settings"]))
+    before = Tier(answered["tier"]) if answered and settings_in(answered) == dict(found.asked.settings) else None
     changed = controls.changed_words(found, found.asked.settings)
     chart = figures.durations(found, theme=view.theme, is_narrow=view.is_narrow)
     return {
         "message": None,
         "head": _head(found),
-        "said": [html.P(whatif.headline(found, changed), className="verdict-sentence"), whatif.tier_note(found)],
+        "said": [
+            html.P(whatif.headline(found, changed), className="verdict-sentence"),
+            whatif.tier_note(found, before=before),
+        ],
         "table": whatif.predictions(found),
         "durations": cards.chart_values("whatif-durations", chart),
         "trust": whatif.trust(found),
@@ -155,9 +182,23 @@ async def answer(client: ApiClient, *, wanted: dict[str, Any], look: object, rou
         "proposed": found.proposed,
         "propose": found.proposed is None,
         "title": f"What if: {found.job}",
-        "answered": {"settings": dict(found.asked.settings), "digest": digest(found)},
+        "answered": {"settings": dict(found.asked.settings), "digest": digest(found), "tier": found.asked.tier.value},
+        "failures": whatif.failures(found),
+        "waits": not found.is_better_tier_coming,
         "digest": digest(found),
     }
+
+
+async def await_better(
+    client: ApiClient, *, tick: int | None, answered: dict[str, Any] | None, route: dict[str, str]
+) -> Changes:
+    """Note that a better tier can answer what the page shows, or that it will not come."""
+    if not tick or not answered:
+        raise PreventUpdate
+    found = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
+    if found.is_better_tier_coming:
+        raise PreventUpdate
+    return {"ready": tick}
 
 
 async def compare(
@@ -203,6 +244,13 @@ def change(found: WhatIfOut) -> list[Component]:
         ]
     parts += [html.P(words) for words in found.by_hand]
     buttons: list[Component] = []
+    if found.changes:
+        words = "say where the change would be sent, and what would refuse it; nothing changes"
+        buttons.append(
+            html.Button(
+                [status.icon("question"), html.Span("Dry run")], id="whatif-try", className="button", title=words
+            )
+        )
     if found.can_apply:
         buttons.append(
             html.Button([status.icon("bolt"), html.Span("Apply now")], id="whatif-apply", className="button primary")
@@ -218,7 +266,10 @@ def change(found: WhatIfOut) -> list[Component]:
         )
     if found.why_not_apply is not None and not found.can_apply:
         parts.append(html.P(f"It cannot be applied from here: {found.why_not_apply}.", className="hint"))
-    return [*parts, html.Div(buttons, className="whatif-buttons")] if buttons else parts
+    if not buttons:
+        return parts
+    answered = html.Div(id="whatif-tried", **attrs({"aria-live": "polite"}))
+    return [*parts, html.Div(buttons, className="whatif-buttons"), answered]
 
 
 def _head(found: WhatIfOut) -> Component:

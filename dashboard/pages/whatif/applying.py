@@ -15,7 +15,7 @@ from backend.domain.advice import AdviceState, Topic
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, confirming
+from dashboard.components import advice_cards, cards, confirming, dry_run
 from dashboard.live import digest, look_of
 from dashboard.pages.whatif.answers import settings_in
 
@@ -31,6 +31,15 @@ def register(app: Dash, client: ApiClient) -> None:
         | {"message": Output("whatif-message", "children", allow_duplicate=True)},
         inputs={"clicks": Input("whatif-apply", "n_clicks")},
         state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
+        partial(try_out, client),
+        output={"tried": Output("whatif-tried", "children")},
+        inputs={"clicks": Input("whatif-try", "n_clicks")},
+        state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
+        running=[(Output("whatif-try", "disabled"), True, False)],
         prevent_initial_call=True,
     )
     connect(
@@ -87,9 +96,19 @@ async def ask(
     question = [
         html.P(["Change these settings of ", html.B(found.job), " now?"]),
         advice_cards.changes_diff(found.changes),
+        dry_run.tried(await client.try_what_if(route["job"], settings_in(answered))),
         html.P("The change takes effect while the job runs. This page then shows what happened.", className="hint"),
     ]
     return {"message": None} | confirming.opened({"settings": settings_in(answered)}, question)
+
+
+async def try_out(
+    client: ApiClient, *, clicks: int | None, answered: dict[str, Any] | None, route: dict[str, str]
+) -> Changes:
+    """Say what applying the shown answer would send where, and what would refuse it."""
+    if not clicks or not answered:
+        raise PreventUpdate
+    return {"tried": dry_run.tried(await client.try_what_if(route["job"], settings_in(answered)))}
 
 
 async def apply(

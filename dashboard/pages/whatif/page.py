@@ -15,8 +15,10 @@ from dashboard.pages.whatif import answers, applying, controls
 from dashboard.pages.whatif import confirming as confirmation
 
 _POLL_MS = 700
+_BETTER_MS = 4_000
+"""While a better tier is being prepared, the page asks for its answer this often."""
 _TITLES = {"a": "as it is", "b": "changed"}
-_STORES = ("proposed", "answered", "digest", "shown", "drawn", "sent", "then-digest", "ranges", "title")
+_STORES = ("proposed", "answered", "digest", "shown", "drawn", "sent", "then-digest", "ranges", "title", "ready")
 
 
 def layout(route: routes.Route) -> Component:
@@ -31,6 +33,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="whatif-refill", data=0),
             *(dcc.Store(id=f"whatif-{name}") for name in _STORES),
             dcc.Interval(id="whatif-tick", interval=_POLL_MS, disabled=True),
+            dcc.Interval(id="whatif-better", interval=_BETTER_MS, disabled=True),
             confirming.dialog("whatif-change", "Change the running job", "Apply now", icon="bolt"),
             html.Div(html.Div(html.H1("What if")), id="whatif-head", className="page-head"),
             html.Div(id="whatif-message", **attrs({"aria-live": "polite"})),
@@ -78,6 +81,11 @@ def _results() -> list[Component]:
                 ),
             ],
             className="whatif-charts",
+        ),
+        cards.card(
+            "What a failure would cost",
+            html.Div(id="whatif-failures"),
+            hint="by what fails; the reading of state, the input since the last checkpoint, and the catch-up",
         ),
         html.Div(
             [

@@ -39,7 +39,7 @@ def test_a_what_if_shows_measured_and_predicted_values_the_error_of_the_model_an
     # The fake measured no restore, and its model was not scored on one.
     (restore,) = [line for line in lines if line.startswith("restore_ms")]
     assert restore.split()[1] == restore.split()[-1] == "-"
-    assert "predicted by the tier formulas; an interval holds 90 % of the next checkpoints" in lines
+    assert "predicted by the tier fast; an interval holds 90 % of the next checkpoints" in lines
     assert "assumed: speed of the store: 40 MB/s (no upload was large enough to measure it)" in lines
     assert "  execution.checkpointing.unaligned.enabled: true" in lines
 
@@ -70,6 +70,43 @@ def test_an_export_is_the_settings_alone_in_the_form_that_was_asked_for(capsys):
     assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--export", "flink-sql"]) != 0
     printed = capsys.readouterr()
     assert (printed.out, "allowed" in printed.err or "job-file" in printed.err) == ("", True)
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_cost_of_each_kind_of_failure_has_an_interval_and_says_what_it_is_taken_from(capsys):
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    (at,) = [i for i, line in enumerate(lines) if line.startswith("if a task fails (no failure is on record; assumed")]
+    assert [line[:24].strip() for line in lines[at + 1 : at + 5]] == [
+        "outage", "input read again", "catch-up", "until caught up"
+    ]  # fmt: skip
+    assert lines[at + 1].count(" to ") == 2
+
+
+def test_a_dry_run_says_what_would_be_sent_where_and_what_refuses_it(fake, capsys):
+    given = ["whatif", "jruntime", "--set", "mode=unaligned", "--dry-run"]
+    assert run(given) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["mode=unaligned", "  to demo (http://127.0.0.1:8050/runtime/v1), run 0001"]
+    assert f"  {_UNALIGNED.split('=')[0]}: false -> true" in lines
+    assert lines[-1] == "  the target was asked and accepts it; nothing was changed"
+
+    fake.what_ifs.is_refused = True
+    assert run(given) == 0
+    assert "  would be refused: it fails a rule of the target" in capsys.readouterr().out
+    assert run([*given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["refusals"] == ["it fails a rule of the target"]
+    assert fake.what_ifs.sent == []
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_dry_run_of_nothing_and_of_an_unknown_setting_is_one_line(capsys):
+    assert run(["whatif", "jruntime", "--dry-run"]) != 0
+    assert "no setting would change" in capsys.readouterr().err
+    assert run(["whatif", "jruntime", "--set", "colour=red", "--dry-run"]) != 0
+    printed = capsys.readouterr()
+    assert (printed.out, "colour" in printed.err) == ("", True)
 
 
 @pytest.mark.usefixtures("fake")

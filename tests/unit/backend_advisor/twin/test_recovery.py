@@ -17,11 +17,13 @@ from backend.advisor.twin.recovery import (
     RecoveryModel,
     cost_in,
     cost_of_failure,
+    costs_by_kind,
     fitted,
     left_out,
     longest_interval_ms,
     outage_ms,
 )
+from backend.domain.engines import RUNTIME
 from backend.domain.errors import InvalidInputError
 from backend.domain.verdict import Basis
 from tests.simulators.recovery_fit import main, read, report, scored
@@ -83,6 +85,32 @@ def test_the_death_of_a_worker_is_noticed_late():
     assert outage_ms(seen, 0.0, Failure.WORKER).value == 8000.0 + LOST_WORKER_MS.value
     assert outage_ms(lost, 0.0, Failure.WORKER) == outage_ms(lost, 0.0) == exactly(8000.0)
     assert outage_ms(lost, 0.0, Failure.TASK) == RESTART_MS
+
+
+def test_each_kind_of_failure_has_its_cost_and_says_what_the_outage_is_taken_from():
+    model = three_vertices(rate_per_s=1000.0)
+    seen = replace(model, outage_ms=exactly(8000.0))
+    lost = replace(seen, is_outage_of_lost_worker=True)
+
+    def kinds(one: JobModel) -> list[tuple[Failure, Basis, float]]:
+        return [(k.failure, k.basis, k.cost.outage_ms.value) for k in costs_by_kind(one, duration_ms=NOW)]
+
+    late, restart = LOST_WORKER_MS.value, RESTART_MS.value
+    assumed, known = Basis.PREDICTED, Basis.RECONSTRUCTED
+    assert kinds(model) == [(Failure.TASK, assumed, restart), (Failure.WORKER, assumed, restart + late)]
+    assert kinds(seen) == [(Failure.TASK, known, 8000.0), (Failure.WORKER, assumed, 8000.0 + late)]
+    assert kinds(lost) == [(Failure.TASK, assumed, restart), (Failure.WORKER, known, 8000.0)]
+    words = [k.how for k in costs_by_kind(model, duration_ms=NOW)]
+    assert "a restart of 1 to 15 s" in words[0]
+    assert "10 to 18 s until the loss is noticed" in words[1]
+
+
+def test_an_engine_whose_heartbeats_nobody_knows_has_no_cost_of_a_lost_worker_unless_one_is_on_record():
+    model = replace(three_vertices(rate_per_s=1000.0), engine=RUNTIME)
+    lost = replace(model, outage_ms=exactly(8000.0), is_outage_of_lost_worker=True)
+
+    assert [k.failure for k in costs_by_kind(model, duration_ms=NOW)] == [Failure.TASK]
+    assert [k.failure for k in costs_by_kind(lost, duration_ms=NOW)] == [Failure.TASK, Failure.WORKER]
 
 
 @pytest.mark.parametrize("rate_per_s", [None, 2000.0, 3000.0])

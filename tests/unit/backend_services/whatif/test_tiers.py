@@ -83,9 +83,11 @@ def test_a_queue_without_a_place_left_is_a_job_that_is_too_large(monkeypatch: py
 def test_the_tier_follows_the_preparation():
     tiers = QuickTiers()
     assert tiers.tier is Tier.FORMULAS
+    assert not tiers.is_coming
     tiers.begin()
-    assert tiers.tier is Tier.FORMULAS
+    assert (tiers.tier, tiers.is_coming) == (Tier.FORMULAS, True)
     tiers.finish()
-    assert tiers.tier is Tier.FAST
+    assert (tiers.tier, tiers.is_coming) == (Tier.FAST, False)
     tiers.finish("no space left")
+    assert not tiers.is_coming
     assert "no space left" in (tiers.why_not or "")

@@ -1,0 +1,57 @@
+"""The charts of what-ifs: which of them are on the front, and how that is drawn."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+import pytest
+
+from backend.contracts.advice import IntervalOut
+from backend.contracts.whatif import EstimateOut, Measure, PredictionOut, Tier, WhatIfOut
+from backend.services.whatif.presenting import with_front
+from dashboard.figures.whatif import durations, pareto
+from dashboard.palette import DARK, LIGHT
+from tests.support.api_examples import example
+
+
+def prediction(interval: str, duration_ms: float, persisted: float, expired: float = 0.0) -> PredictionOut:
+    values = {Measure.DURATION: duration_ms, Measure.PERSISTED: persisted, Measure.EXPIRED: expired}
+    estimates = [
+        EstimateOut(measure=m, unit="", predicted=IntervalOut(value=v, low=v, high=v), tier=Tier.FAST)
+        for m, v in values.items()
+    ]
+    return PredictionOut(settings={"interval": interval}, tier=Tier.FAST, estimates=estimates)
+
+
+def answer(*predictions: PredictionOut) -> WhatIfOut:
+    current, asked, *others = with_front(predictions)
+    found: WhatIfOut = example("what_if")
+    return found.model_copy(update={"current": current, "asked": asked, "others": others})
+
+
+def fronts(found: WhatIfOut) -> tuple[list[str], list[float]]:
+    """Return the column that says whether a what-if is on the front, and the durations of the drawn line."""
+    chart = pareto(found, theme=LIGHT)
+    (line,) = [t for t in chart.figure["data"] if t.get("name") == "front"]
+    return [str(row[-1]) for row in chart.table.rows], line["x"]
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_the_figures_are_valid(theme):
+    go.Figure(durations(example("what_if"), theme=theme).figure)
+    go.Figure(pareto(example("what_if"), theme=theme).figure)
+
+
+def test_the_chart_has_the_front_of_the_answer():
+    found = answer(prediction("1 s", 100, 50), prediction("2 s", 200, 10), prediction("3 s", 200, 60))
+
+    assert fronts(found) == (["yes", "yes", "no"], [100.0, 200.0])
+
+
+def test_a_what_if_under_which_fewer_checkpoints_expire_is_on_the_front_although_it_takes_longer():
+    found = answer(prediction("1 s", 100, 10, 0.5), prediction("2 s", 200, 60), prediction("3 s", 300, 70))
+
+    # A line through these would say that the shorter one is better in every way.
+    assert fronts(found) == (["yes", "yes", "no"], [])
+    (points,) = [t for t in pareto(found, theme=LIGHT).figure["data"] if t.get("name") == "now"]
+    assert "50 % expire" in points["text"][0]
+    assert points["marker"]["symbol"] == ["circle"]

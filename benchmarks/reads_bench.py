@@ -3,7 +3,7 @@
 The checkpoints are written directly into the tables: 1,000 jobs over eight days, one partition a day. Two pairs are
 measured, each alternating (A B A B ...), so that a busy machine affects both:
 
-* ``statement``: the first statement of the page, and ``SELECT 1``, on one connection of the driver. The rows are read
+* ``statement``: the statement of the page, and ``SELECT 1``, on one connection of the driver. The rows are read
   as the page reads them.
 * ``page``: the same read by the API's service of checkpoints as its response model, and ``SELECT 1`` in a transaction
   of its own through the same pool.
@@ -160,8 +160,7 @@ async def _measured(
 
 async def measure(url: str, count: int, pairs: int) -> list[Result]:
     """Return the results of both pairs over the store at ``url``, which holds ``count`` checkpoints."""
-    recent_day = day_of(NOW) - timedelta(days=1)
-    statement, values = checkpoint_page("j0", CheckpointFilter(), before=None, limit=_PAGE, recent_day=recent_day)
+    statement, values = checkpoint_page("j0", CheckpointFilter(), before=None, limit=_PAGE)
     compiled = statement.compile(dialect=postgresql.psycopg.dialect())  # type: ignore[no-untyped-call]
     page = str(compiled)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import gc
 
-# With the first threshold, the objects that wait for a generation-0 pass take at most some megabytes.
-_THRESHOLDS = (20_000, 10, 50)
+# With the first threshold, the objects that wait for a generation-0 pass take about 10 MB at most.
+_THRESHOLDS = (50_000, 20, 50)
 
 
 def collect_garbage_less_often() -> None:

@@ -6,6 +6,7 @@ a scan of it was executed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 
@@ -27,6 +28,13 @@ _DAYS = 7
 _A_DAY = 48
 _STEP = timedelta(days=1) / _A_DAY
 _FIRST = NOW - timedelta(days=_DAYS - 1)
+_JOB_A = (
+    "INSERT INTO targets (id, url, name, origin, added_at) VALUES ('t', 'http://f:8081', 'f', 'api', %(now)s)",
+    "INSERT INTO jobs VALUES ('a', 'fleet', 'a', %(now)s)",
+    "INSERT INTO runs (id, job_id, target_id, engine_run_id, engine, started_at, state, engine_state,"
+    " first_observed_at, observed_at) VALUES ('r-a', 'a', 't', 'e', 'flink', %(now)s, 'running', 'RUNNING', %(now)s,"
+    " %(now)s)",
+)
 
 
 @pytest.fixture
@@ -40,6 +48,8 @@ def filled(database):
             rows.append(row(job, number, _FIRST + number * _STEP, status, end_to_end_duration_ms=100 + number))
     insert(database, rows)
     with psycopg.connect(database, autocommit=True) as connection:
+        for statement in _JOB_A:
+            connection.execute(statement, {"now": NOW})
         connection.execute("ANALYZE checkpoints")
 
 
@@ -57,16 +67,25 @@ def _scans(plan: dict) -> Iterator[dict]:
 
 async def _visited(engine, statement, values) -> tuple[list[date], dict]:
     """Return the days of the partitions that the statement visited, newest first, and the whole plan."""
-    # The values stay parameters, as in a prepared statement, so partitions are skipped only when the statement runs,
-    # not when it is planned.
+    # EXPLAIN plans a statement for the values that are bound to it, even if a generic plan is forced. Only the plan of
+    # a prepared statement keeps its parameters, so that partitions are skipped when the statement runs.
     compiled = statement.compile(dialect=postgresql.psycopg.dialect())
     bound = compiled.construct_params({k: v for k, v in values.items() if k in compiled.params})
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", str(compiled))))
+    numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", str(compiled))
     async with engine.connect() as connection:
         await connection.execute(text("SET plan_cache_mode = force_generic_plan"))
         await connection.execute(text("SET enable_seqscan = off"))
         raw = (await connection.get_raw_connection()).driver_connection
-        cursor = await raw.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {compiled}", bound)
+        await raw.execute(f"PREPARE explained AS {numbered}")
+        # EXECUTE takes no bound values, so this cursor writes them into the text.
+        places = ", ".join(["%s"] * len(names))
+        explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE explained({places})"
+        cursor = await psycopg.AsyncClientCursor(raw).execute(explain, [bound[name] for name in names])
         ((found,),) = await cursor.fetchall()
+        used = text("SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE name = 'explained'")
+        assert (await connection.execute(used)).one() == (1, 0)
+        await raw.execute("DEALLOCATE explained")
         await connection.rollback()
     plan = found[0]["Plan"]
     days = {day_of_partition(s["Relation Name"]) for s in _scans(plan) if s["Actual Loops"] > 0}
@@ -80,6 +99,23 @@ def _day(days_ago: int) -> date:
 async def test_the_newest_checkpoints_of_a_job_are_read_from_the_newest_partition(week):
     days, plan = await _visited(week, *reader.checkpoint_page("a", CheckpointFilter(), before=None, limit=10))
     assert days == [_day(0)], plan
+
+
+@pytest.mark.parametrize("wanted", [CheckpointFilter(), CheckpointFilter(run_id="r-a")], ids=["of a job", "of a run"])
+async def test_a_first_page_is_not_planned_again_for_each_request_and_needs_no_sort(week, wanted):
+    async with week.connect() as connection:
+        for number in range(12):
+            found = await reader.list_checkpoints(connection, "a", wanted, before=None, limit=10)
+            assert len(found) == 10, number
+        query = text(
+            "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%FROM checkpoints%'"
+        )
+        ((generic, custom),) = (await connection.execute(query)).all()
+    # PostgreSQL plans the first five executions for their values, and then compares the costs of these plans.
+    assert (generic, custom) == (7, 5)
+    days, plan = await _visited(week, *reader.checkpoint_page("a", wanted, before=None, limit=10))
+    assert days == [_day(0)], plan
+    assert "Sort" not in str(plan), plan
 
 
 async def test_a_later_page_of_a_job_begins_at_the_partition_of_its_cursor(week):

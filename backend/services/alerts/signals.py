@@ -61,7 +61,7 @@ _PLACES_BUDGET_S = 1.0
 _PLACES_LEAST_S = 0.25
 # The time for reading the signals and the places together. The longer the signals take, the less time is left for the
 # places.
-_PASS_WITHIN_S = 2.0
+_PASS_WITHIN_S = 1.7
 _PLACES_BATCH = 25
 _PAST_BUDGET_S = 0.25
 _PAST_BATCH = 400

@@ -155,9 +155,7 @@ class CheckpointService:
         before = cast("tuple[datetime, int, str] | None", decode_cursor(cursor, (datetime, int, str)))
         async with reading(self._engine) as connection:
             await get_job(connection, job_id)
-            records = await list_checkpoints(
-                connection, job_id, wanted, before=before, limit=limit + 1, now=self._clock.now()
-            )
+            records = await list_checkpoints(connection, job_id, wanted, before=before, limit=limit + 1)
             items, following = page_of(records, limit, lambda r: r.cursor)
             found = await shown(connection, items)
         return api.Page[api.CheckpointOut](items=found, next=following, as_of=self._clock.now())

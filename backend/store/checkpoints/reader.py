@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -44,11 +45,11 @@ from backend.domain.ids import JobId, RunId
 from backend.domain.stored_form import expand
 from backend.store.postgres.binary import binary_rows
 from backend.store.postgres.keyset import newest_first
-from backend.store.postgres.statements import each, one_of
+from backend.store.postgres.statements import each, literal_count, one_of
 from backend.store.schema import tables
 from backend.store.schema.documents import barriers_from, details_from, progress_parts
 from backend.store.schema.partitions import day_of
-from backend.store.schema.rows import value_of
+from backend.store.schema.rows import value_of, values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,9 @@ class LiveRecord:
 
 
 _C = tables.checkpoints.c
+_R = tables.runs.c
+# A job's checkpoints with one of these statuses have an index of their own.
+_WITH_INDEX = (CheckpointStatus.IN_PROGRESS, CheckpointStatus.FAILED)
 # The day follows from the time, so it does not change the order. But only if the day is a sort key does PostgreSQL read
 # the partitions in this order, and stop as soon as it has enough rows.
 _NEWEST_FIRST = (_C.triggered_on.desc(), _C.triggered_at.desc(), _C.checkpoint_id.desc(), _C.run_id.desc())
@@ -137,28 +141,30 @@ async def list_checkpoints(
     *,
     before: tuple[datetime, int, str] | None,
     limit: int,
-    now: datetime | None = None,
 ) -> list[CheckpointRecord]:
     """Return up to ``limit`` checkpoints of a job that match ``wanted``, over all its runs, newest first.
 
-    Only checkpoints that are older than the cursor ``before`` are returned. With ``now``, the last two days before the
-    page are read first, and the others only if these have too few checkpoints. PostgreSQL opens each partition that a
-    statement may read, which costs more than a page that is in one of them.
+    Only checkpoints that are older than the cursor ``before`` are returned.
     """
-    ends = [at for at in (now, wanted.until, before[0] if before is not None else None) if at is not None]
-    if now is not None and wanted.since is None:
+    ends = [at for at in (wanted.until, before[0] if before is not None else None) if at is not None]
+    if ends and wanted.since is None:
+        # PostgreSQL plans this statement for its values, and opens each partition that it may read. So the two days
+        # before the end are read first, and the others only if these have too few checkpoints.
         recent_day = day_of(min(ends)) - timedelta(days=1)
         statement, values = checkpoint_page(job_id, wanted, before=before, limit=limit, recent_day=recent_day)
-        rows = await binary_rows(connection, statement, values)
-        if len(rows) == limit:
-            return _listed(job_id, rows)
+        names, rows = await binary_rows(connection, statement, values)
+        if len(rows) >= limit:
+            return _listed(job_id, names, rows, limit)
     statement, values = checkpoint_page(job_id, wanted, before=before, limit=limit)
-    return _listed(job_id, await binary_rows(connection, statement, values))
+    return _listed(job_id, *await binary_rows(connection, statement, values), limit)
 
 
-def _listed(job_id: str, rows: Iterable[Mapping[str, Any]]) -> list[CheckpointRecord]:
-    job = JobId(job_id)
-    return [value_of(CheckpointRecord, r, job_id=job, triggered_on=day_of(r["triggered_at"])) for r in rows]
+def _listed(job_id: str, names: Sequence[str], rows: Iterable[tuple[Any, ...]], limit: int) -> list[CheckpointRecord]:
+    at, job = names.index("triggered_at"), JobId(job_id)
+    known = ((*row, job, day_of(row[at])) for row in rows)
+    found = values_of(CheckpointRecord, (*names, "job_id", "triggered_on"), known)
+    # Rows with the same time and id come in any order, and all of them come even if they exceed the limit.
+    return sorted(found, key=attrgetter("cursor"), reverse=True)[:limit]
 
 
 def checkpoint_page(
@@ -171,7 +177,7 @@ def checkpoint_page(
 ) -> tuple[Select[Any], dict[str, object]]:
     """Return the statement of ``list_checkpoints``, and the values to bind to it.
 
-    With ``recent_day``, it reads no earlier day.
+    With ``recent_day``, it reads no earlier day. It may return more than ``limit`` rows: see ``newest_first``.
     """
     restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name)) is not None}
     restricted.pop("status", None)
@@ -183,7 +189,13 @@ def checkpoint_page(
     query = _matching(frozenset({*restricted, *(["before"] if before is not None else [])}), wanted.status)
     key = (_C.triggered_on, _C.triggered_at, _C.checkpoint_id, _C.run_id)
     after = None if before is None else (days["before_day"], *before)
-    statement, page = newest_first(query, *key, before=after, limit=limit)
+    # PostgreSQL plans a first page once for all values. It would expect far too few rows if the days were bound, so it
+    # plans other pages for their values.
+    knows_limit = before is None and wanted.since is None and wanted.until is None
+    # No index contains the run. Two runs of a job have a checkpoint with the same time and id hardly ever.
+    statement, page = newest_first(
+        query, *key, before=after, limit=limit, sorted_count=len(key) - 1, knows_limit=knows_limit
+    )
     return statement, {"job": job_id} | restricted | days | page
 
 
@@ -194,11 +206,21 @@ def _matching(restricted: frozenset[str], status: CheckpointStatus | None) -> Se
     ``restricted`` names the fields of the filter that are set, apart from the status. It contains ``before`` if the
     page has a cursor, and ``recent_day`` if earlier days are left out.
     """
-    query = select(*_LISTED).where(_C.job_id == bindparam("job"))
+    query = select(*_LISTED)
     if status is not None:
         query = query.where(has_status(status))
+    if "run_id" not in restricted or status in _WITH_INDEX:
+        query = query.where(_C.job_id == bindparam("job"))
+        of_run = _C.run_id == bindparam("run_id")
+    else:
+        # With a condition on the job and one on the run, PostgreSQL expects far too few rows, because it does not know
+        # that a run has one job only. It then reads and sorts all checkpoints of the run.
+        of_run = (
+            _C.run_id
+            == select(_R.id).where(_R.id == bindparam("run_id"), _R.job_id == bindparam("job")).scalar_subquery()
+        )
     conditions = {
-        "run_id": (_C.run_id == bindparam("run_id"),),
+        "run_id": (of_run,),
         # The conditions on the day let PostgreSQL skip partitions.
         "since": (_C.triggered_at >= bindparam("since"), _C.triggered_on >= bindparam("since_day")),
         "until": (_C.triggered_at < bindparam("until"), _C.triggered_on <= bindparam("until_day")),
@@ -221,7 +243,7 @@ ONE = (
     select(tables.checkpoints)
     .where(_C.run_id == bindparam("run"), _C.checkpoint_id == bindparam("id"))
     .order_by(*_NEWEST_FIRST)
-    .limit(1)
+    .limit(literal_count(1))
 )
 
 
@@ -276,14 +298,14 @@ _COMPLETED_BEFORE = select(tables.checkpoints).where(
     _C.triggered_at < bindparam("at"),
     _C.triggered_on <= bindparam("day"),
 )
-LAST_COMPLETED = _COMPLETED_BEFORE.order_by(*_NEWEST_FIRST).limit(1)
+LAST_COMPLETED = _COMPLETED_BEFORE.order_by(*_NEWEST_FIRST).limit(literal_count(1))
 _LAST_FAST = (
     # Savepoints are left out, because their durations do not compare with those of checkpoints.
     _COMPLETED_BEFORE.where(
         _C.kind == CheckpointKind.CHECKPOINT.value, _C.end_to_end_duration_ms < bindparam("faster_than_ms")
     )
     .order_by(*_NEWEST_FIRST)
-    .limit(1)
+    .limit(literal_count(1))
 )
 
 
@@ -496,4 +518,4 @@ async def has_barriers(connection: AsyncConnection, place: CheckpointPlace) -> b
 
 
 def _records(rows: Result[Any]) -> list[CheckpointRecord]:
-    return [value_of(CheckpointRecord, row) for row in rows.mappings()]
+    return values_of(CheckpointRecord, tuple(rows.keys()), rows)

@@ -19,13 +19,12 @@ from backend.store.postgres.statements import sql_of
 
 async def binary_rows(
     connection: AsyncConnection, statement: Select[Any], values: Mapping[str, object]
-) -> list[dict[str, Any]]:
-    """Execute a statement that is built once, with these values bound, and return its rows by column name."""
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Execute a statement that is built once, with these values bound, and return its columns' names and its rows."""
     raw = (await connection.get_raw_connection()).driver_connection
     assert isinstance(raw, psycopg.AsyncConnection)
     cursor = await raw.cursor(binary=True).execute(_text(statement), values, prepare=True)
-    names = [column.name for column in cursor.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in await cursor.fetchall()]
+    return [column.name for column in cursor.description or ()], await cursor.fetchall()
 
 
 @lru_cache(maxsize=128)

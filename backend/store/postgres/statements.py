@@ -9,7 +9,19 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, Double, Interval, Table, any_, bindparam, func, literal, literal_column
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    Double,
+    Integer,
+    Interval,
+    Table,
+    any_,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, psycopg
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.expression import ClauseElement, TableValuedAlias
@@ -36,6 +48,16 @@ def duration_after(instant: ColumnElement[datetime], ms: ColumnElement[int]) -> 
 def seconds_from_now(name: str) -> ColumnElement[datetime]:
     """Return the expression for the database's current time plus the number of seconds bound as ``name``."""
     return func.now() + bindparam(name, type_=Double) * literal_column("interval '1 s'", Interval)
+
+
+def literal_count(count: int) -> ColumnElement[int]:
+    """Return a number of rows for ``LIMIT`` as part of the statement's text.
+
+    If the number is bound to the statement, PostgreSQL does not know it when it plans for all values, and assumes a
+    tenth of all rows. That plan then looks expensive, so PostgreSQL plans the statement anew for each execution. Over
+    many partitions, this takes longer than a look-up.
+    """
+    return literal_column(str(int(count)), Integer)
 
 
 def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:

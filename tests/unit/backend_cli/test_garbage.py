@@ -40,7 +40,7 @@ def test_new_cycles_are_still_freed():
     one.other, two.other = two, one
     gone = weakref.ref(one)
     del one, two
-    kept = [[n] for n in range(25_000)]
+    kept = [[n] for n in range(60_000)]
 
-    assert len(kept) == 25_000
+    assert len(kept) == 60_000
     assert gone() is None

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text
 from backend.domain.checkpoint import Checkpoint
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.schema import tables
-from backend.store.schema.rows import row_of, value_of
+from backend.store.schema.rows import row_of, value_of, values_of
 from tests.support.observations import NOW, failed
 
 
@@ -49,6 +49,29 @@ def test_a_row_becomes_a_value_with_nested_values():
 
     assert value_of(_Whole, row) == _Whole("a", _Part(_Colour.RED, None), 5, 2)
     assert value_of(_Part, {"colour": None, "note": "n"}) == _Part(None, "n")
+
+
+def test_many_rows_become_values_as_each_row_alone():
+    names = ("note", "unknown", "size_bytes", "id", "colour", "subtask_count")
+    rows = [(None, 1, 5, "a", "red", 2), ("n", 2, None, "b", None, 0)]
+
+    found = values_of(_Whole, names, rows)
+
+    assert found == [value_of(_Whole, dict(zip(names, row, strict=True))) for row in rows]
+    assert found[0].part.colour is _Colour.RED
+    assert values_of(_Whole, names, []) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "row", "error"),
+    [(("colour",), ("red",), KeyError), (("colour", "note"), ("blue", None), ValueError)],
+    ids=["no column", "no member"],
+)
+def test_many_rows_are_refused_as_one_row_is(names, row, error):
+    with pytest.raises(error):
+        values_of(_Part, names, [row])
+    with pytest.raises(error):
+        value_of(_Part, dict(zip(names, row, strict=True)))
 
 
 def test_a_field_passed_directly_needs_no_column():

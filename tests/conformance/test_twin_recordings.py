@@ -16,8 +16,8 @@ from backend.advisor.twin.changes import WhatIf
 from backend.domain.advice import Mode
 from tests.simulators import twin_recordings
 from tests.simulators.fidelity import MEASURES
-from tests.simulators.twin_recordings import FOLDER, Recording, pairs, what_if
-from tests.simulators.twin_runs import RUNS
+from tests.simulators.twin_recordings import FOLDER, Pair, Recording, pairs, what_if
+from tests.simulators.twin_runs import RUNS, Half, half_of
 
 _SIZE_MAX = 60_000
 _CHECKPOINTS_MIN = 3
@@ -26,6 +26,11 @@ _CHECKPOINTS_MIN = 3
 @cache
 def _recordings() -> dict[tuple[str, str], Recording]:
     return twin_recordings.read_all()
+
+
+@cache
+def _pairs() -> tuple[Pair, ...]:
+    return tuple(pairs(_recordings().values()))
 
 
 def _first(name: str) -> Recording:
@@ -70,12 +75,17 @@ def test_a_long_run_keeps_evenly_spread_readings_with_the_first_and_the_last(tmp
 
 
 def test_runs_that_differ_in_one_thing_are_pairs_in_both_directions() -> None:
-    found = {(p.base.name, p.changed.name): p.what_if for p in pairs(_recordings().values())}
+    found = {(p.base.name, p.changed.name): p.what_if for p in _pairs()}
     assert found["two-stages-aligned", "two-stages-unaligned"] == WhatIf(mode=Mode.UNALIGNED)
     assert found["two-stages-unaligned", "two-stages-aligned"] == WhatIf(mode=Mode.ALIGNED)
     timed = WhatIf(mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=1000)
     assert found["two-stages-unaligned", "two-stages-timeout"] == timed
     assert ("two-stages-aligned", "four-stages-aligned") not in found
+
+
+def test_both_runs_of_a_pair_are_in_the_same_half() -> None:
+    found = {(half_of(p.base.name, p.base.flink), half_of(p.changed.name, p.base.flink)) for p in _pairs()}
+    assert found == {(Half.TUNING, Half.TUNING), (Half.SCORING, Half.SCORING)}
 
 
 @pytest.mark.parametrize(

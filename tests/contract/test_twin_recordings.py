@@ -32,7 +32,7 @@ def test_a_back_pressured_job_has_the_service_time_and_record_size_of_its_argume
     source, middle, last = model.vertices
 
     assert last.service_us == pytest.approx([4000.0] * 4, rel=0.05)
-    assert max(source.service_us + middle.service_us) < 10.0
+    assert max(source.service_us + middle.service_us) < 20.0
     assert [e.record_bytes for e in model.edges] == pytest.approx([1029.0] * 2, rel=0.005)
     assert {e.partitioning for e in model.edges} == {Partitioning.HASH}
     assert last.input_shares[2] == min(last.input_shares) == pytest.approx(0.238, abs=0.004)
@@ -47,6 +47,7 @@ def test_a_back_pressured_job_has_the_service_time_and_record_size_of_its_argume
         "outage after a failure",
         "speed of the store",
         "rate of Source: main-source",
+        "input shares of stage-1",
     }
 
 
@@ -55,7 +56,7 @@ def test_a_job_without_back_pressure_has_the_rate_of_its_source():
 
     assert model.vertices[0].source is not None
     assert model.vertices[0].source.rate_per_s == pytest.approx(2000.0, rel=0.01)
-    assert model.vertices[2].service_us == pytest.approx([480.0] * 4, rel=0.05)
+    assert model.vertices[2].service_us == pytest.approx([500.0] * 4, rel=0.05)
     assert sum(model.vertices[2].state_bytes) == pytest.approx(844_000, rel=0.05)
 
 

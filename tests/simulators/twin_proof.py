@@ -1,6 +1,6 @@
 """The twin's proof on a real Flink: calibrate on a run as it is, predict the changed run, then compare with it.
 
-    python -m tests.simulators.twin_proof [--only TEXT] [--flink VERSION] [--tier runtime|fast|formulas] [--json]
+    python -m tests.simulators.twin_proof [--only TEXT] [--half HALF] [--flink VERSION] [--tier TIER] [--json]
     python -m tests.simulators.twin_proof --kept FILE ...
     python -m tests.simulators.twin_proof --drawn COUNT
 
@@ -31,6 +31,7 @@ from backend.domain.engines import flink
 from backend.domain.errors import BarrierscopeError
 from tests.simulators import twin_jobs, twin_table
 from tests.simulators.twin_recordings import Pair, Recording, pairs, read_all
+from tests.simulators.twin_runs import Half, half_of
 from tests.simulators.twin_table import Row
 
 MEASURES = {
@@ -120,6 +121,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only pairs whose runs contain this text")
     parser.add_argument("--skip", default="nothing", help="no pairs whose runs contain this text")
     parser.add_argument("--flink", default="", help="only this version")
+    parser.add_argument("--half", default="", help="only this half of the recordings: tuning or scoring")
     parser.add_argument("--tier", default=Tier.RUNTIME.value, choices=[t.value for t in Tier])
     parser.add_argument("--drawn", type=int, default=0, help="instead, this many drawn jobs of the reference runtime")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
@@ -139,6 +141,7 @@ def main() -> int:
         if options.only in (names := f"{p.base.name} {p.changed.name}")
         and options.skip not in names
         and options.flink in p.base.flink
+        and options.half in half_of(p.base.name, p.base.flink)
         and (p.base.name, p.changed.name, p.base.flink) not in known
     ]
     for number, pair in enumerate(chosen, start=1):
@@ -153,8 +156,11 @@ def main() -> int:
         for row in found:
             text = twin_table.json_of(row) if options.json else f"{number}/{len(chosen)} {twin_table.line(row)}"
             print(text, flush=True)
-    for text in twin_table.summary([r for r in rows if r.tier is tier]):
-        print(text, file=sys.stderr if options.json else sys.stdout)
+    out = sys.stderr if options.json else sys.stdout
+    for half in Half:
+        of = [r for r in rows if r.tier is tier and r.half is half]
+        print(f"{half} half, {len({(r.base, r.changed, r.flink) for r in of})} pairs", file=out)
+        print("\n".join(twin_table.summary(of)), file=out)
     return 0
 
 

@@ -6,8 +6,10 @@ two runs that differ in one thing are a pair: the twin is fitted on the first ru
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from backend.domain.advice import Mode
 
@@ -26,6 +28,13 @@ _COMMON = {
     "interval": "3s",
 }
 _LONGER_S = {"wide": 300, "straggler-last": 150, "straggler-middle": 120, "slow-host": 130, "hot-key": 100}
+
+
+class Half(StrEnum):
+    """The half of the recordings that a run belongs to. Causes of misses are looked for in the tuning half only."""
+
+    TUNING = "tuning"
+    SCORING = "scoring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,15 @@ _SHAPES = {
     ),
     "small-segments": _Shape({"stages": "2"}, _TWO_MODES, {"taskmanager.memory.segment-size": "8kb"}),
 }
+_FORM_PAIRS = {
+    "near-capacity": "below-capacity",
+    "over-capacity": "below-capacity",
+    "three-stages": "debloating",
+    "two-stages": "hot-key",
+    "wider-last-stage": "hot-key",
+    "two-hosts": "slow-host",
+}
+"""Shapes that form pairs with another shape, by the name of the first one in the alphabet."""
 ONLY_FLINK_1 = ("few-buffers",)
 """Shapes that run on Flink 1.20 only. Flink 2 ignores the settings of the cluster that they need."""
 
@@ -142,3 +160,14 @@ def _recoveries() -> dict[str, TwinRun]:
 
 
 RUNS: Mapping[str, TwinRun] = {**_runs(), **_recoveries()}
+
+
+def half_of(name: str, flink: str) -> Half:
+    """Return the half of a run: by a hash of its shape and of the version of Flink.
+
+    Shapes that form pairs with each other are in the same half, so no run of a pair is known from the other half.
+    """
+    shape = name.rsplit("-", 1)[0]
+    group = _FORM_PAIRS.get(shape, shape)
+    is_odd = hashlib.sha256(f"{group} {flink}".encode()).digest()[0] % 2
+    return Half.SCORING if is_odd else Half.TUNING

@@ -1,6 +1,6 @@
 """The rows of the twin's proof, kept in a file, and their summaries: by measure, by family of scenario, and by order.
 
-python -m tests.simulators.twin_table FILE [--tier TIER]    # tables as in docs/fidelity.md
+python -m tests.simulators.twin_table FILE [--tier TIER] [--half HALF]    # tables as in docs/fidelity.md
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from backend.advisor.twin.outcomes import Tier
+from tests.simulators.twin_runs import Half, half_of
 
 MEASURES = ("duration", "persisted", "throughput")
 LONG_MS = 1000.0
@@ -67,6 +68,11 @@ class Row:
     def is_held(self) -> bool:
         """Whether the measured median is in the interval."""
         return self.low <= self.measured <= self.high
+
+    @property
+    def half(self) -> Half:
+        """Whether the twin was tuned on runs of this kind."""
+        return half_of(self.base, self.flink)
 
     @property
     def family(self) -> str:
@@ -208,11 +214,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--tier", default="", help="only this tier")
+    parser.add_argument("--half", default="", help="only this half: tuning or scoring")
     parser.add_argument("--missed", action="store_true", help="print the predictions that miss their bar instead")
     options = parser.parse_args()
     rows = read(options.file)
     for tier in Tier:
-        of = [r for r in rows if r.tier is tier and options.tier in tier.value]
+        of = [r for r in rows if r.tier is tier and options.tier in tier.value and options.half in r.half]
         if not of:
             continue
         print(f"\n== {tier.value}")

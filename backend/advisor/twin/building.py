@@ -132,6 +132,7 @@ class _Builder:
                     f"at most {float(service.max()):.3g} us for a record",
                     "its subtasks were never busy enough to measure it",
                 )
+        self._network_of_queues = self._network()
         slow = readings.slow_host_factors(self._services, busy, self._evidence.placements)
         vertices = tuple(self._vertex(v, store, slow.get(v.id)) for v in self._topology.vertices)
         edges = tuple(self._edge(e.source, e.target, e.ship_strategy) for e in self._topology.edges)
@@ -151,7 +152,7 @@ class _Builder:
         return JobModel(
             vertices=vertices,
             edges=edges,
-            network=self._network(),
+            network=self._network_of_queues,
             store=store,
             settings=self._settings(),
             trigger_delay_ms=trigger,
@@ -282,7 +283,10 @@ class _Builder:
         else:
             queued, is_guess = self._queued_records(vertex, flow)
             shares = flow.shares(queued)
-            if is_guess and flow.is_young:
+            if self._can_be_even(vertex, flow):
+                shares = np.full(vertex.parallelism, 1.0 / vertex.parallelism)
+                self._assume(f"input shares of {vertex.name}", "equal", "its counts and its queues do not contradict")
+            elif is_guess and flow.is_young:
                 sent = float(np.nansum(flow.total_in) + queued.sum())
                 hidden = tuple((queued / sent).tolist()) if sent > 0 else ()
             if np.nansum(flow.counted_in) <= 0:
@@ -303,6 +307,18 @@ class _Builder:
             max_parallelism=vertex.max_parallelism,
             hidden_shares=hidden,
         )
+
+    def _can_be_even(self, vertex: Vertex, flow: VertexFlow) -> bool:
+        """Return whether the subtasks may have equal shares: their counts differ by chance and by their queues."""
+        above = self._topology.upstream(vertex.id)
+        size = float(np.nansum(flow.bytes_in)) / max(float(np.nansum(flow.records_in)), 1e-9)
+        if size <= 0 or not any("HASH" in self._strategies(u, vertex.id) for u in above):
+            return False
+        queued = sum(float(np.nansum(self._flows[u].queued_out)) for u in above) + float(np.nansum(flow.queued_in))
+        network = self._network_of_queues
+        senders = sum(self._flows[u].busy.size for u in above)
+        room = senders * network.max_buffers_per_channel * network.segment_bytes * (1 + network.is_remote_ratio)
+        return flow.can_be_even(queued / size, room / size)
 
     def _queued_records(self, vertex: Vertex, flow: VertexFlow) -> tuple[Floats, bool]:
         """Return the records queued for each subtask behind a hash exchange, and whether their division is a guess.

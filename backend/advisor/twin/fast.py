@@ -25,7 +25,10 @@ from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
 STEPS_WANTED: Final = 100_000
-"""The largest number of steps that a run may have before it is made coarser: some tens of milliseconds."""
+"""The largest number of steps that a run may have before it is made coarser: some tens of milliseconds.
+
+A step that chooses among 16 channels counts as one. One that has fewer channels takes less time, and counts less.
+"""
 STEPS_MAX: Final = 20_000_000
 CHANNELS_QUICK_MAX: Final = 8_192
 STEPS_QUICK_MAX: Final = 1_000_000
@@ -35,11 +38,15 @@ CHECKPOINTS_MIN, CHECKPOINTS_MAX = 3, 8
 GRAIN: Final = 8
 """In how many steps a full buffer is processed, unless that makes a step shorter than a record."""
 _GRAIN_MIN: Final = 2
+_STEP_CHANNELS: Final = 5
+"""The time of a step without channels to choose from, as a number of channels that take the same time to look at."""
 _FILLS_OF_WARM_UP: Final = 20.0
 _FILLS_MIN: Final = 2.0
 _FILLS_BETWEEN: Final = 0.25
 _GAP_MIN_MS: Final = 300.0
 _WARM_UP_MIN_MS: Final = 5_000.0
+_WARM_UP_MAX_MS: Final = 600_000.0
+_INTERVALS_OF_WARM_UP: Final = 200
 _OVERDRAFT: Final = 5
 _BARRIER_COST_MS: Final = 0.05
 _HOP_MS: Final = 0.2
@@ -73,8 +80,8 @@ def simulate_fast(
     Without ``checkpoints``, their number is as large as ``STEPS_WANTED`` allows, within ``CHECKPOINTS_MIN`` and
     ``CHECKPOINTS_MAX``.
 
-    The same arguments give the same result. The rate of the sources is measured from the end of one checkpoint to the
-    end of another, because queues are fuller while a checkpoint aligns.
+    The same arguments give the same result. The rate of the sources is measured from a third of the warm-up to the end,
+    because queues fill and run dry slowly.
 
     Raises:
         ValueError: the model has a forward edge between unequal parallelisms, or its queues exceed their bounds.
@@ -85,14 +92,16 @@ def simulate_fast(
     scale = scale or scale_of(model, checkpoints)
     state = build(model, scale, seed=seed, checkpoints=checkpoints)
     head, values = state.i[0], state.v[0]
+    run(state, scale.warm_up_ms / 3, _NEVER, STEPS_MAX)
+    since_ms, records = float(values[f.NOW]), _surplus(state)
     run(state, scale.warm_up_ms, _NEVER, STEPS_MAX)
     run(state, math.inf, int(head[f.ENDED]) + 1, STEPS_MAX)
-    first, since_ms, records = int(head[f.TAKEN]) + 1, float(values[f.NOW]), float(values[f.SOURCE_RECORDS])
+    first = int(head[f.TAKEN]) + 1
     wanted = range(first, first + checkpoints)
     while head[f.STEPS] < STEPS_MAX and not (state.i[wanted, f.STATUS] != f.PENDING).all():
         run(state, math.inf, int(head[f.ENDED]) + 1, STEPS_MAX)
     elapsed_ms = float(values[f.NOW]) - since_ms
-    emitted = float(values[f.SOURCE_RECORDS]) - records
+    per_ms = state.v[head[f.FIRST_TASK] : head[f.END_TASK], f.SOURCE_RATE].sum()
     upload = float(state.v[head[f.FIRST_TASK] : head[f.END_TASK], f.UPLOAD].sum())
     return Simulated(
         tier=Tier.FAST,
@@ -102,9 +111,27 @@ def simulate_fast(
             for number, k in enumerate(wanted, start=1)
             if state.i[k, f.STATUS] != f.PENDING
         ),
-        records_per_s=emitted / elapsed_ms * 1000 if elapsed_ms > 0 else 0.0,
+        records_per_s=1000 * float(per_ms + (_surplus(state) - records) / elapsed_ms) if elapsed_ms > 0 else 0.0,
         notes=scale.notes,
     )
+
+
+def _surplus(state: Sim) -> float:
+    """Return the records that all sources have emitted, minus those that had become due.
+
+    A source without a rate has none due. In the steady state of a rate, this does not depend on the phase of bursts.
+    """
+    rows = slice(int(state.i[0, f.FIRST_TASK]), int(state.i[0, f.END_TASK]))
+    tasks, now = state.v[rows], float(state.v[0, f.NOW])
+    period = tasks[:, f.BURST_PERIOD]
+    is_bursty = period > 0
+    share = np.where(is_bursty, now / np.where(is_bursty, period, 1.0) % 1.0, 0.0)
+    ratio = tasks[:, f.BURST_RATIO]
+    high = np.minimum(ratio * tasks[:, f.BURST_FACTOR], 1.0)
+    burst = np.where(ratio > 0, np.minimum(share / np.maximum(ratio, 1e-9), 1.0) * high, 0.0)
+    calm = np.where(ratio < 1, np.maximum(share - ratio, 0.0) / np.maximum(1.0 - ratio, 1e-9) * (1.0 - high), 0.0)
+    due = np.where(is_bursty, now - share * period + (burst + calm) * period, now) * tasks[:, f.SOURCE_RATE]
+    return float((tasks[:, f.EMITTED] - due)[state.i[rows, f.SOURCE] == 1].sum())
 
 
 def prepare() -> None:
@@ -152,17 +179,20 @@ def _choose_cache() -> None:
 def scale_of(model: JobModel, checkpoints: int) -> FastScale:
     """Return how to simulate so many checkpoints in at most about ``STEPS_WANTED`` steps.
 
-    Channels fill and run dry slowly, so the warm-up is many times longer than the queues take to fill. If there are too
-    many steps and nothing in the job has a period, less time is simulated between two checkpoints, but always enough to
-    fill the queues again.
+    Channels fill and run dry slowly, so the warm-up is as long as the job has run, or many times longer than the queues
+    take to fill. If there are too many steps, the warm-up is made shorter first. Then less time is simulated between
+    two checkpoints if nothing in the job has a period, but always enough to fill the queues again.
     """
     flow, settings = throughput_of(model), model.settings
     fill_ms = flow.queued_bytes_max / flow.bytes_per_ms if flow.bytes_per_ms > 0 else 0.0
     periods = [v.callback_period_ms or 0.0 for v in model.vertices]
     periods += [v.source.burst_period_ms or 0.0 for v in model.vertices if v.source is not None]
-    warm_up_ms = max(_WARM_UP_MIN_MS, _FILLS_OF_WARM_UP * fill_ms, 2 * max(periods))
+    least_ms = max(_WARM_UP_MIN_MS, _FILLS_OF_WARM_UP * fill_ms, 2 * max(periods))
+    warm_up_ms = least_ms
     if model.age_ms is not None:
-        warm_up_ms = min(warm_up_ms, max(model.age_ms, _WARM_UP_MIN_MS))
+        longest_ms = min(_WARM_UP_MAX_MS, _INTERVALS_OF_WARM_UP * settings.interval_ms)
+        warm_up_ms = max(min(model.age_ms, max(longest_ms, least_ms)), _WARM_UP_MIN_MS)
+        least_ms = min(least_ms, warm_up_ms)
     uploads, store = [size for v in model.vertices for size in v.upload_bytes], model.store
     if store.shared_bytes_per_ms is None:
         upload_ms = max(uploads, default=0.0) / max(store.bytes_per_ms, 1e-9)
@@ -179,6 +209,9 @@ def scale_of(model: JobModel, checkpoints: int) -> FastScale:
 
     shortest_ms = fill_ms + own_ms + wanted_ms
     can_hurry = not any(periods) and shortest_ms < settings.interval_ms and settings.max_concurrent == 1
+    if steps() > STEPS_WANTED:
+        room_ms = STEPS_WANTED / _steps_per_ms(model, flow, grain) - checkpoints * between_ms
+        warm_up_ms = min(warm_up_ms, max(least_ms, room_ms))
     if can_hurry and steps() > STEPS_WANTED:
         room_ms = STEPS_WANTED / _steps_per_ms(model, flow, grain) - warm_up_ms
         between_ms = min(settings.interval_ms, max(shortest_ms, room_ms / checkpoints))
@@ -207,7 +240,8 @@ def _steps_per_ms(model: JobModel, flow: Throughput, grain: int) -> float:
     for vertex in model.vertices:
         sizes = [e.record_bytes for e in model.edges if vertex.id in (e.source, e.target)]
         at_once = max(1, int(model.network.segment_bytes / grain / max([1.0, *sizes])))
-        total += flow.records_per_s[vertex.id] / 1000 / at_once
+        channels = max((channel_count(model, e)[1] for e in model.edges if e.source == vertex.id), default=0)
+        total += flow.records_per_s[vertex.id] / 1000 / at_once * (_STEP_CHANNELS + channels) / (_STEP_CHANNELS + 16)
     return total
 
 

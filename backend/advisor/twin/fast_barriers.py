@@ -32,6 +32,13 @@ def input_done(n: Sim, s: int, k: int) -> None:
 
 
 @compiled
+def overtake(n: Sim, c: int, k: int) -> None:
+    """Send a barrier past the data of the channel. The data is read after it, or it would be persisted twice."""
+    n.i[c, f.OVERTAKEN] = k
+    push(n, n.v[0, f.NOW] + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
+
+
+@compiled
 def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
     """Forward the barrier as ``kind``, and start the sync part."""
     now = n.v[0, f.NOW]
@@ -46,7 +53,7 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
             finish(n, c)
             if as_kind == f.OVERTAKING:
                 n.v[s, f.PERSISTED] += n.v[c, f.QUEUED]
-                push(n, now + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
+                overtake(n, c, k)
                 continue
             if as_kind == f.TIMEOUTABLE:
                 n.i[c, f.WAITING_BARRIER] = k
@@ -203,8 +210,7 @@ def let_overtake(n: Sim, s: int, k: int) -> None:
                 n.v[c, f.QUEUE + (head + i) % room] = n.v[c, f.QUEUE + (head + i + 1) % room]
                 i += 1
             n.i[c, f.LENGTH] = length - 1
-            push(n, n.v[0, f.NOW] + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
-            notify(n, c)
+            overtake(n, c, k)
     n.i[s, f.OUTPUTS_WAIT] = 0
     acknowledge(n, s, k)
 

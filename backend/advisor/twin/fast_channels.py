@@ -127,8 +127,8 @@ def on_ready(n: Sim, c: int) -> None:
 
 @compiled
 def is_readable(n: Sim, c: int) -> bool:
-    """Return whether the sender's queue has something that may be read."""
-    if n.i[c, f.BLOCKED]:
+    """Return whether the sender's queue has something that may be read: nothing before a barrier that overtakes it."""
+    if n.i[c, f.BLOCKED] or n.i[c, f.OVERTAKEN]:
         return False
     return n.i[c, f.LENGTH] > 0 or n.i[c, f.FLUSHED] > 0
 

@@ -36,15 +36,15 @@ MAIL = 16
  TICK_ROUND, ROOM, REMOTE_ROOM, REMOTE_AT, END_CHANNEL, FIRST_TASK, END_TASK, FIRST_GATE,
  END_GATE, STORE_SHARED) = range(23)  # fmt: skip
 (ALIGNED_TIMEOUT_MS, CAP, INTERVAL, MIN_PAUSE, TIMEOUT, SEGMENT, FLUSH_EVERY, DEBLOAT_TARGET, TRIGGER_MID, TRIGGER_LOW,
- TRIGGER_HIGH, HOP, BARRIER_COST, STORE_RATE, STORE_LATENCY, STORE_NOISE, NOW, STORE_FREE, LAST_COMPLETION,
- SOURCE_RECORDS) = range(20)  # fmt: skip
+ TRIGGER_HIGH, HOP, BARRIER_COST, STORE_RATE, STORE_LATENCY, STORE_NOISE, NOW, STORE_FREE,
+ LAST_COMPLETION) = range(19)  # fmt: skip
 
 # Channels. INPUT and READY_AT are tables of all channels, which have the channels' rows but another order: INPUT lists
 # the channels of each receiver, gate by gate, and READY_AT has at the same rows a ring of those that can be read.
 # SLOTS is the first of the columns that say whether a receive buffer is a floating one.
 (SENDER, RECEIVER, POOL, GATE, REMOTE, HEAD, LENGTH, HAS_BUILDER, FLUSHED, IN_USE, BLOCKED, READY, CLOSED, ARRIVED,
  WAITING_BARRIER, DATA_COUNT, REMOTE_HEAD, REMOTE_LENGTH, EXCLUSIVE_FREE, FLOATING_HELD, REQUIRED, WAITS, INPUT,
- READY_AT, SLOTS) = range(25)  # fmt: skip
+ READY_AT, OVERTAKEN, SLOTS) = range(26)  # fmt: skip
 # Bytes: queued at the sender, in its current buffer, the limit of this buffer, the size of new buffers, in front of the
 # cut, received, and at the remote receiver. QUEUE is the first column of the sender's ring of buffers, and the column
 # REMOTE_AT that of the receiver's. A barrier in a ring is minus (4 times its checkpoint plus its kind).

@@ -147,7 +147,6 @@ def step(n: Sim, s: int) -> None:
                 schedule(n, s, at)
                 return
         n.v[s, f.EMITTED] += records
-        n.v[0, f.SOURCE_RECORDS] += records
         work(n, s, records)
         return
     if n.i[s, f.CURRENT] < 0:
@@ -202,7 +201,10 @@ def message(n: Sim, kind: int, a: int, k: int) -> None:
             trigger(n, a, k)
     elif kind == f.PRIORITY:
         s = n.i[a, f.RECEIVER]
+        if n.i[a, f.OVERTAKEN] <= k:
+            n.i[a, f.OVERTAKEN] = 0
         on_barrier(n, s, a, k, f.OVERTAKING)
+        notify(n, a)
         occupy(n, s, n.v[0, f.BARRIER_COST])
     elif kind == f.INPUT_TIMER:
         if not is_over(n, a, k) and n.i[a, f.SWITCHED] != k:

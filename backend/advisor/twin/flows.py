@@ -29,6 +29,9 @@ _PERIODIC_MIN = 0.5
 _SERVICE_KNOWN_BUSY = 0.02
 _POOL_BUFFERS_MAX = 1024
 _FULL_BUSY = 0.97
+_AVERAGED_S, _SPAN_MIN_S = 60.0, 10.0
+_CHANCE = 3.0
+"""Counts of subtasks with equal shares differ by this many standard deviations at most."""
 _SMALL_RATIO = 0.1
 _YOUNG_S = 1800.0
 
@@ -77,6 +80,22 @@ class VertexFlow:
     def full(self) -> npt.NDArray[np.bool_]:
         """The subtasks that were busy nearly all the time."""
         return np.nan_to_num(self.busy) >= _FULL_BUSY
+
+    def can_be_even(self, queued_records: float, room_records: float) -> bool:
+        """Return whether equal shares explain what the subtasks read, with chance and with what is queued for them.
+
+        ``queued_records`` is the sum of all queues, and ``room_records`` the most that can be queued for one subtask. A
+        subtask that is idle at times has no queue.
+        """
+        counted = np.nan_to_num(self.total_in if self.is_young else self.counted_in)
+        each = (counted.sum() + (queued_records if self.is_young else 0.0)) / counted.size
+        if each <= 0:
+            return False
+        is_held = np.nan_to_num(self.busy) + np.nan_to_num(self.backpressured) >= _FULL_BUSY
+        chance = _CHANCE * np.sqrt(each)
+        room = np.where(is_held, min(room_records, queued_records), 0.0)
+        missing = each - counted
+        return bool(((missing <= room + chance) & (missing >= -chance - (0.0 if self.is_young else room))).all())
 
     @property
     def age_s(self) -> float:
@@ -166,19 +185,24 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
         return np.vstack([_sized(array_of(tuple(v)), size) for v in values])
 
     counted_in = rows(r.records_in_count for r in (first, last))
-    counted_out = rows(r.records_out_count for r in (first, last))
     counted_bytes = rows(r.bytes_in_count for r in (first, last))
     outs = rows(r.records_out_count for r in readings)
     times = np.array([r.observed_at.timestamp() for r in readings])
     queued_out = rows(r.queued_out_bytes for r in readings)
-    taken, sent = (_pace(present, of, seconds) for of in ("records_in_count", "records_out_count"))
+    taken, sent = (_rates(present, of, size) for of in ("records_in_count", "records_out_count"))
+    passed = float(np.nansum(taken) + np.nansum(sent))
+    age_s = float(np.nansum(counted_in[1]) + np.nansum(outs[-1])) / passed if passed > 0 else seconds
+    ages = times - times[-1] + age_s
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # Bytes are counted with the records, at the same age.
+        record_bytes = counted_bytes[1] / counted_in[1]
     with np.errstate(invalid="ignore"):
         return VertexFlow(
-            busy=_typical(rows(r.busy_ratio for r in readings)),
-            backpressured=_typical(rows(r.backpressured_ratio for r in readings)),
-            records_in=taken * (counted_in[1] - counted_in[0]) / seconds,
-            records_out=sent * (counted_out[1] - counted_out[0]) / seconds,
-            bytes_in=taken * (counted_bytes[1] - counted_bytes[0]) / seconds,
+            busy=_ratio(rows(r.busy_ratio for r in readings), ages),
+            backpressured=_ratio(rows(r.backpressured_ratio for r in readings), ages),
+            records_in=taken,
+            records_out=sent,
+            bytes_in=np.where(taken > 0, taken * record_bytes, 0.0),
             counted_in=counted_in[1] - counted_in[0],
             total_in=counted_in[1],
             queued_out=_over(np.median, queued_out),
@@ -192,22 +216,22 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
         )
 
 
-def _pace(readings: Sequence[VertexPressure], name: str, seconds: float) -> float:
-    """Return the slope of a line through the counts of a vertex, relative to the difference of the last readings.
+def _rates(readings: Sequence[VertexPressure], name: str, size: int) -> Floats:
+    """Return what each subtask counted in a second.
 
-    An engine serves counts that are some seconds old, by different ages. A line through many readings of an attempt
-    depends less on the ages than two readings do. 1 if there are few readings.
+    An engine serves counts that are some seconds old, and sometimes the same count for much longer. The rate is the
+    median of the slopes between any two of many readings, on which single old counts have no influence. With few
+    readings, it is the difference of the first and the last one that are steady.
     """
-    steady, rows = _steady(readings), readings[1:]
+    rows = readings[1:]
     if len(rows) < _TRIMMED_FROM_COUNT:
-        return 1.0
-    totals = np.array([np.nansum(array_of(getattr(r, name))) for r in rows])
+        rows = _steady(readings)
+        rows = [rows[0], rows[-1]]
     times = np.array([r.observed_at.timestamp() for r in rows])
-    between = float(np.nansum(array_of(getattr(steady[-1], name))) - np.nansum(array_of(getattr(steady[0], name))))
-    if between <= 0:
-        return 1.0
-    slope = float(np.polyfit(times - times[0], totals, 1)[0])
-    return slope * seconds / between
+    counts = np.vstack([_sized(array_of(getattr(r, name)), size) for r in rows])
+    first, last = np.triu_indices(len(rows), 1)
+    slopes = (counts[last] - counts[first]) / (times[last] - times[first])[:, None]
+    return _over(np.median, slopes)
 
 
 def _sized(values: Floats, size: int) -> Floats:
@@ -216,12 +240,24 @@ def _sized(values: Floats, size: int) -> Floats:
     return found
 
 
-def _typical(rows: Floats) -> Floats:
-    """Return the median of each column, or its mean if the median is small.
+def _ratio(rows: Floats, ages: Floats) -> Floats:
+    """Return the share of time of each column. ``ages`` are the seconds since the attempt began, one for each row.
 
-    The first readings of an attempt are low, because the engine averages over a minute. Small ratios are rounded, so
-    that their mean says more.
+    The engine averages over its last minute. In the first minute it averages since the attempt began, which includes
+    the time until the first records came. Two of these averages give the ratio between them.
     """
+    is_settled = ages >= _AVERAGED_S
+    if is_settled.any():
+        return _typical(rows[is_settled])
+    first, last = max(float(ages[0]), 0.0), float(ages[-1])
+    if last - first < _SPAN_MIN_S:
+        return _typical(rows)
+    between = np.clip((last * rows[-1] - first * rows[0]) / (last - first), 0.0, 1.0)
+    return np.where(between < _SMALL_RATIO, _typical(rows), between)
+
+
+def _typical(rows: Floats) -> Floats:
+    """Return the median of each column, or its mean if the median is small: small ratios are rounded."""
     middle = _over(np.median, rows)
     return np.where(middle < _SMALL_RATIO, _over(np.mean, rows), middle)
 

@@ -133,6 +133,16 @@ def test_a_timeout_that_no_barrier_reaches_keeps_checkpoints_aligned(size: Size)
     assert found.records_per_s == pytest.approx(size.rate_per_s / 4, rel=0.02)
 
 
+def test_what_a_barrier_overtakes_is_persisted_once(size: Size):
+    rate_per_s = size.rate_per_s / 4
+    single = replace(size, scale=FastScale(grain=32, warm_up_ms=4_000.0), checkpoints=4)
+    found = single.run(single.model(rate_per_s=rate_per_s, settings=UNALIGNED))
+
+    # Writers are flushed every 100 ms, so each of two exchanges holds half of what comes in this time.
+    expected = 2 * rate_per_s * 1000 * 0.05
+    assert median(c.persisted_bytes for c in found.checkpoints) < 1.6 * expected
+
+
 @pytest.mark.parametrize("cap", [0, 200_000, 500_000])
 def test_a_cap_bounds_the_in_flight_data_of_every_subtask(size: Size, cap: int):
     free = size.run(size.model(), settings=UNALIGNED)
@@ -140,9 +150,11 @@ def test_a_cap_bounds_the_in_flight_data_of_every_subtask(size: Size, cap: int):
 
     assert all(c.persisted_bytes <= 3 * size.parallelism * cap for c in found.checkpoints)
     assert all(not c.is_expired for c in found.checkpoints)
-    assert durations(found) >= durations(free)
-    # The queues of a small job fit the largest cap, so that it changes nothing.
-    assert cap == 500_000 or durations(found) > durations(free)
+    if cap == 500_000 and size.parallelism == 2:
+        # The queues of a small job fit the largest cap, so that it changes nothing except when records are read.
+        assert durations(found) == pytest.approx(durations(free), abs=5)
+    else:
+        assert durations(found) > durations(free)
 
 
 def test_checkpoints_that_reach_the_timeout_expire_and_the_job_goes_on(size: Size):
@@ -294,9 +306,9 @@ def test_a_small_job_gets_more_checkpoints_than_a_large_one(monkeypatch: pytest.
     monkeypatch.setattr(fast, "build", note)
     monkeypatch.setattr(fast, "_compiled", lambda: None)
     model = three_vertices(settings=replace(ALIGNED, interval_ms=600_000.0))
-    hundredfold = tuple(replace(v, service_us=tuple(us / 100 for us in v.service_us)) for v in model.vertices)
+    faster = tuple(replace(v, service_us=tuple(us / 1000 for us in v.service_us)) for v in model.vertices)
 
-    for one in (model, replace(model, vertices=hundredfold)):
+    for one in (model, replace(model, vertices=faster)):
         with pytest.raises(StopIteration):
             simulate_fast(one)
 

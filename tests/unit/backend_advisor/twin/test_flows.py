@@ -76,6 +76,40 @@ def test_counts_of_different_ages_disturb_a_rate_little():
     assert flow_of(aged).records_in == pytest.approx([100.0, 100.0], rel=0.03)
 
 
+def test_one_old_count_does_not_change_a_rate():
+    counts = [500 * n for n in range(12)]
+    counts[6] -= 300
+
+    assert flow_of([reading(5 * n, [c]) for n, c in enumerate(counts)]).records_in == pytest.approx([100.0])
+
+
+def test_the_busy_ratio_of_a_young_attempt_leaves_out_its_start():
+    # The engine averages since the attempt began, and no record came in the first 3 s.
+    young = [reading(t, [100 * t], busy=0.6 * (t - 3) / t) for t in range(5, 50, 5)]
+    old = [reading(t, [100 * t], busy=0.5 if t < 60 else 0.6) for t in range(5, 100, 5)]
+
+    assert flow_of(young).busy == pytest.approx([0.6])
+    assert flow_of(old).busy == pytest.approx([0.6])
+
+
+@pytest.mark.parametrize(
+    ("counts", "busy", "queued", "expected"),
+    [
+        ((10_000, 10_100), 0.5, 0, True),
+        ((10_000, 11_000), 0.5, 0, False),
+        ((10_000, 11_000), 1.0, 1500, True),
+        ((10_000, 11_000), 0.5, 1500, False),
+        ((10_000, 12_000), 1.0, 1500, False),
+    ],
+)
+def test_shares_can_be_even_if_chance_and_queues_explain_the_counts(
+    counts: tuple[int, ...], busy: float, queued: int, expected: bool
+):
+    flow = flow_of([reading(10 * n, [c * n // 6 for c in counts], busy=busy) for n in range(7)])
+
+    assert flow.can_be_even(queued, room_records=1200) is expected
+
+
 def test_a_subtask_that_is_never_busy_has_an_upper_bound():
     flow = flow_of([reading(5 * n, [500 * n, 500 * n], busy=0.0) for n in range(6)])
 

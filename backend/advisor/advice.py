@@ -183,6 +183,8 @@ class Recommendation:
     """What the advice does not predict, each with the reason."""
     direction: str | None = None
     """A word that tells opposite advice on one topic apart, such as ``raise``; None on the topics with a mode."""
+    chosen_by: str | None = None
+    """The tier of the simulation that chose the settings; None if rules and replayed checkpoints chose them."""
 
     @property
     def kind(self) -> str:
@@ -227,13 +229,30 @@ class Lint:
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenBy:
+    """What chose mode, in-flight data and interval. ``tier`` is None if rules and replayed checkpoints did.
+
+    ``text`` is a sentence: what the simulation compared, or why it could not choose.
+    """
+
+    tier: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
-    """The recommendations for a job, the reason for giving none on any other topic, and the lints of its settings."""
+    """The recommendations for a job, the reason for giving none on any other topic, and the lints of its settings.
+
+    ``chosen_by`` is None if the settings cannot be chosen by what they lose.
+    """
 
     recommendations: tuple[Recommendation, ...]
     silences: tuple[NoAdvice, ...]
     considered_count: int
     lints: tuple[Lint, ...] = ()
+    chosen_by: ChosenBy | None = None
+    is_choice_due: bool = False
+    """Whether the fast simulation should choose settings anew (``tier_choice``)."""
 
 
 def recommendation_id(job_id: str, kind: str, began_at: datetime) -> str:

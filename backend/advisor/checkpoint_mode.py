@@ -33,6 +33,13 @@ from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
 _SURE_READINGS = 4
+# A simulation knows neither these causes nor their end.
+_ENDS_CHECKPOINTS = (
+    VerdictKind.FAILING_SUBTASK,
+    VerdictKind.COORDINATOR,
+    VerdictKind.REPLAY,
+    VerdictKind.RESTARTS,
+)
 _PROTOCOL_WORDS = {
     Protocol.CHANDY_LAMPORT: "Chandy-Lamport",
     Protocol.CHANDY_LAMPORT_OVERTAKING: "Chandy-Lamport",
@@ -54,6 +61,27 @@ def advise_mode(known: Situation) -> Recommendation | NoAdvice:
         return useless
     missing = _missing(known)
     return missing if missing is not None else _by_replay(known)
+
+
+def refusal_of_settings(known: Situation) -> str | None:
+    """Return why no setting of this job may be chosen by a simulation; None if it may."""
+    if not known.is_exactly_once or known.mode is None or known.protocol is not None:
+        found = _not_about_the_mode(known)
+        return found.reason if found is not None else "the current settings are not known"
+    kind = known.diagnosis.verdict.kind
+    if kind in _ENDS_CHECKPOINTS:
+        found = _not_about_the_mode(known)
+        return found.reason if found is not None else None
+    return None
+
+
+def refusal_of_modes(known: Situation) -> str | None:
+    """Return why the mode of this job must stay as it is, whatever a simulation predicts; None if it need not."""
+    found = _not_about_the_mode(known) or _useless(known)
+    if found is not None:
+        return found.reason
+    stuck = _not_overtaken(known)
+    return None if stuck is None else f"barriers do not overtake data before {known.name(stuck)}"
 
 
 def _silence(rule: str, reason: str, *evidence: EvidenceRow, about: Verdict | None = None) -> NoAdvice:
@@ -259,7 +287,7 @@ def _recommend(
     proposed = Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms)
     current = Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms)
     rows, saves = choice.reasons, ""
-    preconditions, risks = unaligned_preconditions(known), _risks_of_version(known)
+    preconditions, risks = unaligned_preconditions(known), risks_of_version(known)
     withdrawn_if = withdrawn_if_(known, proposed)
     if losses is not None and loss is not None:
         if loss.interval_ms != losses.now.interval_ms:
@@ -299,7 +327,7 @@ def _recommend(
         confidence=confidence,
         confidence_reason=why,
         preconditions=preconditions,
-        risks=(*unaligned_risks(known, choice.chosen.persisted_bytes, restore), *risks),
+        risks=(*unaligned_risks(known, choice.chosen.persisted_bytes, restore, every_ms=proposed.interval_ms), *risks),
         will_not_cure=will_not_cure(known),
         withdrawn_if=withdrawn_if,
         how_to=how_to(known.engine, changes),
@@ -364,7 +392,8 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
     )
 
 
-def _risks_of_version(known: Situation) -> tuple[str, ...]:
+def risks_of_version(known: Situation) -> tuple[str, ...]:
+    """Return what is known to go wrong with unaligned checkpoints in the version of the job's engine."""
     lints = [lint for lint in lints_of(known) if lint.effect is LintEffect.RISK]
     return tuple(f"{lint.headline} ({lint.code}). {lint.cure}" for lint in lints)
 

@@ -50,9 +50,8 @@ def changes_of(engine: EngineCapabilities, current: Setting, proposed: Setting) 
     if proposed.mode is not None:
         found += _mode_changes(engine, current, proposed)
     keys = engine.settings
-    if proposed.inflight_cap_bytes is not None and keys.in_flight_cap is not None:
-        before = _UNLIMITED if current.inflight_cap_bytes is None else str(current.inflight_cap_bytes)
-        found.append(Change(keys.in_flight_cap, before, str(proposed.inflight_cap_bytes)))
+    if (proposed.inflight_cap_bytes is not None or proposed.is_uncapped) and keys.in_flight_cap is not None:
+        found.append(Change(keys.in_flight_cap, _cap(current.inflight_cap_bytes), _cap(proposed.inflight_cap_bytes)))
     if proposed.debloat_target_ms is not None and keys.debloat_enabled is not None and keys.debloat_target is not None:
         found.append(Change(keys.debloat_enabled, None, "true"))
         found.append(Change(keys.debloat_target, None, f"{proposed.debloat_target_ms} ms"))
@@ -107,6 +106,10 @@ def _option(key: str, value: str) -> str:
         case "option":
             return f'.{call}("{name}", {value})'
     return f"--conf {key}={value}"
+
+
+def _cap(value: int | None) -> str:
+    return _UNLIMITED if value is None else str(value)
 
 
 def _parallelism(count: int, vertex_id: str | None) -> str:

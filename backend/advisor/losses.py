@@ -53,7 +53,8 @@ _ROUND: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 _LONGEST_MS: Final = 86_400_000
 _ROUNDS: Final = 5
 """How often the recorded checkpoints are repeated, so that the first of them do not decide."""
-_BOUND_SLACK: Final = 0.05
+BOUND_SLACK: Final = 0.05
+"""Settings keep a bound on a share of the checkpoints if they pass it by at most this (twice this, for heavy ones)."""
 _WRITE_MIN_BYTES: Final = 20_000
 _WRITE_MIN_MS: Final = 10.0
 _SMALL_BYTES: Final = 1_000
@@ -78,14 +79,13 @@ class Loss:
 
     def is_worth(self, now: Loss) -> bool:
         """Return whether the change from ``now`` saves enough to be advised."""
-        saved = now.ratio.value - self.ratio.value
-        return saved >= max(LOSS_GAIN_MIN_RATIO * now.ratio.value, LOST_MIN_RATIO)
+        return is_worth_saving(now.ratio.value, self.ratio.value)
 
     def keeps_bounds(self, now: Loss) -> bool:
         """Return whether no more checkpoints expire or are too heavy than ``now``."""
         return (
-            self.expired_ratio <= now.expired_ratio + _BOUND_SLACK
-            and self.heavy_ratio <= now.heavy_ratio + 2 * _BOUND_SLACK
+            self.expired_ratio <= now.expired_ratio + BOUND_SLACK
+            and self.heavy_ratio <= now.heavy_ratio + 2 * BOUND_SLACK
         )
 
 
@@ -107,6 +107,11 @@ class _Corner:
     queue_factor: float
     bytes_per_ms: float
     between_ms: float
+
+
+def is_worth_saving(now_ratio: float, then_ratio: float) -> bool:
+    """Return whether a smaller loss, as a share of the time, is worth a change of settings."""
+    return now_ratio - then_ratio >= max(LOSS_GAIN_MIN_RATIO * now_ratio, LOST_MIN_RATIO)
 
 
 def mean_time_between_failures_ms(known: Situation) -> Interval | None:
@@ -172,6 +177,11 @@ class Losses:
         return len(self._known.recorded)
 
     @property
+    def bytes_per_ms(self) -> float:
+        """The speed of the store, measured or assumed."""
+        return self._bytes_per_ms
+
+    @property
     def is_store_late(self) -> bool:
         """Whether writes that hang now and then cost about as much as barriers that travel (R-UC-2)."""
         rows = self._known.recorded
@@ -224,7 +234,7 @@ class Losses:
         Checkpoints run for at most half of the time under it, if any interval allows that. While some checkpoints
         expire, no longer interval than now is returned: it would be longer still until one completes.
         """
-        tried = (self.of(aligned_timeout_ms, ms) for ms in self._intervals(aligned_timeout_ms or 0))
+        tried = (self.of(aligned_timeout_ms, ms) for ms in self.intervals(aligned_timeout_ms or 0))
         found = [x for x in tried if x and (not x.expired_ratio or x.interval_ms <= self._interval_ms)]
         calm = [x for x in found if x.open_ratio <= OPEN_MAX_RATIO] or [
             x for x in found if x.interval_ms >= self._interval_ms
@@ -237,7 +247,7 @@ class Losses:
             self._replays[aligned_timeout_ms] = self._recordings.replay(aligned_timeout_ms)
         return self._replays[aligned_timeout_ms]
 
-    def _intervals(self, aligned_timeout_ms: int) -> Iterator[int]:
+    def intervals(self, aligned_timeout_ms: int) -> Iterator[int]:
         """Yield round intervals, the present one and the checkpoint timeout, within the hard bounds (R-AT-2)."""
         low = max(INTERVAL_MIN_MS, aligned_timeout_ms / INTERVAL_RATIO)
         high = self._timeout_ms or _LONGEST_MS
@@ -333,9 +343,10 @@ def _age_and_period(run: _Run, interval_ms: float, pause_ms: float) -> tuple[flo
 # --- words and rows -----------------------------------------------------------------------------------------------
 
 
-def lost_words(loss: Loss) -> str:
+def lost_words(loss: Loss | float) -> str:
     """Return what is lost, such as ``1.83 %``."""
-    return f"{loss.ratio.value:.2%}".replace("%", " %")
+    ratio = loss if isinstance(loss, float) else loss.ratio.value
+    return f"{ratio:.2%}".replace("%", " %")
 
 
 def loss_method(losses: Losses) -> str:

@@ -12,13 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from backend.advisor import buffers, capacity, checkpoint_mode, failing, in_flight, intervals, query_rules, state
+from backend.advisor import (
+    buffers,
+    by_simulation,
+    capacity,
+    checkpoint_mode,
+    failing,
+    in_flight,
+    intervals,
+    query_rules,
+    state,
+)
 from backend.advisor.advice import Advice, NoAdvice, Recommendation
 from backend.advisor.lints import lints_of
 from backend.advisor.proposing import kept_within
 from backend.advisor.query_rules import Query
 from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
+from backend.advisor.tier_choice import TierChoice
 from backend.analysis import micro_batches
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
@@ -85,12 +96,14 @@ def advise(
     version: str | None,
     settings_since: datetime | None = None,
     case: Case | None = None,
+    choice: TierChoice | None = None,
 ) -> Advice:
     """Return the recommendations for a job, from the same evidence as its verdict.
 
     ``version`` is the version that the engine reports. ``settings_since`` is when the current settings took effect, if
     that is known. Earlier checkpoints are left out, because checkpoints under other settings predict nothing.
-    ``case`` is the case of the job from the same evidence, if the caller has it already.
+    ``case`` is the case of the job from the same evidence, if the caller has it already. ``choice`` is what the fast
+    simulation chose for this job (``choosing``), if it was asked.
     """
     topics = topics_of(engine)
     if not any(getattr(engine.settings, name) for name in _SETTINGS[topics[0]]):
@@ -98,8 +111,16 @@ def advise(
     if engine.is_micro_batched:
         return _of_query(evidence, engine, settings_since)
     known = situation(evidence, engine=engine, version=version, settings_since=settings_since, case=case)
-    answers = [_asked(known, topic, rule) for topic, rule in _RULES if topic in topics]
-    return _advice(evidence, answers, len(known.recorded), known)
+    simulated = by_simulation.answers(known, choice) if _is_enough(known) else {}
+    answers = [_asked(known, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]
+    advice = _advice(evidence, answers, len(known.recorded), known)
+    if not _is_enough(known) or not by_simulation.is_wanted(known):
+        return advice
+    return replace(
+        advice,
+        chosen_by=by_simulation.chosen_by(choice, is_used=bool(simulated)),
+        is_choice_due=choice is None or choice.is_due(known.evidence.config, known.evidence.now, known.ids),
+    )
 
 
 def _of_query(evidence: JobEvidence, engine: EngineCapabilities, settings_since: datetime | None) -> Advice:
@@ -150,13 +171,17 @@ def _words(topic: Topic) -> str:
     return topic.value.replace("-", " ")
 
 
-def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer]) -> _Answer:
-    if len(known.recorded) < CHECKPOINTS_MIN_COUNT:
+def _is_enough(known: Situation) -> bool:
+    return len(known.recorded) >= CHECKPOINTS_MIN_COUNT
+
+
+def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer], simulated: _Answer | None) -> _Answer:
+    if not _is_enough(known):
         count = len(known.recorded)
         many = f"{say.checkpoints(count)} completed or failed under these settings"
         text = f"only {many}; advice needs {CHECKPOINTS_MIN_COUNT}"
         return NoAdvice(topic, "AD-3", text)
-    answer = rule(known)
+    answer = rule(known) if simulated is None else simulated
     return _with_recorded(known, answer) if isinstance(answer, Recommendation) else answer
 
 

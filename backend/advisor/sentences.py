@@ -32,10 +32,15 @@ def unaligned_preconditions(known: Situation) -> tuple[Precondition, ...]:
     )
 
 
-def unaligned_risks(known: Situation, persisted: Interval, restore: Interval | None) -> tuple[str, ...]:
-    """Return the costs and risks of unaligned checkpoints (CM-7, GR-2, GR-4, SV-1, RC-9)."""
+def unaligned_risks(
+    known: Situation, persisted: Interval, restore: Interval | None, *, every_ms: int | None = None
+) -> tuple[str, ...]:
+    """Return the costs and risks of unaligned checkpoints (CM-7, GR-2, GR-4, SV-1, RC-9).
+
+    ``every_ms`` is the proposed interval; None if it stays as it is.
+    """
     config = known.evidence.config
-    every_ms = config.interval_ms if config is not None else None
+    every_ms = every_ms or (config.interval_ms if config is not None else None)
     hourly = f", up to {say.size(persisted.high * 3_600_000 / every_ms)} an hour" if every_ms else ""
     risks = [
         f"the store writes {bytes_span(persisted)} more for each checkpoint{hourly}",

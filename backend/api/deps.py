@@ -37,6 +37,7 @@ from backend.services.targets.links import LinkService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import TargetService
 from backend.services.whatif.answering import WhatIfService
+from backend.services.whatif.choosing import SettingChooser
 
 # The range of instants in which PostgreSQL and the services can calculate.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,6 +63,7 @@ class Services:
     receivers: ReceiverService
     spark: SparkIngestService
     advice: AdviceService
+    chooser: SettingChooser
     rollups: RollupService
     changes: ChangeService
     subtask_matrix: SubtaskMatrixService

@@ -57,6 +57,7 @@ from backend.services.targets.links import LinkService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import Probe, TargetService
 from backend.services.whatif.answering import WhatIfService
+from backend.services.whatif.choosing import SettingChooser
 from backend.services.whatif.confirming import KIND
 from backend.services.whatif.models import JobModels
 from backend.services.whatif.preparing import prepare_fast_tier
@@ -208,7 +209,8 @@ def build_services(
     checkpoints = CheckpointService(engine, clock, evidence)
     annotations = AnnotationService(engine, clock)
     advice = AdviceService(engine, clock, evidence, rules, change_settings, token, jobs, auto_roll_back=auto_roll_back)
-    models = JobModels(engine, clock, evidence, quick or QuickTiers())
+    tiers = quick or QuickTiers()
+    models = JobModels(engine, clock, evidence, tiers)
     options = alerting or AlertingOptions()
     links = Links(options.base_url.rstrip("/"))
     return Services(
@@ -230,6 +232,7 @@ def build_services(
         ),
         spark=SparkIngestService(engine, clock, writer),
         advice=advice,
+        chooser=SettingChooser(engine, clock, evidence, jobs, tiers),
         rollups=RollupService(engine, clock),
         changes=ChangeService(engine, clock),
         subtask_matrix=SubtaskMatrixService(engine, clock),
@@ -261,6 +264,7 @@ async def _running(
             work = (
                 _keep(engines[0], retention, clock),
                 _advise(services.advice),
+                services.chooser.run(),
                 _watch(services.fleet),
                 judge.run(),
                 prepare_fast_tier(quick),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,9 @@ def _exported(answer: JobAdviceOut, wanted: SettingsFormat) -> str:
 def _text(answer: JobAdviceOut) -> list[str]:
     from backend.contracts import advice_text
 
-    lines = [f"{answer.job} ({answer.job_id}), {answer.considered_count} checkpoints considered", ""]
+    lines = [f"{answer.job} ({answer.job_id}), {answer.considered_count} checkpoints considered"]
+    lines += [] if answer.chosen_by is None else textwrap.wrap(answer.chosen_by.text, _WIDTH)
+    lines.append("")
     for card in answer.cards:
         lines.append(f"{card.id}  {card.state.value}: {card.state_reason}")
         if card.state.is_open:

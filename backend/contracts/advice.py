@@ -186,6 +186,8 @@ class RecommendationOut(Model):
     checkpoint_ids: list[int]
     unpredicted: tuple[str, ...] = ()
     """What the advice does not predict, each with the reason."""
+    chosen_by: str | None = None
+    """The tier of the simulation that chose the settings; null if rules and replayed checkpoints chose them."""
 
 
 class SilenceOut(Model):
@@ -306,6 +308,15 @@ class CardOut(Model):
     history: tuple[LifeEventOut, ...] = ()
 
 
+class ChosenByOut(Model):
+    """What chose mode, in-flight data and interval: a tier of the simulation, or rules and replayed checkpoints."""
+
+    tier: str | None
+    """``fast`` if the fast simulation chose; null if rules and replayed checkpoints did."""
+    text: str
+    """A sentence: what was compared, or why the simulation did not choose."""
+
+
 class JobAdviceOut(Model):
     """The current advice for a job.
 
@@ -320,6 +331,8 @@ class JobAdviceOut(Model):
     silences: list[SilenceOut]
     lints: list[LintOut] = []
     """The settings and errors of the version to check, the most serious ones first."""
+    chosen_by: ChosenByOut | None = None
+    """Null if the settings cannot be chosen by what they lose, for example without known failures."""
 
 
 class DismissIn(Model):

@@ -186,7 +186,7 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
         delete(tables.verdicts).where(tables.verdicts.c.triggered_on < oldest.date()),
         *(
             delete(table).where(~exists().where(tables.runs.c.id == table.c.run_id))
-            for table in (tables.findings, tables.verdicts)
+            for table in (tables.findings, tables.setting_choices, tables.verdicts)
         ),
         delete(event).where(event.c.at < oldest, event.c.kind == JobEventKind.EXCEPTION.value),
         delete(version).where(version.c.since < oldest, is_replaced),

@@ -111,7 +111,16 @@ async def refresh(
     changes: Changes = {"source": source}
     behind = [advice_cards.is_behind(c, found.as_of) for c in found.cards]
     drawn_for = (str(view.where), view.theme.name, view.is_narrow)
-    now = digest(*found.cards, *behind, *found.silences, *found.lints, *past.items, found.considered_count, *drawn_for)
+    now = digest(
+        *found.cards,
+        *behind,
+        *found.silences,
+        *found.lints,
+        *past.items,
+        found.considered_count,
+        found.chosen_by,
+        *drawn_for,
+    )
     if now == before:
         return changes
     shown = {c.id for c in found.cards}
@@ -314,7 +323,9 @@ def _head(found: JobAdviceOut) -> list[Component]:
         " / ",
         dcc.Link(found.job, href=routes.job(found.job_id)),
     ]
-    about = f"Based on a replay of the last {found.considered_count} checkpoints with the current settings."
+    about = f"Based on the last {found.considered_count} checkpoints with the current settings."
+    if found.chosen_by is not None:
+        about += f" {found.chosen_by.text}"
     return [
         html.Div(
             [

@@ -14,7 +14,8 @@ The choosers:
 * ``Young/Daly``: aligned checkpoints at the interval of Daly's formula for the measured cost of a checkpoint, but at
   most the checkpoint timeout
 * ``random search``: three settings of the grid are tried, and the best of them and of the present ones is kept
-* ``advisor``: the recommendations of the rules, followed up to three times
+* ``rules``: the recommendations of the rules without the simulation, followed up to three times
+* ``advisor``: the recommendations of the product, where the fast simulation chooses, followed up to three times
 * ``twin``: the setting of the grid for which the fast tier predicts the least loss within the bounds
 * ``twin, 3 tried``: the three best predictions are tried, and the best of them and of the present ones is kept
 
@@ -49,8 +50,10 @@ from typing import Any, Final, TextIO
 import backend
 from backend.advisor import advise
 from backend.advisor.advice import Interval
+from backend.advisor.choosing import choose
 from backend.advisor.intervals import best_interval_ms
 from backend.advisor.proposing import share_interval
+from backend.advisor.situation import situation
 from backend.advisor.thresholds import STORE_PRICE
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.changes import WhatIf
@@ -141,11 +144,17 @@ def random_search(bench: Bench) -> Settings:
     return bench.tried([bench.job.now.config(), *(c.config() for c in drawn)])
 
 
-def advised(bench: Bench, first: JobEvidence, notes: list[str]) -> Settings:
-    """Follow the advisor's recommendations until it has none."""
+def advised(bench: Bench, first: JobEvidence, notes: list[str], *, is_simulated: bool = True) -> Settings:
+    """Follow the advisor's recommendations until it has none.
+
+    If ``is_simulated``, the fast simulation chooses, as it does in the product.
+    """
     settings, evidence = dict(bench.job.now.config()), first
     for _ in range(TRIALS):
-        advice = advise(evidence, engine=RUNTIME, version=_VERSION)
+        choice = choose(situation(evidence, engine=RUNTIME, version=_VERSION)) if is_simulated else None
+        advice = advise(evidence, engine=RUNTIME, version=_VERSION, choice=choice)
+        if choice is not None and choice.why_not is not None:
+            notes.append(f"not simulated: {choice.why_not}")
         given = [r for r in advice.recommendations if r.topic in _FOLLOWED]
         if not given:
             notes += [f"{s.topic.value}: {s.reason}" for s in advice.silences if s.topic in _FOLLOWED]
@@ -220,7 +229,7 @@ def judged(
     """Draw a job, let every chooser choose, and measure all settings. ``folder`` keeps the runs."""
     job = Drawn.of(name)
     bench = Bench(job, run_s, grid(job), Fares(job, folder))
-    notes: dict[str, list[str]] = {"advisor": [], "twin": []}
+    notes: dict[str, list[str]] = {"rules": [], "advisor": [], "twin": []}
     evidence = bench.observed(job.now.config())
     ranked = predicted(bench, evidence, notes["twin"])
     wanted: dict[str, Settings] = {
@@ -228,6 +237,7 @@ def judged(
         "always unaligned": replace(job.now, timeout_ms=0).config(),
         "Young/Daly": young_daly(bench),
         "random search": random_search(bench),
+        "rules": advised(bench, evidence, notes["rules"], is_simulated=False),
         "advisor": advised(bench, evidence, notes["advisor"]),
         "twin": ranked[0],
         "twin, 3 tried": bench.tried([job.now.config(), *ranked[:TRIALS]]),

@@ -15,8 +15,8 @@ from tests.simulators.regret_jobs import KINDS, UNKNOWN
 
 MEDIAN_ASKED: Final = 0.02
 P95_ASKED: Final = 0.08
-OURS: Final = ("advisor", "twin", "twin, 3 tried")
-_COLORS: Final = ("#8a93a3", "#56b4e9", "#e69f00", "#b59f00", "#0072b2", "#d55e00", "#009e73")
+OURS: Final = ("rules", "advisor", "twin", "twin, 3 tried")
+_COLORS: Final = ("#8a93a3", "#56b4e9", "#e69f00", "#b59f00", "#cc79a7", "#0072b2", "#d55e00", "#009e73")
 _UNKNOWN: Final = {f.__name__ for f in UNKNOWN}
 _LEAST: Final = 0.0005
 """The axes of regret are logarithmic. A smaller regret is drawn here."""
@@ -178,7 +178,7 @@ def _by_kind(rows: Sequence[Judged]) -> dict[str, Any]:
                 "type": "scatter",
                 "mode": "markers",
                 "name": who,
-                "x": [kinds.index(r.kind) + (n - 1) * 0.22 for r in rows],
+                "x": [kinds.index(r.kind) + (n - 1.5) * 0.18 for r in rows],
                 "y": [max(_LEAST, r.chosen[who].regret) for r in rows],
                 "marker": {
                     "color": _COLORS[4 + n],

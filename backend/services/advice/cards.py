@@ -22,6 +22,7 @@ from backend.analysis.windows import Tally
 from backend.contracts.advice import (
     CardOut,
     ChangeOut,
+    ChosenByOut,
     DryRunOut,
     EffectOut,
     ExportOut,
@@ -113,6 +114,7 @@ class AdviceService:
             cards=[self._out(c, events.get(c.id, ()), case.record) for c in shown],
             silences=[SilenceOut.model_validate(s) for s in advice.silences if s.topic not in topics],
             lints=[LintOut.model_validate(lint) for lint in advice.lints],
+            chosen_by=None if advice.chosen_by is None else ChosenByOut.model_validate(advice.chosen_by),
         )
 
     async def history(self, job_id: str, *, cursor: str | None, limit: int) -> Page[CardOut]:

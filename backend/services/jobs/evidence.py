@@ -19,6 +19,7 @@ import anyio.to_thread
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.advisor.tier_choice import TierChoice
 from backend.analysis import verdict_micro_batch
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.struck_spans import struck_spans
@@ -30,12 +31,14 @@ from backend.domain.pressure import VertexPressure, on_clock
 from backend.services.jobs.findings import (
     Finding,
     SettingsTaken,
+    choice_from,
     document_of,
     finding_from,
     finding_of,
     fingerprint_of,
 )
 from backend.services.jobs.silent_jobs import as_heard
+from backend.store.advice.choices import choices_of
 from backend.store.checkpoints.micro_batches import batches_of
 from backend.store.checkpoints.reader import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
 from backend.store.jobs.findings import FindingRecord, findings_of, keep_findings, lock_findings
@@ -253,8 +256,14 @@ class EvidenceReader:
         if asked:
             evidence = await _evidence(connection, asked, self._clock.now())
             changed = await config_since(connection, [a.record.run.id for a in asked])
+            choices = await choices_of(connection, [a.record.run.id for a in asked])
             work = [
-                (evidence[a.record.id], a.record, settings_taken_at(a.headers, changed.get(a.record.run.id)))
+                (
+                    evidence[a.record.id],
+                    a.record,
+                    settings_taken_at(a.headers, changed.get(a.record.run.id)),
+                    choice_from(choices.get(a.record.run.id)),
+                )
                 for a in asked
             ]
             # The analysis takes some milliseconds per job, so it runs outside the event loop.
@@ -504,7 +513,7 @@ async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, da
     return await readings_since(connection, {run: at - _PRESSURE_WINDOW for run, at in read_at.items()})
 
 
-_Work = tuple[JobEvidence, JobRecord, SettingsTaken | None]
+_Work = tuple[JobEvidence, JobRecord, SettingsTaken | None, TierChoice | None]
 
 
 def _findings(work: Sequence[_Work]) -> list[Finding]:

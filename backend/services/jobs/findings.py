@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from backend.advisor import advise
 from backend.advisor.advice import Advice
+from backend.advisor.tier_choice import TierChoice
 from backend.analysis import case as cases
 from backend.analysis import micro_batches
 from backend.analysis.case import Case
@@ -60,8 +61,13 @@ class Finding:
     """Spark only: the trigger interval, as the job reports it or inferred from its batches."""
 
 
-def finding_of(evidence: JobEvidence, record: JobRecord, settings: SettingsTaken | None) -> Finding:
-    """Compute the finding on a job. ``settings`` states when the current settings were first seen."""
+def finding_of(
+    evidence: JobEvidence, record: JobRecord, settings: SettingsTaken | None, choice: TierChoice | None = None
+) -> Finding:
+    """Compute the finding on a job.
+
+    ``settings`` states when the current settings were first seen, and ``choice`` is what the fast simulation chose.
+    """
     case = None if evidence.is_micro_batched else cases.of_job(evidence)
     interval = (
         micro_batches.report(evidence.checkpoints, evidence.config).interval if evidence.is_micro_batched else None
@@ -79,6 +85,7 @@ def finding_of(evidence: JobEvidence, record: JobRecord, settings: SettingsTaken
             version=record.engine_version,
             settings_since=None if settings is None else settings.first_trigger_at,
             case=case,
+            choice=choice,
         ),
         settings=settings,
     )
@@ -98,6 +105,7 @@ def _dominant_phase(evidence: JobEvidence, case: Case | None) -> Phase | None:
 
 
 _JSON = TypeAdapter(Finding)
+_CHOICE = TypeAdapter(TierChoice)
 
 
 def document_of(finding: Finding) -> Mapping[str, Any]:
@@ -110,6 +118,23 @@ def finding_from(document: Mapping[str, Any]) -> Finding | None:
     """Return the finding that ``document_of`` turned into JSON, or None if another version wrote it in another form."""
     try:
         return _JSON.validate_python(document)
+    except ValidationError:
+        return None
+
+
+def document_of_choice(choice: TierChoice) -> Mapping[str, Any]:
+    """Return a choice of the fast simulation as JSON."""
+    document: Mapping[str, Any] = _CHOICE.dump_python(choice, mode="json")
+    return document
+
+
+def choice_from(document: Mapping[str, Any] | None) -> TierChoice | None:
+    """Return the choice that ``document_of_choice`` turned into JSON.
+
+    Return None without a document, or if another version wrote it in another form.
+    """
+    try:
+        return None if document is None else _CHOICE.validate_python(document)
     except ValidationError:
         return None
 

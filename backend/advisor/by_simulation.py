@@ -1,0 +1,303 @@
+"""Turns the choice of the fast simulation into answers on the mode, on in-flight data and on the interval (R-INT-1).
+
+The three are one change, so that they are never judged against each other. If the mode must stay as it is, the choice
+answers on the interval only, and the rules on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from backend.advisor.advice import (
+    UNITS,
+    Candidate,
+    ChosenBy,
+    EvidenceRow,
+    Expected,
+    Interval,
+    NoAdvice,
+    Recommendation,
+    Setting,
+)
+from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings, restore_ms, risks_of_version
+from backend.advisor.engine_settings import changes_of, how_to
+from backend.advisor.intervals import risks_of_longer, transactions
+from backend.advisor.losses import Losses, is_worth_saving, loss_rows, lost_words
+from backend.advisor.mode_evidence import mode_rows
+from backend.advisor.sentences import cause_words, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
+from backend.advisor.situation import Situation
+from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, Chosen, Scored, TierChoice
+from backend.advisor.twin.outcomes import Tier
+from backend.analysis import sentences as say
+from backend.analysis.statistics import median
+from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.verdict import Basis, Confidence
+
+_SURE_ERROR, _FAIR_ERROR = 0.2, 0.5
+
+Answer = Recommendation | NoAdvice
+
+
+def is_wanted(known: Situation) -> bool:
+    """Return whether the fast simulation could choose settings for this job."""
+    return refusal_of_settings(known) is None and Losses.of_job(known) is not None
+
+
+def chosen_by(choice: TierChoice | None, *, is_used: bool) -> ChosenBy:
+    """Return what chose the settings, and why it was not the fast simulation if it was not.
+
+    ``is_used`` is whether the answers follow from the choice.
+    """
+    if is_used and choice is not None:
+        text = (
+            f"The fast simulation compared {choice.setting_count} settings of mode, in-flight data and interval;"
+            f" {choice.error_words}."
+        )
+        return ChosenBy(Tier.FAST.value, text)
+    if choice is None:
+        why = "the fast simulation has not compared any settings for this job yet"
+    elif choice.why_not is not None:
+        why = f"the fast simulation cannot choose for this job: {choice.why_not}"
+    else:
+        why = "the settings were changed since the fast simulation compared them"
+    return ChosenBy(None, f"Rules and replayed checkpoints chose, because {why}.")
+
+
+def answers(known: Situation, choice: TierChoice | None) -> Mapping[Topic, Answer]:
+    """Return the answers that follow from a choice. They take the place of those of the rules.
+
+    There are none if there is no choice, if the simulation could not choose, or if the settings are others by now.
+    """
+    if choice is None or choice.best is None or choice.now is None or choice.why_not is not None:
+        return {}
+    losses = Losses.of_job(known)
+    if losses is None or not is_wanted(known) or not choice.holds(known.evidence.config, known.evidence.now):
+        return {}
+    topics: tuple[Topic, ...] = (Topic.MODE, Topic.IN_FLIGHT, Topic.INTERVAL)
+    if refusal_of_modes(known) is not None:
+        topics = (Topic.INTERVAL,)
+        if _topic(choice.now.chosen, choice.best.chosen) is not Topic.INTERVAL:
+            return {}
+    if not _is_worth(choice.now, choice.best):
+        lost = lost_words(choice.now.lost_ratio)
+        text = (
+            f"the fast simulation compared {choice.setting_count} settings, and none loses clearly less to checkpoints"
+            f" and failures than the present ones ({lost} of the time)"
+        )
+        return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics}
+    made = _recommendation(known, choice.now, choice.best, choice, losses)
+    text = f"the fast simulation chose mode, in-flight data and interval together: {made.headline}"
+    return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics} | {made.topic: made}
+
+
+def _is_worth(now: Scored, best: Scored) -> bool:
+    if best.chosen == now.chosen:
+        return False
+    is_bounded = best.expired_ratio.value < now.expired_ratio.value or best.heavy_ratio < now.heavy_ratio
+    return is_bounded or is_worth_saving(now.lost_ratio, best.lost_ratio)
+
+
+def _topic(now: Chosen, best: Chosen) -> Topic:
+    if best.aligned_timeout_ms != now.aligned_timeout_ms:
+        return Topic.MODE
+    return Topic.INTERVAL if best.inflight_cap_bytes == now.inflight_cap_bytes else Topic.IN_FLIGHT
+
+
+def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses) -> Recommendation:
+    topic = _topic(now.chosen, best.chosen)
+    current, proposed = _settings(now.chosen, best.chosen)
+    changes = changes_of(known.engine, current, proposed)
+    expected = _expected(known, now, best, choice, losses)
+    lost = next(e for e in expected if e.metric is Metric.LOST)
+    is_longer = best.chosen.interval_ms > now.chosen.interval_ms
+    is_new_mode = topic is Topic.MODE
+    overtakes = best.chosen.mode is not Mode.ALIGNED
+    restore = next((e.predicted for e in expected if e.metric is Metric.RESTORE), None)
+    risks: tuple[str, ...] = ()
+    if is_new_mode and overtakes:
+        risks += unaligned_risks(known, best.persisted_bytes, restore, every_ms=best.chosen.interval_ms)
+        risks += risks_of_version(known)
+    if best.chosen.interval_ms != now.chosen.interval_ms:
+        risks += risks_of_longer() if is_longer else ("checkpoints load the store more often",)
+    preconditions = unaligned_preconditions(known) if is_new_mode and overtakes else ()
+    if best.chosen.interval_ms != now.chosen.interval_ms:
+        preconditions += transactions(known, best.chosen.interval_ms, best.duration_ms.high)
+    confidence, why = _confidence(known, choice, now)
+    directions = {
+        Topic.INTERVAL: "raise" if is_longer else "lower",
+        Topic.IN_FLIGHT: "uncap" if proposed.is_uncapped else None,
+    }
+    return Recommendation(
+        topic=topic,
+        rules=("R-INT-1", "R-INT-2", *(("R-AT-2",) if best.chosen.aligned_timeout_ms else ())),
+        headline=_headline(now.chosen, best.chosen, topic),
+        reason=(
+            f"The fast simulation compared {choice.setting_count} settings with a model of this job. Now, checkpoints"
+            f" and failures take {lost_words(lost.before or 0.0)} of the time; so set, they would take"
+            f" {lost_words(lost.predicted.value)}, and a checkpoint {ms_span(best.duration_ms)}."
+        ),
+        current=current,
+        proposed=proposed,
+        changes=changes,
+        expected=expected,
+        candidates=_candidates(known, now, best, choice) if is_new_mode else (),
+        evidence=_evidence(known, now, best, choice, losses),
+        confidence=confidence,
+        confidence_reason=why,
+        preconditions=preconditions,
+        risks=risks or ("checkpoints that do not fit the cap wait for the queues to drain",),
+        will_not_cure=will_not_cure(known) if is_new_mode else (cause_words(known), "the failures themselves"),
+        withdrawn_if=("the load of the job or the time between failures changes",),
+        how_to=how_to(known.engine, changes),
+        checkpoint_ids=known.ids,
+        direction=directions.get(topic),
+        chosen_by=Tier.FAST.value,
+    )
+
+
+def _settings(now: Chosen, best: Chosen) -> tuple[Setting, Setting]:
+    current, proposed = Setting(), Setting()
+    if best.aligned_timeout_ms != now.aligned_timeout_ms:
+        current = replace(current, mode=now.mode, aligned_timeout_ms=now.aligned_timeout_ms)
+        proposed = replace(proposed, mode=best.mode, aligned_timeout_ms=best.aligned_timeout_ms)
+    if best.inflight_cap_bytes != now.inflight_cap_bytes:
+        current = replace(current, inflight_cap_bytes=now.inflight_cap_bytes)
+        cap = best.inflight_cap_bytes
+        proposed = replace(proposed, inflight_cap_bytes=cap, is_uncapped=cap is None)
+    if best.interval_ms != now.interval_ms:
+        current = replace(current, interval_ms=now.interval_ms)
+        proposed = replace(proposed, interval_ms=best.interval_ms)
+    return current, proposed
+
+
+def _headline(now: Chosen, best: Chosen, topic: Topic) -> str:
+    cap = best.inflight_cap_bytes
+    every = f", every {say.duration(best.interval_ms)}" if best.interval_ms != now.interval_ms else ""
+    capped = (
+        ""
+        if cap == now.inflight_cap_bytes
+        else ", without a cap"
+        if cap is None
+        else f", with a cap of {say.size(cap)} a subtask"
+    )
+    if topic is Topic.INTERVAL:
+        verb = "Raise" if best.interval_ms > now.interval_ms else "Lower"
+        return (
+            f"{verb} the checkpoint interval from {say.duration(now.interval_ms)} to {say.duration(best.interval_ms)}"
+        )
+    if topic is Topic.IN_FLIGHT:
+        return (
+            "Remove the cap on in-flight data" if cap is None else f"Cap in-flight data at {say.size(cap)} a subtask"
+        ) + every
+    if best.mode is Mode.ALIGNED:
+        return f"Return to aligned checkpoints{every}"
+    if now.mode is not Mode.ALIGNED and best.aligned_timeout_ms:
+        text = f"Change the aligned timeout from {now.aligned_timeout_ms} ms to {best.aligned_timeout_ms} ms"
+        return f"{text}{capped}{every}"
+    after = f" with an aligned timeout of {say.duration(best.aligned_timeout_ms)}" if best.aligned_timeout_ms else ""
+    verb = (
+        "Enable unaligned checkpoints"
+        if now.mode is Mode.ALIGNED
+        else "Let checkpoints be unaligned from the trigger on"
+    )
+    return f"{verb}{after}{capped}{every}"
+
+
+def _expected(known: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses) -> tuple[Expected, ...]:
+    method = (
+        f"fast simulation of the job's model; {choice.error_words}. The interval holds 90 % of the next checkpoints"
+    )
+    found = [
+        _one(Metric.DURATION, known.duration_ms, best.duration_ms, method, is_at_least=known.is_cut_off),
+        _one(Metric.PERSISTED, median(r.persisted_bytes for r in known.recorded), best.persisted_bytes, method),
+    ]
+    if known.expired_ratio or best.expired_ratio.high > 0:
+        found.append(_one(Metric.EXPIRED, known.expired_ratio, best.expired_ratio, method))
+    restore = restore_ms(known, best.persisted_bytes) if best.chosen.mode is not Mode.ALIGNED else None
+    if restore is not None:
+        text = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
+        found.append(_one(Metric.RESTORE, None, restore, text))
+    found.append(_lost(now, best, losses))
+    return tuple(found)
+
+
+def _one(
+    metric: Metric, before: float | None, predicted: Interval, method: str, *, is_at_least: bool = False
+) -> Expected:
+    return Expected(metric, UNITS[metric], before, predicted, method, is_at_least)
+
+
+def _lost(now: Scored, best: Scored, losses: Losses) -> Expected:
+    """Return what is lost, scaled by how far the simulation of the present settings is from what was recorded."""
+    measured, between = losses.now.ratio.value, losses.between
+    scale = measured / now.lost_ratio if now.lost_ratio > 0 else 1.0
+    value = min(1.0, best.lost_ratio * scale)
+    ends = [best.lost_ratio, value]
+    low, high = min(ends) * between.value / between.high, max(ends) * between.value / between.low
+    method = (
+        "fast simulation: sync parts, 5 % of the time to write, and what a failure repeats, over the time between"
+        " failures; scaled by what the recorded checkpoints lost, compared with the simulated ones"
+    )
+    return _one(Metric.LOST, measured, Interval(value, min(low, value), min(1.0, max(high, value))), method)
+
+
+def _candidates(known: Situation, now: Scored, best: Scored, choice: TierChoice) -> tuple[Candidate, ...]:
+    shown: dict[int | None, Scored] = {now.chosen.aligned_timeout_ms: now, best.chosen.aligned_timeout_ms: best}
+    for one in choice.by_mode:
+        shown.setdefault(one.chosen.aligned_timeout_ms, one)
+    order = sorted(
+        shown.values(), key=lambda s: (s.chosen.aligned_timeout_ms is not None, s.chosen.aligned_timeout_ms or 0)
+    )
+    return tuple(
+        Candidate(
+            mode=s.chosen.mode,
+            aligned_timeout_ms=s.chosen.aligned_timeout_ms,
+            duration_ms=s.duration_ms,
+            persisted_bytes=s.persisted_bytes,
+            # What was measured counts more than what was simulated.
+            expired_ratio=known.expired_ratio if s is now else s.expired_ratio.value,
+            is_current=s is now,
+            is_proposed=s is best,
+        )
+        for s in order
+    )
+
+
+def _evidence(
+    known: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses
+) -> tuple[EvidenceRow, ...]:
+    rows: tuple[EvidenceRow, ...] = mode_rows(known, *known.held) if known.held is not None else ()
+    found = [
+        EvidenceRow(
+            f"least loss of {choice.setting_count} simulated settings",
+            "simulation",
+            Basis.PREDICTED,
+            best.lost_ratio,
+            "ratio",
+        ),
+        EvidenceRow(
+            f"loss of the present settings in the simulation; {choice.error_words}",
+            "simulation",
+            Basis.PREDICTED,
+            now.lost_ratio,
+            "ratio",
+        ),
+    ]
+    return (*rows, *loss_rows(known, losses), *found)
+
+
+def _confidence(known: Situation, choice: TierChoice, now: Scored) -> tuple[Confidence, str]:
+    measured, simulated = known.expired_ratio or 0.0, now.expired_ratio.value
+    if abs(simulated - measured) > EXPIRED_ERROR_MAX:
+        text = (
+            f"{choice.error_words}; in the simulation {say.percent(simulated)} of the checkpoints would expire now, and"
+            f" {say.percent(measured)} did: queues may still be filling"
+        )
+        return Confidence.LOW, text
+    worst = known.diagnosis.verdict.confidence
+    if worst is Confidence.LOW:
+        return Confidence.LOW, f"{choice.error_words}; the verdict has low confidence"
+    if choice.error_ratio is None or abs(choice.error_ratio) > _FAIR_ERROR:
+        return Confidence.LOW, choice.error_words
+    return (Confidence.MEDIUM if abs(choice.error_ratio) > _SURE_ERROR else worst), choice.error_words

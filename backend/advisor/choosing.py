@@ -1,0 +1,378 @@
+"""Lets the fast simulation choose mode, aligned timeout, cap and interval for a job whose failures are known (R-INT-1).
+
+First each mode is simulated at the present interval. From these runs, a closed form gives the interval with the least
+loss under each mode. The most promising settings are then simulated as they are, with the next shorter and longer
+intervals of the best ones. These are at most ``SETTINGS_MAX`` settings: some seconds of processor time.
+
+The loss is that of ``losses``: work and replay. The hard bounds come first: expired checkpoints, in-flight data that
+the store cannot write in time, and the limits on intervals and aligned timeouts. The same evidence gives the same
+choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import log
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from backend.advisor import aligned_timeout
+from backend.advisor.advice import Interval
+from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings
+from backend.advisor.losses import BOUND_SLACK, Losses
+from backend.advisor.situation import Situation
+from backend.advisor.thresholds import (
+    CAP_WRITE_RATIO,
+    CHECKPOINTS_MIN_COUNT,
+    LOSS_EVEN_RATIO,
+    LOSS_GAIN_MIN_RATIO,
+    LOST_MIN_RATIO,
+    OPEN_MAX_RATIO,
+    STORE_PRICE,
+    TIMEOUT_MARGIN,
+)
+from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, Chosen, Scored, TierChoice
+from backend.advisor.twin import fast
+from backend.advisor.twin.calibration import calibrated
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outcomes import Outcome, Tier
+from backend.advisor.twin.predicting import DURATION, predict
+from backend.analysis import sentences as say
+from backend.analysis.arrays import Floats, array_of
+from backend.domain.advice import Mode
+from backend.domain.errors import DomainError
+
+SETTINGS_MAX: Final = 50
+"""The largest number of settings that are simulated for one choice."""
+_TIMEOUTS_MS: Final = (200, 500, 1_000, 2_000, 5_000, 10_000)
+_CAPS_BYTES: Final = (131_072, 524_288)
+_PROMISING_COUNT: Final = 6
+_NEIGHBOURS_OF: Final = 2
+_EXPIRED_MAX: Final = 0.95
+_SMALL_BYTES: Final = 1_000
+_UPLOAD_MIN_BYTES: Final = 10_000
+_UPLOAD_MIN_MS: Final = 3.0
+_SPREADS: Final = 3.0
+_QUICK: Final = 0.75
+_HANG_MIN_MS: Final = 500.0
+_HANG_FACTOR: Final = 10.0
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A job's model, and what its losses depend on beside that."""
+
+    known: Situation
+    model: JobModel
+    losses: Losses
+    present: Chosen
+    bytes_per_ms: float
+
+    @cached_property
+    def is_hanging(self) -> bool:
+        """Whether checkpoints expire, and some writes take many times as long as most."""
+        if (self.known.expired_ratio or 0.0) <= BOUND_SLACK:
+            return False
+        _, times = _uploads(self.known)
+        return bool(times.size) and bool(np.max(times) > max(_HANG_MIN_MS, _HANG_FACTOR * np.median(times)))
+
+    @property
+    def upload_bytes(self) -> float:
+        """What a checkpoint writes beside in-flight data."""
+        return sum(sum(v.upload_bytes) for v in self.model.vertices)
+
+    @property
+    def write_limit_bytes(self) -> float:
+        """The in-flight data that the store can write in the time that R-CAP-1 allows."""
+        limits = self.present.interval_ms / 2, self.model.settings.timeout_ms / 3
+        return self.bytes_per_ms * CAP_WRITE_RATIO * min(limits)
+
+
+def choose(
+    known: Situation,
+    *,
+    model_of: Callable[[Situation], JobModel] | None = None,
+    predict_with: Callable[[JobModel, WhatIf], Outcome] | None = None,
+) -> TierChoice:
+    """Return the choice of the fast simulation for a job, or why it cannot choose.
+
+    The caller sees to it that the simulation is compiled. ``model_of`` builds the job's model, and ``predict_with``
+    predicts one setting; both use the fast tier by default.
+    """
+    evidence = known.evidence
+    nothing = TierChoice(
+        made_at=evidence.now, newest_id=max((r.id for r in known.recorded), default=0), config=evidence.config
+    )
+    refusal, losses = refusal_of_settings(known), Losses.of_job(known)
+    if refusal is not None or losses is None:
+        return replace(nothing, why_not=refusal or "the time between failures is not known")
+    try:
+        model = (model_of or _calibrated)(known)
+        problem = fast.size_problem(model)
+        if problem is not None:
+            return replace(nothing, why_not=problem)
+        return _choice(nothing, _job(known, model, losses), predict_with or _in_fast)
+    except (DomainError, ValueError) as error:
+        # A ValueError means that a queue of the simulation has no place left.
+        return replace(nothing, why_not=str(error))
+
+
+def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
+    present = Chosen(
+        mode=model.settings.mode,
+        aligned_timeout_ms=known.aligned_timeout_ms,
+        inflight_cap_bytes=model.settings.inflight_cap_bytes,
+        interval_ms=round(model.settings.interval_ms),
+    )
+    speed = known.store_bytes_per_ms or upload_speed(known) or losses.bytes_per_ms
+    return _Job(known, model, losses, present, speed)
+
+
+def _calibrated(known: Situation) -> JobModel:
+    return calibrated(known.evidence, engine=known.engine, version=known.version, tier=Tier.FAST)
+
+
+def _in_fast(model: JobModel, what_if: WhatIf) -> Outcome:
+    return predict(model, what_if, Tier.FAST)
+
+
+def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, WhatIf], Outcome]) -> TierChoice:
+    scored: dict[Chosen, Scored | None] = {}
+
+    def ask(wanted: Iterable[Chosen]) -> list[Scored]:
+        for one in wanted:
+            if one not in scored and len(scored) < SETTINGS_MAX:
+                scored[one] = _scored(job, one, predict_with(job.model, _what_if(job.present, one)))
+        return [s for s in scored.values() if s is not None]
+
+    first = ask([job.present, *_modes(job)])
+    now = scored[job.present]
+    if now is None:
+        return replace(nothing, why_not="no checkpoint of the simulated job ended")
+    measured = job.known.expired_ratio or 0.0
+    if measured - now.expired_ratio.value > EXPIRED_ERROR_MAX:
+        text = (
+            f"{say.percent(measured)} of the job's checkpoints expired, and {say.percent(now.expired_ratio.value)} of"
+            " the simulated ones: the model lacks their cause"
+        )
+        return replace(nothing, why_not=text)
+    # The closed form: another interval leaves the durations as they are.
+    promising = _ranked([best for one in first if (best := _with_best_interval(job, one)) is not None])
+    second = _ranked(ask(s.chosen for s in promising[:_PROMISING_COUNT]))
+    found = _ranked(ask(c for s in second[:_NEIGHBOURS_OF] for c in _neighbours(job, s.chosen)))
+    modes: dict[tuple[object, ...], Scored] = {}
+    for one in found:
+        modes.setdefault((one.chosen.aligned_timeout_ms, one.chosen.inflight_cap_bytes), one)
+    error, words = _error_ratio(job.model)
+    return replace(
+        nothing,
+        now=now,
+        best=_preferred(job, found),
+        by_mode=tuple(modes.values()),
+        setting_count=len(scored),
+        error_ratio=error,
+        error_words=words,
+    )
+
+
+def upload_speed(known: Situation) -> float | None:
+    """Return the speed of single small uploads in bytes per millisecond; None if they do not show it.
+
+    Where no checkpoint wrote enough to measure the store, the uploads of next to nothing show its latency, and the
+    larger ones what bytes take beyond that, if that is clearly more than the latency varies.
+    """
+    sizes, times = _uploads(known)
+    small = times[sizes < _SMALL_BYTES]
+    if not small.size:
+        return None
+    low, latency, high = np.quantile(small, (0.25, 0.5, 0.75))
+    is_larger = sizes >= _UPLOAD_MIN_BYTES
+    beyond = times[is_larger] - latency
+    if beyond.size < CHECKPOINTS_MIN_COUNT or np.median(beyond) < max(_UPLOAD_MIN_MS, _SPREADS * (high - low)):
+        return None
+    # Uploads that waited for others, or that hung, are among the slow ones.
+    return float(np.quantile(sizes[is_larger] / np.maximum(beyond, 1.0), _QUICK))
+
+
+def _uploads(known: Situation) -> tuple[Floats, Floats]:
+    """Return the bytes and the milliseconds of each upload of the recorded checkpoints."""
+    rows = [d for r in known.recorded for d in r.checkpoint.details]
+    sizes = np.concatenate([array_of(d.checkpointed_size_bytes) for d in rows] or [np.zeros(0)])
+    times = np.concatenate([array_of(d.async_duration_ms) for d in rows] or [np.zeros(0)])
+    is_known = ~np.isnan(sizes) & ~np.isnan(times)
+    return sizes[is_known], times[is_known]
+
+
+# --- candidates -----------------------------------------------------------------------------------------------------
+
+
+def _modes(job: _Job) -> list[Chosen]:
+    """Return a candidate for each mode, at the present interval or at the next that its aligned timeout allows."""
+    known, present = job.known, job.present
+    if refusal_of_modes(known) is not None:
+        return []
+    cap = present.inflight_cap_bytes
+    found = [replace(present, mode=Mode.ALIGNED, aligned_timeout_ms=None)]
+    always = replace(present, mode=Mode.UNALIGNED, aligned_timeout_ms=0)
+    found.append(always)
+    if known.engine.has_in_flight_cap:
+        found += [replace(always, inflight_cap_bytes=c) for c in (*_CAPS_BYTES, None) if c != cap]
+    if known.engine.has_aligned_timeout:
+        low = aligned_timeout.bounds(known, 0.0).low_ms
+        high = job.model.settings.timeout_ms / TIMEOUT_MARGIN
+        for timeout in (t for t in _TIMEOUTS_MS if low <= t <= high):
+            fits = [ms for ms in _intervals(job, timeout) if ms >= present.interval_ms]
+            if fits:
+                mode = Mode.ALIGNED_WITH_TIMEOUT
+                found.append(replace(present, mode=mode, aligned_timeout_ms=timeout, interval_ms=fits[0]))
+    return found
+
+
+def _intervals(job: _Job, aligned_timeout_ms: int | None) -> list[int]:
+    """Return the intervals within the hard bounds.
+
+    While checkpoints expire and writes hang now and then, none is longer than now: the model has no hanging writes, and
+    a checkpoint that expires costs a whole interval.
+    """
+    found = list(job.losses.intervals(aligned_timeout_ms or 0))
+    return [ms for ms in found if ms <= job.present.interval_ms] if job.is_hanging else found
+
+
+def _neighbours(job: _Job, chosen: Chosen) -> list[Chosen]:
+    """Return the settings with the next shorter and the next longer interval."""
+    all_ms = _intervals(job, chosen.aligned_timeout_ms)
+    shorter, longer = [ms for ms in all_ms if ms < chosen.interval_ms], [ms for ms in all_ms if ms > chosen.interval_ms]
+    return [replace(chosen, interval_ms=ms) for ms in (*shorter[-1:], *longer[:1])]
+
+
+def _what_if(present: Chosen, one: Chosen) -> WhatIf:
+    is_other_cap = one.inflight_cap_bytes != present.inflight_cap_bytes
+    return WhatIf(
+        mode=one.mode,
+        aligned_timeout_ms=one.aligned_timeout_ms,
+        inflight_cap_bytes=one.inflight_cap_bytes if is_other_cap else None,
+        is_uncapped=is_other_cap and one.inflight_cap_bytes is None,
+        interval_ms=float(one.interval_ms),
+    )
+
+
+# --- losses ---------------------------------------------------------------------------------------------------------
+
+
+def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
+    if outcome.duration_ms is None or outcome.persisted_bytes is None or outcome.expired_ratio is None:
+        return None
+    sync = 0.0 if outcome.sync_pause_ms is None else outcome.sync_pause_ms.value
+    found = Scored(
+        chosen=chosen,
+        lost_ratio=0.0,
+        heavy_ratio=_share_above(job.write_limit_bytes, outcome.persisted_bytes),
+        sync_ms=sync,
+        duration_ms=outcome.duration_ms,
+        persisted_bytes=outcome.persisted_bytes,
+        expired_ratio=outcome.expired_ratio,
+        restore_ms=outcome.restore_ms,
+    )
+    return replace(found, lost_ratio=_loss(job, found))
+
+
+def _loss(job: _Job, one: Scored) -> float:
+    """Return the share of the time that is lost under these settings."""
+    per_ms, duration = job.bytes_per_ms, one.duration_ms.value
+    expired = min(_EXPIRED_MAX, one.expired_ratio.value)
+    persisted = one.persisted_bytes.value
+    period = max(float(one.chosen.interval_ms), duration + job.model.settings.min_pause_ms)
+    work = (one.sync_ms + STORE_PRICE * (persisted + job.upload_bytes) / per_ms) / period
+    # A checkpoint that expires is followed by another one, so the newest completed one gets older by a period.
+    age = period * (1 + expired) / (2 * (1 - expired)) + duration
+    return work + (age + persisted / per_ms) / job.losses.between.value
+
+
+def _share_above(limit: float, found: Interval) -> float:
+    """Return the share of checkpoints above a limit. The interval is that of 90 %, and errors are factors."""
+    if found.value <= 0 or found.high <= found.value:
+        return float(found.value > limit)
+    spread = log(found.high / found.value) / NormalDist().inv_cdf(0.95)
+    return 1 - NormalDist(log(found.value), spread).cdf(log(limit))
+
+
+def _with_best_interval(job: _Job, one: Scored) -> Scored | None:
+    """Return the settings at the interval with the least loss, by the closed form; None if no interval fits."""
+    found = []
+    for ms in _intervals(job, one.chosen.aligned_timeout_ms):
+        moved = replace(one, chosen=replace(one.chosen, interval_ms=ms))
+        found.append(replace(moved, lost_ratio=_loss(job, moved)))
+    calm = [s for s in found if _is_calm(s)] or [s for s in found if s.chosen.interval_ms >= job.present.interval_ms]
+    return min(calm, key=lambda s: s.lost_ratio, default=None)
+
+
+def _is_calm(one: Scored) -> bool:
+    """Return whether checkpoints run for at most half of the time (R-INT-3)."""
+    return one.duration_ms.value <= OPEN_MAX_RATIO * one.chosen.interval_ms
+
+
+# --- the choice -----------------------------------------------------------------------------------------------------
+
+
+def _ranked(found: Sequence[Scored]) -> list[Scored]:
+    """Return the settings, best first: those that break a hard bound least, and among these the least loss."""
+    return sorted(found, key=_order(found))
+
+
+def _order(found: Sequence[Scored]) -> Callable[[Scored], tuple[float, float]]:
+    """Return the key by which settings are compared. A share above the least of all breaks a bound."""
+    expired = min((s.expired_ratio.value for s in found), default=0.0) + BOUND_SLACK
+    heavy = min((s.heavy_ratio for s in found), default=0.0) + 2 * BOUND_SLACK
+    return lambda s: (max(0.0, s.expired_ratio.value - expired) + max(0.0, s.heavy_ratio - heavy), s.lost_ratio)
+
+
+def _preferred(job: _Job, ranked: Sequence[Scored]) -> Scored:
+    """Return the best settings, or others that lose hardly more and change less.
+
+    The mode stays if another one saves too little, then the cap, then the interval. Of two modes that lose the same,
+    the one with an aligned timeout is taken, because it persists nothing while barriers are quick.
+    """
+    order, present = _order(ranked), job.present
+
+    def least(found: Iterable[Scored], above: float) -> Scored | None:
+        """Return the best of ``found``, if it breaks no more bounds than the best and loses hardly more."""
+        one = min(found, key=order, default=None)
+        limit = order(ranked[0])
+        is_even = one is not None and order(one)[0] <= limit[0] and one.lost_ratio - limit[1] < above
+        return one if is_even else None
+
+    loss = ranked[0].lost_ratio
+    worth = max(LOSS_GAIN_MIN_RATIO * loss, LOST_MIN_RATIO)
+    now = [s for s in ranked if _mode_of(s.chosen) == _mode_of(present)]
+    kept = (
+        least(now, worth)
+        or least((s for s in ranked if s.chosen.aligned_timeout_ms and _has_cap_of(s, present)), LOSS_EVEN_RATIO * loss)
+        or least((s for s in ranked if _has_cap_of(s, present)), LOSS_EVEN_RATIO * loss)
+        or ranked[0]
+    )
+    same = (s for s in ranked if s.chosen == replace(kept.chosen, interval_ms=present.interval_ms))
+    return least(same, LOSS_GAIN_MIN_RATIO * loss) or kept
+
+
+def _mode_of(chosen: Chosen) -> tuple[int | None, int | None]:
+    return chosen.aligned_timeout_ms, chosen.inflight_cap_bytes
+
+
+def _has_cap_of(one: Scored, present: Chosen) -> bool:
+    return one.chosen.inflight_cap_bytes == present.inflight_cap_bytes
+
+
+def _error_ratio(model: JobModel) -> tuple[float | None, str]:
+    """Return how far the model was from the durations of checkpoints that it had not seen, and a text about that."""
+    errors = model.calibration.errors if model.calibration is not None else ()
+    found = next((e for e in errors if e.measure == DURATION), None)
+    if found is None or found.error_ratio is None:
+        return None, "the model could not be scored on checkpoints that it had not seen"
+    count = say.checkpoints(found.sample_count)
+    text = f"the model was {say.percent(abs(found.error_ratio))} from the durations of {count} that it had not seen"
+    return found.error_ratio, text

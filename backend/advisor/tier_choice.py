@@ -1,0 +1,90 @@
+"""The settings that the fast simulation chose for a job, or the reason why it could not choose.
+
+A choice is made from the stored data of one moment and then kept, because it takes seconds of processor time. It holds
+for the settings that the job had then, and until it is ``HOLDS`` old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from backend.advisor.advice import Interval
+from backend.domain.advice import Mode
+from backend.domain.checkpoint import CheckpointConfig
+
+HOLDS: Final = timedelta(hours=24)
+"""A choice that is older than this is not used."""
+RENEWED_AFTER: Final = timedelta(minutes=30)
+"""A choice is made anew after this time, if ``RENEWED_COUNT`` newer checkpoints have ended."""
+RENEWED_COUNT: Final = 10
+REFUSAL_HOLDS: Final = timedelta(minutes=10)
+"""A job that could not be simulated is tried again after this time."""
+
+EXPIRED_ERROR_MAX: Final = 0.25
+"""The simulated share of expired checkpoints may differ from the measured one by this much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The settings among which is chosen. An aligned timeout of 0 means always unaligned; a cap of None, no cap."""
+
+    mode: Mode
+    aligned_timeout_ms: int | None
+    inflight_cap_bytes: int | None
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Settings, and what the simulation predicts under them.
+
+    ``lost_ratio`` is the share of the time that is lost to checkpoints and failures. ``heavy_ratio`` is the share of
+    the checkpoints whose in-flight data the store cannot write in the time that R-CAP-1 allows.
+    """
+
+    chosen: Chosen
+    lost_ratio: float
+    heavy_ratio: float
+    sync_ms: float
+    duration_ms: Interval
+    persisted_bytes: Interval
+    expired_ratio: Interval
+    restore_ms: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierChoice:
+    """What the fast simulation says about a job.
+
+    ``now`` and ``best`` are the present and the best settings, and ``by_mode`` the best settings of each mode. They are
+    missing if the simulation could not choose; ``why_not`` then says why. ``error_ratio`` is the error of the durations
+    that the model predicted for checkpoints that it had not seen, and ``error_words`` says that. ``newest_id`` is the
+    newest checkpoint that the choice rests on.
+    """
+
+    made_at: datetime
+    newest_id: int
+    config: CheckpointConfig | None
+    now: Scored | None = None
+    best: Scored | None = None
+    by_mode: tuple[Scored, ...] = ()
+    setting_count: int = 0
+    error_ratio: float | None = None
+    error_words: str = ""
+    why_not: str | None = None
+
+    def holds(self, config: CheckpointConfig | None, now: datetime) -> bool:
+        """Return whether the choice is about these settings, and young enough."""
+        return self.config == config and now - self.made_at <= HOLDS
+
+    def is_due(self, config: CheckpointConfig | None, now: datetime, ended_ids: Sequence[int]) -> bool:
+        """Return whether the choice should be made anew. ``ended_ids`` are the newest checkpoints that ended."""
+        if not self.holds(config, now):
+            return True
+        if self.why_not is not None:
+            return now - self.made_at >= REFUSAL_HOLDS
+        newer = sum(one > self.newest_id for one in ended_ids)
+        return now - self.made_at >= RENEWED_AFTER and newer >= RENEWED_COUNT

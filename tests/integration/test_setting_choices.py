@@ -1,0 +1,160 @@
+"""The choices of settings in a real store: who makes them, when, and where the advice reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.advisor.advice import Interval
+from backend.advisor.tier_choice import Chosen, Scored, TierChoice
+from backend.domain.advice import Mode, Topic
+from backend.domain.target import TargetOrigin
+from backend.services.advice.cards import AdviceService
+from backend.services.jobs.analysed import AnalysedJobs
+from backend.services.jobs.evidence import EvidenceReader
+from backend.services.whatif.choosing import SettingChooser
+from backend.services.whatif.tiers import QuickTiers
+from backend.store.ingest import IngestWriter
+from backend.store.jobs.reader import list_current
+from backend.store.postgres.connections import reading
+from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
+from tests.support.handwritten_jobs import START, chain
+from tests.support.observations import job as observed_job
+from tests.support.observations import observation
+
+pytestmark = pytest.mark.anyio
+CONFIG = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
+FAILURES = tuple((START - timedelta(hours=n), f"lost {n}") for n in range(5, 0, -1))
+
+
+class Choosing:
+    """Chooses an aligned timeout for each job, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.why_not: str | None = None
+
+    def __call__(self, known) -> TierChoice:
+        self.count += 1
+        now = Chosen(mode=Mode.ALIGNED, aligned_timeout_ms=None, inflight_cap_bytes=None, interval_ms=10_000)
+        best = replace(now, mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=300)
+        found = TierChoice(
+            made_at=known.evidence.now, newest_id=max(known.ids), config=known.evidence.config, why_not=self.why_not
+        )
+        if self.why_not is not None:
+            return found
+        return replace(
+            found, now=scored(now, 0.02), best=scored(best, 0.01), setting_count=9, error_ratio=0.0, error_words="exact"
+        )
+
+
+def scored(chosen: Chosen, lost: float) -> Scored:
+    one = Interval(500.0, 400.0, 600.0)
+    none = Interval(0.0, 0.0, 0.0)
+    return Scored(
+        chosen=chosen,
+        lost_ratio=lost,
+        heavy_ratio=0.0,
+        sync_ms=1.0,
+        duration_ms=one,
+        persisted_bytes=one,
+        expired_ratio=none,
+    )
+
+
+@pytest.fixture
+async def report(engine, clock):
+    clock.at = START + timedelta(seconds=62)
+    added = await TargetRepository(engine).add(
+        NewTarget(url="http://127.0.0.1:18051", name="one", origin=TargetOrigin.API), at=START
+    )
+    writer = IngestWriter(engine, clock=clock)
+
+    async def write(config=CONFIG, count=8, exceptions=FAILURES, at_s=62):
+        clock.at = START + timedelta(seconds=at_s)
+        seen = replace(
+            observed_job(slow_run(count)),
+            topology=chain(),
+            placements=(),
+            config=config,
+            counts=None,
+            pressure=tuple(readings()),
+            started_at=START - timedelta(hours=9),
+            exceptions=exceptions,
+            restart_count=len(exceptions),
+        )
+        await writer.write(observation(added.id, seen, at=clock.at))
+
+    return write
+
+
+@pytest.fixture
+def parts(engine, clock):
+    evidence = EvidenceReader(clock)
+    jobs = AnalysedJobs(clock, evidence)
+    choosing = Choosing()
+    return choosing, SettingChooser(engine, clock, evidence, jobs, QuickTiers(is_ready=True), choosing)
+
+
+async def advice_of(engine, clock):
+    """Return the advice as a new process reads it."""
+    async with reading(engine) as connection:
+        (record,) = await list_current(connection)
+    service = AdviceService(engine, clock, EvidenceReader(clock), rules=None, change=None)
+    return await service.of_job(record.id)
+
+
+async def test_the_next_finding_of_every_process_uses_the_choice_that_one_process_made(engine, clock, report, parts):
+    choosing, chooser = parts
+    await report()
+    before = await advice_of(engine, clock)
+    assert await chooser.choose_next() > 0
+    await report(count=9, at_s=100)
+    after = await advice_of(engine, clock)
+
+    assert before.chosen_by.tier is None
+    assert "has not compared" in before.chosen_by.text
+    assert after.chosen_by.tier == "fast"
+    (card,) = (c for c in after.cards if c.recommendation.topic is Topic.MODE)
+    assert card.recommendation.chosen_by == "fast"
+    assert choosing.count == 1
+
+
+async def test_a_choice_is_made_once_until_it_is_due(engine, clock, report, parts):
+    choosing, chooser = parts
+    await report()
+    await chooser.choose_next()
+    await report(count=15, at_s=130)
+    assert await chooser.choose_next() == 0
+
+    other = replace(CONFIG, interval_ms=20_000)
+    await report(other, count=15, at_s=140)
+    await report(other, count=25, at_s=300)
+    assert await chooser.choose_next() > 0
+    assert choosing.count == 2
+
+
+async def test_the_rules_say_why_the_simulation_did_not_choose(engine, clock, report, parts):
+    choosing, chooser = parts
+    choosing.why_not = "it has 9000 channels, and the fast simulation takes 8192"
+    await report()
+    await chooser.choose_next()
+    await report(count=9, at_s=100)
+
+    assert choosing.why_not in (await advice_of(engine, clock)).chosen_by.text
+
+
+async def test_nothing_is_chosen_before_the_simulation_is_ready_or_for_jobs_without_known_failures(
+    engine, clock, report, parts
+):
+    choosing, chooser = parts
+    await report(exceptions=())
+    assert await chooser.choose_next() == 0
+    await report(at_s=70)
+    evidence = EvidenceReader(clock)
+    unready = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(), choosing)
+    assert await unready.choose_next() == 0
+    assert choosing.count == 0

@@ -1,0 +1,228 @@
+"""Tests of the choice of settings by the fast simulation, and of the advice that follows from it (R-INT-1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.advisor import advise
+from backend.advisor.advice import Interval, NoAdvice, Recommendation
+from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
+from backend.advisor.situation import situation
+from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, TierChoice
+from backend.advisor.twin.building import build
+from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.outcomes import Outcome, Tier
+from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.engines import RUNTIME
+from backend.domain.verdict import Confidence
+from backend.services.jobs.findings import choice_from, document_of_choice
+from tests.simulators.regret_jobs import Drawn
+from tests.support.advised_jobs import on
+from tests.support.twin_evidence import runtime_evidence
+
+_JOB = "light/1"
+_FAILURES = 5
+QUICK, SLOW = Interval(200.0, 100.0, 400.0), Interval(8_000.0, 6_000.0, 9_000.0)
+NOTHING = Interval(0.0, 0.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    """A job whose checkpoints complete. It fails every 20 minutes."""
+    job = Drawn.of(_JOB)
+    found = runtime_evidence(job.spec(job.now.config(), seed=1), run_s=120, every_s=5)
+    times = [found.now - timedelta(minutes=20 * n) for n in range(_FAILURES, 0, -1)]
+    done = tuple(c for c in found.checkpoints if c.header.status.is_terminal)
+    return replace(found, checkpoints=done, exceptions=tuple((at, "a lost host") for at in times))
+
+
+@pytest.fixture(scope="module")
+def known(evidence):
+    return situation(evidence, engine=RUNTIME, version="0.0.0")
+
+
+def outcome(duration: Interval, persisted: float = 0.0, expired: float = 0.0) -> Outcome:
+    return Outcome(
+        tier=Tier.FAST,
+        duration_ms=duration,
+        expired_ratio=Interval(expired, expired, expired),
+        persisted_bytes=Interval(persisted, persisted / 2, persisted * 2) if persisted else NOTHING,
+        records_per_s=None,
+        sync_pause_ms=Interval(100.0, 50.0, 200.0),
+    )
+
+
+class Predicted:
+    """Predicts what the test says, and remembers what was asked."""
+
+    def __init__(self, aligned: Outcome, unaligned: Outcome) -> None:
+        self._by_mode = {Mode.ALIGNED: aligned, Mode.UNALIGNED: unaligned, Mode.ALIGNED_WITH_TIMEOUT: unaligned}
+        self.asked: list[WhatIf] = []
+
+    def __call__(self, model: JobModel, what_if: WhatIf) -> Outcome:
+        self.asked.append(what_if)
+        return self._by_mode[what_if.mode or model.settings.mode]
+
+
+def chosen(known, aligned=None, unaligned=None) -> TierChoice:
+    predicted = Predicted(aligned or outcome(SLOW), unaligned or outcome(QUICK, 20_000.0))
+    return choose(known, model_of=uncalibrated, predict_with=predicted)
+
+
+def uncalibrated(known) -> JobModel:
+    return build(known.evidence, engine=known.engine, version=known.version)
+
+
+def advised(evidence, choice):
+    return advise(evidence, engine=RUNTIME, version="0.0.0", choice=choice)
+
+
+# --- the choice ---
+
+
+def test_the_settings_with_the_least_loss_are_chosen(known):
+    choice = chosen(known)
+
+    assert choice.now.chosen.mode is Mode.ALIGNED
+    assert choice.best.chosen.mode is not Mode.ALIGNED
+    assert choice.best.lost_ratio < choice.now.lost_ratio
+    assert choice.best.lost_ratio <= 1.01 * min(s.lost_ratio for s in choice.by_mode)
+    assert choice.config == known.evidence.config
+    assert choice.newest_id == max(known.ids)
+
+
+def test_few_settings_are_simulated_and_each_once(known):
+    predicted = Predicted(outcome(SLOW), outcome(QUICK, 20_000.0))
+    choice = choose(known, model_of=uncalibrated, predict_with=predicted)
+
+    assert len(set(predicted.asked)) == len(predicted.asked) == choice.setting_count <= SETTINGS_MAX
+    assert choose(known, model_of=uncalibrated, predict_with=predicted) == choice
+
+
+@pytest.mark.parametrize("unaligned", [outcome(QUICK, 1e12), outcome(QUICK, 20_000.0, expired=1.0)])
+def test_settings_that_break_a_hard_bound_are_not_chosen(known, unaligned):
+    assert chosen(known, outcome(SLOW), unaligned).best.chosen.mode is Mode.ALIGNED
+
+
+def test_intervals_keep_their_hard_bounds(known):
+    timeout_ms = known.evidence.config.timeout_ms
+    predicted = Predicted(outcome(SLOW), outcome(QUICK, 20_000.0))
+    choose(known, model_of=uncalibrated, predict_with=predicted)
+
+    assert all(w.interval_ms <= timeout_ms for w in predicted.asked)
+    assert all(2 * (w.aligned_timeout_ms or 0) <= w.interval_ms for w in predicted.asked)
+
+
+def test_of_settings_that_lose_the_same_the_present_ones_are_chosen(known):
+    choice = chosen(known, outcome(QUICK), outcome(QUICK))
+    card = on(Topic.INTERVAL, advised(known.evidence, choice))
+
+    assert choice.best.chosen.mode is Mode.ALIGNED
+    assert [c.key for c in card.changes] == [RUNTIME.settings.interval]
+    assert card.direction == ("raise" if choice.best.chosen.interval_ms > choice.now.chosen.interval_ms else "lower")
+
+
+def test_a_simulation_without_the_measured_expired_checkpoints_does_not_choose(known):
+    rows = tuple(replace(r, is_expired=n % 2 == 0) for n, r in enumerate(known.recorded))
+    choice = chosen(replace(known, recorded=rows))
+
+    assert choice.best is None
+    assert "the model lacks their cause" in choice.why_not
+
+
+def test_more_expired_checkpoints_in_the_simulation_than_measured_lower_the_confidence(evidence, known):
+    choice = chosen(known, outcome(SLOW, expired=0.5))
+    card = on(Topic.MODE, advised(evidence, choice))
+
+    assert card.confidence is Confidence.LOW
+    assert "50 % of the checkpoints would expire now, and 0 % did" in card.confidence_reason
+    (now,) = (c for c in card.candidates if c.is_current)
+    assert now.expired_ratio == 0.0
+
+
+def test_small_uploads_show_the_speed_of_the_store(known):
+    assert upload_speed(known) == pytest.approx(Drawn.of(_JOB).store_bytes_per_s / 1000, rel=0.3)
+
+
+# --- the advice ---
+
+
+def test_the_card_names_the_tier_and_its_prediction_with_an_interval(evidence, known):
+    advice = advised(evidence, chosen(known))
+    card = on(Topic.MODE, advice)
+
+    assert isinstance(card, Recommendation)
+    assert card.chosen_by == advice.chosen_by.tier == Tier.FAST.value
+    assert "fast simulation compared" in card.reason
+    lost = next(e for e in card.expected if e.metric is Metric.LOST)
+    assert lost.predicted.low < lost.predicted.value < min(lost.before, lost.predicted.high)
+    assert {Metric.DURATION, Metric.PERSISTED} <= {e.metric for e in card.expected}
+    assert [c.is_proposed for c in card.candidates].count(True) == 1
+    assert {type(on(t, advice)) for t in (Topic.IN_FLIGHT, Topic.INTERVAL)} == {NoAdvice}
+
+
+def test_without_a_gain_the_three_topics_say_so(evidence, known):
+    choice = chosen(known)
+    advice = advised(evidence, replace(choice, best=choice.now))
+
+    assert advice.chosen_by.tier == Tier.FAST.value
+    for topic in (Topic.MODE, Topic.IN_FLIGHT, Topic.INTERVAL):
+        assert "none loses clearly less" in on(topic, advice).reason
+
+
+def test_without_a_choice_the_rules_answer_and_say_why(evidence, known):
+    refused = replace(chosen(known), best=None, now=None, why_not="it is too large")
+    for choice, why in ((None, "has not compared"), (refused, "it is too large")):
+        advice = advised(evidence, choice)
+        assert advice.chosen_by.tier is None
+        assert why in advice.chosen_by.text
+        assert all(r.chosen_by is None for r in advice.recommendations)
+
+
+def test_a_choice_for_other_settings_or_of_long_ago_is_not_used(evidence, known):
+    choice = chosen(known)
+    other = replace(choice, config=replace(evidence.config, interval_ms=1))
+    old = replace(choice, made_at=evidence.now - HOLDS - timedelta(seconds=1))
+    for one in (other, old):
+        advice = advised(evidence, one)
+        assert advice.is_choice_due
+        assert advice.chosen_by.tier is None
+
+
+def test_a_choice_is_due_after_a_while_and_some_checkpoints(evidence, known):
+    choice = chosen(known)
+    later = choice.made_at + RENEWED_AFTER
+    newer = range(choice.newest_id + 1, choice.newest_id + 1 + RENEWED_COUNT)
+
+    assert not choice.is_due(choice.config, later - timedelta(seconds=1), newer)
+    assert not choice.is_due(choice.config, later, newer[:-1])
+    assert choice.is_due(choice.config, later, newer)
+    assert advised(evidence, None).is_choice_due
+    assert not advised(evidence, choice).is_choice_due
+
+
+def test_a_job_whose_failures_are_not_known_waits_for_no_choice(evidence):
+    advice = advised(replace(evidence, exceptions=()), None)
+
+    assert (advice.is_choice_due, advice.chosen_by) == (False, None)
+
+
+def test_a_choice_is_stored_and_read_again(known):
+    choice = chosen(known)
+
+    assert choice_from(document_of_choice(choice)) == choice
+    assert choice_from({"made_at": 1}) is choice_from(None) is None
+
+
+def test_a_longer_interval_counts_in_the_bytes_of_an_hour(evidence, known):
+    choice = chosen(known)
+    best = choice.best
+    slow = replace(choice, best=replace(best, chosen=replace(best.chosen, interval_ms=10_000)))
+    quick = replace(choice, best=replace(best, chosen=replace(best.chosen, interval_ms=5_000)))
+    first, second = (on(Topic.MODE, advised(evidence, c)).risks[0] for c in (slow, quick))
+
+    assert first != second

@@ -252,7 +252,7 @@ class Advice:
     lints: tuple[Lint, ...] = ()
     chosen_by: ChosenBy | None = None
     is_choice_due: bool = False
-    """Whether the fast simulation should choose settings anew (``tier_choice``)."""
+    """Whether the fast simulation should choose settings again (``tier_choice``)."""
 
 
 def recommendation_id(job_id: str, kind: str, began_at: datetime) -> str:

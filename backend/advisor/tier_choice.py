@@ -18,7 +18,7 @@ from backend.domain.checkpoint import CheckpointConfig
 HOLDS: Final = timedelta(hours=24)
 """A choice that is older than this is not used."""
 RENEWED_AFTER: Final = timedelta(minutes=30)
-"""A choice is made anew after this time, if ``RENEWED_COUNT`` newer checkpoints have ended."""
+"""A choice is made again after this time, if ``RENEWED_COUNT`` newer checkpoints have ended."""
 RENEWED_COUNT: Final = 10
 REFUSAL_HOLDS: Final = timedelta(minutes=10)
 """A job that could not be simulated is tried again after this time."""
@@ -81,7 +81,7 @@ class TierChoice:
         return self.config == config and now - self.made_at <= HOLDS
 
     def is_due(self, config: CheckpointConfig | None, now: datetime, ended_ids: Sequence[int]) -> bool:
-        """Return whether the choice should be made anew. ``ended_ids`` are the newest checkpoints that ended."""
+        """Return whether the choice should be made again. ``ended_ids`` are the newest checkpoints that ended."""
         if not self.holds(config, now):
             return True
         if self.why_not is not None:

@@ -172,7 +172,7 @@ def _distribution(rows: Sequence[Judged]) -> dict[str, Any]:
 def _by_kind(rows: Sequence[Judged]) -> dict[str, Any]:
     kinds = [k for k in KINDS if any(r.kind == k for r in rows)]
     traces = []
-    for n, who in enumerate(OURS):
+    for n, who in enumerate(o for o in OURS if o in rows[0].chosen):
         traces.append(
             {
                 "type": "scatter",
@@ -199,7 +199,7 @@ def _jobs(rows: Sequence[Judged]) -> str:
     lines = []
     for row in rows:
         lines.append(f"<tr><td>{row.name}</td><td>best</td><td></td><td></td><td>{html.escape(row.best)}</td></tr>")
-        for who in OURS:
+        for who in (o for o in OURS if o in row.chosen):
             one = row.chosen[who]
             why = html.escape("; ".join(one.notes))
             lines.append(

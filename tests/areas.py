@@ -116,6 +116,7 @@ AREAS = {
         "simulation/test_regret.py",
         "integration/test_advice.py",
         "integration/test_auto_roll_back.py",
+        "integration/test_setting_choices.py",
         "packaging/test_advice_document.py",
     ),
     "alerting": (

@@ -104,10 +104,7 @@ def choose(
     The caller sees to it that the simulation is compiled. ``model_of`` builds the job's model, and ``predict_with``
     predicts one setting; both use the fast tier by default.
     """
-    evidence = known.evidence
-    nothing = TierChoice(
-        made_at=evidence.now, newest_id=max((r.id for r in known.recorded), default=0), config=evidence.config
-    )
+    nothing = refused(known, None)
     refusal, losses = refusal_of_settings(known), Losses.of_job(known)
     if refusal is not None or losses is None:
         return replace(nothing, why_not=refusal or "the time between failures is not known")
@@ -120,6 +117,13 @@ def choose(
     except (DomainError, ValueError) as error:
         # A ValueError means that a queue of the simulation has no place left.
         return replace(nothing, why_not=str(error))
+
+
+def refused(known: Situation, why_not: str | None) -> TierChoice:
+    """Return a choice that chose nothing, with the reason."""
+    newest = max((r.id for r in known.recorded), default=0)
+    evidence = known.evidence
+    return TierChoice(made_at=evidence.now, newest_id=newest, config=evidence.config, why_not=why_not)
 
 
 def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:

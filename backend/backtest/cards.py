@@ -9,7 +9,7 @@ prediction is known.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -18,10 +18,14 @@ from backend.advisor import lifecycle
 from backend.advisor.advice import Advice, Interval, Recommendation
 from backend.advisor.lifecycle import Card, Observed, Step
 from backend.advisor.recommending import advise
+from backend.advisor.situation import Situation, situation
+from backend.advisor.tier_choice import TierChoice
 from backend.analysis.case import Case
 from backend.analysis.windows import Tally
 from backend.backtest.moments import Moment
 from backend.domain.advice import AdviceState, Metric
+
+ChooseFor = Callable[[Situation], TierChoice]
 
 CARDS_KEPT: Final = 100
 _REMEMBERED: Final = 50
@@ -156,7 +160,10 @@ class _Held:
 class AdviceReplayer:
     """Replays the advice on one job. ``add`` takes its moments in their order, and ``result`` returns the result."""
 
-    def __init__(self) -> None:
+    def __init__(self, choose_for: ChooseFor | None = None) -> None:
+        """``choose_for`` lets the fast simulation choose settings. Without it, rules and replayed checkpoints do."""
+        self._choose_for = choose_for
+        self._choice: tuple[str, TierChoice] | None = None
         self._score = AdviceScore()
         self._cards: deque[ReplayedCard] = deque(maxlen=CARDS_KEPT)
         self._held: deque[_Held] = deque()
@@ -170,7 +177,12 @@ class AdviceReplayer:
             version=moment.run.engine_version,
             settings_since=moment.first_trigger_at,
             case=case,
+            choice=None if self._choice is None or self._choice[0] != moment.run.id else self._choice[1],
         )
+        if advice.is_choice_due and self._choose_for is not None:
+            # As in the service, the next advice uses it.
+            known = situation(moment.modelled(), engine=moment.run.engine, version=moment.run.engine_version)
+            self._choice = moment.run.id, self._choose_for(known)
         for held in self._held:
             self._follow(held, moment, advice)
         for recommendation in advice.recommendations:

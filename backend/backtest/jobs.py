@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from backend.analysis.finish import past_of
-from backend.backtest.cards import AdviceReplay, AdviceReplayer
+from backend.backtest.cards import AdviceReplay, AdviceReplayer, ChooseFor
 from backend.backtest.early_warning import AgeBand, EndedCheckpoint, Score, Tally, Watched, tally_of, watched
 from backend.backtest.moments import Moment, Moments
 from backend.backtest.stored import JobHistory, StoredCheckpoint
@@ -82,11 +82,16 @@ def result_of(
     history: JobHistory,
     parts: Collection[Part] = EVERY_PART,
     on_progress: Callable[[int], None] = lambda count: None,
+    choose_for: ChooseFor | None = None,
 ) -> JobResult:
-    """Replay one job. ``on_progress`` gets the number of checkpoints that are done."""
+    """Replay one job.
+
+    ``on_progress`` gets the number of checkpoints that are done. ``choose_for`` lets the fast simulation choose
+    settings where the service would; without it, the advice is that of rules and replayed checkpoints.
+    """
     result = JobResult(job_id)
     newest: deque[Warned] = deque(maxlen=WARNINGS_KEPT)
-    rows = _replayed(history, result, parts, on_progress)
+    rows = _replayed(history, result, parts, on_progress, choose_for)
     if Part.WARNING in parts:
         result.tally = tally_of(_noted(watched(_ended(rows, history, result)), newest))
     else:
@@ -96,12 +101,16 @@ def result_of(
 
 
 def _replayed(
-    history: JobHistory, result: JobResult, parts: Collection[Part], on_progress: Callable[[int], None]
+    history: JobHistory,
+    result: JobResult,
+    parts: Collection[Part],
+    on_progress: Callable[[int], None],
+    choose_for: ChooseFor | None,
 ) -> Iterator[StoredCheckpoint]:
     """Yield the checkpoints in the order of their triggers, and replay the verdict and the advice meanwhile."""
     moments = Moments(history.runs)
     verdict = VerdictReplayer() if Part.VERDICT in parts else None
-    advice = AdviceReplayer() if Part.ADVICE in parts else None
+    advice = AdviceReplayer(choose_for) if Part.ADVICE in parts else None
 
     done = 0
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -30,6 +30,8 @@ EVIDENCE_COUNT: Final = 26
 READ_WITHIN: Final = timedelta(seconds=300)
 """The newest reading counts if it is at most so old."""
 _PRESSURE_WINDOW: Final = timedelta(seconds=150)
+_PRESSURE_NEAR: Final = timedelta(seconds=60)
+_MODEL_WINDOW: Final = timedelta(minutes=30)
 _EXCEPTIONS_COUNT: Final = 10
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -48,6 +50,20 @@ class Moment:
     evidence: JobEvidence
     settings_since: datetime | None
     first_trigger_at: datetime | None
+    readings_between: Callable[[datetime, datetime], tuple[VertexPressure, ...]] = lambda since, until: ()
+    """Returns readings of the run, as far back as its evidence. It holds until the next moment is made."""
+
+    def modelled(self) -> JobEvidence:
+        """Return the evidence for a model of the job: checkpoints under its settings, and the readings of their time.
+
+        It is what the service builds models from (``EvidenceReader.under_current_settings``).
+        """
+        first = self.first_trigger_at
+        kept = tuple(c for c in self.evidence.checkpoints if first is None or c.header.triggered_at >= first)
+        if not kept:
+            return replace(self.evidence, checkpoints=())
+        begin = max(kept[0].header.triggered_at - _PRESSURE_NEAR, self.at - _MODEL_WINDOW)
+        return replace(self.evidence, checkpoints=kept, pressure=self.readings_between(begin, self.at))
 
     @property
     def under_settings(self) -> list[CheckpointHeader]:
@@ -154,6 +170,7 @@ def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Seque
         evidence if run.engine.is_micro_batched else _with_struck(evidence, known),
         None if changed_at is None else changed_at + run.ahead,
         first_trigger_at,
+        known.between,
     )
 
 

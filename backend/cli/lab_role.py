@@ -28,17 +28,18 @@ def lab(database_url: DatabaseUrl = None) -> None:
 async def _until_stopped(url: str, settings: Settings) -> None:
     from backend.services.backtests import replaying
     from backend.services.simulations.worker import SimulationWorker
-    from backend.services.whatif import confirming
+    from backend.services.whatif import confirming, preparing
     from backend.store.postgres.connections import create_store_engine
     from backend.store.wall_clock import WallClock
 
     engine = create_store_engine(url, pool_size=1, pool_overflow=1)
     try:
+        backtest = partial(replaying.run, url, choose_for=preparing.choose_compiled)
         worker = SimulationWorker(
             engine,
             WallClock(),
             name=f"{socket.gethostname()}:{os.getpid()}",
-            others={confirming.KIND: confirming.run, replaying.KIND: partial(replaying.run, url)},
+            others={confirming.KIND: confirming.run, replaying.KIND: backtest},
         )
         collect_garbage_less_often()
         with stop_event() as stop:

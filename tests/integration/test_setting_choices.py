@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
+import anyio.to_thread
 import pytest
 
-from backend.advisor.advice import Interval
-from backend.advisor.tier_choice import Chosen, Scored, TierChoice
-from backend.domain.advice import Mode, Topic
+from backend.advisor.choosing import refused
+from backend.domain.advice import Metric, Topic
+from backend.domain.engines import RUNTIME
 from backend.domain.target import TargetOrigin
 from backend.services.advice.cards import AdviceService
 from backend.services.jobs.analysed import AnalysedJobs
@@ -20,10 +22,13 @@ from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_current
 from backend.store.postgres.connections import reading
 from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.simulators.regret_jobs import Drawn
 from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
 from tests.support.handwritten_jobs import START, chain
+from tests.support.made_choices import made_choice
 from tests.support.observations import job as observed_job
 from tests.support.observations import observation
+from tests.support.twin_evidence import runtime_evidence
 
 pytestmark = pytest.mark.anyio
 CONFIG = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
@@ -37,32 +42,9 @@ class Choosing:
         self.count = 0
         self.why_not: str | None = None
 
-    def __call__(self, known) -> TierChoice:
+    def __call__(self, known):
         self.count += 1
-        now = Chosen(mode=Mode.ALIGNED, aligned_timeout_ms=None, inflight_cap_bytes=None, interval_ms=10_000)
-        best = replace(now, mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=300)
-        found = TierChoice(
-            made_at=known.evidence.now, newest_id=max(known.ids), config=known.evidence.config, why_not=self.why_not
-        )
-        if self.why_not is not None:
-            return found
-        return replace(
-            found, now=scored(now, 0.02), best=scored(best, 0.01), setting_count=9, error_ratio=0.0, error_words="exact"
-        )
-
-
-def scored(chosen: Chosen, lost: float) -> Scored:
-    one = Interval(500.0, 400.0, 600.0)
-    none = Interval(0.0, 0.0, 0.0)
-    return Scored(
-        chosen=chosen,
-        lost_ratio=lost,
-        heavy_ratio=0.0,
-        sync_ms=1.0,
-        duration_ms=one,
-        persisted_bytes=one,
-        expired_ratio=none,
-    )
+        return made_choice(known) if self.why_not is None else refused(known, self.why_not)
 
 
 @pytest.fixture
@@ -158,3 +140,38 @@ async def test_nothing_is_chosen_before_the_simulation_is_ready_or_for_jobs_with
     unready = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(), choosing)
     assert await unready.choose_next() == 0
     assert choosing.count == 0
+
+
+@pytest.mark.slow
+async def test_the_fast_simulation_chooses_from_what_a_collector_stored(engine, clock):
+    """The whole way with the real simulation, which is compiled if no earlier run left its code."""
+    job = Drawn.of("light/1")
+    found = await anyio.to_thread.run_sync(partial(runtime_evidence, job.spec(job.now.config(), seed=1), run_s=120))
+    clock.at = found.now
+    failures = tuple((found.now - timedelta(minutes=20 * n), f"lost {n}") for n in range(5, 0, -1))
+    added = await TargetRepository(engine).add(
+        NewTarget(url="http://127.0.0.1:18051", name="one", origin=TargetOrigin.API), at=clock.at
+    )
+    seen = replace(
+        observed_job(found.checkpoints),
+        topology=found.topology,
+        placements=found.placements,
+        config=found.config,
+        counts=None,
+        pressure=found.pressure,
+        started_at=found.now - timedelta(hours=9),
+        exceptions=failures,
+        restart_count=len(failures),
+    )
+    told = replace(observation(added.id, seen, at=clock.at), engine=RUNTIME, engine_version="0.1.0")
+    await IngestWriter(engine, clock=clock).write(told)
+    evidence = EvidenceReader(clock)
+    chooser = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True))
+    assert await chooser.choose_next() > 0
+    clock.at += timedelta(seconds=90)
+    answer = await advice_of(engine, clock)
+
+    assert answer.chosen_by.tier == "fast", answer.chosen_by
+    (card,) = (c.recommendation for c in answer.cards if c.recommendation.chosen_by == "fast")
+    lost = next(e for e in card.expected if e.metric is Metric.LOST)
+    assert lost.predicted.value < lost.before

@@ -14,6 +14,7 @@ from datetime import datetime
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from backend.advisor.choosing import choose
 from backend.backtest.jobs import JobResult, result_of
 from backend.domain.backtest import EVERY_PART, Part
 from backend.pipeline.cluster import Cluster
@@ -38,6 +39,8 @@ def here(
 ) -> list[Found]:
     """Replay the jobs in this process, one after the other. ``on_progress`` gets the checkpoints done and all of them.
 
+    The fast simulation chooses settings, as in the service. It is compiled when a job first needs it.
+
     Raises:
         UnknownEntityError: one of ``jobs`` is neither the name nor the id of a job.
         StoreUnavailableError: PostgreSQL does not respond.
@@ -53,7 +56,7 @@ def here(
             def note(done: int, before: int = before) -> None:
                 on_progress(before + done, total)
 
-            found.append((job, result_of(job.id, history.of_job(job.id, since_s), parts, note)))
+            found.append((job, result_of(job.id, history.of_job(job.id, since_s), parts, note, choose)))
             before += job.checkpoint_count
     return found
 

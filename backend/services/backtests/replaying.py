@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from backend.backtest import report, report_cards, report_verdicts
+from backend.backtest.cards import ChooseFor
 from backend.backtest.jobs import JobResult, result_of
 from backend.contracts.backtests import (
     AdviceReplayOut,
@@ -35,8 +36,9 @@ def run(
     progress: Progress,
     limits: Limits = LIMITS,
     cpu_s: Callable[[], float] = time.thread_time,
+    choose_for: ChooseFor | None = None,
 ) -> Result:
-    """Replay the job of a document of the queue.
+    """Replay the job of a document of the queue. ``choose_for`` lets the fast simulation choose settings.
 
     Raises:
         SimulationStoppedError: ``progress.is_stopped`` was set.
@@ -57,7 +59,7 @@ def run(
     since_s = None if request.since is None else int(request.since.timestamp())
     with open_history(database_url) as history:
         stored = history.of_job(wanted["job_id"], since_s, request.checkpoint_count)
-        result = result_of(wanted["job_id"], stored, frozenset(request.parts), note)
+        result = result_of(wanted["job_id"], stored, frozenset(request.parts), note, choose_for)
     return Result([result_out(result, request.parts)], [])
 
 

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from backend.advisor.choosing import choose
 from backend.advisor.situation import Situation, situation
 from backend.advisor.tier_choice import TierChoice
+from backend.backtest.moments import EVIDENCE_COUNT
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.ids import JobId
@@ -35,7 +36,7 @@ from backend.store.postgres.connections import reading, writing
 
 _EVERY_S: Final = 5.0
 _REST_RATIO: Final = 9.0
-_CHECKPOINTS_COUNT: Final = 40
+_CHECKPOINTS_COUNT: Final = EVIDENCE_COUNT
 _PRESSURE_WINDOW: Final = timedelta(minutes=30)
 # A job is not tried again before its next finding has read the choice.
 _AGAIN_S: Final = 60.0

@@ -11,12 +11,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Final
 
 import anyio
 import anyio.to_thread
 import structlog
 
+from backend.advisor.choosing import choose, refused
+from backend.advisor.situation import Situation
+from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin import compiled_cache, fast
 from backend.services.whatif.tiers import QuickTiers
 
@@ -62,6 +66,27 @@ def compile_for(parent_pid: int) -> None:
     if os.getppid() == parent_pid:
         os.nice(_NICENESS)
         fast.prepare()
+
+
+def choose_compiled(known: Situation) -> TierChoice:
+    """Choose settings by the fast simulation in a thread that may wait for it to be compiled.
+
+    The first call compiles it in a process of its own, which leaves the interpreter to the other threads.
+    """
+    problem = _compiled_problem()
+    if problem is not None:
+        return refused(known, f"the fast simulation could not be compiled ({problem})")
+    return choose(known)
+
+
+@cache
+def _compiled_problem() -> str | None:
+    try:
+        anyio.run(partial(_compile, _command()))
+        fast.prepare()
+    except Exception as error:  # noqa: BLE001  whatever goes wrong, rules and replayed checkpoints choose
+        return str(error)[:_PROBLEM_MAX] or type(error).__name__
+    return None
 
 
 def _command() -> Sequence[str]:

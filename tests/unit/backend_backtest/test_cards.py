@@ -11,6 +11,7 @@ from backend.backtest.jobs import result_of
 from backend.domain.backtest import Part
 from tests.support.advised_jobs import EXACTLY_ONCE, persisting
 from tests.support.handwritten_jobs import START, quick
+from tests.support.made_choices import made_choice
 from tests.support.past_jobs import BEGIN, Past, loaded, slow, stored
 
 TIMED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=200)
@@ -81,3 +82,23 @@ def test_scores_add_up():
 
     assert (total.opened_count, total.checkpoint_count) == (3 * score.opened_count, 36)
     assert total.topics == {topic: 3 * count for topic, count in score.topics.items()}
+
+
+def test_the_fast_simulation_chooses_when_it_is_due_and_the_next_moment_uses_its_choice():
+    config = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
+    failures = tuple((BEGIN - timedelta(hours=n), f"lost {n}") for n in range(5, 0, -1))
+    past = Past(stored(slow(1, 12)), loaded(130), configs=[(BEGIN, config)], exceptions=failures)
+    asked = []
+
+    def choose_for(known):
+        asked.append(known)
+        return made_choice(known)
+
+    (card,) = _mode(result_of("j", past, {Part.ADVICE}, choose_for=choose_for).advice)
+
+    (known,) = asked
+    assert len(known.recorded) == CHECKPOINTS_MIN_COUNT
+    assert known.evidence.pressure
+    assert max(r.observed_at for r in known.evidence.pressure) <= known.evidence.now
+    assert ("execution.checkpointing.aligned-checkpoint-timeout", "0 ms", "300 ms") in [tuple(c) for c in card.changes]
+    assert any("fast simulation" in p.method for p in card.predictions)

@@ -15,6 +15,7 @@ import numpy as np
 from backend.advisor.advice import Interval
 from backend.advisor.twin import flows as readings
 from backend.advisor.twin import parts
+from backend.advisor.twin.bursts import Bursts, bursts_of, period_of, with_hidden_heights
 from backend.advisor.twin.flows import VertexFlow
 from backend.advisor.twin.model import (
     Assumption,
@@ -111,6 +112,7 @@ class _Builder:
         ]
         self._refuse()
         self._services: dict[VertexId, Floats] = {}
+        self._bursts: dict[VertexId, Bursts] = {}
 
     def model(self) -> JobModel:
         store, is_store_measured = parts.store_of(self._recorded, self._topology, self._evidence.config)
@@ -149,7 +151,7 @@ class _Builder:
             )
             self._assume("outage after a failure", taken, "no checkpoint that a failure delayed is stored")
         measured, assumed = Basis.MEASURED, Basis.PREDICTED
-        return JobModel(
+        model = JobModel(
             vertices=vertices,
             edges=edges,
             network=self._network_of_queues,
@@ -174,6 +176,8 @@ class _Builder:
             is_outage_of_lost_worker=outage is not None and outage.is_worker_lost,
             engine=self._engine,
         )
+        held = {v: float(np.nan_to_num(self._flows[v].backpressured).mean()) for v in self._bursts}
+        return with_hidden_heights(model, self._bursts, held)
 
     def _without_waits(self, vertex: Vertex, flow: VertexFlow, service: Floats) -> Floats:
         """Return the service times of a source without the time that it waits for its next record.
@@ -363,9 +367,11 @@ class _Builder:
                 f"it was back-pressured for {held:.0%} of the time, so its input grows by at least {rate:.0f}/s",
             )
             return SourceModel(rate_per_s=None)
-        bursts = readings.bursts_of(flow, self._period_ms())
+        below = [self._flows[w] for w in self._topology.downstream(vertex.id)]
+        bursts = bursts_of(flow, below, self._period_ms())
         if bursts is None:
             return SourceModel(rate_per_s=rate)
+        self._bursts[vertex.id] = bursts
         return SourceModel(
             rate_per_s=rate, burst_period_ms=bursts.period_ms, burst_ratio=bursts.ratio, burst_factor=bursts.factor
         )
@@ -379,7 +385,7 @@ class _Builder:
         rows = ([h.end_to_end_duration_ms for h in headers], [h.persisted_bytes for h in headers])
         for row in rows:
             known = [float(v) for v in row if v is not None]
-            found = readings.period_of(known, apart_ms) if len(known) == len(headers) else None
+            found = period_of(known, apart_ms) if len(known) == len(headers) else None
             if found is not None:
                 return found
         return None

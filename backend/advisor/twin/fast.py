@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, cast
 
@@ -35,6 +35,8 @@ STEPS_QUICK_MAX: Final = 1_000_000
 """The largest job for a quick answer: about a second for each setting."""
 CHECKPOINTS_MIN, CHECKPOINTS_MAX = 3, 8
 """Checkpoints of a held back job differ by a percent or two, which is less than the calibration error."""
+_PHASES: Final = 16
+"""In how many phases of its bursts a job's checkpoints are simulated."""
 GRAIN: Final = 8
 """In how many steps a full buffer is processed, unless that makes a step shorter than a record."""
 _GRAIN_MIN: Final = 2
@@ -88,7 +90,7 @@ def simulate_fast(
     """
     run = _compiled()
     if checkpoints is None:
-        checkpoints = _count_of(model)
+        model, checkpoints = _at_all_phases(model) or (model, _count_of(model))
     scale = scale or scale_of(model, checkpoints)
     state = build(model, scale, seed=seed, checkpoints=checkpoints)
     head, values = state.i[0], state.v[0]
@@ -233,6 +235,21 @@ def _count_of(model: JobModel) -> int:
 
     fitting = (n for n in range(CHECKPOINTS_MAX, CHECKPOINTS_MIN, -1) if steps(n) <= STEPS_WANTED)
     return next(fitting, CHECKPOINTS_MIN)
+
+
+def _at_all_phases(model: JobModel) -> tuple[JobModel, int] | None:
+    """Return the model with an interval at which its checkpoints meet all phases of its bursts, and their number.
+
+    How the phases of checkpoints and bursts relate is not known, and may change at the next restart. None if no source
+    has bursts.
+    """
+    periods = [v.source.burst_period_ms for v in model.vertices if v.source is not None and v.source.burst_period_ms]
+    if not periods:
+        return None
+    # The number of phases is a power of two, so each odd multiple of a phase meets all of them.
+    apart_ms = max(periods) / _PHASES
+    multiple = 2 * int(model.settings.interval_ms / apart_ms / 2) + 1
+    return replace(model, settings=replace(model.settings, interval_ms=multiple * apart_ms)), _PHASES
 
 
 def _steps_per_ms(model: JobModel, flow: Throughput, grain: int) -> float:

@@ -1,4 +1,4 @@
-"""What readings of backpressure say of each vertex: rates, service times, shares, queues and bursts.
+"""What readings of backpressure say of each vertex: rates, service times, shares and queues.
 
 Counts are totals since the start of an attempt, so rates are differences between readings. The readings before the last
 restart are left out, and so is the first third of many readings, while buffers fill and debloating adapts.
@@ -21,15 +21,11 @@ _TRIMMED_FROM_COUNT = 6
 _WARM_UP_SHARE = 1 / 3
 BUSY_RESOLUTION = 0.0005
 """Half of the smallest ratio that Flink reports: its metric counts whole milliseconds in each second."""
-_BURST_FACTOR = 1.3
-_BURST_READINGS_MIN = 6
 _SLOW_HOST_FACTOR = 1.3
-_PERIODS_ROW_MIN = 10
-_PERIODIC_MIN = 0.5
 _SERVICE_KNOWN_BUSY = 0.02
 _POOL_BUFFERS_MAX = 1024
 _FULL_BUSY = 0.97
-_AVERAGED_S, _SPAN_MIN_S = 60.0, 10.0
+_AVERAGED_S, _BEGUN_S, _LINE_MIN_COUNT = 60.0, 10.0, 4
 _CHANCE = 3.0
 """Counts of subtasks with equal shares differ by this many standard deviations at most."""
 _SMALL_RATIO = 0.1
@@ -41,9 +37,9 @@ class VertexFlow:
     """The flow through one vertex. Arrays have one value for each subtask; NaN means not reported.
 
     ``records_in`` and ``records_out`` are per second, ``bytes_in`` is bytes per second, over ``seconds`` in which
-    ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes. ``out_rates_per_s`` has the
-    rate of the whole vertex between each two readings, and ``step_s`` is the time between them. ``total_in`` counts the
-    records since the attempt began.
+    ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes. ``swing_s`` says how far
+    the counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the rate of the whole vertex
+    between each two readings, which are ``step_s`` apart. ``total_in`` counts the records since the attempt began.
     """
 
     busy: Floats
@@ -57,6 +53,7 @@ class VertexFlow:
     queued_in: Floats
     queued_out_max: float
     pool_usages: Floats
+    swing_s: float
     out_rates_per_s: Floats
     step_s: float
     seconds: float
@@ -123,15 +120,6 @@ class VertexFlow:
         return np.asarray(counted / total) if total > 0 else np.full(counted.shape, 1.0 / counted.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Bursts:
-    """A source that alternates between a high rate and a low one."""
-
-    period_ms: float
-    ratio: float
-    factor: float
-
-
 def flows_of(readings: Iterable[VertexPressure]) -> dict[VertexId, VertexFlow]:
     """Return the flow of each vertex that has at least two readings with counts from its present attempt."""
     rows: dict[VertexId, list[VertexPressure]] = {}
@@ -186,7 +174,7 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
 
     counted_in = rows(r.records_in_count for r in (first, last))
     counted_bytes = rows(r.bytes_in_count for r in (first, last))
-    outs = rows(r.records_out_count for r in readings)
+    ins, outs = (rows(getattr(r, of) for r in readings) for of in ("records_in_count", "records_out_count"))
     times = np.array([r.observed_at.timestamp() for r in readings])
     queued_out = rows(r.queued_out_bytes for r in readings)
     taken, sent = (_rates(present, of, size) for of in ("records_in_count", "records_out_count"))
@@ -209,6 +197,7 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
             queued_in=_over(np.median, rows(r.queued_in_bytes for r in readings)),
             queued_out_max=float(np.nan_to_num(queued_out).max(initial=0.0)),
             pool_usages=rows(r.out_pool_usage_ratio for r in readings).ravel(),
+            swing_s=_swing_s(times, np.nansum(ins + np.nan_to_num(outs), axis=1), passed),
             out_rates_per_s=np.diff(np.nansum(outs, axis=1)) / np.diff(times),
             step_s=float(np.median(np.diff(times))),
             seconds=seconds,
@@ -234,6 +223,17 @@ def _rates(readings: Sequence[VertexPressure], name: str, size: int) -> Floats:
     return _over(np.median, slopes)
 
 
+def _swing_s(times: Floats, counts: Floats, per_s: float) -> float:
+    """Return the range of the middle half of the distances between counts and a steady flow, in seconds of the flow.
+
+    A few old counts do not change it. Bursts do, because most counts are then ahead of the flow or behind it.
+    """
+    if per_s <= 0:
+        return 0.0
+    low, high = np.quantile(counts / per_s - times, (0.25, 0.75))
+    return float(high - low)
+
+
 def _sized(values: Floats, size: int) -> Floats:
     found = np.full(size, np.nan)
     found[: min(size, values.size)] = values[:size]
@@ -244,16 +244,21 @@ def _ratio(rows: Floats, ages: Floats) -> Floats:
     """Return the share of time of each column. ``ages`` are the seconds since the attempt began, one for each row.
 
     The engine averages over its last minute. In the first minute it averages since the attempt began, which includes
-    the time until the first records came. Two of these averages give the ratio between them.
+    the time until the first records came. A line through these averages times their ages leaves that time out. If there
+    are too few for a line, the largest one includes least of it.
     """
     is_settled = ages >= _AVERAGED_S
     if is_settled.any():
         return _typical(rows[is_settled])
-    first, last = max(float(ages[0]), 0.0), float(ages[-1])
-    if last - first < _SPAN_MIN_S:
+    is_begun = ages >= _BEGUN_S
+    if not is_begun.any():
         return _typical(rows)
-    between = np.clip((last * rows[-1] - first * rows[0]) / (last - first), 0.0, 1.0)
-    return np.where(between < _SMALL_RATIO, _typical(rows), between)
+    rows, ages = rows[is_begun], ages[is_begun]
+    if len(rows) < _LINE_MIN_COUNT:
+        return _over(np.max, rows)
+    apart = ages - ages.mean()
+    slopes = np.clip(apart @ (rows * ages[:, None]) / (apart @ apart), 0.0, 1.0)
+    return np.where(slopes < _SMALL_RATIO, _typical(rows), slopes)
 
 
 def _typical(rows: Floats) -> Floats:
@@ -270,49 +275,6 @@ def _over(statistic: object, rows: Floats) -> Floats:
         if known.size:
             found[i] = statistic(known)  # type: ignore[operator]
     return found
-
-
-def bursts_of(flow: VertexFlow, period_ms: float | None) -> Bursts | None:
-    """Return the bursts of a source; None if its rate is steady or readings are few.
-
-    ``period_ms`` is the period in which checkpoints repeat, if they do; without it, the readings must show the period.
-    The high rate is at least what the readings show: a reading may average over a part of a burst, and back-pressure
-    limits it. Bursts that are much shorter than the time between two readings cannot be seen.
-    """
-    rates = flow.out_rates_per_s
-    mean = float(rates.mean()) if rates.size else 0.0
-    if rates.size < _BURST_READINGS_MIN or mean <= 0:
-        return None
-    low, high = (float(q) for q in np.quantile(rates, (0.1, 0.95)))
-    factor = high / mean
-    if factor < _BURST_FACTOR or low >= mean:
-        return None
-    is_high = rates > (low + high) / 2
-    if period_ms is None:
-        starts = np.flatnonzero(is_high[1:] & ~is_high[:-1])
-        if starts.size < 2:
-            return None
-        period_ms = float(np.diff(starts).mean()) * flow.step_s * 1000
-    return Bursts(period_ms, (mean - low) / (high - low), factor)
-
-
-def period_of(values: Sequence[float], apart_ms: float) -> float | None:
-    """Return the period in which a row of values repeats, such as the durations of checkpoints; None if it does not.
-
-    ``apart_ms`` is the time between two values. At least two periods must be seen.
-    """
-    row = np.asarray(values, dtype=float)
-    row = row - row.mean() if row.size else row
-    power = float((row * row).sum())
-    if row.size < _PERIODS_ROW_MIN or power <= 0:
-        return None
-    best, found = _PERIODIC_MIN, None
-    for lag in range(2, row.size // 2 + 1):
-        pairs = row[lag:] * row[:-lag]
-        likeness = float(pairs.mean()) / (power / row.size)
-        if likeness > best + 0.05:
-            best, found = likeness, lag
-    return None if found is None else found * apart_ms
 
 
 def pool_size_of(usages: Floats, expected: int) -> int | None:

@@ -20,6 +20,7 @@ _LARGE_BYTES = 1_000_000
 _LARGE_MS = 20.0
 _NOISE_MAX = 1.0
 _SHARED_BYTES = 100_000
+_ROUNDED_MS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: Chec
     if config is None or not config.overtakes:
         return phases.own_async_ms
     arrivals = np.concatenate([p.travel_ms for p in r.phases.values()])
-    released: Floats = np.array([np.max(arrivals[arrivals <= end], initial=0.0) for end in phases.async_end_ms])
+    # Times are rounded, so an arrival may be reported a little after the end that it caused.
+    ends = phases.async_end_ms + _ROUNDED_MS
+    released: Floats = np.array([np.max(arrivals[arrivals <= end], initial=0.0) for end in ends])
     if topology.downstream(vertex):
         released = np.maximum(released, arrived_below_ms(topology, vertex, r.phases))
     return np.minimum(phases.own_async_ms, np.maximum(0.0, phases.async_end_ms - released))

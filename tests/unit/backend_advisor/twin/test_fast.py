@@ -315,6 +315,26 @@ def test_a_small_job_gets_more_checkpoints_than_a_large_one(monkeypatch: pytest.
     assert counts == [8, 3]
 
 
+def test_the_checkpoints_of_a_bursty_job_meet_all_phases_of_its_bursts(monkeypatch: pytest.MonkeyPatch):
+    met = []
+
+    def note(model: JobModel, *_: object, checkpoints: int, **__: object) -> None:
+        met.append({round(n * model.settings.interval_ms / 15_000.0 % 1.0 * 16, 3) % 16 for n in range(checkpoints)})
+        raise StopIteration
+
+    monkeypatch.setattr(fast, "build", note)
+    monkeypatch.setattr(fast, "_compiled", lambda: None)
+    source = SourceModel(rate_per_s=400.0, burst_period_ms=15_000.0, burst_ratio=0.3, burst_factor=2.0)
+    model = three_vertices()
+    model = replace(model, vertices=(replace(model.vertices[0], source=source), *model.vertices[1:]))
+
+    for interval_ms in (1000.0, 3000.0, 60_000.0):
+        with pytest.raises(StopIteration):
+            simulate_fast(replace(model, settings=replace(ALIGNED, interval_ms=interval_ms)))
+
+    assert met == [set(map(float, range(16)))] * 3
+
+
 def test_a_forward_edge_between_unequal_parallelisms_is_refused():
     model = three_vertices()
     model = replace(

@@ -129,9 +129,12 @@ def test_of_settings_that_lose_the_same_the_present_ones_are_chosen(known):
 def test_a_simulation_without_the_measured_expired_checkpoints_does_not_choose(known):
     rows = tuple(replace(r, is_expired=n % 2 == 0) for n, r in enumerate(known.recorded))
     choice = chosen(replace(known, recorded=rows))
+    timeout = float(known.evidence.config.timeout_ms)
+    near = chosen(replace(known, recorded=rows), outcome(Interval(0.8 * timeout, 0.7 * timeout, 0.9 * timeout)))
 
     assert choice.best is None
     assert "the model lacks their cause" in choice.why_not
+    assert near.best is not None
 
 
 def test_more_expired_checkpoints_in_the_simulation_than_measured_lower_the_confidence(evidence, known):

@@ -43,7 +43,14 @@ from backend.services.whatif import tiers
 from backend.services.whatif.advising import recommendation_of
 from backend.services.whatif.confirming import document_of, id_of
 from backend.services.whatif.models import JobModels, ModelledJob
-from backend.services.whatif.presenting import calibration_of, measured_of, prediction_of, unpredicted, with_front
+from backend.services.whatif.presenting import (
+    calibration_of,
+    checked,
+    measured_of,
+    prediction_of,
+    unpredicted,
+    with_front,
+)
 from backend.services.whatif.tiers import TieredModel
 from backend.store.simulations.simulations import SimulationRecord
 
@@ -97,7 +104,9 @@ class WhatIfService:
         job = await self._models.of_job(job_id)
         asked = asked_of(job.model, wanted.settings)
         others = [_added(job.model, asked, more, where=f"candidates.{i}") for i, more in _more(job, wanted)]
-        current, first, *rest = with_front(await self._predictions(job, [Asked(WhatIf(), {}), asked, *others]))
+        measured, ids = measured_of(job)
+        predictions = with_front(await self._predictions(job, [Asked(WhatIf(), {}), asked, *others]))
+        current, first, *rest = checked(predictions, measured, len(ids))
         model = job.tiered.by_tier[QuickTier(first.tier.value)]
         plan = application(job.model, asked.what_if, job.record.run.engine)
         confirmation = None
@@ -105,7 +114,6 @@ class WhatIfService:
             if first.problem is not None:
                 raise ConflictError(f"it cannot be confirmed: {first.problem}", kind="what-if-not-predicted")
             confirmation = await self._confirm(job, asked, caller)
-        measured, ids = measured_of(job)
         can_apply, why_not = _can_apply(job, asked, plan)
         return WhatIfOut(
             job=job.record.name,
@@ -198,7 +206,9 @@ class WhatIfService:
             raise ConflictError(why_not or "nothing would change", kind="what-if-not-applicable")
         if is_sent and not can_apply:
             raise ConflictError(why_not or "the change needs a restart", kind="restart-needed")
-        current, first = await self._predictions(job, [Asked(WhatIf(), {}), asked])
+        measured, ids = measured_of(job)
+        predictions = await self._predictions(job, [Asked(WhatIf(), {}), asked])
+        current, first = checked(predictions, measured, len(ids))
         if first.problem is not None:
             raise ConflictError(f"there is no prediction to keep: {first.problem}", kind="what-if-not-predicted")
         advice = recommendation_of(job, plan, current, first)

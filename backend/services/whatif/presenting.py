@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from backend.advisor.advice import Interval
+from backend.advisor.proposing import share_interval
 from backend.advisor.twin.building import terminal_checkpoints
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
+from backend.analysis import sentences as say
 from backend.analysis.statistics import highest, median
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import (
@@ -36,6 +38,7 @@ UNITS: Final[Mapping[Measure, str]] = {
     Measure.REPLAY: "ms",
     Measure.CATCH_UP: "ms",
 }
+_SHARE_SLACK: Final = 0.1
 # The names under which a calibration scores the measures.
 _SCORED: Final[Mapping[Measure, str]] = {
     Measure.DURATION: "duration_ms",
@@ -116,6 +119,41 @@ def value_of(prediction: PredictionOut, measure: Measure) -> float | None:
     """Return the predicted value of a measure; None if there is none."""
     found = next((e.predicted for e in prediction.estimates if e.measure is measure), None)
     return None if found is None else found.value
+
+
+def checked(
+    predictions: Sequence[PredictionOut], measured: Sequence[MeasuredNowOut], count: int
+) -> list[PredictionOut]:
+    """Return the predictions without shares of expired checkpoints that the measured share contradicts.
+
+    The first prediction is that of the job as it is. If its share is clearly another one than that of the ``count``
+    measured checkpoints, the model does not explain why they expire, and a note says so. If the model lets too few
+    expire, no prediction keeps a share; if it lets too many expire, only those without any expired checkpoint do.
+    """
+    current = next((e.predicted for e in predictions[0].estimates if e.measure is Measure.EXPIRED), None)
+    share = next((m.value for m in measured if m.measure is Measure.EXPIRED), None)
+    if current is None or share is None or not count:
+        return list(predictions)
+    likely = share_interval(round(share * count), count)
+    if current.low <= likely.high + _SHARE_SLACK and likely.low <= current.high + _SHARE_SLACK:
+        return list(predictions)
+    note = (
+        f"with the present settings the model lets {say.percent(current.value)} of the checkpoints expire, and"
+        f" {say.percent(share)} of the last {count} did: it does not explain them, so it predicts no such share. In a"
+        " young job, queues may still be filling: ask again in some minutes"
+    )
+    is_kept_if_none = current.value > share
+    return [_without_expired(p, note, is_kept_if_none=is_kept_if_none) for p in predictions]
+
+
+def _without_expired(prediction: PredictionOut, note: str, *, is_kept_if_none: bool) -> PredictionOut:
+    estimates = [
+        e
+        if e.measure is not Measure.EXPIRED or (is_kept_if_none and e.predicted is not None and e.predicted.value == 0)
+        else e.model_copy(update={"predicted": None})
+        for e in prediction.estimates
+    ]
+    return prediction.model_copy(update={"estimates": estimates, "notes": [*prediction.notes, note]})
 
 
 def _costs(prediction: PredictionOut) -> tuple[float, ...] | None:

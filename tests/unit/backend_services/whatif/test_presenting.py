@@ -1,0 +1,58 @@
+"""Tests of how predictions are presented: shares of expired checkpoints that the measured share contradicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.contracts.advice import IntervalOut
+from backend.contracts.whatif import EstimateOut, Measure, MeasuredNowOut, PredictionOut, Tier
+from backend.services.whatif.presenting import checked, value_of
+
+COUNT = 25
+
+
+def prediction(share: float, *, low: float | None = None, high: float | None = None) -> PredictionOut:
+    interval = IntervalOut(value=share, low=share if low is None else low, high=share if high is None else high)
+    rows = ((Measure.EXPIRED, interval), (Measure.DURATION, IntervalOut(value=9.0, low=8.0, high=10.0)))
+    estimates = [EstimateOut(measure=m, unit="-", predicted=p, tier=Tier.FAST) for m, p in rows]
+    return PredictionOut(settings={}, tier=Tier.FAST, estimates=estimates)
+
+
+def measured(share: float | None) -> list[MeasuredNowOut]:
+    return [MeasuredNowOut(measure=Measure.EXPIRED, unit="ratio", value=share)]
+
+
+def shares(found: list[PredictionOut]) -> list[float | None]:
+    return [value_of(p, Measure.EXPIRED) for p in found]
+
+
+def test_a_share_that_the_measured_one_contradicts_is_not_predicted_and_a_note_says_so():
+    found = checked([prediction(1.0), prediction(0.0), prediction(0.5)], measured(0.12), COUNT)
+
+    assert shares(found) == [None, 0.0, None]
+    for one in found:
+        assert "lets 100 % of the checkpoints expire, and 12 % of the last 25 did" in one.notes[-1]
+        assert value_of(one, Measure.DURATION) == 9.0
+
+
+def test_a_model_that_lets_too_few_checkpoints_expire_predicts_no_share():
+    assert shares(checked([prediction(0.0), prediction(0.0)], measured(0.5), COUNT)) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "share"),
+    [
+        (prediction(0.0), 0.0),
+        (prediction(0.0), 0.04),
+        (prediction(0.1, low=0.0, high=0.4), 0.3),
+        (prediction(1.0), 1.0),
+    ],
+)
+def test_a_share_within_what_chance_explains_stays(predicted, share):
+    found = checked([predicted, prediction(0.0)], measured(share), COUNT)
+
+    assert found == [predicted, prediction(0.0)]
+
+
+def test_without_a_measured_share_nothing_is_checked():
+    assert checked([prediction(1.0)], measured(None), 0) == [prediction(1.0)]

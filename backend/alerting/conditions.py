@@ -24,10 +24,10 @@ from backend.alerting.signals import (
     TargetSignal,
 )
 from backend.analysis import sentences as say
-from backend.analysis.finish import predict
+from backend.analysis.finish import is_warned, predict
 from backend.analysis.health import restart_loop
 from backend.analysis.progress import Judged
-from backend.analysis.thresholds import EXPIRY_SLACK_MS, FINISH_PLAIN_RATIO
+from backend.analysis.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
@@ -195,12 +195,19 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
     found = predict(opened.running, opened.past, past_min_count=int(settings["past_min_count"]))
     if found is None:
         return _calm(settings, signal, "every subtask has acknowledged")
+    is_one = is_warned(
+        found.expiry_ratio,
+        age_ms=opened.running.elapsed_ms,
+        timeout_ms=timeout_ms,
+        has_expired_lately=any(c.reason is FailureReason.EXPIRED for c in signal.ended[-FINISH_LATELY_COUNT:]),
+        warn_ratio=settings["confidence_min_ratio"],
+    )
     if found.expiry_ratio is None:
-        if opened.running.elapsed_ms <= FINISH_PLAIN_RATIO * timeout_ms:
+        if not is_one:
             return _calm(settings, signal, found.words)
-        words = f"has used up {say.percent(FINISH_PLAIN_RATIO)} of its timeout; its finish is {found.words}"
-        return _times_out(signal, opened, timeout_ms, words, FINISH_PLAIN_RATIO)
-    if found.expiry_ratio < settings["confidence_min_ratio"]:
+        words = f"has used up {say.percent(FINISH_UNKNOWN_RATIO)} of its timeout; its finish is {found.words}"
+        return _times_out(signal, opened, timeout_ms, words, FINISH_UNKNOWN_RATIO)
+    if not is_one:
         why = f"checkpoint {opened.checkpoint_id} {found.words}"
         if found.expiry_ratio >= _UNDECIDED_RATIO:
             # A probability near the limit crosses it many times. The reading is unknown, so that not every crossing

@@ -18,6 +18,7 @@ from backend.analysis.critical_path import CriticalPath, Phases, path_through
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import HealthReport
 from backend.analysis.lazy import lazy
+from backend.analysis.outliers import Neighbours, neighbours_of
 from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
 from backend.analysis.statistics import median
@@ -98,6 +99,8 @@ class Case:
     is_of_one: bool = False
     readings: tuple[VertexPressure, ...] = ()
     intermittence: Intermittence | None = None
+    neighbours: Neighbours | None = None
+    """The quick checkpoints before the one that the case is about, if it took many times as long; otherwise None."""
     slow_limit_ms: float | None = None
     """The duration at which a checkpoint of the job begins to count as slow; None if the settings are not known."""
 
@@ -243,17 +246,20 @@ def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
     loads, suspect = _pressure(evidence, near or readings, (walked,))
     limit = health.slow_limit_ms(evidence.config)
     is_long = limit is not None and walked.duration_ms >= limit
+    is_timed = walked.is_completed or walked.is_expired or walked.is_open
+    neighbours = neighbours_of(checkpoint, evidence, walked.duration_ms) if is_timed else None
     return Case(
         evidence=evidence,
         report=health.report((checkpoint,), evidence.config, has_restarts=has_restarts),
-        lead=_checkpoint_lead(walked),
-        is_suffering=walked.is_failed or is_long,
+        lead=_checkpoint_lead(walked, neighbours),
+        is_suffering=walked.is_failed or is_long or neighbours is not None,
         walked=(walked,),
         loads=loads,
         suspect=suspect,
         has_restarts=has_restarts,
         is_of_one=True,
         readings=near or readings,
+        neighbours=neighbours,
         slow_limit_ms=limit,
         apart=None if near or not loads else "the readings are more than a minute away from this checkpoint",
     )
@@ -379,11 +385,16 @@ def _intermittent_lead(report: HealthReport) -> str:
     return f"{which} took {say.duration(took or 0.0)}{usual}"
 
 
-def _checkpoint_lead(walked: Walked) -> str:
+def _checkpoint_lead(walked: Walked, neighbours: Neighbours | None) -> str:
     header = walked.checkpoint.header
     took = say.duration(walked.duration_ms)
     finished = sum(int(phases.has_finished.sum()) for phases in walked.phases.values())
-    note = f" ({finished} of {header.subtask_count} subtasks had finished before)" if finished else ""
+    notes = [f"{finished} of {header.subtask_count} subtasks had finished before"] if finished else []
+    if neighbours is not None:
+        quick = len(neighbours.quick)
+        which = f"all {quick}" if quick == neighbours.count else f"{quick} of the {neighbours.count}"
+        notes.append(f"{which} checkpoints before it took about {say.duration(neighbours.usual_ms)}")
+    note = f" ({'; '.join(notes)})" if notes else ""
     if header.status is CheckpointStatus.IN_PROGRESS:
         done = f"{header.acknowledged_count - finished} of {header.subtask_count - finished} subtasks acknowledged"
         return f"Open for {took} with {done}{note}"

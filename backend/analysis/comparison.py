@@ -271,10 +271,10 @@ def _path_cause(longer: Side, other: Side, sign: int) -> Cause | None:
     before, most = 0.0, 0.0
     found: CriticalStep | None = None
     for step in path.steps:
-        reached = _reached_ms(other, longer, step)
-        if reached is None:
+        at_ms = reached_ms(other.phases, longer.phases, step)
+        if at_ms is None:
             continue
-        lateness = step.end_ms - reached
+        lateness = step.end_ms - at_ms
         if lateness - before > most:
             most, found = lateness - before, step
         before = lateness
@@ -294,12 +294,12 @@ def _path_cause(longer: Side, other: Side, sign: int) -> Cause | None:
     )
 
 
-def _reached_ms(other: Side, longer: Side, step: CriticalStep) -> float | None:
+def reached_ms(other: Phases, longer: Phases, step: CriticalStep) -> float | None:
     """Return when the other checkpoint had reached the end of a step of the longer one.
 
     If the other checkpoint has another number of subtasks, its slowest subtask counts.
     """
-    phases, own = other.phases.get(step.vertex_id), longer.phases[step.vertex_id]
+    phases, own = other.get(step.vertex_id), longer[step.vertex_id]
     if phases is None or not len(phases):
         return None
     match step.phase:

@@ -22,7 +22,7 @@ _STRUCK_MIN = 3
 # The input just before a checkpoint fills the queues in which its barrier waits.
 _BEFORE = timedelta(seconds=5)
 # From this factor on, the usual input is nearly none, and the factor says little.
-_IDLE_TIMES = 20
+IDLE_TIMES = 20
 # Up to this share of a group may be on the wrong side.
 _WRONG_RATIO = 0.2
 
@@ -59,10 +59,10 @@ def _first_after(restarts: Sequence[datetime], checkpoints: Sequence[Checkpoint]
 def _by_input(report: HealthReport, evidence: JobEvidence, readings: Sequence[VertexPressure]) -> str | None:
     sources = {v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)}
     rates = input_rates([r for r in readings if r.vertex_id in sources])
-    times = _times(*([_rate_at(c, rates) for c in group] for group in (report.struck, report.quick)))
+    times = _times(*([rate_at(c, rates) for c in group] for group in (report.struck, report.quick)))
     if times is None:
         return None
-    if times >= _IDLE_TIMES:
+    if times >= IDLE_TIMES:
         return "whenever input arrives after a time with nearly none"
     return "whenever the input doubles" if 1.75 <= times < 2.5 else f"whenever the input is {say.times(times)} as high"
 
@@ -83,7 +83,8 @@ def input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, date
     return found
 
 
-def _rate_at(checkpoint: Checkpoint, rates: Sequence[tuple[datetime, datetime, float]]) -> float | None:
+def rate_at(checkpoint: Checkpoint, rates: Sequence[tuple[datetime, datetime, float]]) -> float | None:
+    """Return the highest of these input rates from shortly before the trigger to some seconds after it."""
     header = checkpoint.header
     begin = header.triggered_at - _BEFORE
     end = header.triggered_at + timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, 5_000))

@@ -32,6 +32,8 @@ class JobEvidence:
     pressure: tuple[VertexPressure, ...] = ()
     earlier_pressure: tuple[VertexPressure, ...] = ()
     """Older readings, from the time of checkpoints that a cause struck and of some others to compare with."""
+    config_before: CheckpointConfig | None = None
+    """The settings at an earlier checkpoint with which one checkpoint is compared; None if they are not read."""
     placements: tuple[Placement, ...] = ()
     late_barriers: Mapping[int, tuple[LateBarrier, ...]] = field(default_factory=dict)
     exceptions: tuple[tuple[datetime, str], ...] = ()

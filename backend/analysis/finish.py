@@ -46,7 +46,10 @@ from backend.analysis.thresholds import (
     FINISH_PLAIN_RATIO,
     FINISH_SPREAD_POWER,
     FINISH_TAIL_POWER,
+    FINISH_UNKNOWN_RATIO,
     FINISH_UNLIKE_WEIGHT,
+    FINISH_WARN_AGAIN_RATIO,
+    FINISH_WARN_RATIO,
     FINISH_YOUNG_TAIL_RATIO,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus
@@ -142,6 +145,25 @@ def predict(
         return Finish(Outlook.UNKNOWN, words)
     found = _finish(open_, _Mixture(open_, alike))
     return replace(found, plain_rule_ms=None if open_.timeout_ms is None else FINISH_PLAIN_RATIO * open_.timeout_ms)
+
+
+def is_warned(
+    expiry_ratio: float | None,
+    *,
+    age_ms: float,
+    timeout_ms: float,
+    has_expired_lately: bool,
+    warn_ratio: float = FINISH_WARN_RATIO,
+) -> bool:
+    """Return whether to warn that an open checkpoint will time out.
+
+    ``expiry_ratio`` is that of its prediction; without one, the age decides. ``has_expired_lately`` is whether one of
+    the newest ``FINISH_LATELY_COUNT`` ended checkpoints expired. If so, a lower probability is enough: the first
+    warning of a trouble wakes somebody and needs to be sure, those that follow belong to the same trouble.
+    """
+    if expiry_ratio is None:
+        return age_ms > FINISH_UNKNOWN_RATIO * timeout_ms
+    return expiry_ratio >= (min(warn_ratio, FINISH_WARN_AGAIN_RATIO) if has_expired_lately else warn_ratio)
 
 
 def _too_few(open_: OpenCheckpoint, past_count: int, count: int, needed: int) -> str:

@@ -169,10 +169,7 @@ def _split(
     usual = quantile(completed, QUICK_QUANTILE)
     if usual is None or len(window) < STRUCK_WINDOW_MIN_COUNT:
         return (), tuple(window)
-    limit = slow_limit_ms(config)
-    at_least = max(SLOW_MIN_MS, STRUCK_TIMES * usual)
-    if limit is not None:
-        at_least = min(at_least, max(limit, STRUCK_SLOW_TIMES * usual))
+    at_least = struck_limit_ms(usual, config)
 
     def is_struck(checkpoint: Checkpoint) -> bool:
         took = checkpoint.header.end_to_end_duration_ms
@@ -185,6 +182,13 @@ def _split(
     is_now = any(is_struck(c) for c in window[-CHECKPOINTS_MAX:])
     is_enough = len(struck) >= STRUCK_MIN_RATIO * len(window) and episodes >= STRUCK_MIN_COUNT and is_now
     return (struck if is_enough else ()), quick
+
+
+def struck_limit_ms(usual_ms: float, config: CheckpointConfig | None) -> float:
+    """Return the duration in milliseconds from which on a checkpoint differs from quick ones that took ``usual_ms``."""
+    limit = slow_limit_ms(config)
+    at_least = max(SLOW_MIN_MS, STRUCK_TIMES * usual_ms)
+    return at_least if limit is None else min(at_least, max(limit, STRUCK_SLOW_TIMES * usual_ms))
 
 
 def restart_loop(restarted_at: Sequence[datetime], now: datetime | None) -> tuple[datetime, ...]:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from backend.domain.verdict import Phase
+
+PHASE_WORDS: Final[Mapping[Phase, str]] = {
+    Phase.START_DELAY: "way of the barrier to",
+    Phase.ALIGNMENT: "alignment of",
+    Phase.SYNC: "sync part of",
+    Phase.ASYNC: "async part of",
+    Phase.ACK_WAIT: "acknowledgement of",
+}
+"""The phases of a checkpoint, in words that the name of a subtask follows."""
 
 _NAMED_MAX = 6
 _NAME_MAX = 80

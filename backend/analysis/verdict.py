@@ -17,8 +17,11 @@ If no rule applies, the verdict is undecided and names the readings that would d
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backend.analysis import case as cases
 from backend.analysis import (
+    outliers,
     relief,
     rows,
     snapshots,
@@ -32,6 +35,7 @@ from backend.analysis import sentences as say
 from backend.analysis.arrays import mean_of
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
+from backend.analysis.outliers import Neighbours
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.statistics import median, ratio
 from backend.analysis.thresholds import (
@@ -71,13 +75,6 @@ _WAYS = (
     VerdictKind.CALLBACK,
     VerdictKind.COMMIT,
 )
-_PHASE_WORDS = {
-    Phase.START_DELAY: "way of the barrier to",
-    Phase.ALIGNMENT: "alignment of",
-    Phase.SYNC: "sync part of",
-    Phase.ASYNC: "async part of",
-    Phase.ACK_WAIT: "acknowledgement of",
-}
 _NO_READINGS = "back-pressure of each vertex, read while the job runs"
 
 
@@ -105,7 +102,40 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
         return verdict_micro_batch.checkpoint_verdict(checkpoint, evidence)
     case = cases.of_checkpoint(checkpoint, evidence)
     is_failed = checkpoint.header.status is CheckpointStatus.FAILED
-    return _verdict(case, evidence.checkpoints if is_failed else ())
+    verdict = _verdict(case, evidence.checkpoints if is_failed else ())
+    return verdict if case.neighbours is None else _with_differences(case, case.neighbours, verdict)
+
+
+def _with_differences(case: Case, neighbours: Neighbours, verdict: Verdict) -> Verdict:
+    """Return the verdict with what was different in a checkpoint that took many times as long as its neighbours."""
+    walked = case.walked[0]
+    found = outliers.explained(
+        walked.checkpoint,
+        case.evidence,
+        neighbours,
+        duration_ms=walked.duration_ms,
+        path=walked.path,
+        phases=walked.phases,
+        named=None if verdict.vertex_id is None else (verdict.vertex_id, verdict.subtasks),
+    )
+    if not found.differences:
+        return replace(verdict, outlier=found)
+    text = f" What was different: {'; '.join(found.differences)}."
+    usual = f"median duration of {say.checkpoints(found.neighbour_count)} before it"
+    rows_ = [rows.number(usual, "end_to_end_duration", found.usual_ms, "ms")]
+    if found.extra_ms is not None:
+        where = f"{say.vertex(found.vertex or '')} {say.subtasks(found.subtasks)}"
+        more = (
+            f"more time than in these checkpoints in the {say.PHASE_WORDS[found.phase]} {where}" if found.phase else ""
+        )
+        rows_.append(rows.reconstructed(more, found.phase.value if found.phase else "", found.extra_ms, "ms"))
+    return replace(
+        verdict,
+        sentence=verdict.sentence + text,
+        detail=None if verdict.detail is None else verdict.detail + text,
+        evidence=(*verdict.evidence, *rows_, *(rows.note(words) for words in found.differences[1:])),
+        outlier=found,
+    )
 
 
 def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
@@ -256,7 +286,7 @@ def _where_the_time_goes(case: Case) -> str:
     share = 0.0 if longest is None else (longest.end_ms - longest.start_ms) / newest.duration_ms
     if longest is None or share < PHASE_MIN_RATIO:
         return ""
-    what = _PHASE_WORDS[longest.phase]
+    what = say.PHASE_WORDS[longest.phase]
     where = f"{say.vertex(longest.vertex)} subtask {longest.subtask}"
     return f"; {say.percent(share)} of {say.duration(newest.duration_ms)} is the {what} {where}"
 

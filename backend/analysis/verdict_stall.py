@@ -55,10 +55,11 @@ def stuck_sync(case: Case) -> Verdict | None:
         return None
     vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
     where = say.where(vertex, stuck, total)
+    it, has = ("it", "has") if len(stuck) == 1 else ("they", "have")
     return draft(
         case,
         VerdictKind.SYNC,
-        f"{where} {are(stuck)} stuck in the sync part: it forwarded the barrier, but reads no records since",
+        f"{where} {are(stuck)} stuck in the sync part: {it} forwarded the barrier and {has} read no records since",
         vertex_id=found.vertex_id,
         subtasks=stuck,
         phase=Phase.SYNC,

@@ -9,7 +9,7 @@ prediction is known.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -23,6 +23,7 @@ from backend.advisor.tier_choice import TierChoice
 from backend.analysis.case import Case
 from backend.analysis.windows import Tally
 from backend.backtest.moments import Moment
+from backend.backtest.scores import Counts
 from backend.domain.advice import AdviceState, Metric
 
 ChooseFor = Callable[[Situation], TierChoice]
@@ -94,7 +95,7 @@ class ReplayedCard:
 
 
 @dataclass(slots=True)
-class AdviceScore:
+class AdviceScore(Counts):
     """How the cards of some jobs fared: how many were opened, by topic, and how many reached each state.
 
     ``predicted_count`` predictions were compared with a measured value, and ``held_count`` of these values were inside
@@ -115,19 +116,6 @@ class AdviceScore:
     def held_ratio(self) -> float | None:
         """The share of the measured values that were inside their predicted interval; None if none was measured."""
         return self.held_count / self.predicted_count if self.predicted_count else None
-
-    def add(self, other: AdviceScore) -> None:
-        """Add the counts of another score."""
-        topics = sorted({*self.topics, *other.topics})
-        self.topics = {t: self.topics.get(t, 0) + other.topics.get(t, 0) for t in topics}
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-_SUMS: Final = (
-    *("checkpoint_count", "opened_count", "withdrawn_count", "applied_count", "regressed_count", "rolled_back_count"),
-    *("predicted_count", "held_count"),
-)
 
 
 @dataclass(slots=True)
@@ -324,11 +312,3 @@ def _keeps_out(held: _Held, advice: Recommendation, now: datetime) -> bool:
     if held.advice.kind != advice.kind:
         return False
     return lifecycle.is_suppressed(held.state, held.changed_at, held.advice.current, advice.current, now)
-
-
-def whole_score(replays: Sequence[AdviceReplay]) -> AdviceScore:
-    """Return the score over all jobs."""
-    total = AdviceScore()
-    for replay in replays:
-        total.add(replay.score)
-    return total

@@ -1,6 +1,7 @@
 """Replays the early warning over checkpoints that have ended: what it would have said at each age, and how it fared.
 
-As of each moment, only the checkpoints that had ended by then are known. Beside the prediction stands the plain rule: a
+As of each moment, only the checkpoints that had ended by then are known. A warning follows the rule of the alert
+(``finish.is_warned``). Beside the prediction stands the plain rule: a
 warning once ``FINISH_PLAIN_RATIO`` of the timeout has passed.
 
 A *page* is the begin of an episode, as in the alert rule ``CheckpointWillTimeOut``: an episode ends when two
@@ -13,16 +14,15 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import median
 from typing import Final
 
-from backend.analysis.finish import PastCheckpoint, predict
+from backend.analysis.finish import PastCheckpoint, is_warned, predict
 from backend.analysis.progress import OpenCheckpoint
-from backend.analysis.thresholds import FINISH_COUNT, FINISH_PLAIN_RATIO
+from backend.analysis.thresholds import FINISH_COUNT, FINISH_LATELY_COUNT, FINISH_PLAIN_RATIO
+from backend.backtest.scores import Counts
 
-WARNS_RATIO: Final = 0.85
-"""A warning is given at this probability of a timeout, the default of the alert rule."""
 LOOKS_COUNT: Final = 40
 """An open checkpoint is looked at this often until its timeout."""
 AGE_EDGES: Final = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 1.0)
@@ -76,7 +76,7 @@ class Watched:
 
 
 @dataclass(slots=True)
-class AgeBand:
+class AgeBand(Counts):
     """How many looks at one band of ages had an interval, how many held, and how many were to hold."""
 
     count: int = 0
@@ -85,7 +85,7 @@ class AgeBand:
 
 
 @dataclass(slots=True)
-class Score:
+class Score(Counts):
     """How a way to warn fared. ``leads`` has the share of the timeout that was left at the first warning, or 0."""
 
     expired_count: int = 0
@@ -103,14 +103,6 @@ class Score:
     def lead_ratio(self) -> float | None:
         """The median of the leads; None if no checkpoint expired."""
         return median(self.leads) if self.leads else None
-
-    def add(self, other: Score) -> None:
-        """Add the counts of another score."""
-        self.expired_count += other.expired_count
-        self.caught_count += other.caught_count
-        self.page_count += other.page_count
-        self.false_page_count += other.false_page_count
-        self.leads += other.leads
 
 
 @dataclass(slots=True)
@@ -133,9 +125,7 @@ class Tally:
         self.predicted.add(other.predicted)
         self.plain.add(other.plain)
         for band, more in zip(self.bands, other.bands, strict=True):
-            band.count += more.count
-            band.held_count += more.held_count
-            band.stated_count += more.stated_count
+            band.add(more)
         self.checkpoint_count += other.checkpoint_count
         self.watched_ms += other.watched_ms
 
@@ -149,7 +139,7 @@ def watched(checkpoints: Iterable[EndedCheckpoint]) -> Iterator[Watched]:
     before: deque[EndedCheckpoint] = deque(maxlen=_KEPT_COUNT)
     for checkpoint in checkpoints:
         if checkpoint.timeout_ms and (checkpoint.is_expired or checkpoint.past.has_completed):
-            yield _watched(checkpoint, _known_before(before, checkpoint))
+            yield _watched(checkpoint, _known_before(before, checkpoint), _has_expired_lately(before, checkpoint))
         before.append(checkpoint)
 
 
@@ -164,7 +154,13 @@ def _known_before(before: Sequence[EndedCheckpoint], own: EndedCheckpoint) -> li
     return found[::-1]
 
 
-def _watched(checkpoint: EndedCheckpoint, past: Sequence[PastCheckpoint]) -> Watched:
+def _has_expired_lately(before: Sequence[EndedCheckpoint], own: EndedCheckpoint) -> bool:
+    """Return whether one of the newest checkpoints of the run that had ended at the trigger of this one expired."""
+    ended = (other for other in reversed(before) if other.run_id == own.run_id and other.ended_ms <= own.triggered_ms)
+    return any(other.is_expired for other in islice(ended, FINISH_LATELY_COUNT))
+
+
+def _watched(checkpoint: EndedCheckpoint, past: Sequence[PastCheckpoint], has_expired_lately: bool) -> Watched:
     own, timeout_ms = checkpoint.past, float(checkpoint.timeout_ms or 0)
     looks: list[Look] = []
     warned_ms = plain_ms = None
@@ -178,21 +174,17 @@ def _watched(checkpoint: EndedCheckpoint, past: Sequence[PastCheckpoint]) -> Wat
         last_ms = own.acks_ms[count - 1] if count else None
         open_ = OpenCheckpoint(round(age_ms), count, own.subtask_count, last_ms, round(timeout_ms))
         found = predict(open_, past)
-        is_late = age_ms > FINISH_PLAIN_RATIO * timeout_ms
-        if is_late and plain_ms is None:
+        if age_ms > FINISH_PLAIN_RATIO * timeout_ms and plain_ms is None:
             plain_ms = age_ms
-        if found is None or found.expiry_ratio is None:
+        if found is None:
             looks.append(Look(age_ms))
-            # The alert rule then falls back to the plain rule.
-            is_warned = is_late
-        else:
-            looks.append(
-                Look(
-                    age_ms, found.expiry_ratio, found.low_ms, found.likely_ms, found.high_ms, found.coverage_ratio
-                )
-            )  # fmt: skip
-            is_warned = found.expiry_ratio >= WARNS_RATIO
-        if is_warned and warned_ms is None:
+            continue
+        looks.append(
+            Look(age_ms, found.expiry_ratio, found.low_ms, found.likely_ms, found.high_ms, found.coverage_ratio)
+        )
+        if warned_ms is None and is_warned(
+            found.expiry_ratio, age_ms=age_ms, timeout_ms=timeout_ms, has_expired_lately=has_expired_lately
+        ):
             warned_ms = age_ms
     return Watched(checkpoint, tuple(looks), warned_ms, plain_ms)
 

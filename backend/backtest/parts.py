@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar
 
 from backend.backtest.jobs import JobResult
+from backend.backtest.scores import Counts
 
 Named = tuple[str, JobResult]
 """The name of a job, and its result."""
@@ -13,6 +15,20 @@ NAME_WIDTH: Final = 28
 EPISODES_SHOWN: Final = 30
 CARDS_SHOWN: Final = 30
 JOBS_DRAWN: Final = 25
+
+_Score = TypeVar("_Score", bound=Counts)
+_ScoreOut = TypeVar("_ScoreOut", bound=Counts, covariant=True)
+
+
+class _Replay(Protocol[_ScoreOut]):
+    @property
+    def score(self) -> _ScoreOut: ...
+
+
+def scores_of(found: Sequence[tuple[str, _Replay[_Score]]], kind: type[_Score]) -> list[tuple[str, _Score]]:
+    """Return the score of each job by its name, and then that of all of them if there are several jobs or none."""
+    scores = [(name, replay.score) for name, replay in found]
+    return scores if len(scores) == 1 else [*scores, ("all", kind.sum_of(score for _, score in scores))]
 
 
 def short(name: str) -> str:

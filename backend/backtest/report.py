@@ -13,10 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from backend.backtest import cards, report_cards, report_verdicts, verdicts
+from backend.backtest import report_cards, report_verdicts
+from backend.backtest.cards import AdviceScore
 from backend.backtest.early_warning import AGE_EDGES, Score, Tally
 from backend.backtest.jobs import JobResult
 from backend.backtest.parts import NAME_WIDTH, Named, percent, short
+from backend.backtest.verdicts import VerdictScore
 from backend.domain.backtest import EVERY_PART, Part
 
 _TITLES: Final = {
@@ -89,8 +91,8 @@ def document(results: Sequence[Named]) -> dict[str, Any]:
     return {
         "all": {
             **figures(whole(results)),
-            "verdict": report_verdicts.figures(verdicts.whole_score([v for _, v in report_verdicts.replays(results)])),
-            "advice": report_cards.figures(cards.whole_score([a for _, a in report_cards.replays(results)])),
+            "verdict": VerdictScore.sum_of(v.score for _, v in report_verdicts.replays(results)).document(),
+            "advice": AdviceScore.sum_of(a.score for _, a in report_cards.replays(results)).document(),
         },
         "jobs": [
             {

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from backend.backtest.cards import AdviceReplay, AdviceScore, Prediction, ReplayedCard, whole_score
+from backend.backtest.cards import AdviceReplay, AdviceScore, Prediction, ReplayedCard
 from backend.backtest.jobs import JobResult
-from backend.backtest.parts import CARDS_SHOWN, NAME_WIDTH, Named, cells, instant, number, percent, short
+from backend.backtest.parts import CARDS_SHOWN, NAME_WIDTH, Named, cells, instant, number, percent, scores_of, short
 
 _PREDICTED, _HELD, _MISSED = "#8a93a3", "#0072b2", "#d55e00"
 _METRICS = {
@@ -37,10 +37,8 @@ def table(results: Sequence[Named]) -> Iterator[str]:
     """Yield the lines of the table: each job and all of them, then the newest cards with their predictions."""
     found = replays(results)
     yield f"{'job':<{NAME_WIDTH}}{'cards':>6}{'withdrawn':>10}{'applied':>8}{'worse':>6}{'inside':>12}  topics"
-    for name, replay in found:
-        yield _row(name, replay.score)
-    if len(found) != 1:
-        yield _row("all", whole_score([replay for _, replay in found]))
+    for name, score in scores_of(found, AdviceScore):
+        yield _row(name, score)
     for name, card in _newest(found):
         yield ""
         yield f"{short(name):<{NAME_WIDTH}}{instant(card.opened_at)}  {card.headline}"
@@ -83,7 +81,7 @@ def document(result: JobResult) -> dict[str, Any] | None:
     """Return the advice on one job as a document of JSON."""
     if result.advice is None:
         return None
-    return {**figures(result.advice.score), "cards": [card_document(card) for card in result.advice.cards]}
+    return {**result.advice.score.document(), "cards": [card_document(card) for card in result.advice.cards]}
 
 
 def card_document(card: ReplayedCard) -> dict[str, Any]:
@@ -93,16 +91,9 @@ def card_document(card: ReplayedCard) -> dict[str, Any]:
     return asdict(card) | {"changes": changes, "predictions": predictions}
 
 
-def figures(score: AdviceScore) -> dict[str, Any]:
-    """Return a score as a document of JSON. A missing ratio is null."""
-    return asdict(score) | {"held_ratio": score.held_ratio}
-
-
 def section(results: Sequence[Named]) -> str:
     """Return the part of the page."""
     found = replays(results)
-    scores = [(name, replay.score) for name, replay in found]
-    scores.append(("all", whole_score([replay for _, replay in found])))
     rows = "".join(
         cells(
             name,
@@ -114,7 +105,7 @@ def section(results: Sequence[Named]) -> str:
             _inside(s),
             percent(s.held_ratio),
         )
-        for name, s in scores
+        for name, s in scores_of(found, AdviceScore)
     )
     cards = "".join(
         f"<tr><td>{html.escape(name)}<td>{instant(card.opened_at)}<td>{html.escape(card.headline)}"

@@ -8,8 +8,18 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.backtest.jobs import JobResult
-from backend.backtest.parts import EPISODES_SHOWN, JOBS_DRAWN, NAME_WIDTH, Named, cells, instant, percent, short
-from backend.backtest.verdicts import FOLLOWED_COUNT, Episode, VerdictReplay, VerdictScore, whole_score
+from backend.backtest.parts import (
+    EPISODES_SHOWN,
+    JOBS_DRAWN,
+    NAME_WIDTH,
+    Named,
+    cells,
+    instant,
+    percent,
+    scores_of,
+    short,
+)
+from backend.backtest.verdicts import FOLLOWED_COUNT, Episode, VerdictReplay, VerdictScore
 
 _COLORS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a93a3", "#6a3d9a"),
@@ -26,10 +36,8 @@ def table(results: Sequence[Named]) -> Iterator[str]:
     """Yield the lines of the table: each job and all of them, then the newest episodes."""
     found = replays(results)
     yield f"{'job':<{NAME_WIDTH}}{'verdicts':>9}{'episodes':>9}{'stable':>8}{'held':>7}{'as stored':>11}  causes"
-    for name, replay in found:
-        yield _row(name, replay.score)
-    if len(found) != 1:
-        yield _row("all", whole_score([replay for _, replay in found]))
+    for name, score in scores_of(found, VerdictScore):
+        yield _row(name, score)
     episodes = _newest(found)
     if episodes:
         yield ""
@@ -58,20 +66,12 @@ def document(result: JobResult) -> dict[str, Any] | None:
     if result.verdict is None:
         return None
     episodes = [asdict(e) for e in result.verdict.episodes]
-    return {**figures(result.verdict.score), "episodes": episodes}
-
-
-def figures(score: VerdictScore) -> dict[str, Any]:
-    """Return a score as a document of JSON. A missing ratio is null."""
-    ratios = ("stable_ratio", "held_ratio", "agreed_ratio")
-    return asdict(score) | {name: getattr(score, name) for name in ratios}
+    return {**result.verdict.score.document(), "episodes": episodes}
 
 
 def section(results: Sequence[Named]) -> str:
     """Return the part of the page."""
     found = replays(results)
-    scores = [(name, replay.score) for name, replay in found]
-    scores.append(("all", whole_score([replay for _, replay in found])))
     rows = "".join(
         cells(
             name,
@@ -81,7 +81,7 @@ def section(results: Sequence[Named]) -> str:
             percent(s.held_ratio),
             percent(s.agreed_ratio),
         )
-        for name, s in scores
+        for name, s in scores_of(found, VerdictScore)
     )
     episodes = "".join(
         cells(

@@ -8,7 +8,7 @@ the accused one.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +18,7 @@ from backend.analysis.case import Case
 from backend.analysis.critical_path import critical_path
 from backend.analysis.verdict import diagnose
 from backend.backtest.moments import Moment
+from backend.backtest.scores import Counts
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Diagnosis, Health, VerdictKind
 
@@ -66,7 +67,7 @@ class Episode:
 
 
 @dataclass(slots=True)
-class VerdictScore:
+class VerdictScore(Counts):
     """How the verdicts of some jobs fared.
 
     ``kinds`` counts the moments by what the verdict said. The other numbers are sums over the episodes.
@@ -97,18 +98,6 @@ class VerdictScore:
     def agreed_ratio(self) -> float | None:
         """The share of the stored verdicts with which the replayed one agrees; None if none is stored."""
         return self.agreed_count / self.compared_count if self.compared_count else None
-
-    def add(self, other: VerdictScore) -> None:
-        """Add the counts of another score."""
-        self.kinds = dict(sorted((Counter(self.kinds) + Counter(other.kinds)).items()))
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-_SUMS: Final = (
-    *("checkpoint_count", "episode_count", "span_count", "said_count", "followed_count", "held_count"),
-    *("compared_count", "agreed_count"),
-)
 
 
 @dataclass(slots=True)
@@ -275,11 +264,3 @@ def _slowest_place(moment: Moment) -> tuple[str, int] | None:
         key = (step.vertex_id, step.subtask)
         spent[key] = spent.get(key, 0) + step.end_ms - step.start_ms
     return max(spent, key=lambda key: spent[key], default=None)
-
-
-def whole_score(replays: Sequence[VerdictReplay]) -> VerdictScore:
-    """Return the score over all jobs."""
-    total = VerdictScore()
-    for replay in replays:
-        total.add(replay.score)
-    return total

@@ -71,7 +71,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from backend.contracts.causes import CriticalPathOut, IntermittenceOut, SecondCauseOut
+from backend.contracts.causes import CriticalPathOut, IntermittenceOut, OutlierOut, SecondCauseOut
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
@@ -252,6 +252,7 @@ class VerdictOut(Model):
     """The share of the duration that the cause takes by itself (0..1), reconstructed; null if it is not known."""
     second: SecondCauseOut | None = None
     intermittence: IntermittenceOut | None = None
+    outlier: OutlierOut | None = None
 
 
 class DiagnosisOut(Model):

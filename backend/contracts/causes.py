@@ -1,6 +1,6 @@
 """Wire shapes of what explains a checkpoint beside its first cause.
 
-They are a second cause, how often a cause strikes, and the critical path.
+They are a second cause, how often a cause strikes, what was different in one checkpoint, and the critical path.
 """
 
 from __future__ import annotations
@@ -68,3 +68,24 @@ class CriticalPathOut(Model):
 
     Null if the checkpoint did not complete, or if the verdict names no subtask or all subtasks of a vertex.
     """
+
+
+class OutlierOut(Model):
+    """How a checkpoint differs from the quick ones before it, if it took many times as long.
+
+    ``usual_ms`` is the median duration of these ``neighbour_count`` checkpoints, and ``times`` how many times as long
+    this one took. Most of the additional time, ``extra_ms`` (reconstructed), arose in ``phase`` at these subtasks. It
+    is null if the values of the subtasks are not known. ``differences`` says what was different in it.
+    """
+
+    usual_ms: float
+    times: float
+    neighbour_count: int
+    vertex: str | None = None
+    vertex_id: str | None = None
+    subtasks: list[int] = []
+    phase: Phase | None = None
+    phase_ms: float | None = None
+    usual_phase_ms: float | None = None
+    extra_ms: float | None = None
+    differences: list[str] = []

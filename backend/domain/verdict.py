@@ -118,6 +118,29 @@ class Intermittence:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlier:
+    """How a checkpoint differs from its neighbours, if it took many times as long.
+
+    The neighbours are ``neighbour_count`` quick checkpoints before it, with a median duration of ``usual_ms``; the
+    checkpoint took ``times`` as long. Most of the additional time, ``extra_ms``, arose in ``phase`` at these subtasks
+    of the vertex, where the neighbours took ``usual_phase_ms``. These are None if the subtasks are not known.
+    ``differences`` says what was different in it, in words, where the time was lost first.
+    """
+
+    usual_ms: float
+    times: float
+    neighbour_count: int
+    vertex_id: VertexId | None = None
+    vertex: str | None = None
+    subtasks: tuple[int, ...] = ()
+    phase: Phase | None = None
+    phase_ms: float | None = None
+    usual_phase_ms: float | None = None
+    extra_ms: float | None = None
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict on a job. If ``kind`` is undecided, ``would_decide`` names the evidence that is missing.
 
@@ -141,6 +164,7 @@ class Verdict:
     share_ratio: float | None = None
     second: SecondCause | None = None
     intermittence: Intermittence | None = None
+    outlier: Outlier | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from backend.backtest import report, report_cards, report_verdicts
+from backend.backtest import report, report_cards
 from backend.backtest.cards import ChooseFor
 from backend.backtest.jobs import JobResult, result_of
 from backend.contracts.backtests import (
@@ -73,12 +73,12 @@ def result_out(result: JobResult, parts: list[Part]) -> BacktestResultOut:
             {name: figures[name] for name in names} | {"skipped_count": result.skipped_count}
         )
     if result.verdict is not None:
-        values = report_verdicts.figures(result.verdict.score)
+        values = result.verdict.score.document()
         episodes = [EpisodeOut.model_validate(e) for e in result.verdict.episodes]
         verdict = VerdictReplayOut.model_validate(_known(VerdictReplayOut, values) | {"episodes": episodes})
     if result.advice is not None:
         cards = [ReplayedCardOut.model_validate(report_cards.card_document(card)) for card in result.advice.cards]
-        values = report_cards.figures(result.advice.score)
+        values = result.advice.score.document()
         advice = AdviceReplayOut.model_validate(_known(AdviceReplayOut, values) | {"cards": cards})
     return BacktestResultOut(warning=warning, verdict=verdict, advice=advice)
 

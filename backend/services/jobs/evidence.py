@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.advisor.tier_choice import TierChoice
 from backend.analysis import verdict_micro_batch
 from backend.analysis.evidence import JobEvidence
+from backend.analysis.outliers import reading_spans
 from backend.analysis.struck_spans import struck_spans
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, LateBarrier
 from backend.domain.clock import Clock
@@ -315,7 +316,7 @@ class EvidenceReader:
         details = await details_of(connection, [r.place for r in around])
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
-        return JobEvidence(
+        evidence = JobEvidence(
             topology=shape.topology,
             now=job.engine_now(self._clock.now()),
             config=shape.config,
@@ -333,6 +334,8 @@ class EvidenceReader:
             restart_count=run.restart_count,
             is_micro_batched=run.engine.is_micro_batched,
         )
+        own = next((c for c in evidence.checkpoints if c.header == header), None)
+        return evidence if own is None or is_judged else await _with_neighbours(connection, job, run, evidence, own)
 
     async def under_current_settings(
         self, connection: AsyncConnection, job: JobRecord, *, limit: int, window: timedelta
@@ -507,6 +510,22 @@ async def _readings_of_struck(connection: AsyncConnection, record: JobRecord, ev
         found += [r for r in read if seen < r.observed_at < newest]
         seen = until
     return tuple(found)
+
+
+async def _with_neighbours(
+    connection: AsyncConnection, job: JobRecord, run: RunRecord, evidence: JobEvidence, own: Checkpoint
+) -> JobEvidence:
+    """Add what was usual before a checkpoint that took many times as long as its neighbours: readings and settings."""
+    spans, offset = reading_spans(own, evidence), job.reading_offset
+    if not spans or evidence.is_micro_batched:
+        return evidence
+    found: list[VertexPressure] = []
+    for since, until in spans:
+        rows = await readings_between(connection, [run.id], since - offset, until - offset)
+        seen = found[-1].observed_at if found else datetime.min.replace(tzinfo=UTC)
+        found += [r for r in on_clock(rows.get(run.id, ()), offset) if r.observed_at > seen]
+    before = await shape_at(connection, run.id, spans[-1][0] - offset)
+    return replace(evidence, earlier_pressure=tuple(found), config_before=before.config)
 
 
 async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, datetime]) -> Mapping[str, Readings]:

@@ -16,6 +16,7 @@ from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
 from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal
 from backend.analysis.finish import predict
 from backend.analysis.progress import Judged, Judgement, OpenCheckpoint
+from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
@@ -193,7 +194,7 @@ def test_unknown_settings_give_an_unknown_reading():
 
 def test_a_predicted_timeout_states_probability_age_and_basis():
     past = [linear_past(d) for d in (4000, 4200, 4400, 4100, 4300)]
-    opened = _open(54_000, 2, last_ms=20_000, past=past, waiting=Place("sink", (4,), ("host-2",)))
+    opened = _open(57_000, 2, last_ms=20_000, past=past, waiting=Place("sink", (4,), ("host-2",)))
 
     reading = read(_rule("CheckpointWillTimeOut"), job_signal("completed", opened=opened, place=Place()))
 
@@ -202,7 +203,7 @@ def test_a_predicted_timeout_states_probability_age_and_basis():
     assert "checkpoint 50 will time out (1 min)" in text
     assert "at this age, 9" in text
     assert "from 5 checkpoints that had come as far, of which 0 took longer from there" in text
-    assert "2 of 10 acknowledged after 54.0 s" in text
+    assert "2 of 10 acknowledged after 57.0 s" in text
     # The verdict names no subtask, so the alert names the subtask that has not acknowledged.
     assert "sink subtask 4 on host-2" in text
 
@@ -247,14 +248,27 @@ def test_a_forecast_near_the_timeout_neither_raises_nor_resolves_an_alert():
     assert "will probably reach its timeout" in reading.reason
 
 
+def test_a_probability_is_enough_after_an_expiry_that_is_too_low_for_the_first_warning():
+    past = [linear_past(d) for d in (4000, 9000, 4400, 8000, 4300)]
+    opened = _open(53_000, 2, last_ms=20_000, past=past)
+    ratio = predict(opened.running, past).expiry_ratio
+    assert FINISH_WARN_AGAIN_RATIO < ratio < FINISH_WARN_RATIO, ratio
+    calm, after = (job_signal(*o, opened=opened) for o in (["completed"] * 4, ["expired", "completed", "completed"]))
+
+    assert read(_rule("CheckpointWillTimeOut"), calm).kind is ReadingKind.UNKNOWN
+    assert read(_rule("CheckpointWillTimeOut"), after).kind is ReadingKind.ACTIVE
+    over = job_signal("expired", *["completed"] * 3, opened=opened)
+    assert read(_rule("CheckpointWillTimeOut"), over).kind is ReadingKind.UNKNOWN
+
+
 def test_without_a_prediction_the_rule_falls_back_to_the_age():
     past = [linear_past(4000)] * 2
-    young, old = (_open(at_ms, 2, last_ms=20_000, past=past) for at_ms in (47_000, 49_000))
+    young, old = (_open(at_ms, 2, last_ms=20_000, past=past) for at_ms in (53_000, 55_000))
     signals = [job_signal("completed", "completed", opened=o) for o in (young, old)]
 
     assert [read(_rule("CheckpointWillTimeOut"), s).kind for s in signals] == [ReadingKind.CLEAR, ReadingKind.ACTIVE]
     text = read(_rule("CheckpointWillTimeOut"), signals[1]).annotations["description"]
-    assert "It has used up 80 % of its timeout; its finish is not predictable yet: only 2 checkpoints" in text
+    assert "It has used up 90 % of its timeout; its finish is not predictable yet: only 2 checkpoints" in text
 
 
 def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_newest():

@@ -8,10 +8,10 @@ import pytest
 
 from backend.analysis.finish import PastCheckpoint, predict
 from backend.analysis.progress import OpenCheckpoint
+from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.backtest.early_warning import (
     AGE_EDGES,
     LOOKS_COUNT,
-    WARNS_RATIO,
     EndedCheckpoint,
     Tally,
     tally_of,
@@ -50,7 +50,7 @@ def test_a_checkpoint_that_ended_after_the_trigger_is_not_known_yet():
     # All five before the last one are still open when it is triggered.
     assert all(look.expiry_ratio is None for look in list(watched(early))[-1].looks)
     apart = [expired(n) for n in range(6)]
-    assert all(look.expiry_ratio > WARNS_RATIO for look in list(watched(apart))[-1].looks)
+    assert all(look.expiry_ratio > FINISH_WARN_RATIO for look in list(watched(apart))[-1].looks)
 
 
 def test_checkpoints_under_other_settings_are_not_compared():
@@ -84,10 +84,25 @@ def test_a_page_of_an_episode_without_an_expired_checkpoint_is_false():
     assert (still_open.plain.page_count, still_open.plain.false_page_count) == (1, 1)
 
 
-def test_without_history_the_warning_is_that_of_the_plain_rule():
+def test_without_history_the_age_alone_decides_and_later_than_in_the_plain_rule():
     (first,) = watched([expired(0)])
 
-    assert first.warned_ms == first.plain_ms == pytest.approx(TIMEOUT_MS * 33 / LOOKS_COUNT)
+    assert first.plain_ms == pytest.approx(TIMEOUT_MS * 33 / LOOKS_COUNT)
+    assert first.warned_ms == pytest.approx(TIMEOUT_MS * 37 / LOOKS_COUNT)
+
+
+def test_after_an_expiry_a_lower_probability_is_enough_until_three_checkpoints_completed():
+    slow = [ended(n, 40_000, acks=(500, 1_000, 40_000)) for n in range(8)]
+    outcomes = {}
+    for calm in (0, 2, 3):
+        rows = [*slow, expired(8), *(ended(9 + n, 40_000, acks=(500, 1_000, 40_000)) for n in range(calm))]
+        (last,) = list(watched([*rows, expired(20)]))[-1:]
+        look = next(look for look in last.looks if look.age_ms == last.warned_ms)
+        outcomes[calm] = look.expiry_ratio
+
+    assert FINISH_WARN_AGAIN_RATIO <= outcomes[0] < FINISH_WARN_RATIO
+    assert FINISH_WARN_AGAIN_RATIO <= outcomes[2] < FINISH_WARN_RATIO
+    assert outcomes[3] >= FINISH_WARN_RATIO
 
 
 def test_aborted_ones_and_those_without_a_timeout_are_not_watched():

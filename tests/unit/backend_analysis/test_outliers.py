@@ -1,0 +1,185 @@
+"""Tests of what is said of a checkpoint that took many times as long as those before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from backend.analysis.outliers import reading_spans
+from backend.analysis.verdict import checkpoint_verdict
+from backend.domain.checkpoint import CheckpointConfig, CheckpointKind
+from backend.domain.failure import FailureReason
+from backend.domain.verdict import Phase, VerdictKind
+from tests.support.handwritten_jobs import (
+    LAST,
+    MIDDLE,
+    SOURCE,
+    START,
+    chain,
+    completed,
+    detail,
+    failed,
+    in_progress,
+    job,
+    quick,
+    reading,
+)
+
+LONG = CheckpointConfig(interval_ms=60_000, timeout_ms=600_000, is_unaligned_enabled=False)
+"""A checkpoint of some seconds is well under these settings."""
+BEFORE = [quick(n) for n in range(1, 9)]
+
+
+def slow(number=9, **last):
+    return completed(
+        number,
+        detail(SOURCE, first=[5] * 4),
+        detail(MIDDLE, first=[9] * 4, async_=2),
+        detail(LAST, **({"first": [20] * 4} | last)),
+    )
+
+
+def judged(checkpoint, before=BEFORE, pressure=(), **more):
+    return checkpoint_verdict(checkpoint, job([*before, checkpoint], pressure, **({"config": LONG} | more)))
+
+
+def steady(until_s=60, *, share=0.25, burst=(), busy=0.2):
+    """Build a reading of every vertex each second. In ``burst``, subtask 2 of the last gets ``share`` of ten times."""
+    rows, counts, emitted = [], [0.0] * 4, 0
+    for s in range(until_s):
+        is_burst = s in burst
+        total = 1_000 if is_burst else 100
+        emitted += total
+        shares = [(1 - share) / 3] * 4 if is_burst else [0.25] * 4
+        shares[2] = share if is_burst else 0.25
+        counts = [c + total * part for c, part in zip(counts, shares, strict=True)]
+        row = reading(SOURCE, [0.1] * 4, at_s=s)
+        rows.append(replace(row, records_out_count=(emitted // 4,) * 4))
+        rows.append(reading(MIDDLE, [0.1] * 4, at_s=s))
+        rows.append(reading(LAST, [0.9 if is_burst else busy] * 4, records=[round(c) for c in counts], at_s=s))
+    return rows
+
+
+def test_a_checkpoint_that_took_many_times_as_long_is_compared_with_those_before_it():
+    found = judged(slow(sync=[10, 4_000, 10, 10]))
+
+    assert found.kind is VerdictKind.SYNC
+    assert found.sentence.startswith(
+        "Completed after 4.0 s (all 8 checkpoints before it took about 40 ms), probably because"
+    )
+    assert found.sentence.endswith("What was different: the sync part of last subtask 1 took 4.0 s instead of 0 ms.")
+    outlier = found.outlier
+    assert (outlier.vertex, outlier.subtasks, outlier.phase) == ("last", (1,), Phase.SYNC)
+    assert outlier.usual_ms == 40
+    assert outlier.times == pytest.approx(4_020 / 40)
+    assert outlier.extra_ms == pytest.approx(4_000, abs=40)
+    assert any(row.value == outlier.usual_ms for row in found.evidence)
+    assert found.detail.endswith("instead of 0 ms.")
+
+
+def test_under_the_same_settings_a_checkpoint_like_its_neighbours_is_not_called_different():
+    assert judged(quick(9, 150)).outlier is None, "four times as long, and quick"
+    before = [slow(n, sync=4_000) for n in range(1, 9)]
+    assert judged(slow(9, sync=4_000), before).outlier is None
+    assert judged(slow(9, sync=4_000), BEFORE[:3]).outlier is None, "too few before it"
+    savepoint = slow(9, sync=4_000)
+    savepoint = replace(savepoint, header=replace(savepoint.header, kind=CheckpointKind.SAVEPOINT))
+    assert judged(savepoint).outlier is None
+
+
+def test_the_quick_ones_among_struck_neighbours_are_what_is_usual():
+    before = [quick(n) if n % 3 else slow(n, sync=4_000) for n in range(1, 13)]
+    found = judged(slow(13, sync=4_000), before)
+
+    assert found.outlier.neighbour_count == 8
+    assert "(8 of the 12 checkpoints before it took about 40 ms)" in found.sentence
+
+
+def test_a_cause_that_no_rule_names_still_has_its_place_and_what_was_different():
+    checkpoint = slow(first=[3_000, 3_100, 5_000, 3_000])
+    found = judged(checkpoint, pressure=steady(share=0.7, burst=range(41, 51)))
+
+    outlier = found.outlier
+    assert (outlier.vertex, outlier.phase) == ("last", Phase.START_DELAY)
+    assert outlier.subtasks == (0, 1, 2, 3)
+    assert "the input was 10 times as high" in outlier.differences
+    assert "last subtask 2 read 67 % of all records, and 25 % around the others" in outlier.differences
+    assert any("busy 90 % of the time instead of 20 %" in words for words in outlier.differences)
+
+
+def test_steady_input_is_not_called_different():
+    found = judged(slow(first=[3_000, 3_100, 5_000, 3_000]), pressure=steady())
+
+    assert found.outlier.differences == (
+        "the way of the barrier to all 4 subtasks of last took 5.0 s instead of 38 ms",
+    )
+
+
+def test_events_just_before_the_checkpoint_are_told():
+    restarted = (START + timedelta(seconds=43), "java.io.IOException: disk full")
+    found = judged(slow(sync=4_000), exceptions=(restarted,), restart_count=1)
+    assert "the job had failed and restarted 2.0 s before it" in found.outlier.differences
+    long_ago = (START + timedelta(seconds=12), "java.io.IOException: disk full")
+    found = judged(slow(sync=4_000), exceptions=(long_ago,), restart_count=1)
+    assert not any("restarted" in words for words in found.outlier.differences)
+
+    savepoint = quick(20, 6_000, every_s=2.2)
+    savepoint = replace(savepoint, header=replace(savepoint.header, kind=CheckpointKind.SAVEPOINT))
+    found = judged(slow(sync=4_000), [*BEFORE, savepoint])
+    assert "savepoint 20 ran at the same time" in found.outlier.differences
+
+    before = replace(LONG, interval_ms=5_000, is_unaligned_enabled=True)
+    found = judged(slow(sync=4_000), config_before=before)
+    assert "the settings had changed before it: interval and unaligned checkpoints" in found.outlier.differences
+
+
+def test_after_a_rescale_the_change_of_the_parallelism_is_told():
+    before = [quick(n, topology=chain(parallelism=2)) for n in range(1, 9)]
+    found = judged(slow(sync=4_000), before)
+
+    assert "the parallelism had changed from 2 to 4 before it" in found.outlier.differences
+    assert found.outlier.phase is Phase.SYNC
+
+
+def test_more_written_bytes_are_told():
+    before = [
+        replace(c, header=replace(c.header, checkpointed_size_bytes=2_000_000, persisted_bytes=0)) for c in BEFORE
+    ]
+    one = slow(async_=4_000)
+    one = replace(one, header=replace(one.header, checkpointed_size_bytes=90_000_000, persisted_bytes=0))
+
+    assert "it wrote 90.0 MB instead of 2.0 MB" in judged(one, before).outlier.differences
+
+
+def test_expired_and_open_checkpoints_are_compared_too_and_declined_ones_are_not():
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[9] * 4), detail(LAST, first=[None, 9, 9, 9])
+    expired = judged(failed(9, *rows, after_ms=30_000))
+    assert expired.sentence.startswith("Expired after 30.0 s (all 8 checkpoints before it took about 40 ms)")
+    assert (expired.outlier.vertex, expired.outlier.subtasks) == ("last", (0,))
+    opened = judged(in_progress(9, *rows))
+    assert opened.sentence.startswith("Open for 17.0 s with 11 of 12 subtasks acknowledged (all 8 checkpoints")
+    declined = judged(failed(9, *rows, after_ms=30_000, reason=FailureReason.ASYNC_FAILURE))
+    assert declined.outlier is None
+
+
+def test_without_the_values_of_the_subtasks_only_the_durations_are_compared():
+    bare = slow(sync=4_000)
+    found = judged(replace(bare, details=()))
+
+    assert found.outlier.times > 90
+    assert (found.outlier.vertex, found.outlier.phase, found.outlier.differences) == (None, None, ())
+
+
+def test_readings_are_asked_for_around_the_newest_quick_neighbours_only_if_they_matter():
+    long = slow(sync=4_000)
+    evidence = job([*BEFORE, long], [reading(LAST, [0.1] * 4, at_s=44)], config=LONG)
+    spans = reading_spans(long, evidence)
+
+    assert len(spans) == 3
+    assert all(a < b for a, b in spans)
+    assert all(a[1] <= b[0] for a, b in pairwise(spans)), "they do not overlap"
+    assert spans[-1][1] <= START + timedelta(seconds=44)
+    assert reading_spans(quick(9), replace(evidence, checkpoints=(*BEFORE, quick(9)))) == []

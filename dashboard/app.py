@@ -209,8 +209,6 @@ def _register_switches(app: Dash) -> None:
     browser(
         "paused",
         [
-            Output("tick", "disabled"),
-            Output("status-tick", "disabled"),
             Output("pause-toggle-icon", "className"),
             Output("pause-toggle-word", "children"),
             Output("live-word", "children"),
@@ -218,6 +216,7 @@ def _register_switches(app: Dash) -> None:
         ],
         Input("paused", "data"),
     )
+    browser("statusTick", [Output("status-tick", "n_intervals")], Input("tick", "n_intervals"), is_first_skipped=True)
 
 
 def _unknown() -> Component:

@@ -188,7 +188,9 @@
     // --- no tick while answers are outstanding ------------------------------------------------------------------------
 
     // A tick restarts a callback that is still running, and callbacks that depend on it then never start. On a slow
-    // machine, parts of the page would stay empty. Requests caused by a click do not delay the tick.
+    // machine, parts of the page would stay empty, and more and more requests would wait for a slow service. Requests
+    // caused by a click do not delay the tick. Only this function switches the tick on and off: Dash sets the output of
+    // a callback later than the callback returns, when the value may be out of date.
     let isPausedNow = false;
     let awaited = 0;
     let isHeld = false;
@@ -599,13 +601,15 @@
             },
             paused: function (isPaused) {
                 isPausedNow = Boolean(isPaused);
-                isHeld = isPausedNow || awaited > 0;
+                hold();
                 return [
-                    isHeld, isPausedNow, "icon icon-" + (isPaused ? "play" : "pause"),
+                    "icon icon-" + (isPaused ? "play" : "pause"),
                     isPaused ? "Resume" : "Pause", isPaused ? "paused" : "live",
                     isPaused ? "live-word is-paused" : "live-word",
                 ];
             },
+            // The parts of a page that change seldom are read at every fifth tick.
+            statusTick: (tick) => (tick && tick % 5 === 0 ? tick / 5 : NO()),
             navigation: function (pathname) {
                 // Links between pages have no zone. Add it, so that the address of each page can be shared.
                 if (linkedZone) { setQuery({ tz: linkedZone }); }

@@ -80,10 +80,11 @@ def panel(page: str) -> html.Div:
     )
 
 
-def head(progress: ProgressOut) -> list[Component]:
+def head(progress: ProgressOut, *, is_last: bool = False) -> list[Component]:
     """Build the head of the panel: the checkpoint, the judgement with its rule, and the time left.
 
-    A judgement states whether the checkpoint is progressing, slow or stuck.
+    A judgement states whether the checkpoint is progressing, slow or stuck. If ``is_last``, no other checkpoint
+    follows, so the panel need not have room for the head of a checkpoint in progress.
     """
     is_over = progress.status.is_terminal
     tone = status.JUDGEMENT_TONES[progress.judgement]
@@ -97,7 +98,7 @@ def head(progress: ProgressOut) -> list[Component]:
                 if is_over
                 else status.badge(progress.judgement, status.JUDGEMENT_ICONS[progress.judgement], tone),
             ],
-            className="progress-title",
+            className="progress-title is-last" if is_last else "progress-title",
         ),
         cards.facts(
             [
@@ -155,13 +156,25 @@ def _finish(progress: ProgressOut) -> list[Component]:
     """Build the sentence with the predicted finish of the checkpoint, or with the reason why there is none yet."""
     finish = progress.finish
     if finish is None:
-        return []
+        return _earlier(progress)
     icon, tone = _OUTLOOKS[finish.outlook]
     words = f"{finish.words[0].upper()}{finish.words[1:]}."
     mark = [] if finish.outlook is Outlook.UNKNOWN else [status.basis(finish.basis)]
     return [
         html.P([status.icon(icon), html.Span([words, " ", *mark])], className=f"finish tone-text-{tone}", title=words)
     ]
+
+
+def _earlier(progress: ProgressOut) -> list[Component]:
+    """Build the sentence that compares a checkpoint that has ended with earlier ones, whose curves the chart has."""
+    ends = sorted(curve[-1].elapsed_ms for curve in progress.past_acks if curve)
+    if not progress.status.is_terminal or not ends:
+        return []
+    whose = f"{len(ends)} earlier completed checkpoints" if len(ends) > 1 else "the completed checkpoint before it"
+    low, high = text.duration(ends[0]), text.duration(ends[-1])
+    when = low if low == high else f"{low} to {high}"
+    words = f"The last acknowledgement of {whose} came {when} after the trigger."
+    return [html.P([status.icon("clock"), html.Span(words)], className="finish tone-text-quiet")]
 
 
 def _expiry(progress: ProgressOut) -> list[html.Div]:

@@ -91,7 +91,8 @@ def incident(
             )  # fmt: skip
             words = f"timeout now {text.duration(signal.timeout_ms)}"
             annotations.append(
-                note(theme, words, 1, signal.timeout_ms / 1000, xref="paper", xanchor="right", yanchor="bottom")
+                # The newest checkpoints, which may end at the timeout, are at the right end.
+                note(theme, words, 0, signal.timeout_ms / 1000, xref="paper", xanchor="left", yanchor="bottom")
             )
         if (oldest := signal.drawn_since) is not None:
             words = f"only checkpoints since {text.instant(oldest, where)}"

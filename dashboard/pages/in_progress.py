@@ -75,7 +75,7 @@ async def refresh(
     chart = acks.acknowledgements(found, theme=view.theme)
     changes: Changes = {
         "message": None,
-        "head": progress.head(found),
+        "head": progress.head(found, is_last=target.get("is_last", False)),
         "waiting": progress.waiting(found),
         "acks": cards.chart_values(f"{page}-acks", chart),
         "digest": now,

@@ -157,8 +157,6 @@ def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live
         weight = Weight(page)
         begin(page, width=width)
         for example in PAGES:
-            if example.is_heavy and width != _LAPTOP_PX:
-                continue
             page.goto(example.path)
             if example.is_lazy:
                 page.wait_for_selector("#page > div > *", state="attached")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from backend.domain.advice import AdviceState
 from tests.support.browsing import (
@@ -362,4 +362,32 @@ def test_the_barrier_front_plays_to_its_end_and_the_space_bar_stops_it(browser, 
         page.keyboard.press("Space")
         expect(at).to_have_text("6.77 s")
         expect(play).to_have_text("Play")
+        assert watch.found == []
+
+
+def test_a_page_of_a_slow_service_asks_for_nothing_new_until_it_has_its_answers(browser, site):
+    held: list[Route] = []
+    is_slow = True
+    ticks = "() => { const p = window.dash_component_api.getLayout('tick').props; return [p.disabled, p.n_intervals]; }"
+    with opened(browser, site) as (page, watch):
+        page.route("**/_dash-update-component**", lambda route: held.append(route) if is_slow else route.continue_())
+        page.goto("/ui/jobs/jE")
+        # The layout of the page is its first answer. Every part of the page then asks for its data.
+        until(
+            lambda: page.evaluate("() => true") and len(held) >= 2,
+            "the page and the state of the service are requested",
+        )
+        first, held[:] = held[:], []
+        for route in first:
+            route.continue_()
+        until(lambda: page.evaluate("() => true") and len(held) >= 4, "the parts of the page are requested")
+        # Dash sets the words of the switch together with everything else that the browser computed at the start.
+        expect(page.locator("#pause-toggle-word")).to_have_text("Pause")
+        until(lambda: page.evaluate(ticks) == [True, None], "no tick comes while answers are outstanding")
+        page.evaluate("() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+        assert page.evaluate(ticks) == [True, None]
+        is_slow = False
+        for route in held:
+            route.continue_()
+        until(lambda: page.evaluate(ticks)[1] is not None, "the ticks go on")
         assert watch.found == []

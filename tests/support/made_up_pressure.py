@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
 
 from backend.contracts.backpressure import VertexPressureOut
 from backend.contracts.pressure_history import PressureHistoryOut, SubtaskHistoryOut, SuspectOut, VertexHistoryOut
 from backend.domain.pressure import PressureMeasure
 from backend.domain.verdict import VerdictKind
 
+_Ratios = npt.NDArray[np.float64]
 _BUCKETS = 120
 _GAP = range(40, 52)
 
@@ -58,10 +61,12 @@ def pressure_history_of(
 
 
 def _vertex(v: VertexPressureOut, columns: Sequence[int]) -> VertexHistoryOut:
-    rows = {m: [_of(v, m, c) for c in columns] for m in PressureMeasure}
-    busy, held = rows[PressureMeasure.BUSY], rows[PressureMeasure.BACKPRESSURED]
-    means = {m: [round(sum(r) / len(r), 4) for r in row] for m, row in rows.items()}
+    rows = {m: _of(v, m, columns) for m in PressureMeasure}
+    means = {m: _mean(row) for m, row in rows.items()}
+    greatest = {m: _per_bucket(row.max(axis=0)) for m, row in rows.items()}
+    sums = _per_bucket(rows[PressureMeasure.BACKPRESSURED].sum(axis=0))
     count = len(v.busy_ratio)
+    busy_max = greatest[PressureMeasure.BUSY]
     return VertexHistoryOut(
         vertex_id=v.vertex_id,
         vertex=v.vertex,
@@ -69,11 +74,11 @@ def _vertex(v: VertexPressureOut, columns: Sequence[int]) -> VertexHistoryOut:
         busy_ratio=means[PressureMeasure.BUSY],
         backpressured_ratio=means[PressureMeasure.BACKPRESSURED],
         idle_ratio=means[PressureMeasure.IDLE],
-        busy_max_ratio=[max(r) for r in busy],
-        backpressured_max_ratio=[max(r) for r in held],
-        queued_bytes=[round(30_000 * count * (1 + sum(r))) for r in held],
-        queued_max_bytes=[round(40_000 * count * (1 + sum(r))) for r in held],
-        time_to_consume_s=[None if v.vertex.startswith("Source") else round(0.3 + 4 * max(r), 3) for r in busy],
+        busy_max_ratio=busy_max,
+        backpressured_max_ratio=greatest[PressureMeasure.BACKPRESSURED],
+        queued_bytes=[round(30_000 * count * (1 + held)) for held in sums],
+        queued_max_bytes=[round(40_000 * count * (1 + held)) for held in sums],
+        time_to_consume_s=[None if v.vertex.startswith("Source") else round(0.3 + 4 * b, 3) for b in busy_max],
         records_in_skew_ratio=_skew(v.records_in_count, len(columns)),
     )
 
@@ -84,18 +89,30 @@ def _skew(counts: Sequence[int | None], columns: int) -> list[float | None]:
 
 
 def _subtasks(v: VertexPressureOut, measure: PressureMeasure, columns: Sequence[int]) -> SubtaskHistoryOut:
-    by_column = [_of(v, measure, c) for c in columns]
-    values = [[column[i] for column in by_column] for i in range(len(v.busy_ratio))]
+    values = [_per_bucket(row) for row in _of(v, measure, columns)]
     return SubtaskHistoryOut(vertex_id=v.vertex_id, measure=measure, values=values)
 
 
-def _of(v: VertexPressureOut, measure: PressureMeasure, column: int) -> list[float]:
-    busy, held = _at(v.busy_ratio, column), _at(v.backpressured_ratio, column)
-    idle = [round(max(0.0, 1 - b - h), 4) for b, h in zip(busy, held, strict=True)]
-    return {PressureMeasure.BUSY: busy, PressureMeasure.BACKPRESSURED: held, PressureMeasure.IDLE: idle}[measure]
+def _of(v: VertexPressureOut, measure: PressureMeasure, columns: Sequence[int]) -> _Ratios:
+    """Return the values of a measure, shaped subtasks x buckets."""
+    busy, held = _over(v.busy_ratio, columns), _over(v.backpressured_ratio, columns)
+    if measure is PressureMeasure.IDLE:
+        idle: _Ratios = 1 - busy - held
+        return idle.clip(0.0, 1.0).round(4)
+    return busy if measure is PressureMeasure.BUSY else held
 
 
-def _at(values: Sequence[float | None], column: int) -> list[float]:
-    """Return the values of all subtasks in one bucket: those of the latest reading, reduced by a wave over time."""
-    wave = 0.75 + 0.25 * math.cos((_BUCKETS - 1 - column) / 6)
-    return [round((v or 0.0) * wave * (1 - 0.12 * ((i + column) % 3)), 4) for i, v in enumerate(values)]
+def _over(values: Sequence[float | None], columns: Sequence[int]) -> _Ratios:
+    """Return the latest reading of each subtask, reduced by a wave over time, shaped subtasks x buckets."""
+    latest, bucket = np.array([v or 0.0 for v in values])[:, None], np.array(columns, dtype=int)[None, :]
+    wave = 0.75 + 0.25 * np.cos((_BUCKETS - 1 - bucket) / 6)
+    reduced: _Ratios = latest * wave * (1 - 0.12 * ((np.arange(len(values))[:, None] + bucket) % 3))
+    return reduced.round(4)
+
+
+def _per_bucket(values: _Ratios) -> list[float]:
+    return [float(value) for value in values]
+
+
+def _mean(values: _Ratios) -> list[float]:
+    return _per_bucket(values.mean(axis=0).round(4))

@@ -19,6 +19,7 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.history import HistoryOut
 from backend.contracts.links import LinksOut
+from backend.domain.observation import JobState
 from dashboard import text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
@@ -357,4 +358,6 @@ def _progress_target(job: JobDetailOut, newest: CheckpointOut | None) -> dict[st
         return {"job": job.id, "run": job.run_id, "checkpoint": job.in_progress_checkpoint_id}
     if newest is None:
         return None
-    return {"job": job.id, "run": newest.run_id, "checkpoint": newest.checkpoint_id}
+    # No later checkpoint of an ended job replaces this one.
+    is_last = {"is_last": True} if job.state is JobState.ENDED else {}
+    return {"job": job.id, "run": newest.run_id, "checkpoint": newest.checkpoint_id, **is_last}

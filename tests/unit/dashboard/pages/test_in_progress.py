@@ -10,12 +10,14 @@ import pytest
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.progress import ProgressOut, UnalignedOut
+from backend.domain.observation import JobState
 from backend.domain.progress import Outlook
+from dashboard import text
 from dashboard.client import ApiClient
 from dashboard.components import progress
 from dashboard.pages import in_progress
 from tests.support.api_examples import example
-from tests.support.dash_calls import LOOK, texts
+from tests.support.dash_calls import LOOK, job_values, texts
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +51,25 @@ async def test_an_ended_checkpoint_names_subtasks_that_never_acknowledged(ui):
     )
 
     assert "Never acknowledged" in texts(answer["job-progress-waiting"]["children"])
+    past = ui.fake._progress("jE", target["checkpoint"]).past_acks
+    ends = sorted(text.duration(curve[-1].elapsed_ms) for curve in past)
+    head = texts(answer["job-progress-head"]["children"])
+    assert f"The last acknowledgement of {len(past)} earlier completed checkpoints came {ends[0]}" in head
+    assert "is-last" not in repr(answer["job-progress-head"]["children"])
+
+
+async def test_the_panel_of_an_ended_job_has_no_room_for_another_checkpoint(ui):
+    made = ui.fake.jobs["jE"]
+    made.detail = made.detail.model_copy(update={"state": JobState.ENDED})
+    job = await ui.call("job-head.children", job_values("jE"), by="tick.n_intervals")
+    target = job["job-progress-target"]["data"]
+    assert target["is_last"]
+
+    answer = await ui.call(
+        "job-progress-head.children", LOOK | {"job-progress-target.data": target}, by="tick.n_intervals"
+    )
+
+    assert "is-last" in repr(answer["job-progress-head"]["children"])
 
 
 async def test_a_checkpoint_that_does_not_advance_is_drawn_again_only_when_the_viewer_sees_a_difference(ui):

@@ -161,8 +161,7 @@ def _charts(found: list[CardOut], view: Look) -> Changes:
         drawn = figures.candidates(card, theme=view.theme, is_narrow=view.is_narrow)
         changes[name] = cards.chart_values(name, drawn)
         changes[f"{name}_hint"] = (
-            f"{card.recommendation.headline}: each candidate, replayed on the recorded checkpoints; "
-            "down and to the left is better"
+            f"{card.recommendation.headline}: each candidate, {_how(card)}; down and to the left is better"
         )
     return changes
 
@@ -315,6 +314,12 @@ def _source(found: JobAdviceOut) -> Component:
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
+
+
+def _how(card: CardOut) -> str:
+    """Return how the candidates of a card were predicted."""
+    is_replayed = card.recommendation.chosen_by is None
+    return "replayed on the recorded checkpoints" if is_replayed else "simulated with a model of the job"
 
 
 def _head(found: JobAdviceOut) -> list[Component]:

@@ -186,6 +186,7 @@ class MadeUpAlerts:
             return JobAdviceOut(
                 job=job, job_id=job, as_of=self._now(), considered_count=10, cards=open_cards,
                 silences=list(example("job_advice").silences), lints=list(example("job_advice").lints),
+                chosen_by=example("job_advice").chosen_by,
             )  # fmt: skip
         match rest:
             case [_, "dismiss"]:

@@ -395,7 +395,7 @@ class AdviceService:
             topic=advice.topic,
             kind=advice.kind,
             state=AdviceState.NEW,
-            state_reason="given by the rules",
+            state_reason="given by the rules" if advice.chosen_by is None else "chosen by the fast simulation",
             created_at=now,
             changed_at=now,
             last_given_at=now,

@@ -211,7 +211,7 @@ class LiveReader:
         names = self._memory.offered[vertex.id].names.pressure
         return self._paths(vertex.id, range(vertex.parallelism), names)
 
-    def _paths(self, vertex_id: VertexId, subtasks: Iterable[int], names: tuple[str, ...]) -> Iterable[str]:
+    def _paths(self, vertex_id: VertexId, subtasks: range | tuple[int, ...], names: tuple[str, ...]) -> Iterable[str]:
         return request_paths(self._job_id, vertex_id, subtasks, names, prefix_bytes=len(self._requests.url))
 
     async def _pressure(self, vertex: Vertex) -> None:
@@ -232,7 +232,7 @@ class LiveReader:
         if names is None:
             return
         readings: dict[tuple[int, str], float] = {}
-        for path in self._paths(vertex.id, sorted(subtasks), names.gauges):
+        for path in self._paths(vertex.id, tuple(sorted(subtasks)), names.gauges):
             readings |= parse_metrics.vertex_metrics(await self._requests.get(path))
         self._take(vertex.id, readings, names)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from backend.contracts import flink
 from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
@@ -44,11 +45,18 @@ def vertex_metrics(document: Document) -> dict[tuple[int, str], float]:
             # of a wrong value.
             checked = document.item(n)
             text, reading = checked.get("id").text(length_max=NAME_MAX), checked.get("value").value
-        index, _, name = text.partition(".")
-        value = number(reading)
-        if value is not None and index.isascii() and index.isdecimal() and len(index) <= 5:
-            found[int(index), name] = value
+        key, value = _metric_of_subtask(text), number(reading)
+        if value is not None and key is not None:
+            found[key] = value
     return found
+
+
+# All vertices of all jobs have the same metrics, so few texts are split again.
+@lru_cache(maxsize=16_384)
+def _metric_of_subtask(text: str) -> tuple[int, str] | None:
+    """Return the subtask and the name of a metric such as ``7.busyTime``, or None if no subtask is named."""
+    index, _, name = text.partition(".")
+    return (int(index), name) if index.isascii() and index.isdecimal() and len(index) <= 5 else None
 
 
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "m": 60_000}

@@ -7,9 +7,10 @@ metrics. The length of a request line is limited, so a vertex with many subtasks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TypeVar
 
 from backend.contracts import flink
@@ -23,6 +24,8 @@ _NANOS_PER_MS = 1_000_000
 _INT64 = 2**63
 # Bytes reserved for "GET " and " HTTP/1.1", and for a prefix that a proxy may add to the path.
 _LINE_OVERHEAD_BYTES = 256
+# The paths of a vertex are kept if they name at most this many metrics, about 15 kB. A process keeps at most 1024 sets.
+_KEPT_METRICS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +84,37 @@ def wanted_of(offered: frozenset[str]) -> MetricNames:
 
 
 def request_paths(
-    job_id: str, vertex_id: VertexId, subtasks: Iterable[int], names: tuple[str, ...], *, prefix_bytes: int
-) -> Iterator[str]:
-    """Yield the paths that read ``names`` of ``subtasks``.
+    job_id: str, vertex_id: VertexId, subtasks: range | tuple[int, ...], names: tuple[str, ...], *, prefix_bytes: int
+) -> Sequence[str]:
+    """Return the paths that read ``names`` of ``subtasks``.
 
     Each path is short enough for a request line, in which ``prefix_bytes`` precede the path.
     """
+    is_kept = len(subtasks) * len(names) <= _KEPT_METRICS_MAX
+    return (_kept_paths if is_kept else _paths)(job_id, vertex_id, subtasks, names, prefix_bytes)
+
+
+def _paths(
+    job_id: str, vertex_id: VertexId, subtasks: range | tuple[int, ...], names: tuple[str, ...], prefix_bytes: int
+) -> Sequence[str]:
     room = flink.REQUEST_LINE_MAX_BYTES - _LINE_OVERHEAD_BYTES - prefix_bytes
     room -= len(flink.vertex_metrics(job_id, vertex_id))
+    paths: list[str] = []
     ids: list[str] = []
     used = 0
     for metric in (f"{n}.{name}" for n in subtasks for name in names):
         if ids and used + len(metric) + 1 > room:
-            yield flink.vertex_metrics(job_id, vertex_id, tuple(ids))
+            paths.append(flink.vertex_metrics(job_id, vertex_id, tuple(ids)))
             ids, used = [], 0
         ids.append(metric)
         used += len(metric) + 1
     if ids:
-        yield flink.vertex_metrics(job_id, vertex_id, tuple(ids))
+        paths.append(flink.vertex_metrics(job_id, vertex_id, tuple(ids)))
+    return tuple(paths)
+
+
+# A poll usually reads the same metrics of the same subtasks as the one before.
+_kept_paths = lru_cache(maxsize=1024)(_paths)
 
 
 def vertex_pressure(

@@ -22,6 +22,7 @@ from dashboard.pages import (
     alert_rules,
     alert_silences,
     alerts,
+    backtest,
     checkpoint,
     comparison,
     fleet,
@@ -90,7 +91,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     app.layout = markup.lean(shell.shell(has_login=has_login))
     _register_shell(app, client)
     alerting = (alerts, alert_rules, alert_receivers, alert_silences, incident, alert, runbook)
-    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time, lab, whatif)
+    views = (in_progress, trend, subtask_heatmap, pressure, comparison, windows, space_time, lab, whatif, backtest)
     for page in (fleet, job, checkpoint, targets, *alerting, advice, *views):
         page.register(app, client)
     return app
@@ -140,6 +141,7 @@ def _register_shell(app: Dash, client: ApiClient) -> None:
         "st",
         "lab",
         "whatif",
+        "backtest",
     ):
         browser("title", [], Input(f"{name}-title", "data"))
     connect(
@@ -231,6 +233,7 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
     PageKind.JOB: job.layout,
     PageKind.ADVICE: advice.layout,
     PageKind.WHAT_IF: whatif.layout,
+    PageKind.BACKTEST: backtest.layout,
     PageKind.PRESSURE: pressure.layout,
     PageKind.CHECKPOINT: checkpoint.layout,
     PageKind.SPACE_TIME: space_time.layout,

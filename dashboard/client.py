@@ -38,7 +38,6 @@ from backend.contracts.links import LinksOut
 from backend.contracts.pressure_history import PressureHistoryOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
-from backend.contracts.simulations import SimulatedCheckpointOut, SimulationCatalogOut, SimulationIn, SimulationOut
 from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
@@ -47,6 +46,7 @@ from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavaila
 from backend.domain.inspection import StackType
 from backend.domain.pressure import PressureMeasure
 from dashboard.routes import IncidentList
+from dashboard.simulation_requests import SimulationRequests
 from dashboard.whatif_requests import WhatIfRequests
 
 M = TypeVar("M", bound=BaseModel)
@@ -99,7 +99,7 @@ class BoardQuery:
         return urlencode(pairs)
 
 
-class ApiClient(WhatIfRequests):
+class ApiClient(WhatIfRequests, SimulationRequests):
     """Typed reads and writes of ``/api/v1``.
 
     Every method raises ``ApiUnavailableError`` if there is no valid response. If the API refuses the request, the
@@ -476,33 +476,6 @@ class ApiClient(WhatIfRequests):
         """Take an action on a checkpoint in progress."""
         path, body = f"{_path(job, run, checkpoint)}/actions", wanted.model_dump_json().encode()
         return _read(await self._request("POST", path, body, _TEST_TIMEOUT_S), ActionTakenOut)
-
-    # --- simulations ----------------------------------------------------------------------------------------------
-
-    async def simulation_catalog(self) -> SimulationCatalogOut:
-        """Return what can be simulated. It is cached for a minute, because only another version changes it."""
-        return await self._kept_get("simulation-catalog", SimulationCatalogOut, _KEPT_HOURLY_S)
-
-    async def simulation(self, simulation: str) -> SimulationOut:
-        """Return a simulation with its state and, if it is completed, its result."""
-        return await self._get(f"simulations/{_quote(simulation)}", SimulationOut)
-
-    async def simulated(self, simulation: str) -> SimulationOut:
-        """Return a simulation that has ended. The response may be a few seconds old."""
-        return await self._kept_get(f"simulations/{_quote(simulation)}", SimulationOut)
-
-    async def simulated_checkpoint(self, simulation: str, run: int, checkpoint: int) -> SimulatedCheckpointOut:
-        """Return one checkpoint of a completed simulation. It is cached, because it does not change."""
-        path = f"simulations/{_quote(simulation)}/runs/{run}/checkpoints/{checkpoint}"
-        return await self._kept_get(path, SimulatedCheckpointOut, _KEPT_HOURLY_S)
-
-    async def run_simulation(self, wanted: SimulationIn) -> SimulationOut:
-        """Queue a simulation. If the API still has the result of the same request, return this result."""
-        return await self._send("POST", "simulations", wanted, SimulationOut)
-
-    async def cancel_simulation(self, simulation: str) -> None:
-        """Cancel a simulation."""
-        await self._request("DELETE", f"simulations/{_quote(simulation)}", None, _TIMEOUT_S)
 
     # --- requests and cache ---------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class PageKind(StrEnum):
     JOB = "job"
     ADVICE = "advice"
     WHAT_IF = "what-if"
+    BACKTEST = "backtest"
     PRESSURE = "pressure"
     CHECKPOINT = "checkpoint"
     SPACE_TIME = "space-time"
@@ -190,6 +191,8 @@ class Route:
     space_time: SpaceTime = field(default_factory=SpaceTime)
     lab: lab_address.Lab = field(default_factory=lab_address.Lab)
     what_if: whatif_address.WhatIfView = field(default_factory=whatif_address.WhatIfView)
+    backtest: str | None = None
+    """Id of the shown backtest."""
 
 
 def parse(pathname: str | None, search: str | None = None) -> Route:
@@ -226,6 +229,8 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
             return Route(PageKind.ADVICE, job=job)
         case ["jobs", job, "whatif"]:
             return Route(PageKind.WHAT_IF, job=job, what_if=whatif_address.parse(search))
+        case ["jobs", job, "backtest"]:
+            return Route(PageKind.BACKTEST, job=job, backtest=parse_qs((search or "").lstrip("?")).get("id", [None])[0])
         case ["jobs", job, "pressure"]:
             return Route(PageKind.PRESSURE, job=job, selection=_of_pressure(search))
         case ["jobs", job, "compare"]:
@@ -459,6 +464,11 @@ def advice(job_id: str) -> str:
 def what_if(job_id: str, settings: Mapping[str, str] | None = None) -> str:
     """Return the address of the what-ifs on a job, with these changed settings."""
     return f"{job(job_id)}/whatif" + whatif_address.query_of(settings or {})
+
+
+def backtest(job_id: str, backtest_id: str | None = None) -> str:
+    """Return the address of a job's backtest; without an id, of the page that starts one."""
+    return f"{job(job_id)}/backtest" + ("" if backtest_id is None else "?" + urlencode({"id": backtest_id}))
 
 
 def pressure(

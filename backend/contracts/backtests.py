@@ -46,6 +46,21 @@ class WarningScoreOut(Model):
     """Number of episodes in which no checkpoint expired."""
 
 
+class WarningOut(Model):
+    """A warning that would have been given."""
+
+    checkpoint_id: int
+    run_id: str
+    at: datetime
+    age_ms: float
+    timeout_ms: float
+    expiry_ratio: float | None
+    """The predicted probability that the checkpoint expires. Null for a checkpoint that cannot be predicted."""
+    is_expired: bool
+    """Whether it expired."""
+    ended_after_ms: float
+
+
 class WarningReplayOut(Model):
     """The replayed warnings. ``plain_rule`` warns after 80 % of the timeout."""
 
@@ -54,6 +69,8 @@ class WarningReplayOut(Model):
     """Number of checkpoints that were left out, because their acknowledgements are not stored."""
     predicted: WarningScoreOut
     plain_rule: WarningScoreOut
+    warnings: list[WarningOut] = []
+    """The newest 200, oldest first."""
 
 
 class EpisodeOut(Model):

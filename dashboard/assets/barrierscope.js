@@ -764,6 +764,10 @@
                 if (!isLinked) { setQuery({ from: null, to: null }); }
                 return NO();
             },
+            placeBacktest: function (id) {
+                if (/^\/ui\/jobs\/[^/]+\/backtest/.test(window.location.pathname)) { setQuery({ id: id }); }
+                return NO();
+            },
             placeSpaceTime: function (opened, ends, at) {
                 setQuery({ from: ends && ends[0], to: ends && ends[1], t: at, open: null });
                 const query = new URLSearchParams(window.location.search);

@@ -96,7 +96,7 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
             margin={"l": 90 if is_narrow else 130, "r": 20, "t": 12, "b": 48},
             hovermode="closest",
             shapes=shapes,
-            xaxis=_time_axis("end-to-end duration", everything, theme),
+            xaxis=time_axis("end-to-end duration", everything, theme),
             yaxis=axis(theme, range=[2.6, -0.6], tickvals=[0, 1, 2], ticktext=labels, showgrid=False),
         ),
     }
@@ -167,7 +167,7 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
         ]  # fmt: skip
     largest = max(k.high for _, _, _, k in placed) or 1.0
     ends = [v for _, _, d, _ in placed for v in (d.low, d.high)]
-    x_axis = _time_axis("predicted end-to-end duration", ends, theme)
+    x_axis = time_axis("predicted end-to-end duration", ends, theme)
     is_log = x_axis.get("type") == "log"
     figure: Figure = {
         "data": traces,
@@ -214,7 +214,8 @@ def _expired(prediction: PredictionOut) -> float | None:
     return None if found is None else found.value
 
 
-def _time_axis(title: str, values_ms: Sequence[float], theme: Theme) -> dict[str, object]:
+def time_axis(title: str, values_ms: Sequence[float], theme: Theme) -> dict[str, object]:
+    """Return an axis of durations with round ticks, logarithmic if the longest is ten times the shortest."""
     least, most = min(values_ms), max(values_ms)
     if least <= 0 or most < _LOG_MIN_RATIO * least:
         values, labels = ticks_ms(most or 1.0)

@@ -340,7 +340,12 @@ def _head(found: JobAdviceOut) -> list[Component]:
             ]
         ),
         html.Div(
-            cards.link_button("What if", routes.what_if(found.job_id), "gauge", hint="try other settings"),
+            [
+                cards.link_button("What if", routes.what_if(found.job_id), "gauge", hint="try other settings"),
+                cards.link_button(
+                    "Backtest", routes.backtest(found.job_id), "clock", hint="what it would have said of the past"
+                ),
+            ],
             className="head-tools",
         ),
     ]

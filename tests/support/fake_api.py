@@ -37,6 +37,7 @@ from backend.domain.pressure import PressureMeasure
 from backend.services.checkpoints.comparing_windows import Window
 from tests.support.api_examples import example
 from tests.support.made_up_alerts import JOB, MadeUpAlerts
+from tests.support.made_up_backtests import MadeUpBacktests
 from tests.support.made_up_checkpoints import HOSTILE, barriers, header_of, hours_of, matrix_of, row_of_job
 from tests.support.made_up_comparisons import comparison_of, windows_of
 from tests.support.made_up_history import MadeUpAnnotations, history_of, usual_of
@@ -67,6 +68,7 @@ class FakeApi(MadeUpJobs):
         self.annotations = MadeUpAnnotations()
         self.simulations = MadeUpSimulations(now=now)
         self.what_ifs = MadeUpWhatIfs(now=now)
+        self.backtests = MadeUpBacktests(now=now)
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
@@ -172,6 +174,8 @@ class FakeApi(MadeUpJobs):
                 found = self.simulations.answer(method, path.split("/"), body)
                 if found is None:
                     found = self.what_ifs.answer(method, path.split("/"), body)
+                if found is None:
+                    found = self.backtests.answer(method, path.split("/"), body)
                 if found is None:
                     found = self.alerting.answer(method, path.split("/"), body, states)
                 return problem(404, f"no such path {path}") if found is None else found

@@ -22,6 +22,7 @@ from tests.support.browsing import count_requests, go, settle, show_whole
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, FAILED_BATCH, add_spark
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
+from tests.support.made_up_backtests import COMPLETED
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 """The time at which the clocks of these tests stand."""
@@ -86,6 +87,14 @@ PAGES = (
         PageKind.WHAT_IF,
         "/ui/jobs/jruntime/whatif?mode=unaligned",
         "#whatif-pareto-graph .scatterlayer .point",
+    ),
+    Example("backtest-empty", PageKind.BACKTEST, "/ui/jobs/jE/backtest", "#backtest-state .lab-state"),
+    Example(
+        "backtest",
+        PageKind.BACKTEST,
+        f"/ui/jobs/jruntime/backtest?id={COMPLETED}",
+        "#backtest-effects-graph .scatterlayer .point",
+        is_lazy=True,
     ),
     Example("pressure", PageKind.PRESSURE, "/ui/jobs/jE/pressure", "#pressure-history-graph .scatterlayer .js-line"),
     Example(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from backend.backtest import report, report_cards
@@ -70,7 +71,8 @@ def result_out(result: JobResult, parts: list[Part]) -> BacktestResultOut:
         figures = report.figures(result.tally)
         names = ("checkpoint_count", "predicted", "plain_rule")
         warning = WarningReplayOut.model_validate(
-            {name: figures[name] for name in names} | {"skipped_count": result.skipped_count}
+            {name: figures[name] for name in names}
+            | {"skipped_count": result.skipped_count, "warnings": [asdict(w) for w in result.warnings]}
         )
     if result.verdict is not None:
         values = result.verdict.score.document()

@@ -1,0 +1,195 @@
+"""Starts a backtest, follows and cancels it, and shows its result."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+
+from backend.contracts.backtests import BacktestIn
+from backend.contracts.simulations import SimulationState
+from backend.domain.backtest import Part
+from backend.domain.errors import ApiNotFoundError
+from dashboard import routes
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient
+from dashboard.components import backtests, cards, status
+from dashboard.figures import backtest as figures
+from dashboard.live import look_of
+
+EMPTY: Final = "backtest-results is-empty"
+SHOWN: Final = "backtest-results"
+_CHARTS: Final = ("said", "effects", "warnings")
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callbacks of the page."""
+    connect(
+        app,
+        partial(head, client),
+        output={
+            "head": Output("backtest-head", "children"),
+            "title": Output("backtest-title", "data"),
+            "message": Output("backtest-message", "children", allow_duplicate=True),
+        },
+        inputs={"route": Input("backtest-route", "data")},
+        prevent_initial_call="initial_duplicate",
+    )
+    connect(
+        app,
+        partial(press, client),
+        output={
+            "message": Output("backtest-message", "children"),
+            "id": Output("backtest-id", "data"),
+            "pressed": Output("backtest-pressed", "data"),
+        },
+        inputs={"run": Input("backtest-run", "n_clicks"), "cancel": Input("backtest-cancel", "n_clicks")},
+        state={
+            "parts": State("backtest-parts", "value"),
+            "count": State("backtest-count", "value"),
+            "current": State("backtest-id", "data"),
+            "pressed": State("backtest-pressed", "data"),
+            "route": State("backtest-route", "data"),
+        },
+        has_trigger=True,
+        running=[(Output("backtest-run", "disabled"), True, False)],
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
+        partial(follow, client),
+        output={
+            "state": Output("backtest-state", "children"),
+            "still": Output("backtest-tick", "disabled"),
+            "cancel": Output("backtest-cancel", "disabled"),
+            "class": Output("backtest-results", "className"),
+            "shown": Output("backtest-shown", "data"),
+        },
+        inputs={
+            "tick": Input("backtest-tick", "n_intervals"),
+            "current": Input("backtest-id", "data"),
+            "pressed": Input("backtest-pressed", "data"),
+        },
+        state={"shown": State("backtest-shown", "data"), "route": State("backtest-route", "data")},
+    )
+    connect(
+        app,
+        partial(draw, client),
+        output={
+            **{name: Output(f"backtest-{name}", "children") for name in ("verdict", "advice", "warning")},
+            "episodes": Output("backtest-episodes", "children"),
+            "cards": Output("backtest-cards", "children"),
+            **{name: cards.chart_outputs(f"backtest-{name}") for name in _CHARTS},
+        },
+        inputs={"shown": Input("backtest-shown", "data"), "look": Input("look", "data")},
+        state={"route": State("backtest-route", "data")},
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "placeBacktest"), Input("backtest-id", "data"), prevent_initial_call=True
+    )
+
+
+async def head(client: ApiClient, *, route: dict[str, str]) -> Changes:
+    """Return the head of the page, with the name of the job."""
+    job = await client.job(route["job"])
+    crumbs: list[Component | str] = [
+        dcc.Link("Fleet", href=routes.fleet()),
+        " / ",
+        dcc.Link(job.name, href=routes.job(job.id)),
+    ]
+    about = "What the verdict, the advice and the warnings would have said of the past, and how they would have fared."
+    parts = [
+        html.Div([html.Div(crumbs, className="crumbs"), html.H1("Backtest"), html.P(about, className="hint")]),
+        html.Div(
+            cards.link_button("Advice", routes.advice(job.id), "bolt", hint="what it says now"), className="head-tools"
+        ),
+    ]
+    return {"head": parts, "title": f"Backtest: {job.name}", "message": None}
+
+
+async def press(
+    client: ApiClient,
+    *,
+    run: int | None,
+    cancel: int | None,
+    parts: list[str],
+    count: str,
+    current: str | None,
+    pressed: int,
+    route: dict[str, str],
+    trigger: object,
+) -> Changes:
+    """Start a backtest, or cancel the one that runs."""
+    if trigger == "backtest-cancel":
+        if not cancel or current is None:
+            raise PreventUpdate
+        try:
+            await client.cancel_backtest(route["job"], current)
+        except ApiNotFoundError:
+            return {"message": cards.answer(False, "This backtest is no longer known."), "pressed": pressed + 1}
+        return {"message": None, "pressed": pressed + 1}
+    if not run:
+        raise PreventUpdate
+    if not parts:
+        return {"message": cards.answer(False, "Choose at least one part to replay: verdicts, advice or warnings.")}
+    wanted = BacktestIn(parts=[Part(p) for p in parts], checkpoint_count=int(count))
+    found = await client.run_backtest(route["job"], wanted)
+    return {"message": None, "id": found.id, "pressed": pressed + 1}
+
+
+async def follow(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    current: str | None,
+    pressed: int,
+    shown: str | None,
+    route: dict[str, str],
+) -> Changes:
+    """Return the state of the backtest and, when it is completed, that its result can be shown."""
+    off: Changes = {"still": True, "cancel": True, "class": EMPTY}
+    if current is None:
+        return off | {"state": backtests.not_run()}
+    try:
+        found = await client.backtest(route["job"], current)
+    except ApiNotFoundError:
+        return off | {"state": backtests.not_kept()}
+    is_over = found.state.is_terminal
+    changes: Changes = {"state": backtests.state_of(found), "still": is_over, "cancel": is_over, "class": EMPTY}
+    if found.state is not SimulationState.COMPLETED:
+        return changes
+    changes["class"] = SHOWN
+    return changes if shown == found.id else changes | {"shown": found.id}
+
+
+async def draw(client: ApiClient, *, shown: str | None, look: object, route: dict[str, str]) -> Changes:
+    """Show the result of a completed backtest."""
+    view = look_of(look)
+    if shown is None:
+        raise PreventUpdate
+    try:
+        result = (await client.ended_backtest(route["job"], shown)).result
+    except ApiNotFoundError:
+        raise PreventUpdate from None
+    if result is None:
+        raise PreventUpdate
+    verdict, advice, warning = result.verdict, result.advice, result.warning
+    words = {kind.value: word for kind, word in status.KIND_WORDS.items()}
+    how: dict[str, Any] = {"theme": view.theme, "where": view.where, "is_narrow": view.is_narrow}
+    charts = {
+        "said": figures.said(verdict.episodes if verdict else [], words, **how),
+        "effects": figures.effects(advice.cards if advice else [], **how),
+        "warnings": figures.warnings(warning.warnings if warning else [], **how),
+    }
+    return {
+        "verdict": backtests.verdict_words(verdict),
+        "advice": backtests.advice_words(advice),
+        "warning": backtests.warning_words(warning),
+        "episodes": backtests.episodes(route["job"], verdict, view.where),
+        "cards": backtests.replayed_cards(route["job"], advice, view.where),
+        **{name: cards.chart_values(f"backtest-{name}", chart) for name, chart in charts.items()},
+    }

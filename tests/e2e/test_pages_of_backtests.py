@@ -1,0 +1,80 @@
+"""The page of a job's backtest in a real Chromium over a fake API: it is started, cancelled, followed and read."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import expect
+
+from backend.domain.backtest import Part
+from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.dashboard_site import site_over
+from tests.support.fake_api import FakeApi
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+
+
+@pytest.fixture(scope="module")
+def site(fake):
+    with site_over(fake) as url, launched(chromium()) as browser:
+        yield browser, url
+
+
+def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_its_result_has_an_address(site, fake):
+    with opened(*site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/advice")
+        page.get_by_role("link", name="Backtest").click()
+        expect(page.locator("#backtest-state")).to_contain_text("not run yet")
+        assert not page.locator("#backtest-results").is_visible()
+        fake.backtests.is_held = True
+        page.get_by_role("checkbox", name="Warnings of timeouts").uncheck()
+        page.get_by_text("2,000").click()
+        page.get_by_role("button", name="Run the backtest").click()
+        expect(page.locator("#backtest-state")).to_contain_text("queued")
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#backtest-state")).to_contain_text("cancelled")
+        fake.backtests.is_held = False
+        page.get_by_role("button", name="Run the backtest").click()
+        expect(page.locator("#backtest-state")).to_contain_text("Replayed.")
+        asked = list(fake.backtests.known.values())[-1].request
+        assert (set(asked.parts), asked.checkpoint_count) == ({Part.VERDICT, Part.ADVICE}, 2_000)
+        expect(page.locator("#backtest-verdict")).to_contain_text("It would have named a cause in 2 episodes.")
+        expect(page.locator("#backtest-episodes")).to_contain_text("straggler: last")
+        expect(page.locator("#backtest-advice")).to_contain_text(
+            "The rules would have opened 2 cards: 1 withdrawn later"
+        )
+        expect(page.locator("#backtest-cards")).to_contain_text("221 ms")
+        expect(page.locator("#backtest-warning")).to_contain_text("It was not asked for.")
+        expect(page.locator("#backtest-said-graph .trace").first).to_be_attached()
+        expect(page).to_have_url(re.compile(r"/backtest\?id=b\d+"))
+        # The address leads to the same result.
+        page.reload()
+        expect(page.locator("#backtest-cards")).to_contain_text("221 ms")
+        link = page.locator("#backtest-episodes a").first
+        assert re.fullmatch(r"/ui/jobs/jruntime/runs/r/checkpoints/1", link.get_attribute("href") or "")
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert overflowing(page) == []
+        assert watch.found == []
+
+
+def test_a_backtest_that_is_not_kept_and_one_without_parts_say_what_to_do(site):
+    with opened(*site) as (page, _):
+        page.goto("/ui/jobs/jruntime/backtest?id=bgone")
+        expect(page.locator("#backtest-state")).to_contain_text("not known any more")
+        for box in page.get_by_role("checkbox").all():
+            box.uncheck()
+        page.get_by_role("button", name="Run the backtest").click()
+        expect(page.locator("#backtest-message")).to_contain_text("Choose at least one part")
+        page.goto("/ui/jobs/jnone/backtest")
+        expect(page.locator("#page .not-found h1")).to_be_visible()

@@ -51,10 +51,6 @@ class SimulationRequests:
         """Return a backtest with its state and, if it is completed, its result."""
         return await self._get(f"{_path(job)}/{_quoted(backtest)}", BacktestOut)
 
-    async def ended_backtest(self: Requests, job: str, backtest: str) -> BacktestOut:
-        """Return a backtest that has ended. The response may be a few seconds old."""
-        return await self._kept_get(f"{_path(job)}/{_quoted(backtest)}", BacktestOut)
-
     async def cancel_backtest(self: Requests, job: str, backtest: str) -> None:
         """Cancel a backtest."""
         await self._request("DELETE", f"{_path(job)}/{_quoted(backtest)}", None, _TIMEOUT_S)

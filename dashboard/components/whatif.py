@@ -77,36 +77,26 @@ def failures(found: WhatIfOut) -> list[Component]:
     as_is = {f.failure: f for f in found.current.failures}
     if not found.asked.failures:
         return []
-    rows: list[Component] = []
+    parts: list[Component] = []
     for cost in found.asked.failures:
         before = as_is.get(cost.failure, cost)
-        rows.append(
-            html.Tr(
-                html.Th(
-                    [
-                        FAILURES[cost.failure],
-                        " ",
-                        status.basis(cost.outage_basis),
-                        html.Br(),
-                        html.Span(f"{cost.how[:1].upper()}{cost.how[1:]}.", className="hint"),
-                    ],
-                    colSpan=3,
-                    **attrs({"scope": "rowgroup"}),
-                ),
-                className="whatif-failure",
-            )
+        heads = html.Tr(
+            [
+                cards.unseen_head("After a failure"),
+                html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
+                html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right"),
+            ]
         )
-        for name, words in _COSTS.items():
-            values = [_span(getattr(one, name)) for one in (before, cost)]
-            rows.append(html.Tr([html.Th(words, **attrs({"scope": "row"})), *values]))
-    heads = html.Tr(
-        [
-            cards.unseen_head("After a failure"),
-            html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
-            html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right"),
+        rows = [
+            html.Tr([html.Th(words, **attrs({"scope": "row"})), *(_span(getattr(one, name)) for one in (before, cost))])
+            for name, words in _COSTS.items()
         ]
-    )
-    table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
+        table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
+        parts += [
+            html.H3([FAILURES[cost.failure], " ", status.basis(cost.outage_basis)]),
+            html.P(f"{cost.how[:1].upper()}{cost.how[1:]}.", className="hint"),
+            html.Div(table, className="table-scroll"),
+        ]
     words = (
         "At a random time between two checkpoints. An interval holds 90 % of such failures. No recovery of this job was"
         " compared with these predictions, so no error of the model is known for them."
@@ -115,7 +105,7 @@ def failures(found: WhatIfOut) -> list[Component]:
         words += (
             " No catch-up is predicted, because the rate of the input is not known, or no capacity is left to catch up."
         )
-    return [html.Div(table, className="table-scroll"), html.P(words, className="hint")]
+    return [*parts, html.P(words, className="hint")]
 
 
 def _span(found: IntervalOut | None) -> html.Td:

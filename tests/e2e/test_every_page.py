@@ -159,7 +159,8 @@ def test_the_parts_of_every_page_stand_still_while_it_loads_and_while_it_is_live
         for example in PAGES:
             page.goto(example.path)
             if example.is_lazy:
-                page.wait_for_selector("#page > div > *", state="attached")
+                # While the page is hidden, a viewer sees only its end, and has nothing to scroll through.
+                page.wait_for_selector("#page > div:not(.is-awaiting) > *", state="attached")
                 until(partial(_is_whole, page, example), "the charts that come into view are drawn")
             page.wait_for_selector(example.shows, state="attached")
             settle(page)

@@ -9,8 +9,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.backtests import BacktestIn
-from backend.contracts.simulations import SimulationState
+from backend.contracts.backtests import BacktestIn, BacktestResultOut
 from backend.domain.backtest import Part
 from backend.domain.errors import ApiNotFoundError
 from dashboard import routes
@@ -18,7 +17,7 @@ from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import backtests, cards, status
 from dashboard.figures import backtest as figures
-from dashboard.live import look_of
+from dashboard.live import Look, look_of
 
 EMPTY: Final = "backtest-results is-empty"
 SHOWN: Final = "backtest-results"
@@ -66,27 +65,18 @@ def register(app: Dash, client: ApiClient) -> None:
             "still": Output("backtest-tick", "disabled"),
             "cancel": Output("backtest-cancel", "disabled"),
             "class": Output("backtest-results", "className"),
-            "shown": Output("backtest-shown", "data"),
-        },
-        inputs={
-            "tick": Input("backtest-tick", "n_intervals"),
-            "current": Input("backtest-id", "data"),
-            "pressed": Input("backtest-pressed", "data"),
-        },
-        state={"shown": State("backtest-shown", "data"), "route": State("backtest-route", "data")},
-    )
-    connect(
-        app,
-        partial(draw, client),
-        output={
             **{name: Output(f"backtest-{name}", "children") for name in ("verdict", "advice", "warning")},
             "episodes": Output("backtest-episodes", "children"),
             "cards": Output("backtest-cards", "children"),
             **{name: cards.chart_outputs(f"backtest-{name}") for name in _CHARTS},
         },
-        inputs={"shown": Input("backtest-shown", "data"), "look": Input("look", "data")},
+        inputs={
+            "tick": Input("backtest-tick", "n_intervals"),
+            "current": Input("backtest-id", "data"),
+            "pressed": Input("backtest-pressed", "data"),
+            "look": Input("look", "data"),
+        },
         state={"route": State("backtest-route", "data")},
-        prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("bs", "placeBacktest"), Input("backtest-id", "data"), prevent_initial_call=True
@@ -142,15 +132,9 @@ async def press(
 
 
 async def follow(
-    client: ApiClient,
-    *,
-    tick: int | None,
-    current: str | None,
-    pressed: int,
-    shown: str | None,
-    route: dict[str, str],
+    client: ApiClient, *, tick: int | None, current: str | None, pressed: int, look: object, route: dict[str, str]
 ) -> Changes:
-    """Return the state of the backtest and, when it is completed, that its result can be shown."""
+    """Return the state of the backtest and, when it is completed, its result."""
     off: Changes = {"still": True, "cancel": True, "class": EMPTY}
     if current is None:
         return off | {"state": backtests.not_run()}
@@ -160,23 +144,14 @@ async def follow(
         return off | {"state": backtests.not_kept()}
     is_over = found.state.is_terminal
     changes: Changes = {"state": backtests.state_of(found), "still": is_over, "cancel": is_over, "class": EMPTY}
-    if found.state is not SimulationState.COMPLETED:
+    if found.result is None:
         return changes
-    changes["class"] = SHOWN
-    return changes if shown == found.id else changes | {"shown": found.id}
+    # The state and the result come together, so that nothing moves when the page is loaded.
+    return changes | {"class": SHOWN} | shown(route["job"], found.result, look_of(look))
 
 
-async def draw(client: ApiClient, *, shown: str | None, look: object, route: dict[str, str]) -> Changes:
-    """Show the result of a completed backtest."""
-    view = look_of(look)
-    if shown is None:
-        raise PreventUpdate
-    try:
-        result = (await client.ended_backtest(route["job"], shown)).result
-    except ApiNotFoundError:
-        raise PreventUpdate from None
-    if result is None:
-        raise PreventUpdate
+def shown(job: str, result: BacktestResultOut, view: Look) -> Changes:
+    """Return the parts of the page with the result of a completed backtest."""
     verdict, advice, warning = result.verdict, result.advice, result.warning
     words = {kind.value: word for kind, word in status.KIND_WORDS.items()}
     how: dict[str, Any] = {"theme": view.theme, "where": view.where, "is_narrow": view.is_narrow}
@@ -189,7 +164,7 @@ async def draw(client: ApiClient, *, shown: str | None, look: object, route: dic
         "verdict": backtests.verdict_words(verdict),
         "advice": backtests.advice_words(advice),
         "warning": backtests.warning_words(warning),
-        "episodes": backtests.episodes(route["job"], verdict, view.where),
-        "cards": backtests.replayed_cards(route["job"], advice, view.where),
+        "episodes": backtests.episodes(job, verdict, view.where),
+        "cards": backtests.replayed_cards(job, advice, view.where),
         **{name: cards.chart_values(f"backtest-{name}", chart) for name, chart in charts.items()},
     }

@@ -28,13 +28,15 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="backtest-route", data={"job": route.job}),
             dcc.Store(id="backtest-id", data=route.backtest),
             dcc.Store(id="backtest-pressed", data=0),
-            dcc.Store(id="backtest-shown"),
             dcc.Store(id="backtest-title"),
             dcc.Interval(id="backtest-tick", interval=_POLL_MS, disabled=True),
-            html.Div(html.Div(html.H1("Backtest")), id="backtest-head", className="page-head"),
+            html.Div(id="backtest-head", className="page-head awaited"),
             html.Div(id="backtest-message", **attrs({"aria-live": "polite"})),
             html.Section(_controls(), className="card backtest-controls", **attrs({"aria-label": "Request"})),
-            html.Div(_results(), id="backtest-results", className=following.EMPTY),
+            # With a result to come, the page has its height from the beginning, so that its end does not move.
+            html.Div(
+                _results(), id="backtest-results", className=following.SHOWN if route.backtest else following.EMPTY
+            ),
             cards.source_line(
                 [
                     "Source: the stored checkpoints of this job",
@@ -51,7 +53,7 @@ def _controls() -> list[Component]:
         label="What to replay",
         value=[part.value for part in _PARTS],
         children=html.Div(
-            [dmc.Checkbox(label=word, value=part.value, size="sm") for part, word in _PARTS.items()],
+            [dmc.Checkbox(label=word, value=part.value, size="md") for part, word in _PARTS.items()],
             className="backtest-parts",
         ),
     )
@@ -79,7 +81,7 @@ def _controls() -> list[Component]:
     return [
         html.Div([parts, count], className="backtest-choices"),
         html.Div(buttons, className="whatif-buttons"),
-        html.Div(id="backtest-state", className="lab-status", **attrs({"aria-live": "polite"})),
+        html.Div(id="backtest-state", className="lab-status awaited", **attrs({"aria-live": "polite"})),
     ]
 
 

@@ -35,6 +35,18 @@ def test_the_shares_are_those_of_the_keys_although_full_subtasks_read_less(mode:
     assert sorted(shares) == pytest.approx([0.2385, 0.25, 0.253, 0.2585], abs=0.003)
 
 
+@pytest.mark.parametrize("mode", ["aligned", "timeout"])
+def test_the_waits_of_barriers_show_the_shares_behind_a_single_exchange(mode: str):
+    shares = model_of(f"one-stage-{mode}", "1.20.5").vertices[-1].input_shares
+
+    assert shares == pytest.approx([0.2602, 0.2513, 0.2383, 0.2502], abs=0.001)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "timeout", "unaligned"])
+def test_a_stage_whose_queues_differ_has_even_shares(mode: str):
+    assert model_of(f"slow-host-{mode}", "1.20.5").vertices[1].input_shares == pytest.approx([0.25] * 4)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("mode", ["aligned", "timeout", "unaligned"])
 def test_the_store_has_the_speed_that_all_uploads_share(mode: str, version: str):
@@ -56,4 +68,13 @@ def test_bursts_of_a_source_show_in_its_checkpoints():
     assert source is not None
     assert source.rate_per_s == pytest.approx(1600.0, rel=0.05)
     assert source.burst_period_ms == pytest.approx(15_000.0, rel=0.05)
-    assert 1.3 < source.burst_factor <= 2.0
+    assert source.burst_factor == pytest.approx(2.0, rel=0.05)
+    assert source.burst_ratio == pytest.approx(1 / 3, rel=0.05)
+
+
+def test_old_counts_are_no_bursts():
+    source = model_of("below-capacity-unaligned", "1.20.5").vertices[0].source
+
+    assert source is not None
+    assert source.rate_per_s == pytest.approx(1200.0, rel=0.01)
+    assert source.burst_period_ms is None

@@ -56,6 +56,7 @@ _SEGMENT = "taskmanager.memory.segment-size"
 _BUFFERS = "taskmanager.network.memory.buffers-per-channel"
 _FLOATING = "taskmanager.network.memory.floating-buffers-per-gate"
 _MAX_BUFFERS = "taskmanager.network.memory.max-buffers-per-channel"
+_REACHED_RATIO = 0.9
 _WAITING_BUSY, _NEVER_IDLE = 0.2, 0.95
 _BUFFERS_FIXED_SINCE = (2, 0)
 """Since this version Flink ignores the settings of buffers per channel and per gate, and uses the defaults."""
@@ -287,7 +288,8 @@ class _Builder:
         else:
             queued, is_guess = self._queued_records(vertex, flow)
             shares = flow.shares(queued)
-            if self._can_be_even(vertex, flow):
+            is_known = bool(queued.any()) and not is_guess
+            if not is_known and self._can_be_even(vertex, flow):
                 shares = np.full(vertex.parallelism, 1.0 / vertex.parallelism)
                 self._assume(f"input shares of {vertex.name}", "equal", "its counts and its queues do not contradict")
             elif is_guess and flow.is_young:
@@ -335,14 +337,24 @@ class _Builder:
         if not flow.full.any() or not any("HASH" in self._strategies(u, vertex.id) for u in above):
             return none, False
         config = self._evidence.config
-        if config is not None and not config.is_unaligned_enabled:
-            found = parts.waits_ms(self._recorded, vertex.id, above)
-            if found is not None:
-                return np.where(flow.full, np.nan_to_num(found * flow.records_in / 1000), 0.0), False
+        found = None if config is None else parts.waits_ms(self._recorded, vertex.id, above)
+        waited = none if found is None else np.where(flow.full, np.nan_to_num(found * flow.records_in / 1000), 0.0)
+        if found is not None and config is not None and not config.is_unaligned_enabled:
+            return waited, False
         size = float(np.nansum(flow.bytes_in)) / max(float(np.nansum(flow.records_in)), 1e-9)
         queued = sum(float(np.nansum(self._flows[u].queued_out)) for u in above) + float(np.nansum(flow.queued_in))
         if size <= 0 or queued <= 0 or not flow.is_young:
             return none, False
+        timeout_ms = float(config.aligned_timeout_ms or 0.0) if config is not None else 0.0
+        if found is not None and timeout_ms and (flow.full & (found >= _REACHED_RATIO * timeout_ms)).any():
+            # Barriers that waited until the timeout show the least that is queued. What no wait shows is theirs.
+            late = flow.full & (found >= _REACHED_RATIO * timeout_ms)
+            rest = max(0.0, queued / size - float(waited.sum()))
+            return waited + np.where(late, rest / late.sum(), 0.0), False
+        if flow.full.any() and np.nansum(flow.queued_in[flow.full]) > 0:
+            # Channels between task managers show the queues of their receivers.
+            shown = np.where(flow.full, np.nan_to_num(flow.queued_in), 0.0)
+            return queued / size * shown / shown.sum(), True
         order = np.argsort(-np.nan_to_num(flow.total_in), kind="stable")
         ranks = np.empty(vertex.parallelism)
         ranks[[i for i in order if flow.full[i]]] = np.arange(1, int(flow.full.sum()) + 1)

@@ -6,6 +6,8 @@ exact position in its queue. If it overtakes, it takes ``HOP`` to another task m
 
 from __future__ import annotations
 
+import math
+
 from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_channels import acknowledge, enqueue, finish, is_over, notify, resume, send, switch_time
 from backend.advisor.twin.fast_events import compiled, occupy, push
@@ -49,6 +51,8 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
         as_kind = kind
         if not n.i[p, f.CAN_OVERTAKE] and kind != f.IN_ORDER:
             as_kind = f.FORCED
+        if as_kind == f.OVERTAKING:
+            n.v[s, f.PERSISTED] += n.v[p, f.LEFT_OVER]
         for c in range(n.i[p, f.FIRST], n.i[p, f.END]):
             finish(n, c)
             if as_kind == f.OVERTAKING:
@@ -82,7 +86,13 @@ def start_unaligned(n: Sim, s: int, k: int) -> None:
 @compiled
 def received_bytes(n: Sim, s: int) -> float:
     """Return the bytes that the subtask has received and not processed."""
-    total = n.v[s, f.LEFT] if n.i[s, f.CURRENT] >= 0 else 0.0
+    total = 0.0
+    if n.i[s, f.CURRENT] >= 0:
+        total = n.v[s, f.LEFT]
+        rest = n.v[s, f.FREE_AT] - n.v[0, f.NOW]
+        if n.i[s, f.POOL_FIRST] == n.i[s, f.POOL_END] and rest > 0 and n.v[s, f.SERVICE] > 0:
+            # Whole records of the step have not begun. Other subtasks have emitted their output already.
+            total += math.floor(rest / n.v[s, f.SERVICE] + 1e-6) * n.v[n.i[s, f.CURRENT], f.RECORD]
     for i in range(n.i[s, f.INPUT_FIRST], n.i[s, f.INPUT_END]):
         total += n.v[n.i[i, f.INPUT], f.REMOTE_BYTES]
     return total

@@ -101,13 +101,16 @@ def enqueue(n: Sim, c: int, item: float) -> None:
 
 @compiled
 def finish(n: Sim, c: int) -> None:
-    """Move the sender's current buffer to the queue."""
+    """Move the sender's current buffer to the queue, or return it if all of it has been read."""
     if n.i[c, f.HAS_BUILDER]:
         n.i[c, f.HAS_BUILDER] = 0
         n.i[c, f.FLUSHED] = 0
         filled = n.v[c, f.FILLED]
         n.v[c, f.FILLED] = 0.0
-        enqueue(n, c, filled)
+        if filled > 0:
+            enqueue(n, c, filled)
+        else:
+            give_back(n, c)
 
 
 @compiled
@@ -144,9 +147,19 @@ def notify(n: Sim, c: int) -> None:
 
 @compiled
 def take_first(n: Sim, c: int) -> float:
-    """Remove the first buffer or barrier of the sender's queue, and return it."""
+    """Remove the first buffer or barrier of the sender's queue, and return it.
+
+    If there is only a flushed buffer, what it contains is read, and the sender continues to fill the rest of it.
+    """
+    n.i[c, f.IS_PART] = 0
     if n.i[c, f.LENGTH] == 0:
-        finish(n, c)
+        part = n.v[c, f.FILLED]
+        n.i[c, f.IS_PART] = 1
+        n.i[c, f.FLUSHED] = 0
+        n.v[c, f.FILLED] = 0.0
+        n.v[c, f.LIMIT] -= part
+        n.v[c, f.QUEUED] -= part
+        return part
     head = n.i[c, f.HEAD]
     item = n.v[c, f.QUEUE + head]
     n.i[c, f.HEAD] = wrapped(head + 1, n.i[0, f.ROOM])
@@ -201,16 +214,17 @@ def send(n: Sim, c: int) -> None:
         if item > 0:
             if n.i[c, f.FLOATING_HELD] > 0:
                 n.i[c, f.FLOATING_HELD] -= 1
-                n.i[c, f.SLOTS + at] = 1
+                n.i[c, f.SLOTS + at] = f.FLOATING_ONE
             else:
                 n.i[c, f.EXCLUSIVE_FREE] -= 1
-                n.i[c, f.SLOTS + at] = 0
+                n.i[c, f.SLOTS + at] = f.OWN
             n.v[c, f.REMOTE_BYTES] += item
             n.v[c, f.RECEIVED] += item
             copy(n, s, c, item)
             n.i[c, f.REQUIRED] = n.i[c, f.DATA_COUNT] + n.i[0, f.EXCLUSIVE]
             grow(n, c)
-            give_back(n, c)
+            if not n.i[c, f.IS_PART]:
+                give_back(n, c)
         on_ready(n, c)
 
 
@@ -227,18 +241,20 @@ def grow(n: Sim, c: int) -> None:
 
 
 @compiled
-def recycle(n: Sim, c: int, is_floating: int) -> None:
+def recycle(n: Sim, c: int, slot: int) -> None:
     """Free the buffer that the receiver has processed."""
     if not n.i[c, f.REMOTE]:
-        give_back(n, c)
+        if slot != f.PART:
+            give_back(n, c)
         return
     g = n.i[c, f.GATE]
+    is_floating = slot == f.FLOATING_ONE
     if not is_floating:
         n.i[c, f.EXCLUSIVE_FREE] += 1
         free = n.i[c, f.EXCLUSIVE_FREE] + n.i[c, f.FLOATING_HELD]
         if free > n.i[c, f.REQUIRED] and n.i[c, f.FLOATING_HELD] > 0:
             n.i[c, f.FLOATING_HELD] -= 1
-            is_floating = 1
+            is_floating = True
         send(n, c)
     if is_floating:
         n.i[g, f.FLOATING] += 1
@@ -267,11 +283,11 @@ def append(n: Sim, c: int, size: float) -> None:
             n.i[c, f.IN_USE] += 1
             if n.i[c, f.IN_USE] == n.i[0, f.BUFFERS_MAX]:
                 n.i[p, f.FULL] += 1
-            if not n.i[p, f.FLUSH_DUE]:
-                n.i[p, f.FLUSH_DUE] = 1
-                every, phase = n.v[0, f.FLUSH_EVERY], n.v[p, f.PHASE]
-                at = (math.floor((n.v[0, f.NOW] - phase) / every) + 1) * every + phase
-                push(n, at, f.FLUSH, p, 0)
+        if not n.i[p, f.FLUSH_DUE]:
+            n.i[p, f.FLUSH_DUE] = 1
+            every, phase = n.v[0, f.FLUSH_EVERY], n.v[p, f.PHASE]
+            at = (math.floor((n.v[0, f.NOW] - phase) / every) + 1) * every + phase
+            push(n, at, f.FLUSH, p, 0)
         part = min(size, n.v[c, f.LIMIT] - n.v[c, f.FILLED])
         n.v[c, f.FILLED] += part
         size -= part
@@ -336,7 +352,7 @@ def poll(n: Sim, s: int) -> int:
         n.i[c, f.READY] = 0
         if n.i[c, f.CLOSED] and n.v[c, f.FRONT] < 1e-6:
             continue
-        slot = 0
+        slot = f.OWN
         if n.i[c, f.REMOTE]:
             if n.i[c, f.REMOTE_LENGTH] == 0:
                 continue
@@ -353,6 +369,8 @@ def poll(n: Sim, s: int) -> int:
             if not is_readable(n, c):
                 continue
             item = take_first(n, c)
+            if n.i[c, f.IS_PART]:
+                slot = f.PART
             if item > 0:
                 n.v[c, f.RECEIVED] += item
                 copy(n, s, c, item)

@@ -24,6 +24,8 @@ IN_ORDER, TIMEOUTABLE, OVERTAKING, FORCED = range(4)
 SHARES, IN_TURN, TO_ALL = range(3)
 # What a subtask does: waits for input, works, or waits for an output buffer.
 IDLE, BUSY, NO_OUTPUT = range(3)
+# The buffer that a subtask processes: one of the channel's own, a floating one, or a part of the sender's current one.
+OWN, FLOATING_ONE, PART = range(3)
 # The state of a checkpoint.
 PENDING, COMPLETED, EXPIRED = range(3)
 # Events.
@@ -41,10 +43,11 @@ MAIL = 16
 
 # Channels. INPUT and READY_AT are tables of all channels, which have the channels' rows but another order: INPUT lists
 # the channels of each receiver, gate by gate, and READY_AT has at the same rows a ring of those that can be read.
-# SLOTS is the first of the columns that say whether a receive buffer is a floating one.
+# SLOTS is the first of the columns that say whether a receive buffer is a floating one. IS_PART says that the last read
+# took a part of the current buffer, whose segment the sender keeps.
 (SENDER, RECEIVER, POOL, GATE, REMOTE, HEAD, LENGTH, HAS_BUILDER, FLUSHED, IN_USE, BLOCKED, READY, CLOSED, ARRIVED,
  WAITING_BARRIER, DATA_COUNT, REMOTE_HEAD, REMOTE_LENGTH, EXCLUSIVE_FREE, FLOATING_HELD, REQUIRED, WAITS, INPUT,
- READY_AT, OVERTAKEN, SLOTS) = range(26)  # fmt: skip
+ READY_AT, OVERTAKEN, IS_PART, SLOTS) = range(27)  # fmt: skip
 # Bytes: queued at the sender, in its current buffer, the limit of this buffer, the size of new buffers, in front of the
 # cut, received, and at the remote receiver. QUEUE is the first column of the sender's ring of buffers, and the column
 # REMOTE_AT that of the receiver's. A barrier in a ring is minus (4 times its checkpoint plus its kind).

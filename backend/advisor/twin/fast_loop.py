@@ -252,7 +252,7 @@ def handle(n: Sim, kind: int, a: int, b: int) -> None:
     if kind == f.FLUSH:
         n.i[a, f.FLUSH_DUE] = 0
         for c in range(n.i[a, f.FIRST], n.i[a, f.END]):
-            if n.i[c, f.HAS_BUILDER] and not n.i[c, f.FLUSHED]:
+            if n.v[c, f.FILLED] > 0 and not n.i[c, f.FLUSHED]:
                 n.i[c, f.FLUSHED] = 1
                 notify(n, c)
     elif kind == f.SYNCED:

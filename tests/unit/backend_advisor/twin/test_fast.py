@@ -143,6 +143,32 @@ def test_what_a_barrier_overtakes_is_persisted_once(size: Size):
     assert median(c.persisted_bytes for c in found.checkpoints) < 1.6 * expected
 
 
+def test_a_sender_continues_to_fill_a_flushed_buffer_behind_what_was_read():
+    state = build(three_vertices(parallelism=2), FastScale(grain=32, warm_up_ms=1000.0), seed=1, checkpoints=1)
+    with interpreted_fast_tier():
+        from backend.advisor.twin.fast_channels import append, finish, take_first
+
+        append(state, 1, 5000.0)
+        state.i[1, f.FLUSHED] = 1
+        assert take_first(state, 1) == 5000.0
+        assert (state.i[1, f.IN_USE], state.i[1, f.HAS_BUILDER], state.i[1, f.FLUSHED]) == (1, 1, 0)
+        append(state, 1, 3000.0)
+        assert (state.i[1, f.IN_USE], state.v[1, f.QUEUED]) == (1, 3000.0)
+        append(state, 1, 32 * 1024 - 8000.0)
+        # The buffer is full, although it holds only what was not read.
+        assert (state.i[1, f.LENGTH], state.v[1, f.QUEUED]) == (1, 32 * 1024 - 5000.0)
+
+        append(state, 1, 1000.0)
+        state.i[1, f.FLUSHED] = 1
+        take_first(state, 1)
+        assert state.i[1, f.IS_PART] == 0
+        take_first(state, 1)
+        assert (state.i[1, f.IS_PART], state.i[1, f.IN_USE]) == (1, 2)
+        # All of the second buffer has been read, so it is free once it ends. The reader frees the first one.
+        finish(state, 1)
+        assert (state.i[1, f.IN_USE], state.i[1, f.LENGTH]) == (1, 0)
+
+
 @pytest.mark.parametrize("cap", [0, 200_000, 500_000])
 def test_a_cap_bounds_the_in_flight_data_of_every_subtask(size: Size, cap: int):
     free = size.run(size.model(), settings=UNALIGNED)

@@ -103,7 +103,7 @@ def test_few_settings_are_simulated_and_each_once(known):
     assert choose(known, model_of=uncalibrated, predict_with=predicted) == choice
 
 
-@pytest.mark.parametrize("unaligned", [outcome(QUICK, 1e12), outcome(QUICK, 20_000.0, expired=1.0)])
+@pytest.mark.parametrize("unaligned", [outcome(QUICK, 1e12), outcome(QUICK, 20_000.0, expired=0.2)])
 def test_settings_that_break_a_hard_bound_are_not_chosen(known, unaligned):
     assert chosen(known, outcome(SLOW), unaligned).best.chosen.mode is Mode.ALIGNED
 

@@ -31,7 +31,7 @@ from dashboard.palette import Tone
 ROWS_MAX: Final = 12
 """Of longer lists the newest are shown. The table of a chart has all."""
 _STATES: Final = {
-    AdviceState.NEW: "still given at the last checkpoint",
+    AdviceState.NEW: "open at the last checkpoint",
     AdviceState.EXPIRED: "withdrawn",
     AdviceState.APPLIED: "applied, not measured yet",
     AdviceState.VERIFIED: "applied and measured",

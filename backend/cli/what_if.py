@@ -172,15 +172,16 @@ def _text(answer: WhatIfOut) -> list[str]:
 def _failures(answer: WhatIfOut) -> Iterator[str]:
     as_is = {f.failure: f for f in answer.current.failures}
     for cost in answer.asked.failures:
-        before = as_is.get(cost.failure, cost)
+        before = as_is.get(cost.failure)
         yield ""
         yield f"if a {cost.failure.value} fails ({cost.how}):"
-        for words, was, would in (
-            ("outage", before.outage_ms, cost.outage_ms),
-            ("input read again", before.replay_ms, cost.replay_ms),
-            ("catch-up", before.catch_up_ms, cost.catch_up_ms),
-            ("until caught up", before.recovery_ms, cost.recovery_ms),
+        for words, name in (
+            ("outage", "outage_ms"),
+            ("input read again", "replay_ms"),
+            ("catch-up", "catch_up_ms"),
+            ("until caught up", "recovery_ms"),
         ):
+            was, would = getattr(before, name, None), getattr(cost, name)
             yield f"  {words:<22} {'-':>16} {_interval(was, 'ms'):>30} {_interval(would, 'ms'):>30} {'-':>12}"
 
 

@@ -208,6 +208,11 @@
         if (awaited === 0) { calm = window.setTimeout(showIncomplete, 1000); }
     }
 
+    // The intervals of single pages, which ask how a backtest, a confirmation or a simulation is. Each of them waits for
+    // the answer that it asked for. Otherwise, an answer that takes longer than the interval would never be shown. Their
+    // switch belongs to the server, so they are held by the number of ticks: none, or any number.
+    const POLLS = ["backtest-tick", "lab-tick", "whatif-tick", "whatif-better"];
+
     // The other scripts of the pages use these values and functions.
     window.barrierscope = {
         narrow: narrow, still: still, setQuery: setQuery, go: go, isPaused: () => isPausedNow, setProps: setProps,
@@ -258,9 +263,12 @@
         if (changed[0].includes("n_clicks")) {
             return asked;
         }
+        const poll = POLLS.find((id) => changed[0].includes('"' + id + '.n_intervals"'));
+        if (poll) { setProps(poll, { max_intervals: 0 }); }
         awaited += 1;
         hold();
         return asked.then(learnClock).finally(function () {
+            if (poll) { setProps(poll, { max_intervals: -1 }); }
             awaited -= 1;
             hold();
         });
@@ -611,6 +619,8 @@
             // The parts of a page that change seldom are read at every fifth tick.
             statusTick: (tick) => (tick && tick % 5 === 0 ? tick / 5 : NO()),
             navigation: function (pathname) {
+                // An error of the page that was left says nothing about the next page.
+                setProps("unexpected", { children: null });
                 // Links between pages have no zone. Add it, so that the address of each page can be shared.
                 if (linkedZone) { setQuery({ tz: linkedZone }); }
                 const path = pathname || "";

@@ -29,7 +29,7 @@ from dashboard.figures.backtest import cause_of
 from dashboard.palette import Tone
 
 ROWS_MAX: Final = 12
-"""Of longer lists the newest are shown. The table of a chart has all."""
+"""Of longer lists the newest are shown."""
 _STATES: Final = {
     AdviceState.NEW: "open at the last checkpoint",
     AdviceState.EXPIRED: "withdrawn",
@@ -130,7 +130,7 @@ def episodes(job: str, found: VerdictReplayOut | None, where: tzinfo) -> Compone
     shown = found.episodes[::-1][:ROWS_MAX]
     rows = [_episode(job, e, where) for e in shown]
     heads = ["First said", "Cause", "What it said first", "Suffering before", "Said", "Held", "As stored"]
-    return _table(heads, rows, len(found.episodes))
+    return _table(heads, rows, found.episode_count, "The table of the chart has the newest 100.")
 
 
 def _episode(job: str, one: EpisodeOut, where: tzinfo) -> html.Tr:
@@ -192,7 +192,8 @@ def replayed_cards(job: str, found: AdviceReplayOut | None, where: tzinfo) -> Co
     if found is None or not found.cards:
         return None
     rows = [_card(job, c, where) for c in found.cards[::-1][:ROWS_MAX]]
-    return _table(["Opened", "Advice", "What came of it", "Effect"], rows, len(found.cards))
+    more = "The table of the chart has those that predict a duration, of the newest 100."
+    return _table(["Opened", "Advice", "What came of it", "Effect"], rows, found.opened_count, more)
 
 
 def _card(job: str, one: ReplayedCardOut, where: tzinfo) -> html.Tr:
@@ -282,8 +283,9 @@ def _with_heads(heads: Sequence[str], rows: Sequence[html.Tr]) -> Component:
     return html.Table([html.Thead(html.Tr(cells)), html.Tbody(list(rows))], className="plain-table")
 
 
-def _table(heads: Sequence[str], rows: Sequence[html.Tr], count: int) -> Component:
+def _table(heads: Sequence[str], rows: Sequence[html.Tr], count: int, more: str) -> Component:
+    """Build the table of the newest of ``count`` entries. ``more`` says where the others are."""
     parts: list[Component] = [html.Div(_with_heads(heads, rows), className="table-scroll backtest-table")]
     if count > len(rows):
-        parts.append(html.P(f"The newest {len(rows)} of {count}. The table of the chart has more.", className="hint"))
+        parts.append(html.P(f"The newest {len(rows)} of {count}. {more}", className="hint"))
     return html.Div(parts)

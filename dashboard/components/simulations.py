@@ -81,6 +81,16 @@ def state(word: str, icon: str, tone: Tone, said: str) -> list[Component]:
     return [html.P([status.badge(word, icon, tone), html.Span(said)], className="lab-state", role="status")]
 
 
+def refused(problem: Exception) -> list[Component]:
+    """Build the state if the API refuses to say how the work is."""
+    return state("not known", "cross", Tone.BAD, f"The request was refused: {problem}")
+
+
+def unanswered(problem: Exception) -> list[Component]:
+    """Build the state while the API does not answer."""
+    return state("no answer", "warning", Tone.WARN, f"{problem} The page asks again.")
+
+
 def queued(found: QueuedWorkOut) -> list[Component]:
     """Build the state of work in the queue: what is before it, or that no worker takes it."""
     before = found.queue_position or 0

@@ -76,10 +76,10 @@ def failures(found: WhatIfOut) -> list[Component]:
     """Build the table of what each kind of failure would cost, as the job is and with the change."""
     as_is = {f.failure: f for f in found.current.failures}
     if not found.asked.failures:
-        return []
+        return [html.P(f"Nothing is predicted: {_why_no_cost(found.asked)}.", className="hint")]
     parts: list[Component] = []
     for cost in found.asked.failures:
-        before = as_is.get(cost.failure, cost)
+        before = as_is.get(cost.failure)
         heads = html.Tr(
             [
                 cards.unseen_head("After a failure"),
@@ -88,7 +88,13 @@ def failures(found: WhatIfOut) -> list[Component]:
             ]
         )
         rows = [
-            html.Tr([html.Th(words, **attrs({"scope": "row"})), *(_span(getattr(one, name)) for one in (before, cost))])
+            html.Tr(
+                [
+                    html.Th(words, **attrs({"scope": "row"})),
+                    _missing(_why_no_cost(found.current)) if before is None else _span(getattr(before, name)),
+                    _span(getattr(cost, name)),
+                ]
+            )
             for name, words in _COSTS.items()
         ]
         table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
@@ -108,11 +114,18 @@ def failures(found: WhatIfOut) -> list[Component]:
     return [*parts, html.P(words, className="hint")]
 
 
+def _why_no_cost(prediction: PredictionOut) -> str:
+    """Return why a prediction has no costs of failures. They follow from the simulated checkpoints."""
+    return prediction.problem or "no checkpoint ended in the simulated time"
+
+
+def _missing(why: str) -> html.Td:
+    return html.Td(text.MISSING, className="right missing", title=why)
+
+
 def _span(found: IntervalOut | None) -> html.Td:
     if found is None:
-        return html.Td(
-            text.MISSING, className="right missing", title="the job never catches up, or its capacity is not known"
-        )
+        return _missing("the job never catches up, or its capacity is not known")
     span = f"{text.duration(found.low)} to {text.duration(found.high)}"
     return html.Td(
         [html.B(text.duration(found.value)), html.Br(), html.Span(span, className="hint")], className="right number"

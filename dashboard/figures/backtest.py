@@ -17,6 +17,7 @@ EFFECTS_HEIGHT_PX = 300
 WARNINGS_HEIGHT_PX = 260
 ROWS_MAX = 10
 """More rows would not fit into the height of a chart. The table of a chart has all."""
+NOT_REPLAYED = "This part was not replayed."
 _COLORS = (ALIGNED, UNALIGNED, ACKED, IN_TRANSIT, "#CC79A7", CHANDY_LAMPORT)
 _SAID_COLUMNS = ("cause", "vertex", "first said (UTC)", "last said (UTC)", "checkpoints", "said", "followed", "held")
 _EFFECT_COLUMNS = (
@@ -32,9 +33,19 @@ def cause_of(episode: EpisodeOut, words: Mapping[str, str]) -> str:
 
 
 def said(
-    episodes: Sequence[EpisodeOut], words: Mapping[str, str], *, theme: Theme, where: tzinfo, is_narrow: bool = False
+    episodes: Sequence[EpisodeOut] | None,
+    words: Mapping[str, str],
+    *,
+    theme: Theme,
+    where: tzinfo,
+    is_narrow: bool = False,
 ) -> Chart:
-    """Draw when the verdict would have named each cause, one row for each cause with its vertex."""
+    """Draw when the verdict would have named each cause, one row for each cause with its vertex.
+
+    ``episodes`` is None if no verdict was replayed.
+    """
+    if episodes is None:
+        return empty(theme, NOT_REPLAYED, height_px=SAID_HEIGHT_PX)
     if not episodes:
         return empty(theme, "The verdict would have named no cause.", height_px=SAID_HEIGHT_PX)
     counts: dict[str, int] = {}
@@ -103,10 +114,13 @@ def durations_of(cards: Sequence[ReplayedCardOut]) -> list[tuple[ReplayedCardOut
     return [(c, p) for c in cards for p in c.predictions if p.metric is Metric.DURATION]
 
 
-def effects(
-    cards: Sequence[ReplayedCardOut], *, theme: Theme, where: tzinfo, is_narrow: bool = False
-) -> Chart:  # fmt: skip
-    """Draw the predicted duration of each card with its interval and, if the change was made, the measured one."""
+def effects(cards: Sequence[ReplayedCardOut] | None, *, theme: Theme, where: tzinfo, is_narrow: bool = False) -> Chart:
+    """Draw the predicted duration of each card with its interval and, if the change was made, the measured one.
+
+    ``cards`` is None if no advice was replayed. Of many cards the newest ``ROWS_MAX`` are drawn.
+    """
+    if cards is None:
+        return empty(theme, NOT_REPLAYED, height_px=EFFECTS_HEIGHT_PX)
     found = durations_of(cards)
     if not found:
         return empty(theme, "No card with a predicted duration would have been opened.", height_px=EFFECTS_HEIGHT_PX)
@@ -188,11 +202,18 @@ def effects(
     measured = [p for _, p in found if p.is_inside is not None]
     inside = sum(bool(p.is_inside) for p in measured)
     summary = f"{text.counted(len(found), 'card')}; of {len(measured)} measured durations, {inside} were inside."
+    if len(shown) < len(found):
+        summary = f"The newest {len(shown)} of {summary}"
     return Chart(figure, Table(_EFFECT_COLUMNS, tuple(rows)), summary, EFFECTS_HEIGHT_PX)
 
 
-def warnings(found: Sequence[WarningOut], *, theme: Theme, where: tzinfo, is_narrow: bool = False) -> Chart:
-    """Draw when each warning would have come, as a share of the timeout, and whether the checkpoint expired."""
+def warnings(found: Sequence[WarningOut] | None, *, theme: Theme, where: tzinfo, is_narrow: bool = False) -> Chart:
+    """Draw when each warning would have come, as a share of the timeout, and whether the checkpoint expired.
+
+    ``found`` is None if no warning was replayed.
+    """
+    if found is None:
+        return empty(theme, NOT_REPLAYED, height_px=WARNINGS_HEIGHT_PX)
     if not found:
         return empty(theme, "No checkpoint would have been warned of.", height_px=WARNINGS_HEIGHT_PX)
     traces: list[Trace] = []

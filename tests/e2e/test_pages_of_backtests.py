@@ -7,17 +7,21 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from backend.domain.backtest import Part
 from tests.support.browsing import chromium, launched, opened, overflowing
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
 ]
+
+_TICK = '["backtest-tick.n_intervals"]'
+_INTERVALS = "() => window.dash_component_api.getLayout('backtest-tick').props.max_intervals"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,17 @@ def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_i
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#backtest-state")).to_contain_text("cancelled")
         fake.backtests.is_held = False
+        # A poll waits for the answer that it asked for, however long it takes.
+        held: list[Route] = []
+        is_slow = True
+        page.route(
+            "**/_dash-update-component**",
+            lambda r: held.append(r) if is_slow and _TICK in (r.request.post_data or "") else r.continue_(),
+        )
         page.get_by_role("button", name="Run the backtest").click()
+        until(lambda: page.evaluate(_INTERVALS) == 0 and len(held) == 1, "the poll waits for its answer")
+        is_slow = False
+        held[0].continue_()
         expect(page.locator("#backtest-state")).to_contain_text("Replayed.")
         asked = list(fake.backtests.known.values())[-1].request
         assert (set(asked.parts), asked.checkpoint_count) == ({Part.VERDICT, Part.ADVICE}, 2_000)
@@ -57,6 +71,7 @@ def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_i
         expect(page.locator("#backtest-cards")).to_contain_text("221 ms")
         expect(page.locator("#backtest-warning")).to_contain_text("It was not asked for.")
         expect(page.locator("#backtest-said-graph .trace").first).to_be_attached()
+        expect(page.locator("#backtest-warnings-graph")).to_contain_text("This part was not replayed.")
         expect(page).to_have_url(re.compile(r"/backtest\?id=b\d+"))
         # The address leads to the same result.
         page.reload()
@@ -65,6 +80,11 @@ def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_i
         assert re.fullmatch(r"/ui/jobs/jruntime/runs/r/checkpoints/1", link.get_attribute("href") or "")
         page.set_viewport_size({"width": 390, "height": 800})
         assert overflowing(page) == []
+        # An error of this page is not shown on the next one.
+        page.evaluate("() => window.barrierscope.setProps('unexpected', { children: 'an error' })")
+        expect(page.locator("#unexpected")).to_have_text("an error")
+        page.locator(".crumbs a").last.click()
+        expect(page.locator("#unexpected")).to_be_empty()
         assert watch.found == []
 
 

@@ -11,11 +11,11 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.backtests import BacktestIn, BacktestResultOut
 from backend.domain.backtest import Part
-from backend.domain.errors import ApiNotFoundError
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import backtests, cards, status
+from dashboard.components import backtests, cards, simulations, status
 from dashboard.figures import backtest as figures
 from dashboard.live import Look, look_of
 
@@ -34,7 +34,8 @@ def register(app: Dash, client: ApiClient) -> None:
             "title": Output("backtest-title", "data"),
             "message": Output("backtest-message", "children", allow_duplicate=True),
         },
-        inputs={"route": Input("backtest-route", "data")},
+        inputs={"route": Input("backtest-route", "data"), "tick": Input("status-tick", "n_intervals")},
+        state={"title": State("backtest-title", "data")},
         prevent_initial_call="initial_duplicate",
     )
     connect(
@@ -83,8 +84,10 @@ def register(app: Dash, client: ApiClient) -> None:
     )
 
 
-async def head(client: ApiClient, *, route: dict[str, str]) -> Changes:
-    """Return the head of the page, with the name of the job."""
+async def head(client: ApiClient, *, route: dict[str, str], tick: int | None, title: str | None) -> Changes:
+    """Return the head of the page, with the name of the job. If it could not be read, a later tick asks again."""
+    if title is not None:
+        raise PreventUpdate
     job = await client.job(route["job"])
     crumbs: list[Component | str] = [
         dcc.Link("Fleet", href=routes.fleet()),
@@ -142,6 +145,11 @@ async def follow(
         found = await client.backtest(route["job"], current)
     except ApiNotFoundError:
         return off | {"state": backtests.not_kept()}
+    except ApiRefusedError as problem:
+        return off | {"state": simulations.refused(problem)}
+    except ApiUnavailableError as problem:
+        # The next tick asks again. What the page shows stays.
+        return {"state": simulations.unanswered(problem), "still": False}
     is_over = found.state.is_terminal
     changes: Changes = {"state": backtests.state_of(found), "still": is_over, "cancel": is_over, "class": EMPTY}
     if found.result is None:
@@ -156,9 +164,9 @@ def shown(job: str, result: BacktestResultOut, view: Look) -> Changes:
     words = {kind.value: word for kind, word in status.KIND_WORDS.items()}
     how: dict[str, Any] = {"theme": view.theme, "where": view.where, "is_narrow": view.is_narrow}
     charts = {
-        "said": figures.said(verdict.episodes if verdict else [], words, **how),
-        "effects": figures.effects(advice.cards if advice else [], **how),
-        "warnings": figures.warnings(warning.warnings if warning else [], **how),
+        "said": figures.said(verdict.episodes if verdict and verdict.checkpoint_count else None, words, **how),
+        "effects": figures.effects(advice.cards if advice and advice.checkpoint_count else None, **how),
+        "warnings": figures.warnings(warning.warnings if warning and warning.checkpoint_count else None, **how),
     }
     return {
         "verdict": backtests.verdict_words(verdict),

@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.simulations import SimulationCatalogOut, SimulationOut, SimulationState, simulation_id_of
-from backend.domain.errors import ApiNotFoundError, ApiRefusedError
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard import lab_address
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
@@ -186,6 +186,9 @@ async def refresh(
         found = await client.simulation(simulation_id_of(request))
     except ApiNotFoundError:
         return off | {"state": simulations.not_kept(), "digest": None}
+    except ApiUnavailableError as problem:
+        # The next tick asks again.
+        return {"message": cards.message(problem), "still": False, "digest": None}
     titles = titles_of(await client.simulation_catalog(), found)
     if found.state is not SimulationState.COMPLETED:
         is_over = found.state.is_terminal

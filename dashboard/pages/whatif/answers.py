@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.whatif import Tier, WhatIfIn, WhatIfOut
 from backend.domain.advice import Mode
-from backend.domain.errors import ApiNotFoundError, ApiRefusedError
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
@@ -60,7 +60,10 @@ def register(app: Dash, client: ApiClient) -> None:
     connect(
         app,
         partial(await_better, client),
-        output={"ready": Output("whatif-ready", "data")},
+        output={
+            "ready": Output("whatif-ready", "data"),
+            "waits": Output("whatif-better", "disabled", allow_duplicate=True),
+        },
         inputs={"tick": Input("whatif-better", "n_intervals")},
         state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
         prevent_initial_call=True,
@@ -195,7 +198,13 @@ async def await_better(
     """Note that a better tier can answer what the page shows, or that it will not come."""
     if not tick or not answered:
         raise PreventUpdate
-    found = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
+    try:
+        found = await client.what_if(route["job"], WhatIfIn(settings=settings_in(answered)))
+    except ApiUnavailableError:
+        raise PreventUpdate from None  # The next tick asks again.
+    except ApiRefusedError:
+        # The page asks again for what it shows, and says why that is refused.
+        return {"ready": tick, "waits": True}
     if found.is_better_tier_coming:
         raise PreventUpdate
     return {"ready": tick}

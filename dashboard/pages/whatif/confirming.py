@@ -10,10 +10,10 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import ConfirmationOut, WhatIfIn
-from backend.domain.errors import ApiNotFoundError, ApiRefusedError
+from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, time_slider, whatif
+from dashboard.components import cards, simulations, time_slider, whatif
 from dashboard.figures import whatif as figures
 from dashboard.live import look_of
 from dashboard.pages.lab.details import Shown, chart_of, end_ms_of, half_ms_of
@@ -136,6 +136,11 @@ async def follow(
         found = await client.confirmation(route["job"], confirmation)
     except ApiNotFoundError:
         return off | {"state": whatif.not_confirmed()}
+    except ApiRefusedError as problem:
+        return off | {"state": simulations.refused(problem)}
+    except ApiUnavailableError as problem:
+        # The next tick asks again. What the page shows stays.
+        return {"state": simulations.unanswered(problem), "still": False}
     if found.state is not SimulationState.COMPLETED:
         is_over = found.state.is_terminal
         return {
@@ -155,7 +160,10 @@ async def follow(
     }
     if shown is not None and shown["id"] == found.id:
         return changes
-    sides = await _sides(client, route["job"], found)
+    try:
+        sides = await _sides(client, route["job"], found)
+    except ApiUnavailableError as problem:
+        return {"state": simulations.unanswered(problem), "still": False}
     return changes | {
         "table": [whatif.confirmed_words(found, figures.name_of(found.settings)), whatif.confirmed(found)],
         "shown": {"id": found.id},

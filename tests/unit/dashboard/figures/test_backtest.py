@@ -69,6 +69,13 @@ def test_a_change_that_was_not_made_has_no_measured_value():
     assert chart.summary == "2 cards; of 1 measured durations, 1 were inside."
 
 
+def test_the_summary_of_a_cut_chart_says_how_many_cards_it_draws():
+    chart = effects(result().advice.cards * 7, **HOW)
+
+    assert len(named(chart)["predicted"]["y"]) == ROWS_MAX
+    assert chart.summary.startswith(f"The newest {ROWS_MAX} of 14 cards; ")
+
+
 def test_a_warning_is_at_its_share_of_the_timeout_and_says_whether_the_checkpoint_expired():
     chart = warnings(result().warning.warnings, **HOW)
 

@@ -36,6 +36,14 @@ def shown_of(answer):
     return {"lab-shown.data": answer["lab-shown"]["data"]}
 
 
+async def test_while_the_api_does_not_answer_the_page_says_so_and_asks_again(ui):
+    ui.fake.is_down = True
+    answer = await refreshed(ui)
+
+    assert "No fresh data" in texts(answer["lab-message"]["children"])
+    assert answer["lab-tick"] == {"disabled": False}
+
+
 # --- the request ------------------------------------------------------------------------------------------------------
 
 

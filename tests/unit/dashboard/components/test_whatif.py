@@ -1,0 +1,44 @@
+"""The card on the costs of failures, with and without predictions."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from backend.contracts.whatif import WhatIfIn
+from dashboard import text
+from dashboard.components import whatif
+from tests.support.dash_calls import texts
+from tests.support.made_up_what_ifs import MadeUpWhatIfs
+
+_NONE_ENDED = "no checkpoint ended in the simulated time"
+
+
+@pytest.fixture(scope="module")
+def found():
+    made_up = MadeUpWhatIfs(now=lambda: datetime(2026, 11, 21, tzinfo=UTC))
+    body = WhatIfIn(settings={"mode": "unaligned"}).model_dump_json().encode()
+    return made_up.answer("POST", ["jobs", "jruntime", "whatif"], body)
+
+
+def test_a_job_without_predicted_costs_has_no_costs_of_the_changed_job(found):
+    no_current = found.current.model_copy(update={"failures": []})
+    page = whatif.failures(found.model_copy(update={"current": no_current}))
+
+    cost = found.asked.failures[0]
+    assert texts(page).count(text.duration(cost.outage_ms.value)) < texts(whatif.failures(found)).count(
+        text.duration(cost.outage_ms.value)
+    )
+    assert text.MISSING in texts(page)
+    assert _NONE_ENDED in json.dumps(page, default=lambda c: c.to_plotly_json())
+
+
+def test_without_any_predicted_cost_the_card_says_why(found):
+    def said(**changes):
+        asked = found.asked.model_copy(update={"failures": [], **changes})
+        return texts(whatif.failures(found.model_copy(update={"asked": asked})))
+
+    assert said() == f"Nothing is predicted: {_NONE_ENDED}."
+    assert said(problem="the job is too large") == "Nothing is predicted: the job is too large."

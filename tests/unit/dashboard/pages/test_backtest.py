@@ -1,0 +1,95 @@
+"""The callbacks of the pages that follow work in a queue, while the API does not answer or refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.dash_calls import LOOK, texts
+from tests.support.fake_api import problem
+from tests.support.made_up_backtests import COMPLETED
+
+pytestmark = pytest.mark.anyio
+
+_ROUTE = {"backtest-route.data": {"job": "jruntime"}}
+_SAID = "backtest-state.children"
+_WHAT_IF = {
+    "whatif-route.data": {"job": "jruntime"},
+    "whatif-answered.data": {"settings": {"mode": "unaligned"}, "digest": "", "tier": "formulas"},
+}
+
+
+def followed_values(name: str = COMPLETED) -> dict[str, Any]:
+    return LOOK | _ROUTE | {"backtest-id.data": name, "backtest-pressed.data": 0}
+
+
+async def test_a_backtest_is_asked_for_again_until_the_api_answers_and_the_message_goes(ui):
+    ui.fake.is_down = True
+    away = await ui.call(_SAID, followed_values(), by="backtest-tick.n_intervals")
+
+    assert "does not answer (ConnectError)" in texts(away["backtest-state"]["children"])
+    assert away["backtest-tick"] == {"disabled": False}
+    assert set(away) == {"backtest-state", "backtest-tick"}, "what the page shows stays"
+
+    ui.fake.is_down = False
+    back = await ui.call(_SAID, followed_values(), by="backtest-tick.n_intervals")
+    assert "Replayed." in texts(back["backtest-state"]["children"])
+    assert back["backtest-tick"] == {"disabled": True}
+
+
+async def test_a_refused_backtest_is_said_and_not_asked_for_again(ui, monkeypatch):
+    monkeypatch.setattr(ui.fake.backtests, "answer", lambda *_: problem(403, "the role is missing"))
+    answer = await ui.call(_SAID, followed_values(), by="backtest-tick.n_intervals")
+
+    assert "The request was refused: the role is missing" in texts(answer["backtest-state"]["children"])
+    assert answer["backtest-tick"] == {"disabled": True}
+
+
+async def test_the_head_is_asked_for_again_only_while_it_is_missing(ui):
+    values = _ROUTE | {"status-tick.n_intervals": 1}
+    ui.fake.is_down = True
+    away = await ui.call("backtest-head.children", values, by="status-tick.n_intervals")
+    assert "No fresh data" in texts(away["backtest-message"]["children"])
+
+    ui.fake.is_down = False
+    back = await ui.call("backtest-head.children", values, by="status-tick.n_intervals")
+    assert (back["backtest-message"]["children"], back["backtest-title"]["data"][:9]) == (None, "Backtest:")
+    known = values | {"backtest-title.data": "Backtest: j"}
+    assert await ui.call("backtest-head.children", known, by="status-tick.n_intervals") is None
+
+
+@pytest.mark.parametrize("part", ["verdict", "advice", "warning"])
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_a_chart_of_a_part_that_was_not_replayed_claims_nothing(ui, part, is_asked):
+    known = ui.fake.backtests.known
+    result = known[COMPLETED].result
+    changed = getattr(result, part).model_copy(update={"checkpoint_count": 0}) if is_asked else None
+    known[COMPLETED] = known[COMPLETED].model_copy(update={"result": result.model_copy(update={part: changed})})
+    answer = await ui.call(_SAID, followed_values(), by="backtest-tick.n_intervals")
+
+    charts = {"verdict": "said", "advice": "effects", "warning": "warnings"}
+    empty = {
+        name for name in charts.values() if "This part was not replayed." in repr(answer[f"backtest-{name}-graph"])
+    }
+    assert empty == {charts[part]}
+
+
+async def test_a_what_if_that_waits_for_a_better_tier_asks_again_or_stops_if_it_is_refused(ui, monkeypatch):
+    values = _WHAT_IF | {"whatif-better.n_intervals": 1}
+    ui.fake.is_down = True
+    assert await ui.call("whatif-ready.data", values, by="whatif-better.n_intervals") is None
+
+    ui.fake.is_down = False
+    monkeypatch.setattr(ui.fake.what_ifs, "answer", lambda *_: problem(404, "no such job"))
+    answer = await ui.call("whatif-ready.data", values, by="whatif-better.n_intervals")
+    assert answer == {"whatif-ready": {"data": 1}, "whatif-better": {"disabled": True}}
+
+
+async def test_a_confirmation_is_asked_for_again_too(ui):
+    ui.fake.is_down = True
+    values = _WHAT_IF | {"whatif-confirmation.data": "w1", "whatif-pressed.data": 0}
+    answer = await ui.call("whatif-state.children", values, by="whatif-tick.n_intervals")
+
+    assert "The page asks again." in texts(answer["whatif-state"]["children"])
+    assert answer["whatif-tick"] == {"disabled": False}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +57,8 @@ def what_if(
     """
     from backend.contracts.whatif import WhatIfIn, WhatIfOut
 
+    if dry_run:
+        _refuse_beside_dry_run({"--vary": vary is not None, "--confirm": confirm, "--export": export is not None})
     wanted = WhatIfIn(settings=pairs(settings or [], option="--set"), vary=_vary(vary, steps), confirm=confirm)
     if dry_run:
         _try_out(job, wanted, api, as_json=as_json)
@@ -75,6 +77,12 @@ def what_if(
         say(*_text(answer))
     if answer.confirmation is not None and not answer.confirmation.predictions:
         raise typer.Exit(_FAILED)
+
+
+def _refuse_beside_dry_run(given: Mapping[str, bool]) -> None:
+    problems = [FieldProblem(o, "it cannot be combined with --dry-run", "one of the two") for o in given if given[o]]
+    if problems:
+        raise InvalidInputError(problems, what="option")
 
 
 def _try_out(job: str, wanted: WhatIfIn, api: str | None, *, as_json: bool) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
+import anyio
 import anyio.to_thread
 import pytest
 
@@ -18,9 +20,10 @@ from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.whatif.choosing import SettingChooser
 from backend.services.whatif.tiers import QuickTiers
+from backend.store.advice.choices import choices_of, keep_choice, try_lock_choice
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_current
-from backend.store.postgres.connections import reading
+from backend.store.postgres.connections import reading, writing
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.simulators.regret_jobs import Drawn
 from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
@@ -41,9 +44,14 @@ class Choosing:
     def __init__(self) -> None:
         self.count = 0
         self.why_not: str | None = None
+        self.error: Exception | None = None
+        self.intervals_ms: list[int] = []
 
     def __call__(self, known):
         self.count += 1
+        self.intervals_ms.append(known.evidence.config.interval_ms)
+        if self.error is not None:
+            raise self.error
         return made_choice(known) if self.why_not is None else refused(known, self.why_not)
 
 
@@ -55,7 +63,7 @@ async def report(engine, clock):
     )
     writer = IngestWriter(engine, clock=clock)
 
-    async def write(config=CONFIG, count=8, exceptions=FAILURES, at_s=62):
+    async def write(config=CONFIG, count=8, exceptions=FAILURES, at_s=62, others=()):
         clock.at = START + timedelta(seconds=at_s)
         seen = replace(
             observed_job(slow_run(count)),
@@ -68,7 +76,8 @@ async def report(engine, clock):
             exceptions=exceptions,
             restart_count=len(exceptions),
         )
-        await writer.write(observation(added.id, seen, at=clock.at))
+        more = [replace(seen, name=run, engine_run_id=run * 32, config=other) for run, other in others]
+        await writer.write(observation(added.id, seen, *more, at=clock.at))
 
     return write
 
@@ -140,6 +149,77 @@ async def test_nothing_is_chosen_before_the_simulation_is_ready_or_for_jobs_with
     unready = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(), choosing)
     assert await unready.choose_next() == 0
     assert choosing.count == 0
+
+
+async def test_an_unexpected_error_is_kept_as_a_refusal(engine, clock, report, parts):
+    choosing, chooser = parts
+    choosing.error = ZeroDivisionError("float division by zero")
+    await report()
+    assert await chooser.choose_next() > 0
+    await report(count=9, at_s=500)
+
+    assert await chooser.choose_next() == 0
+    assert "an unexpected error ended the fast simulation" in (await advice_of(engine, clock)).chosen_by.text
+    assert choosing.count == 1
+
+
+async def test_jobs_that_were_never_tried_come_first_and_then_the_one_tried_longest_ago(clock, report, parts):
+    choosing, chooser = parts
+    choosing.why_not = "it has 9000 channels, and the fast simulation takes 8192"
+    await report()
+    await chooser.choose_next()
+    others = [(run, replace(CONFIG, interval_ms=ms)) for run, ms in (("b", 20_000), ("c", 30_000))]
+    # Refusals are due again by then.
+    for at_s in (700, 702, 704):
+        await report(count=9, at_s=at_s, others=others)
+        assert await chooser.choose_next() > 0
+
+    assert (choosing.intervals_ms[0], set(choosing.intervals_ms[1:3])) == (10_000, {20_000, 30_000})
+    assert choosing.intervals_ms[3:] == [10_000]
+    await report(count=10, at_s=1400, others=others)
+    assert await chooser.choose_next() > 0
+    assert choosing.intervals_ms[4] == choosing.intervals_ms[1]
+
+
+async def test_of_two_processes_one_chooses_for_a_job(engine, report, parts):
+    choosing, chooser = parts
+    await report()
+    async with reading(engine) as connection:
+        (record,) = await list_current(connection)
+    async with writing(engine) as other:
+        assert await try_lock_choice(other, record.run.id)
+        assert await chooser.choose_next() == 0
+    assert choosing.count == 0
+    assert await chooser.choose_next() > 0
+    assert choosing.count == 1
+
+
+async def test_a_stop_does_not_wait_for_the_simulation(engine, clock, report):
+    began, release, ended = threading.Event(), threading.Event(), []
+
+    def wait(known):
+        began.set()
+        # Without the release, a stop that waits for this thread would hang.
+        ended.append(release.wait(10))
+        return refused(known, None)
+
+    await report()
+    evidence = EvidenceReader(clock)
+    chooser = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), wait)
+    async with anyio.create_task_group() as group:
+        group.start_soon(chooser.run)
+        await anyio.to_thread.run_sync(began.wait)
+        group.cancel_scope.cancel()
+    has_waited = bool(ended)
+    release.set()
+    assert not has_waited
+
+
+async def test_a_new_choice_replaces_the_earlier_one_if_a_clock_was_set_back(engine):
+    async with writing(engine) as connection:
+        await keep_choice(connection, "r1", START, {"n": 1})
+        await keep_choice(connection, "r1", START - timedelta(hours=1), {"n": 2})
+        assert await choices_of(connection, ["r1"]) == {"r1": {"n": 2}}
 
 
 @pytest.mark.slow

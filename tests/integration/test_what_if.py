@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from backend.advisor.advice import Interval
 from backend.advisor.twin import fast, formulas, outcomes, predicting
+from backend.advisor.twin.changes import WhatIf
 from backend.contracts.advice import CardOut, DryRunOut, JobAdviceOut
 from backend.contracts.api import JobOut, Page
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
 from backend.contracts.whatif import ConfirmationOut, FailureKind, Measure, Tier, WhatIfOut
 from backend.domain.advice import AdviceState, Metric, Topic
+from backend.domain.errors import NotModelledError
 from backend.runtime.engine.jobfile import load_job_document
 from backend.services.simulations.simulating import SimulationStoppedError
 from backend.services.simulations.worker import Pace, SimulationWorker
@@ -182,6 +185,23 @@ async def test_bad_input_is_one_problem_that_names_the_setting(client, body, poi
     assert words in error["detail"]
 
 
+async def test_the_front_does_not_rest_on_shares_of_expired_checkpoints_that_are_withdrawn(client, monkeypatch):
+    usual = predicting.predict
+
+    def predict(model, what_if, tier):
+        share, duration = 1.0, 300.0
+        if what_if != WhatIf():
+            share, duration = (0.5, 100.0) if what_if.interval_ms is None else (0.2, 200.0)
+        of = {"expired_ratio": share, "duration_ms": duration, "persisted_bytes": 1.0}
+        return replace(usual(model, what_if, tier), **{k: Interval(v, v, v) for k, v in of.items()})
+
+    monkeypatch.setattr(predicting, "predict", predict)
+    found = await _ask(client, {"settings": _UNALIGNED, "candidates": [{"interval": "10 s"}]})
+    shown = (found.current, found.asked, *found.others)
+    assert [value_of(p, Measure.EXPIRED) for p in shown] == [None] * 3
+    assert [p.is_on_front for p in shown] == [False, True, False]
+
+
 async def test_what_cannot_be_applied_is_refused(client, job):
     for settings, kind in (({"parallelism.sums": "4"}, "not-applicable"), ({"interval": "5 s"}, "not-applicable")):
         problem = await _ask(client, {"settings": settings}, path="/apply", status=409)
@@ -205,6 +225,22 @@ async def test_a_dry_run_says_what_would_be_sent_where_and_what_refuses_it(clien
     problem = await _ask(client, {"settings": {"colour": "red"}}, path="/dry-run", status=422)
     assert problem["errors"][0]["pointer"] == "settings.colour"
     assert job.sent == []
+
+
+async def test_a_dry_run_of_a_change_without_a_prediction_says_that_it_is_refused(client, job, monkeypatch):
+    usual = predicting.predict
+
+    def only_as_it_is(model, what_if, tier):
+        if what_if != WhatIf():
+            raise NotModelledError("its queues have no place left", fix="use the confirmation")
+        return usual(model, what_if, tier)
+
+    monkeypatch.setattr(predicting, "predict", only_as_it_is)
+    found = await _ask(client, {"settings": _UNALIGNED}, path="/dry-run", model=DryRunOut)
+    assert (found.is_accepted, found.is_checked, job.checked) == (False, False, [])
+    problem = await _ask(client, {"settings": _UNALIGNED}, path="/apply", status=409)
+    assert problem["type"].endswith("not-predicted")
+    assert problem["detail"].endswith(found.refusals[0])
 
 
 async def test_the_answer_says_that_a_better_tier_is_coming_until_it_is_there(engine, clock, job, monkeypatch):

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -27,6 +28,9 @@ KEPT_DAYS: Final = 7.0
 """A folder of another source is removed if no process has used it for this long. Two versions may share a cache."""
 
 _CODE: Final = Path(__file__).parent
+_DIGEST_LENGTH: Final = 16
+# The folder beside ours may be that of temporary files, in which other things of this product begin with the prefix.
+_OURS: Final = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{{_DIGEST_LENGTH}}}")
 
 
 def choose() -> None:
@@ -51,7 +55,7 @@ def digest_of(code: Path, compiler: str) -> str:
     for file in sorted(code.glob(SOURCES)):
         content = file.read_bytes()
         found.update(f"\n{file.name} {len(content)}\n".encode() + content)
-    return found.hexdigest()[:16]
+    return found.hexdigest()[:_DIGEST_LENGTH]
 
 
 def folder_for(root: Path, digest: str) -> Path:
@@ -65,7 +69,7 @@ def sweep(used: Path) -> None:
     for folder in used.parent.glob(f"{PREFIX}*"):
         # Another process may remove the same folder.
         with contextlib.suppress(OSError):
-            if folder != used and folder.stat().st_mtime < oldest:
+            if folder != used and _OURS.fullmatch(folder.name) and folder.stat().st_mtime < oldest:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -68,6 +68,7 @@ _OF_THE_MODE: Final[Mapping[str, tuple[str, ...]]] = {
     Mode.UNALIGNED.value: (Name.ALIGNED_TIMEOUT.value,),
 }
 """The settings that a mode does not have."""
+_NOTHING_TO_KEEP: Final = "there is no prediction to keep: {}"
 
 
 class WhatIfService:
@@ -105,8 +106,9 @@ class WhatIfService:
         asked = asked_of(job.model, wanted.settings)
         others = [_added(job.model, asked, more, where=f"candidates.{i}") for i, more in _more(job, wanted)]
         measured, ids = measured_of(job)
-        predictions = with_front(await self._predictions(job, [Asked(WhatIf(), {}), asked, *others]))
-        current, first, *rest = checked(predictions, measured, len(ids))
+        predictions = await self._predictions(job, [Asked(WhatIf(), {}), asked, *others])
+        # The front rests only on what is shown.
+        current, first, *rest = with_front(checked(predictions, measured, len(ids)))
         model = job.tiered.by_tier[QuickTier(first.tier.value)]
         plan = application(job.model, asked.what_if, job.record.run.engine)
         confirmation = None
@@ -183,6 +185,9 @@ class WhatIfService:
         plan = application(job.model, asked.what_if, job.record.run.engine)
         can_apply, why_not = _can_apply(job, asked, plan)
         refusals = [] if can_apply else [why_not or "nothing would change", *(w.rstrip(".") for w in plan.by_hand)]
+        if can_apply:
+            _, first = await self._predictions(job, [Asked(WhatIf(), {}), asked])
+            refusals = [] if first.problem is None else [_NOTHING_TO_KEEP.format(first.problem)]
         return await self._advice.dry_run_what_if(job.record, plan.how_to, plan.changes, refusals)
 
     async def apply(self, job_id: str, settings: Mapping[str, str], *, is_sent: bool) -> CardOut:
@@ -210,7 +215,7 @@ class WhatIfService:
         predictions = await self._predictions(job, [Asked(WhatIf(), {}), asked])
         current, first = checked(predictions, measured, len(ids))
         if first.problem is not None:
-            raise ConflictError(f"there is no prediction to keep: {first.problem}", kind="what-if-not-predicted")
+            raise ConflictError(_NOTHING_TO_KEEP.format(first.problem), kind="what-if-not-predicted")
         advice = recommendation_of(job, plan, current, first)
         return await self._advice.keep_what_if(job.record, advice, is_sent=is_sent)
 

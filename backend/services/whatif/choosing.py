@@ -2,15 +2,16 @@
 
 A choice takes from tenths of a second to a few seconds of processor time, so it is not made on a request. This task
 makes it in a thread, at most once in ``tier_choice.RENEWED_AFTER`` for each job and its settings, and rests
-``_REST_RATIO`` times as long as it worked. Jobs without a choice come first. The next finding of the job reads the
-stored choice, in whatever process it is computed. Until then, and if the simulation cannot choose, the rules advise
-from replayed checkpoints.
+``_REST_RATIO`` times as long as it worked. Jobs for which it never tried come first, then those whose last attempt is
+the oldest. Of several processes, only one chooses for a job at a time. The next finding of the job reads the stored
+choice, in whatever process it is computed. Until then, and if the simulation cannot choose, the rules advise from
+replayed checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import anyio
@@ -19,9 +20,10 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.advisor.choosing import choose
-from backend.advisor.situation import Situation, situation
-from backend.advisor.tier_choice import TierChoice
+from backend.advisor.situation import situation
+from backend.backtest.cards import ChooseFor
 from backend.backtest.moments import EVIDENCE_COUNT
+from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.ids import JobId
@@ -29,8 +31,9 @@ from backend.domain.observation import JobState
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.jobs.findings import choice_from, document_of_choice
+from backend.services.whatif.preparing import choose_or_refuse
 from backend.services.whatif.tiers import QuickTiers
-from backend.store.advice.choices import choices_of, keep_choice
+from backend.store.advice.choices import choice_times_of, choices_of, keep_choice, try_lock_choice
 from backend.store.jobs.reader import JobRecord
 from backend.store.postgres.connections import reading, writing
 
@@ -38,8 +41,10 @@ _EVERY_S: Final = 5.0
 _REST_RATIO: Final = 9.0
 _CHECKPOINTS_COUNT: Final = EVIDENCE_COUNT
 _PRESSURE_WINDOW: Final = timedelta(minutes=30)
-# A job is not tried again before its next finding has read the choice.
-_AGAIN_S: Final = 60.0
+# A job whose settings stay is not tried again before its next finding has read the choice. A finding is kept for at
+# most five minutes.
+_AGAIN_S: Final = 360.0
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +59,7 @@ class SettingChooser:
         evidence: EvidenceReader,
         jobs: AnalysedJobs,
         tiers: QuickTiers,
-        choose_for: Callable[[Situation], TierChoice] = choose,
+        choose_for: ChooseFor = choose,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -62,55 +67,64 @@ class SettingChooser:
         self._jobs = jobs
         self._tiers = tiers
         self._choose_for = choose_for
-        self._tried_s: dict[JobId, float] = {}
+        self._tried: dict[JobId, tuple[float, CheckpointConfig | None]] = {}
 
     async def run(self) -> None:
         """Make choices until cancelled."""
         while True:
-            took_s = 0.0
+            took_s, began_s = 0.0, self._clock.monotonic_s()
             try:
                 took_s = await self.choose_next()
             except StoreUnavailableError as error:
                 _log.warning("choices of settings are waiting for the store", reason=error.reason)
             except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end the choices
                 _log.exception("a choice of settings failed")
+                took_s = max(_EVERY_S / _REST_RATIO, self._clock.monotonic_s() - began_s)
             await anyio.sleep(max(_REST_RATIO * took_s, 0.0 if took_s else _EVERY_S))
 
     async def choose_next(self) -> float:
         """Make the choice for the job that waits longest, and return the seconds that it took; 0 if none waits."""
         if self._tiers.why_not is not None:
             return 0.0
+        began_s = self._clock.monotonic_s()
         async with reading(self._engine) as connection:
-            record = await self._next(connection)
-            if record is None:
-                return 0.0
-            began_s = self._clock.monotonic_s()
-            self._tried_s[record.id] = began_s
-            evidence = await self._evidence.under_current_settings(
-                connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
-            )
-            kept = choice_from((await choices_of(connection, [record.run.id])).get(record.run.id))
+            waiting = await self._waiting(connection)
+        if not waiting:
+            return 0.0
+        # The transaction holds the lock of the job's run while the simulation chooses.
+        async with writing(self._engine) as connection:
+            for record, config in waiting:
+                if await try_lock_choice(connection, record.run.id):
+                    self._tried[record.id] = began_s, config
+                    await self._choose(connection, record)
+                    return max(0.001, self._clock.monotonic_s() - began_s)
+        return 0.0
+
+    async def _choose(self, connection: AsyncConnection, record: JobRecord) -> None:
+        evidence = await self._evidence.under_current_settings(
+            connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
+        )
+        kept = choice_from((await choices_of(connection, [record.run.id])).get(record.run.id))
         ended = [c.header.checkpoint_id for c in evidence.checkpoints if c.header.status.is_terminal]
         # Another process may have made it meanwhile.
-        if kept is None or kept.is_due(evidence.config, evidence.now, ended):
-            known = situation(evidence, engine=record.run.engine, version=record.engine_version)
-            choice = await anyio.to_thread.run_sync(self._choose_for, known)
-            async with writing(self._engine) as connection:
-                await keep_choice(connection, record.run.id, choice.made_at, document_of_choice(choice))
-        return max(0.001, self._clock.monotonic_s() - began_s)
+        if kept is not None and not kept.is_due(evidence.config, evidence.now, ended):
+            return
+        known = situation(evidence, engine=record.run.engine, version=record.engine_version)
+        # A stop of the process does not wait for the simulation.
+        choice = await anyio.to_thread.run_sync(choose_or_refuse, self._choose_for, known, abandon_on_cancel=True)
+        await keep_choice(connection, record.run.id, self._clock.now(), document_of_choice(choice))
 
-    async def _next(self, connection: AsyncConnection) -> JobRecord | None:
-        """Return the job that waits longest for its choice; jobs that have none come first."""
+    async def _waiting(self, connection: AsyncConnection) -> Sequence[tuple[JobRecord, CheckpointConfig | None]]:
+        """Return the jobs that wait for a choice, with their settings; the one that waits longest comes first."""
         jobs, _ = await self._jobs.refresh(connection)
         now_s = self._clock.monotonic_s()
-        self._tried_s = {job_id: at_s for job_id, at_s in self._tried_s.items() if now_s - at_s < _AGAIN_S}
+        self._tried = {job_id: tried for job_id, tried in self._tried.items() if now_s - tried[0] < _AGAIN_S}
         waiting = []
-        for watched in jobs:
-            record, finding = watched.job.record, watched.job.finding
-            if finding is None or not finding.advice.is_choice_due or record.id in self._tried_s:
+        for job in (watched.job for watched in jobs):
+            if job.finding is None or not job.finding.advice.is_choice_due or job.record.run.state is JobState.ENDED:
                 continue
-            if record.run.state is not JobState.ENDED:
-                chosen_by = finding.advice.chosen_by
-                has_choice = chosen_by is not None and chosen_by.tier is not None
-                waiting.append((has_choice, record.run.observed_at, record.id, record))
-        return min(waiting, key=lambda w: w[:3])[3] if waiting else None
+            tried = self._tried.get(job.record.id)
+            if tried is None or tried[1] != job.shape.config:
+                waiting.append((job.record, job.shape.config))
+        made = await choice_times_of(connection, [record.run.id for record, _ in waiting]) if waiting else {}
+        return sorted(waiting, key=lambda w: (made.get(w[0].run.id, _NEVER), w[0].id))

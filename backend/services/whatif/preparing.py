@@ -10,8 +10,9 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
 import anyio
@@ -22,6 +23,7 @@ from backend.advisor.choosing import choose, refused
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin import compiled_cache, fast
+from backend.backtest.cards import ChooseFor
 from backend.services.whatif.tiers import QuickTiers
 
 _AFTER_S: Final = 5.0
@@ -29,6 +31,8 @@ _AFTER_S: Final = 5.0
 _TIMEOUT_S: Final = 1800.0
 _PROBLEM_MAX: Final = 200
 _NICENESS: Final = 10
+_RETRIED_AFTER_S: Final = 600.0
+"""A process that could not compile tries again after this time."""
 # From <sys/prctl.h>.
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -73,20 +77,52 @@ def choose_compiled(known: Situation) -> TierChoice:
 
     The first call compiles it in a process of its own, which leaves the interpreter to the other threads.
     """
-    problem = _compiled_problem()
+    problem = _compiled.problem()
     if problem is not None:
         return refused(known, f"the fast simulation could not be compiled ({problem})")
-    return choose(known)
+    return choose_or_refuse(choose, known)
 
 
-@cache
-def _compiled_problem() -> str | None:
+def choose_or_refuse(choose_for: ChooseFor, known: Situation) -> TierChoice:
+    """Return what ``choose_for`` chooses. If it fails unexpectedly, the log has the error, and nothing is chosen."""
     try:
-        anyio.run(partial(_compile, _command()))
-        fast.prepare()
+        return choose_for(known)
     except Exception as error:  # noqa: BLE001  whatever goes wrong, rules and replayed checkpoints choose
-        return str(error)[:_PROBLEM_MAX] or type(error).__name__
-    return None
+        _log.exception("the fast simulation failed")
+        return refused(known, f"an unexpected error ended the fast simulation ({type(error).__name__})")
+
+
+class Compiled:
+    """Whether this process has compiled the fast tier. A failure may pass, so it tries again after some time."""
+
+    def __init__(self, compile_now: Callable[[], None], now_s: Callable[[], float] = time.monotonic) -> None:
+        self._compile = compile_now
+        self._now_s = now_s
+        self._is_compiled = False
+        self._failed: tuple[float, str] | None = None
+
+    def problem(self) -> str | None:
+        """Compile if that is due. Return None if the fast tier is compiled, otherwise why it is not."""
+        if self._is_compiled:
+            return None
+        if self._failed is not None and self._now_s() - self._failed[0] < _RETRIED_AFTER_S:
+            return self._failed[1]
+        try:
+            self._compile()
+        except Exception as error:  # noqa: BLE001  whatever goes wrong, rules and replayed checkpoints choose
+            problem = str(error)[:_PROBLEM_MAX] or type(error).__name__
+            self._failed = self._now_s(), problem
+            return problem
+        self._is_compiled = True
+        return None
+
+
+def _compile_and_load() -> None:
+    anyio.run(partial(_compile, _command()))
+    fast.prepare()
+
+
+_compiled = Compiled(_compile_and_load)
 
 
 def _command() -> Sequence[str]:

@@ -140,6 +140,9 @@ def test_ctrl_c_cancels_the_confirmation(fake, monkeypatch, capsys):
         (["jruntime", "--set", "colour"], "--set"),
         (["jruntime", "--vary", "interval=5s"], "is not KEY=FROM..TO"),
         (["jruntime", "--vary", "mode=a..b"], "has no range"),
+        (["jruntime", "--set", "mode=unaligned", "--dry-run", "--confirm"], "--confirm"),
+        (["jruntime", "--set", "mode=unaligned", "--dry-run", "--export", "flink-conf"], "--export"),
+        (["jruntime", "--set", "mode=unaligned", "--dry-run", "--vary", "interval=5 s..9 s"], "--vary"),
     ],
 )
 def test_bad_input_is_one_line_on_standard_error(arguments, words, capsys):

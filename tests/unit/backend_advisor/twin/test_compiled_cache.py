@@ -99,7 +99,9 @@ def test_code_of_an_earlier_source_is_not_loaded_after_a_change_of_another_file(
 
 def test_folders_of_other_sources_go_once_they_are_no_longer_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(compiled_cache.CACHE_VARIABLE, str(tmp_path))
-    for name, age_days in (("barrierscope-old", 8), ("barrierscope-other", 6), ("twin_of_others", 30)):
+    old, other = (f"{compiled_cache.PREFIX}{digit * 16}" for digit in "a0")
+    kept = {other, "twin_of_others", "barrierscope-demo-x1y2", f"{old}0", "barrierscope-numba-abcdefgh"}
+    for name, age_days in ((old, 8), *((name, 6 if name == other else 30) for name in kept)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.nbc").touch()
         seen_s = (tmp_path / name).stat().st_mtime - age_days * _DAY_S
@@ -109,7 +111,7 @@ def test_folders_of_other_sources_go_once_they_are_no_longer_used(tmp_path: Path
 
     used = Path(numba.config.CACHE_DIR)
     assert used.is_dir()
-    assert {f.name for f in tmp_path.iterdir()} == {used.name, "barrierscope-other", "twin_of_others"}
+    assert {f.name for f in tmp_path.iterdir()} == {used.name, *kept}
     long_ago_s = used.stat().st_mtime - 30 * _DAY_S
     os.utime(used, (long_ago_s, long_ago_s))
     compiled_cache.choose()

@@ -6,6 +6,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import anyio.to_thread
@@ -13,14 +14,24 @@ import pytest
 
 from backend.advisor.twin import compiled_cache
 from backend.advisor.twin.outcomes import Tier
-from backend.services.whatif.preparing import prepare_fast_tier
+from backend.services.whatif import preparing
+from backend.services.whatif.preparing import Compiled, prepare_fast_tier
 from backend.services.whatif.tiers import QuickTiers
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 
 def python(code: str) -> tuple[str, ...]:
     return sys.executable, "-I", "-c", code
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 async def prepared(code: str, load=lambda: None) -> QuickTiers:
@@ -76,8 +87,43 @@ async def test_the_event_loop_runs_while_it_compiles_and_a_stop_ends_the_compile
         child = int(await anyio.to_thread.run_sync(began.read_text))
         assert "still being compiled" in (tiers.why_not or "")
         group.cancel_scope.cancel()
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+    # If the stop comes while the child is still being started, the loop takes the ended child in a moment later.
+    await anyio.to_thread.run_sync(until, lambda: not is_there(child), "the compiler has ended")
+
+
+def test_a_compiler_that_failed_once_is_tried_again_after_some_time():
+    now_s, answers = [0.0], [OSError("no space left on device"), None, OSError("it is not asked again")]
+    count = 0
+
+    def compile_now() -> None:
+        nonlocal count
+        count += 1
+        error = answers[count - 1]
+        if error is not None:
+            raise error
+
+    compiled = Compiled(compile_now, lambda: now_s[0])
+    assert [compiled.problem(), compiled.problem()] == ["no space left on device"] * 2
+    assert count == 1
+    now_s[0] = 3600.0
+    assert compiled.problem() is None
+    now_s[0] = 36000.0
+    assert compiled.problem() is None
+    assert count == 2
+
+
+def test_an_unexpected_error_of_the_simulation_is_a_refusal_and_ends_no_backtest(monkeypatch: pytest.MonkeyPatch):
+    def fail(_: object) -> None:
+        raise ZeroDivisionError("float division by zero")
+
+    monkeypatch.setattr(preparing, "_compiled", Compiled(lambda: None))
+    monkeypatch.setattr(preparing, "choose", fail)
+    known = SimpleNamespace(recorded=(), evidence=SimpleNamespace(now=None, config=None))
+
+    choice = preparing.choose_compiled(known)  # type: ignore[arg-type]
+
+    assert choice.best is None
+    assert choice.why_not == "an unexpected error ended the fast simulation (ZeroDivisionError)"
 
 
 @pytest.mark.slow

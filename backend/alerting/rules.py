@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from backend.analysis.thresholds import FINISH_WARN_RATIO
+from backend.analysis.thresholds import FINISH_LATELY_COUNT, FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 
@@ -146,7 +146,14 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.WARNING,
         "The running checkpoint is predicted to exceed its timeout, from past checkpoints of the job.",
         thresholds=(
-            Threshold("confidence_min_ratio", FINISH_WARN_RATIO, 0.5, 0.95, "required probability of the timeout"),
+            Threshold(
+                "confidence_min_ratio",
+                FINISH_WARN_RATIO,
+                0.5,
+                0.95,
+                "required probability of the timeout; if one of the newest "
+                f"{FINISH_LATELY_COUNT} ended checkpoints expired, {FINISH_WARN_AGAIN_RATIO:g} is enough in any case",
+            ),
             Threshold("past_min_count", 5, 5, 15, "past checkpoints needed for a prediction", is_whole=True),
             _COMPLETED_MIN_COUNT,
         ),

@@ -13,9 +13,10 @@ Invariant: a difference is stated only if both sides are known, this checkpoint 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from backend.analysis.critical_path import CriticalPath, CriticalStep, Phases
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import struck_limit_ms
 from backend.analysis.phases import VertexPhases, checkpoint_phases
-from backend.analysis.statistics import highest, median, quantile
+from backend.analysis.statistics import median, quantile
 from backend.analysis.thresholds import (
     CONDITION_TIMES,
     NEIGHBOURS_MAX,
@@ -50,7 +51,7 @@ _READ_AT_COUNT = 3
 _BEFORE = timedelta(seconds=20)
 _LONG = timedelta(seconds=60)
 _RECORDS_MIN = 20
-"""A subtask's share of fewer records than this says nothing about the keys."""
+"""Fewer records than this say nothing about the shares of the subtasks, or about the input."""
 _MS = timedelta(milliseconds=1)
 
 
@@ -100,7 +101,7 @@ def reading_spans(checkpoint: Checkpoint, evidence: JobEvidence) -> list[Span]:
     newest = min((r.observed_at for r in evidence.pressure), default=checkpoint.header.triggered_at)
     spans: list[Span] = []
     for neighbour in found.quick[-_READ_AT_COUNT:]:
-        since, until = _span(neighbour)
+        since, until = _span(neighbour, evidence.now)
         since = max(since, spans[-1][1]) if spans else since
         until = min(until, newest)
         spans += [(since, until)] if since < until else []
@@ -154,9 +155,11 @@ class _Place:
     subtasks: tuple[int, ...]
     count: int
     phase: Phase
-    phase_ms: float
-    usual_ms: float
+    phase_ms: float | None
+    usual_ms: float | None
     extra_ms: float
+    least_ms: float | None
+    """How long the phase had lasted if it had not ended; otherwise None."""
 
 
 def _place(path: CriticalPath, phases: Phases, neighbours: Neighbours, evidence: JobEvidence) -> _Place | None:
@@ -187,15 +190,21 @@ def _place(path: CriticalPath, phases: Phases, neighbours: Neighbours, evidence:
     least = STANDOUT_RATIO * extra[found.subtask]
     subtasks = indices_of(extra >= max(least, NOISE_MS)) or (found.subtask,)
     took = float(own[found.subtask])
-    usual = None if not rows else median(float(row[found.subtask]) for row in rows if row[found.subtask] >= 0)
+    usual = median(float(row[found.subtask]) for row in rows if row[found.subtask] >= 0)
+    at = phases[found.vertex_id][found.subtask]
+    is_cut = not at.is_acknowledged and (found.phase is Phase.ACK_WAIT or at.first_barrier_ms is None)
+    # The way of the barrier counts from the trigger. What an open acknowledgement waited for includes the snapshot, so
+    # the neighbours have no such duration.
+    least_ms = float(found.end_ms if found.phase is Phase.START_DELAY else found.end_ms - found.start_ms)
     return _Place(
         vertex_id=found.vertex_id,
         subtasks=subtasks if found.subtask in subtasks else (found.subtask,),
         count=own.size,
         phase=found.phase,
-        phase_ms=most if np.isnan(took) else took,
-        usual_ms=usual or 0.0,
+        phase_ms=None if is_cut or np.isnan(took) else took,
+        usual_ms=None if is_cut and found.phase is Phase.ACK_WAIT else usual,
         extra_ms=most,
+        least_ms=least_ms if is_cut else None,
     )
 
 
@@ -214,8 +223,14 @@ def _durations(phase: Phase, phases: VertexPhases) -> Floats:
 
 def _place_words(place: _Place, evidence: JobEvidence) -> str:
     where = say.where(say.vertex(evidence.vertex_name(place.vertex_id)), place.subtasks, place.count)
-    took, usual = say.duration(place.phase_ms), say.duration(place.usual_ms)
-    return f"the {say.PHASE_WORDS[place.phase]} {where} took {took} instead of {usual}"
+    what = f"the {say.PHASE_WORDS[place.phase]} {where}"
+    if place.least_ms is not None:
+        usual = "" if place.usual_ms is None else f", and usually takes {say.duration(place.usual_ms)}"
+        return f"{what} had not ended after at least {say.duration(place.least_ms)}{usual}"
+    if place.phase_ms is None:
+        return f"{what} took {say.duration(place.extra_ms)} longer"
+    instead = "" if place.usual_ms is None else f" instead of {say.duration(place.usual_ms)}"
+    return f"{what} took {say.duration(place.phase_ms)}{instead}"
 
 
 # --- what happened at that time ---------------------------------------------------------------------------------------
@@ -223,9 +238,9 @@ def _place_words(place: _Place, evidence: JobEvidence) -> str:
 
 def _events(checkpoint: Checkpoint, evidence: JobEvidence, neighbours: Neighbours) -> Iterator[str]:
     header = checkpoint.header
-    begin, end = header.triggered_at, _end(checkpoint)
+    begin, end = header.triggered_at, _end(checkpoint, evidence.now)
     last = neighbours.quick[-1]
-    restarts = [at for at, _ in evidence.exceptions if _end(last) < at <= begin]
+    restarts = [at for at, _ in evidence.exceptions if _end(last, evidence.now) < at <= begin]
     if restarts:
         ago = say.duration((begin - max(restarts)) / _MS)
         yield f"the job had failed and restarted {ago} before it"
@@ -237,7 +252,9 @@ def _events(checkpoint: Checkpoint, evidence: JobEvidence, neighbours: Neighbour
     others = [
         c
         for c in evidence.checkpoints
-        if c.header.kind is not CheckpointKind.CHECKPOINT and c.header.triggered_at < end and _end(c) > begin
+        if c.header.kind is not CheckpointKind.CHECKPOINT
+        and c.header.triggered_at < end
+        and _end(c, evidence.now) > begin
     ]
     if others:
         yield f"savepoint {others[-1].header.checkpoint_id} ran at the same time"
@@ -254,13 +271,37 @@ def _rescaled(checkpoint: Checkpoint, last: Checkpoint) -> Iterator[str]:
         yield f"the job had {checkpoint.header.subtask_count} subtasks instead of {last.header.subtask_count}"
 
 
-_SETTING_WORDS = {"max_concurrent": "number of concurrent checkpoints", "is_unaligned_enabled": "unaligned checkpoints"}
+def _on_or_off(value: bool) -> str:
+    return "on" if value else "off"
+
+
+_SETTING_WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "mode": ("mode", str),
+    "interval_ms": ("interval", say.duration),
+    "timeout_ms": ("timeout", say.duration),
+    "min_pause_ms": ("minimum pause", say.duration),
+    "max_concurrent": ("number of concurrent checkpoints", str),
+    "is_unaligned_enabled": ("unaligned checkpoints", _on_or_off),
+    "aligned_timeout_ms": ("aligned timeout", say.duration),
+    "tolerable_failed_count": ("number of tolerable failures", str),
+    "state_backend": ("state backend", str),
+    "checkpoint_storage": ("checkpoint storage", str),
+    "inflight_cap_bytes": ("cap of in-flight data", say.size),
+    "debloat_target_ms": ("target of buffer debloating", say.duration),
+    "protocol": ("protocol", str),
+    "spilling": ("spilling of in-flight data", str),
+}
+"""The words for each field of the settings, and for its values."""
 
 
 def _changed_settings(before: CheckpointConfig, after: CheckpointConfig) -> str:
-    names = [f.name for f in fields(after) if getattr(before, f.name) != getattr(after, f.name)]
-    plain = [n.removesuffix("_ms").removesuffix("_count").removesuffix("_bytes").replace("_", " ") for n in names]
-    return say.listed([_SETTING_WORDS.get(n, word) for n, word in zip(names, plain, strict=True)])
+    """Return the settings that changed, with both values. A setting that was not reported once is left out."""
+    found: list[str] = []
+    for name, (word, of) in _SETTING_WORDS.items():
+        old, new = getattr(before, name), getattr(after, name)
+        if old is not None and new is not None and old != new:
+            found.append(f"{word} from {of(old)} to {of(new)}")
+    return say.listed(found)
 
 
 def _written(checkpoint: Checkpoint, neighbours: Neighbours) -> Iterator[str]:
@@ -293,7 +334,8 @@ def _at_readings(
     if where is None:
         return
     vertex_id, subtasks = where
-    own_span, usual_spans = _span(checkpoint), [_span(c) for c in neighbours.quick]
+    now = evidence.now
+    own_span, usual_spans = _span(checkpoint, now), [_span(c, now) for c in neighbours.quick]
     own_readings = by_vertex.get(vertex_id, [])
     yield from _share(evidence, vertex_id, own_readings, own_span, usual_spans)
     yield from _busy(evidence, vertex_id, subtasks, own_readings, own_span, usual_spans)
@@ -307,7 +349,9 @@ def _input(
 ) -> Iterator[str]:
     sources = [v.id for v in evidence.topology.vertices if not evidence.topology.inputs(v.id)]
     rates = input_rates([r for v in sources for r in by_vertex.get(v, ())])
-    own, usual = rate_at(checkpoint, rates), median(rate_at(c, rates) for c in neighbours.quick)
+    # A few records are no burst, and many times none is still none.
+    some = [(since, until, r) for since, until, r in rates if r * (until - since).total_seconds() >= _RECORDS_MIN]
+    own, usual = rate_at(checkpoint, some), median(rate_at(c, rates) for c in neighbours.quick)
     if own is None or usual is None:
         return
     if own >= CONDITION_TIMES * usual:
@@ -358,7 +402,7 @@ def _busy(
     ]
     for name, word in (("busy_ratio", "busy"), ("backpressured_ratio", "back-pressured")):
         now, then = (
-            highest(_mean_at(getattr(r, name), subtasks) for r in own),
+            median(_mean_at(getattr(r, name), subtasks) for r in own),
             median(_mean_at(getattr(r, name), subtasks) for r in usual),
         )
         if now is not None and then is not None and now - then >= SHARE_DIFFERENCE_MIN:
@@ -396,15 +440,18 @@ def _shares_in(span: Span, grown: Sequence[tuple[datetime, datetime, Floats | No
 # --- times ------------------------------------------------------------------------------------------------------------
 
 
-def _end(checkpoint: Checkpoint) -> datetime:
+def _end(checkpoint: Checkpoint, now: datetime) -> datetime:
+    """Return the end of a checkpoint, or ``now`` if it is open."""
     header = checkpoint.header
-    return header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms or 0)
+    if header.end_to_end_duration_ms is None:
+        return header.failed_at or (header.triggered_at if header.status.is_terminal else now)
+    return header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms)
 
 
-def _span(checkpoint: Checkpoint) -> Span:
+def _span(checkpoint: Checkpoint, now: datetime) -> Span:
     """Return the time in which readings show a checkpoint: from shortly before its trigger to just after its end."""
     begin = checkpoint.header.triggered_at
-    end = min(_end(checkpoint), begin + _LONG)
+    end = min(_end(checkpoint, now), begin + _LONG)
     return begin - _BEFORE / 4, end + timedelta(seconds=STRUCK_READING_S)
 
 

@@ -122,6 +122,8 @@ def _with_differences(case: Case, neighbours: Neighbours, verdict: Verdict) -> V
         return replace(verdict, outlier=found)
     text = f" What was different: {'; '.join(found.differences)}."
     usual = f"median duration of {say.checkpoints(found.neighbour_count)} before it"
+    # The first difference is the place, if it is known. The place has a row of its own.
+    others = found.differences if found.extra_ms is None else found.differences[1:]
     rows_ = [rows.number(usual, "end_to_end_duration", found.usual_ms, "ms")]
     if found.extra_ms is not None:
         where = f"{say.vertex(found.vertex or '')} {say.subtasks(found.subtasks)}"
@@ -133,7 +135,7 @@ def _with_differences(case: Case, neighbours: Neighbours, verdict: Verdict) -> V
         verdict,
         sentence=verdict.sentence + text,
         detail=None if verdict.detail is None else verdict.detail + text,
-        evidence=(*verdict.evidence, *rows_, *(rows.note(words) for words in found.differences[1:])),
+        evidence=(*verdict.evidence, *rows_, *(rows.note(words) for words in others)),
         outlier=found,
     )
 

@@ -75,7 +75,8 @@ class OutlierOut(Model):
 
     ``usual_ms`` is the median duration of these ``neighbour_count`` checkpoints, and ``times`` how many times as long
     this one took. Most of the additional time, ``extra_ms`` (reconstructed), arose in ``phase`` at these subtasks. It
-    is null if the values of the subtasks are not known. ``differences`` says what was different in it.
+    is null if the values of the subtasks are not known. ``phase_ms`` is null if the phase had not ended, and
+    ``usual_phase_ms`` if it is not known what is usual. ``differences`` says what was different in it.
     """
 
     usual_ms: float

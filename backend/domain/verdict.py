@@ -124,6 +124,7 @@ class Outlier:
     The neighbours are ``neighbour_count`` quick checkpoints before it, with a median duration of ``usual_ms``; the
     checkpoint took ``times`` as long. Most of the additional time, ``extra_ms``, arose in ``phase`` at these subtasks
     of the vertex, where the neighbours took ``usual_phase_ms``. These are None if the subtasks are not known.
+    ``phase_ms`` is None too if the phase had not ended, and ``usual_phase_ms`` if the neighbours' is not known.
     ``differences`` says what was different in it, in words, where the time was lost first.
     """
 

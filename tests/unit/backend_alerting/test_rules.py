@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.alerting.rules import RULES, RuleChange, RuleName, changed, rule_of, shipped
+from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO
 from backend.domain.errors import InvalidInputError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,3 +63,9 @@ def test_a_change_sets_only_its_own_values_and_raises_the_version():
 
     assert (after.for_s, after["window_count"], after["expired_min_count"]) == (30, 5, 1)
     assert (after.is_enabled, after.version) == (True, 1)
+
+
+def test_the_help_of_the_required_probability_says_what_is_enough_after_an_expired_checkpoint():
+    rule = next(r for r in RULES if r.name is RuleName.CHECKPOINT_WILL_TIME_OUT)
+    meaning = next(t.meaning for t in rule.thresholds if t.name == "confidence_min_ratio")
+    assert f"{FINISH_WARN_AGAIN_RATIO:g} is enough" in meaning

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 
-from backend.analysis.outliers import reading_spans
+from backend.analysis.outliers import _SETTING_WORDS, reading_spans
 from backend.analysis.verdict import checkpoint_verdict
 from backend.domain.checkpoint import CheckpointConfig, CheckpointKind
 from backend.domain.failure import FailureReason
@@ -133,7 +133,9 @@ def test_events_just_before_the_checkpoint_are_told():
 
     before = replace(LONG, interval_ms=5_000, is_unaligned_enabled=True)
     found = judged(slow(sync=4_000), config_before=before)
-    assert "the settings had changed before it: interval and unaligned checkpoints" in found.outlier.differences
+    assert (
+        "the settings had changed before it: interval from 5.0 s to 1 min and unaligned checkpoints from on to off"
+    ) in found.outlier.differences
 
 
 def test_after_a_rescale_the_change_of_the_parallelism_is_told():
@@ -142,6 +144,53 @@ def test_after_a_rescale_the_change_of_the_parallelism_is_told():
 
     assert "the parallelism had changed from 2 to 4 before it" in found.outlier.differences
     assert found.outlier.phase is Phase.SYNC
+    # The subtasks cannot be matched, so it is not known what is usual.
+    assert found.outlier.usual_phase_ms is None
+    assert found.outlier.differences[0].endswith("took 4.0 s")
+
+
+def test_a_setting_that_was_not_reported_has_not_changed():
+    before = replace(LONG, timeout_ms=None, is_unaligned_enabled=None, state_backend="hashmap")
+    found = judged(slow(sync=4_000), config_before=before)
+    assert not any("settings" in words for words in found.outlier.differences)
+    assert set(_SETTING_WORDS) == {f.name for f in fields(CheckpointConfig)}
+
+
+def test_a_savepoint_that_still_runs_is_told():
+    savepoint = in_progress(8, *quick(8).details, every_s=5.4)
+    savepoint = replace(savepoint, header=replace(savepoint.header, kind=CheckpointKind.SAVEPOINT))
+    found = judged(slow(sync=4_000), [*BEFORE[:7], savepoint])
+    assert "savepoint 8 ran at the same time" in found.outlier.differences
+
+
+def test_a_phase_that_had_not_ended_has_a_lower_bound_and_no_duration():
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[9] * 4), detail(LAST, first=[None, 9, 9, 9])
+    found = judged(failed(9, *rows, after_ms=30_000)).outlier
+    assert found.phase_ms is None
+    assert found.differences[0] == (
+        "the way of the barrier to last subtask 0 had not ended after at least 30.0 s, and usually takes 38 ms"
+    )
+
+
+@pytest.mark.parametrize("emitted", [lambda s: 0, lambda s: int(s >= 46)])
+def test_a_job_without_input_or_with_a_few_records_has_no_burst(emitted):
+    rows = [replace(reading(SOURCE, [0.1] * 4, at_s=s), records_out_count=(emitted(s),) * 4) for s in range(60)]
+    assert not any("input" in words for words in judged(slow(sync=4_000), pressure=rows).outlier.differences)
+
+
+def test_a_load_that_alternates_all_the_time_is_not_called_different():
+    rows = [reading(LAST, [0.3 if s % 2 else 0.9] * 4, at_s=s) for s in range(60)]
+    rows = [r for r in rows if r.observed_at != START + timedelta(seconds=40)]
+    found = judged(slow(sync=4_000), pressure=rows)
+    assert not any("busy" in words for words in found.outlier.differences)
+
+
+def test_without_a_place_every_difference_has_a_row():
+    restarted = (START + timedelta(seconds=43), "java.io.IOException: disk full")
+    bare = replace(slow(sync=4_000), details=())
+    found = judged(bare, exceptions=(restarted,), restart_count=1)
+    assert found.outlier.extra_ms is None
+    assert set(found.outlier.differences) <= {row.statement for row in found.evidence}
 
 
 def test_more_written_bytes_are_told():

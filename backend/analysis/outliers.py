@@ -280,16 +280,16 @@ _SETTING_WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "interval_ms": ("interval", say.duration),
     "timeout_ms": ("timeout", say.duration),
     "min_pause_ms": ("minimum pause", say.duration),
-    "max_concurrent": ("number of concurrent checkpoints", str),
+    "max_concurrent": ("concurrent checkpoints", str),
     "is_unaligned_enabled": ("unaligned checkpoints", _on_or_off),
     "aligned_timeout_ms": ("aligned timeout", say.duration),
-    "tolerable_failed_count": ("number of tolerable failures", str),
+    "tolerable_failed_count": ("tolerable failures", str),
     "state_backend": ("state backend", str),
     "checkpoint_storage": ("checkpoint storage", str),
-    "inflight_cap_bytes": ("cap of in-flight data", say.size),
-    "debloat_target_ms": ("target of buffer debloating", say.duration),
+    "inflight_cap_bytes": ("in-flight data cap", say.size),
+    "debloat_target_ms": ("debloating target", say.duration),
     "protocol": ("protocol", str),
-    "spilling": ("spilling of in-flight data", str),
+    "spilling": ("spilling", str),
 }
 """The words for each field of the settings, and for its values."""
 

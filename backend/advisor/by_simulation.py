@@ -23,11 +23,11 @@ from backend.advisor.advice import (
 from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings, restore_ms, risks_of_version
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.intervals import risks_of_longer, transactions
-from backend.advisor.losses import Losses, is_worth_saving, loss_rows, lost_words
+from backend.advisor.losses import BOUND_SLACK, Losses, is_worth_saving, loss_rows, lost_words
 from backend.advisor.mode_evidence import mode_rows
 from backend.advisor.sentences import cause_words, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.situation import Situation
-from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, Chosen, Scored, TierChoice
+from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, HOLDS, Chosen, Scored, TierChoice
 from backend.advisor.twin.outcomes import Tier
 from backend.analysis import sentences as say
 from backend.analysis.statistics import median
@@ -44,57 +44,75 @@ def is_wanted(known: Situation) -> bool:
     return refusal_of_settings(known) is None and Losses.of_job(known) is not None
 
 
-def chosen_by(choice: TierChoice | None, *, is_used: bool) -> ChosenBy:
+def chosen_by(choice: TierChoice | None, why_unused: str | None) -> ChosenBy:
     """Return what chose the settings, and why it was not the fast simulation if it was not.
 
-    ``is_used`` is whether the answers follow from the choice.
+    ``why_unused`` is why the answers do not follow from the choice; None if they do.
     """
-    if is_used and choice is not None:
+    if why_unused is None and choice is not None:
         text = (
             f"The fast simulation compared {choice.setting_count} settings of mode, in-flight data and interval;"
             f" {choice.error_words}."
         )
         return ChosenBy(Tier.FAST.value, text)
-    if choice is None:
-        why = "the fast simulation has not compared any settings for this job yet"
-    elif choice.why_not is not None:
-        why = f"the fast simulation cannot choose for this job: {choice.why_not}"
-    else:
-        why = "the settings were changed since the fast simulation compared them"
-    return ChosenBy(None, f"Rules and replayed checkpoints chose, because {why}.")
+    return ChosenBy(None, f"Rules and replayed checkpoints chose, because {why_unused}.")
 
 
-def answers(known: Situation, choice: TierChoice | None) -> Mapping[Topic, Answer]:
-    """Return the answers that follow from a choice. They take the place of those of the rules.
+def answers(known: Situation, choice: TierChoice | None) -> tuple[Mapping[Topic, Answer], str | None]:
+    """Return the answers that follow from a choice, and why there are none; None if there are some.
 
-    There are none if there is no choice, if the simulation could not choose, or if the settings are others by now.
+    They take the place of the answers of the rules. If the mode must stay as it is by now, there is only one on the
+    interval: the best one that the simulation found for the present mode.
     """
-    if choice is None or choice.best is None or choice.now is None or choice.why_not is not None:
-        return {}
+    why = _why_unused(known, choice)
     losses = Losses.of_job(known)
-    if losses is None or not is_wanted(known) or not choice.holds(known.evidence.config, known.evidence.now):
-        return {}
+    if why is not None or choice is None or choice.now is None or losses is None:
+        return {}, why or "the fast simulation cannot choose for this job"
+    best = choice.best
     topics: tuple[Topic, ...] = (Topic.MODE, Topic.IN_FLIGHT, Topic.INTERVAL)
-    if refusal_of_modes(known) is not None:
-        topics = (Topic.INTERVAL,)
-        if _topic(choice.now.chosen, choice.best.chosen) is not Topic.INTERVAL:
-            return {}
-    if not _is_worth(choice.now, choice.best):
+    refusal = refusal_of_modes(known)
+    if refusal is not None:
+        best, topics = _in_present_mode(choice, choice.now), (Topic.INTERVAL,)
+    if best is None:
+        return {}, f"the fast simulation chose another mode, and by now the mode must stay as it is: {refusal}"
+    if not _is_worth(choice.now, best):
         lost = lost_words(choice.now.lost_ratio)
         text = (
             f"the fast simulation compared {choice.setting_count} settings, and none loses clearly less to checkpoints"
             f" and failures than the present ones ({lost} of the time)"
         )
-        return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics}
-    made = _recommendation(known, choice.now, choice.best, choice, losses)
+        return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics}, None
+    made = _recommendation(known, choice.now, best, choice, losses)
     text = f"the fast simulation chose mode, in-flight data and interval together: {made.headline}"
-    return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics} | {made.topic: made}
+    return {topic: NoAdvice(topic, "R-INT-1", text) for topic in topics} | {made.topic: made}, None
+
+
+def _why_unused(known: Situation, choice: TierChoice | None) -> str | None:
+    if choice is None:
+        return "the fast simulation has not compared any settings for this job yet"
+    if choice.why_not is not None:
+        return f"the fast simulation cannot choose for this job: {choice.why_not}"
+    if choice.config != known.evidence.config:
+        return "the settings were changed since the fast simulation compared them"
+    if not choice.holds(known.evidence.config, known.evidence.now):
+        hours = HOLDS.total_seconds() / 3600
+        return f"the fast simulation compared settings more than {hours:g} hours ago, and the load may have changed"
+    return None
+
+
+def _in_present_mode(choice: TierChoice, now: Scored) -> Scored | None:
+    """Return the best settings that differ from the present ones in the interval at most; None if none are known."""
+    found = (s for s in (choice.best, *choice.by_mode) if s is not None)
+    return next((s for s in found if _topic(now.chosen, s.chosen) is Topic.INTERVAL), None)
 
 
 def _is_worth(now: Scored, best: Scored) -> bool:
     if best.chosen == now.chosen:
         return False
-    is_bounded = best.expired_ratio.value < now.expired_ratio.value or best.heavy_ratio < now.heavy_ratio
+    is_bounded = (
+        best.expired_ratio.value < now.expired_ratio.value - BOUND_SLACK
+        or best.heavy_ratio < now.heavy_ratio - 2 * BOUND_SLACK
+    )
     return is_bounded or is_worth_saving(now.lost_ratio, best.lost_ratio)
 
 
@@ -118,6 +136,7 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
     if is_new_mode and overtakes:
         risks += unaligned_risks(known, best.persisted_bytes, restore, every_ms=best.chosen.interval_ms)
         risks += risks_of_version(known)
+    risks += _risks_of_less(now.chosen, best.chosen)
     if best.chosen.interval_ms != now.chosen.interval_ms:
         risks += risks_of_longer() if is_longer else ("checkpoints load the store more often",)
     preconditions = unaligned_preconditions(known) if is_new_mode and overtakes else ()
@@ -146,7 +165,7 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
         confidence=confidence,
         confidence_reason=why,
         preconditions=preconditions,
-        risks=risks or ("checkpoints that do not fit the cap wait for the queues to drain",),
+        risks=risks,
         will_not_cure=will_not_cure(known) if is_new_mode else (cause_words(known), "the failures themselves"),
         withdrawn_if=("the load of the job or the time between failures changes",),
         how_to=how_to(known.engine, changes),
@@ -154,6 +173,18 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
         direction=directions.get(topic),
         chosen_by=Tier.FAST.value,
     )
+
+
+def _risks_of_less(now: Chosen, best: Chosen) -> tuple[str, ...]:
+    """Return what the proposed mode and cap make worse, apart from the risks of unaligned checkpoints."""
+    if best.mode is Mode.ALIGNED:
+        is_new = now.mode is not Mode.ALIGNED
+        return ("checkpoints wait for full queues, so they take longer under back-pressure",) if is_new else ()
+    if best.inflight_cap_bytes == now.inflight_cap_bytes:
+        return ()
+    if best.inflight_cap_bytes is None:
+        return ("nothing limits the in-flight data that a checkpoint writes and a restore reads",)
+    return ("checkpoints that do not fit the cap wait for the queues to drain",)
 
 
 def _settings(now: Chosen, best: Chosen) -> tuple[Setting, Setting]:

@@ -87,11 +87,13 @@ class _Job:
         """What a checkpoint writes beside in-flight data."""
         return sum(sum(v.upload_bytes) for v in self.model.vertices)
 
-    @property
-    def write_limit_bytes(self) -> float:
-        """The in-flight data that the store can write in the time that R-CAP-1 allows."""
-        limits = self.present.interval_ms / 2, self.model.settings.timeout_ms / 3
-        return self.bytes_per_ms * CAP_WRITE_RATIO * min(limits)
+    def heavy_ratio(self, interval_ms: int, persisted_bytes: Interval) -> float:
+        """Return the share of the checkpoints whose data the store cannot write in the time that R-CAP-1 allows.
+
+        With a longer interval there is more time, but not before the interval has been changed.
+        """
+        limits = min(interval_ms, self.present.interval_ms) / 2, self.model.settings.timeout_ms / 3
+        return _share_above(self.bytes_per_ms * CAP_WRITE_RATIO * min(limits), persisted_bytes)
 
 
 def choose(
@@ -170,16 +172,17 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         return replace(nothing, why_not=text)
     # The closed form: another interval leaves the durations as they are.
     promising = _ranked([best for one in first if (best := _with_best_interval(job, one)) is not None])
-    second = _ranked(ask(s.chosen for s in promising[:_PROMISING_COUNT]))
-    found = _ranked(ask(c for s in second[:_NEIGHBOURS_OF] for c in _neighbours(job, s.chosen)))
+    second = _ranked(_allowed(job, ask(s.chosen for s in promising[:_PROMISING_COUNT])))
+    found = ask(c for s in second[:_NEIGHBOURS_OF] for c in _neighbours(job, s.chosen))
+    allowed = _ranked(_allowed(job, found))
     modes: dict[tuple[object, ...], Scored] = {}
-    for one in found:
+    for one in (*allowed, *_ranked(found)):
         modes.setdefault((one.chosen.aligned_timeout_ms, one.chosen.inflight_cap_bytes), one)
     error, words = _error_ratio(job.model)
     return replace(
         nothing,
         now=now,
-        best=_preferred(job, found),
+        best=_preferred(job, allowed),
         by_mode=tuple(modes.values()),
         setting_count=len(scored),
         error_ratio=error,
@@ -278,7 +281,7 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     found = Scored(
         chosen=chosen,
         lost_ratio=0.0,
-        heavy_ratio=_share_above(job.write_limit_bytes, outcome.persisted_bytes),
+        heavy_ratio=job.heavy_ratio(chosen.interval_ms, outcome.persisted_bytes),
         sync_ms=sync,
         duration_ms=outcome.duration_ms,
         persisted_bytes=outcome.persisted_bytes,
@@ -312,15 +315,25 @@ def _with_best_interval(job: _Job, one: Scored) -> Scored | None:
     """Return the settings at the interval with the least loss, by the closed form; None if no interval fits."""
     found = []
     for ms in _intervals(job, one.chosen.aligned_timeout_ms):
-        moved = replace(one, chosen=replace(one.chosen, interval_ms=ms))
+        heavy = job.heavy_ratio(ms, one.persisted_bytes)
+        moved = replace(one, chosen=replace(one.chosen, interval_ms=ms), heavy_ratio=heavy)
         found.append(replace(moved, lost_ratio=_loss(job, moved)))
-    calm = [s for s in found if _is_calm(s)] or [s for s in found if s.chosen.interval_ms >= job.present.interval_ms]
-    return min(calm, key=lambda s: s.lost_ratio, default=None)
+    return min(_calm(job, found), key=_order(found), default=None)
 
 
-def _is_calm(one: Scored) -> bool:
-    """Return whether checkpoints run for at most half of the time (R-INT-3)."""
-    return one.duration_ms.value <= OPEN_MAX_RATIO * one.chosen.interval_ms
+def _allowed(job: _Job, found: Sequence[Scored]) -> list[Scored]:
+    """Return the settings that may be chosen: the present ones, and those that R-INT-3 allows."""
+    allowed = _calm(job, found)
+    return [s for s in found if s in allowed or s.chosen == job.present]
+
+
+def _calm(job: _Job, found: Sequence[Scored]) -> list[Scored]:
+    """Return the settings whose checkpoints run for at most half of the time (R-INT-3).
+
+    If there are none, return those whose interval is not shorter than now.
+    """
+    calm = [s for s in found if s.duration_ms.value <= OPEN_MAX_RATIO * s.chosen.interval_ms]
+    return calm or [s for s in found if s.chosen.interval_ms >= job.present.interval_ms]
 
 
 # --- the choice -----------------------------------------------------------------------------------------------------

@@ -111,14 +111,15 @@ def advise(
     if engine.is_micro_batched:
         return _of_query(evidence, engine, settings_since)
     known = situation(evidence, engine=engine, version=version, settings_since=settings_since, case=case)
-    simulated = by_simulation.answers(known, choice) if _is_enough(known) else {}
+    is_asked = _is_enough(known) and by_simulation.is_wanted(known)
+    simulated, why_unused = by_simulation.answers(known, choice) if is_asked else ({}, None)
     answers = [_asked(known, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]
     advice = _advice(evidence, answers, len(known.recorded), known)
-    if not _is_enough(known) or not by_simulation.is_wanted(known):
+    if not is_asked:
         return advice
     return replace(
         advice,
-        chosen_by=by_simulation.chosen_by(choice, is_used=bool(simulated)),
+        chosen_by=by_simulation.chosen_by(choice, why_unused),
         is_choice_due=choice is None or choice.is_due(known.evidence.config, known.evidence.now, known.ids),
     )
 

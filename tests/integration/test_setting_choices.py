@@ -35,6 +35,7 @@ from tests.support.twin_evidence import runtime_evidence
 
 pytestmark = pytest.mark.anyio
 CONFIG = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
+CLUSTER = (("taskmanager.memory.segment-size", "16 kb"),)
 FAILURES = tuple((START - timedelta(hours=n), f"lost {n}") for n in range(5, 0, -1))
 
 
@@ -46,10 +47,12 @@ class Choosing:
         self.why_not: str | None = None
         self.error: Exception | None = None
         self.intervals_ms: list[int] = []
+        self.cluster_settings = None
 
     def __call__(self, known):
         self.count += 1
         self.intervals_ms.append(known.evidence.config.interval_ms)
+        self.cluster_settings = known.evidence.cluster_settings
         if self.error is not None:
             raise self.error
         return made_choice(known) if self.why_not is None else refused(known, self.why_not)
@@ -70,6 +73,7 @@ async def report(engine, clock):
             topology=chain(),
             placements=(),
             config=config,
+            cluster_settings=CLUSTER,
             counts=None,
             pressure=tuple(readings()),
             started_at=START - timedelta(hours=9),
@@ -112,6 +116,7 @@ async def test_the_next_finding_of_every_process_uses_the_choice_that_one_proces
     (card,) = (c for c in after.cards if c.recommendation.topic is Topic.MODE)
     assert card.recommendation.chosen_by == "fast"
     assert choosing.count == 1
+    assert choosing.cluster_settings == CLUSTER
 
 
 async def test_a_choice_is_made_once_until_it_is_due(engine, clock, report, parts):

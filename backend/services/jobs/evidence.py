@@ -365,6 +365,7 @@ class EvidenceReader:
             topology=shape.topology,
             now=job.engine_now(self._clock.now()),
             config=shape.config,
+            cluster_settings=shape.cluster_settings,
             counts=run.counts,
             checkpoints=tuple(Checkpoint(r.header, details.get(r.place, ())) for r in kept if not is_lost(r, run)),
             pressure=on_clock(readings, job.reading_offset),

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from backend.advisor import advise
+from backend.advisor import advise, by_simulation
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
 from backend.advisor.situation import situation
-from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, TierChoice
+from backend.advisor.thresholds import OPEN_MAX_RATIO
+from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, Scored, TierChoice
 from backend.advisor.twin.building import build
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
@@ -43,6 +44,13 @@ def evidence():
 @pytest.fixture(scope="module")
 def known(evidence):
     return situation(evidence, engine=RUNTIME, version="0.0.0")
+
+
+@pytest.fixture
+def often(known):
+    """The job, with a failure every 40 seconds: the least is lost at short intervals."""
+    times = [known.evidence.now - timedelta(seconds=40 * n) for n in range(_FAILURES, 0, -1)]
+    return replace(known, evidence=replace(known.evidence, exceptions=tuple((at, "a lost host") for at in times)))
 
 
 def outcome(duration: Interval, persisted: float = 0.0, expired: float = 0.0) -> Outcome:
@@ -106,6 +114,34 @@ def test_few_settings_are_simulated_and_each_once(known):
 @pytest.mark.parametrize("unaligned", [outcome(QUICK, 1e12), outcome(QUICK, 20_000.0, expired=0.2)])
 def test_settings_that_break_a_hard_bound_are_not_chosen(known, unaligned):
     assert chosen(known, outcome(SLOW), unaligned).best.chosen.mode is Mode.ALIGNED
+
+
+def test_a_shorter_interval_leaves_less_time_to_write_in_flight_data(known, often):
+    present_ms = known.evidence.config.interval_ms
+
+    def best(persisted: float) -> Scored:
+        written = outcome(QUICK, 20_000.0)
+        return chosen(often, None, replace(written, persisted_bytes=Interval(*(persisted,) * 3))).best
+
+    # The store takes a fifth of the present interval to write as much.
+    light, heavy = best(20_000.0), best(upload_speed(known) * present_ms / 5)
+
+    assert light.chosen.interval_ms < 0.8 * present_ms <= heavy.chosen.interval_ms
+    assert heavy.chosen.mode is not Mode.ALIGNED
+    assert heavy.heavy_ratio == 0.0
+
+
+def test_no_interval_is_chosen_in_which_checkpoints_run_for_most_of_the_time(known, often):
+    """The simulation of the shorter interval says that its checkpoints take longer than the closed form expects."""
+    present_ms = float(known.evidence.config.interval_ms)
+
+    def predict(model: JobModel, what_if: WhatIf) -> Outcome:
+        ms = 0.6 * what_if.interval_ms if what_if.interval_ms < present_ms else 300.0
+        return replace(outcome(Interval(ms, ms / 2, ms * 2)), sync_pause_ms=NOTHING)
+
+    choice = choose(often, model_of=uncalibrated, predict_with=predict)
+
+    assert choice.best.duration_ms.value <= OPEN_MAX_RATIO * choice.best.chosen.interval_ms
 
 
 def test_intervals_keep_their_hard_bounds(known):
@@ -194,6 +230,64 @@ def test_a_choice_for_other_settings_or_of_long_ago_is_not_used(evidence, known)
         advice = advised(evidence, one)
         assert advice.is_choice_due
         assert advice.chosen_by.tier is None
+
+
+def test_the_rules_say_why_a_choice_is_not_used(evidence, known):
+    choice = chosen(known)
+    other = replace(choice, config=replace(evidence.config, interval_ms=1))
+    old = replace(choice, made_at=evidence.now - HOLDS - timedelta(seconds=1))
+
+    assert "settings were changed" in advised(evidence, other).chosen_by.text
+    assert "more than 24 hours ago" in advised(evidence, old).chosen_by.text
+
+
+def test_of_a_choice_of_another_mode_the_interval_remains_if_the_mode_must_stay(evidence, known, monkeypatch):
+    choice = chosen(known)
+    now = choice.now
+    shorter = replace(now, lost_ratio=now.lost_ratio / 2, chosen=replace(now.chosen, interval_ms=2_000))
+    monkeypatch.setattr(by_simulation, "refusal_of_modes", lambda _: "the store is slow")
+    advice = advised(evidence, replace(choice, by_mode=(choice.best, shorter)))
+    without = advised(evidence, replace(choice, by_mode=(choice.best,)))
+
+    assert on(Topic.INTERVAL, advice).proposed.interval_ms == 2_000
+    assert all(r.topic is Topic.INTERVAL for r in advice.recommendations if r.chosen_by)
+    assert without.chosen_by.tier is None
+    assert "by now the mode must stay as it is: the store is slow" in without.chosen_by.text
+
+
+def test_a_tiny_difference_of_a_share_is_not_worth_a_change(evidence, known):
+    choice = chosen(known, outcome(QUICK), outcome(QUICK))
+    now = replace(choice.now, heavy_ratio=0.02, expired_ratio=Interval(0.01, 0.0, 0.02))
+    same = replace(now, heavy_ratio=0.0, expired_ratio=NOTHING, chosen=replace(now.chosen, interval_ms=3_000))
+    heavy = replace(now, heavy_ratio=0.5)
+
+    assert isinstance(on(Topic.INTERVAL, advised(evidence, replace(choice, now=now, best=same))), NoAdvice)
+    assert on(Topic.INTERVAL, advised(evidence, replace(choice, now=heavy, best=same))).proposed.interval_ms == 3_000
+
+
+@pytest.mark.parametrize(
+    ("now", "best", "words"),
+    [
+        ((None, None), (0, 131_072), "that do not fit the cap wait"),
+        ((0, None), (0, 131_072), "that do not fit the cap wait"),
+        ((0, 131_072), (0, None), "nothing limits the in-flight data"),
+        ((0, 131_072), (None, 131_072), "wait for full queues"),
+    ],
+)
+def test_the_risks_are_those_of_the_proposed_mode_and_cap(evidence, known, now, best, words):
+    choice = chosen(known)
+
+    def of(timeout, cap, lost):
+        mode = Mode.ALIGNED if timeout is None else Mode.UNALIGNED
+        chosen = replace(choice.now.chosen, mode=mode, aligned_timeout_ms=timeout, inflight_cap_bytes=cap)
+        return replace(choice.best, chosen=chosen, lost_ratio=lost)
+
+    made = replace(choice, now=of(*now, 0.02), best=of(*best, 0.01))
+    (card,) = (r for r in advised(evidence, made).recommendations if r.chosen_by)
+    told = [w for w in ("do not fit the cap", "nothing limits", "for full queues") if any(w in r for r in card.risks)]
+
+    assert any(words in r for r in card.risks)
+    assert len(told) == 1
 
 
 def test_a_choice_is_due_after_a_while_and_some_checkpoints(evidence, known):

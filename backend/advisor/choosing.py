@@ -39,6 +39,7 @@ from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, Chosen, Scored, TierC
 from backend.advisor.twin import fast
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.changing import changed
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.predicting import DURATION, predict
@@ -49,6 +50,8 @@ from backend.domain.errors import DomainError
 
 SETTINGS_MAX: Final = 50
 """The largest number of settings that are simulated for one choice."""
+STEPS_MAX: Final = 10_000_000.0
+"""About the largest number of steps that the simulations for one choice have together: some ten seconds."""
 _TIMEOUTS_MS: Final = (200, 500, 1_000, 2_000, 5_000, 10_000)
 _CAPS_BYTES: Final = (131_072, 524_288)
 _PROMISING_COUNT: Final = 6
@@ -150,11 +153,19 @@ def _in_fast(model: JobModel, what_if: WhatIf) -> Outcome:
 
 def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, WhatIf], Outcome]) -> TierChoice:
     scored: dict[Chosen, Scored | None] = {}
+    steps_left = STEPS_MAX
 
     def ask(wanted: Iterable[Chosen]) -> list[Scored]:
+        nonlocal steps_left
         for one in wanted:
-            if one not in scored and len(scored) < SETTINGS_MAX:
-                scored[one] = _scored(job, one, predict_with(job.model, _what_if(job.present, one)))
+            if one in scored or len(scored) >= SETTINGS_MAX:
+                continue
+            what_if = _what_if(job.present, one)
+            steps = fast.steps_of(changed(job.model, what_if))
+            # The present settings come first, and are known to be small enough.
+            if not scored or steps <= min(steps_left, fast.STEPS_QUICK_MAX):
+                steps_left -= steps
+                scored[one] = _scored(job, one, predict_with(job.model, what_if))
         return [s for s in scored.values() if s is not None]
 
     first = ask([job.present, *_modes(job)])

@@ -157,13 +157,18 @@ def size_problem(model: JobModel) -> str | None:
     channels = sum(math.prod(channel_count(model, edge)) for edge in model.edges)
     if channels > CHANNELS_QUICK_MAX:
         return f"it has {channels} channels, and the fast simulation takes {CHANNELS_QUICK_MAX}"
-    scale = scale_of(model, CHECKPOINTS_MIN)
-    steps = _steps_per_ms(model, throughput_of(model), scale.grain)
-    steps *= scale.warm_up_ms + CHECKPOINTS_MIN * scale.between_ms
+    steps = steps_of(model)
     if steps > STEPS_QUICK_MAX:
         most = f"{STEPS_QUICK_MAX / 1e6:g} million is the most"
         return f"its fast simulation takes about {steps / 1e6:.2g} million steps, and {most}"
     return None
+
+
+def steps_of(model: JobModel) -> float:
+    """Return about how many steps the simulation of a model takes, if it takes more than ``STEPS_WANTED``."""
+    model, count = _at_all_phases(model) or (model, CHECKPOINTS_MIN)
+    scale = scale_of(model, count)
+    return _steps_per_ms(model, throughput_of(model), scale.grain) * (scale.warm_up_ms + count * scale.between_ms)
 
 
 def _compiled() -> Callable[[Sim, float, int, int], None]:
@@ -240,6 +245,9 @@ def _count_of(model: JobModel) -> int:
 def _at_all_phases(model: JobModel) -> tuple[JobModel, int] | None:
     """Return the model with an interval at which its checkpoints meet all phases of its bursts, and their number.
 
+    An interval of less than two phases stays as it is: its checkpoints meet phases that close to each other anyway, in
+    one period or two. Longer ones become the next odd multiple of a phase.
+
     How the phases of checkpoints and bursts relate is not known, and may change at the next restart. None if no source
     has bursts.
     """
@@ -248,6 +256,9 @@ def _at_all_phases(model: JobModel) -> tuple[JobModel, int] | None:
         return None
     # The number of phases is a power of two, so each odd multiple of a phase meets all of them.
     apart_ms = max(periods) / _PHASES
+    if model.settings.interval_ms < 2 * apart_ms:
+        rounds = 1 if model.settings.interval_ms < apart_ms else 2
+        return model, round(rounds * max(periods) / max(1.0, model.settings.interval_ms))
     multiple = 2 * int(model.settings.interval_ms / apart_ms / 2) + 1
     return replace(model, settings=replace(model.settings, interval_ms=multiple * apart_ms)), _PHASES
 

@@ -17,6 +17,7 @@ from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement
 
+_SLOPES_MAX = 1_000_000
 _TRIMMED_FROM_COUNT = 6
 _WARM_UP_SHARE = 1 / 3
 BUSY_RESOLUTION = 0.0005
@@ -216,6 +217,10 @@ def _rates(readings: Sequence[VertexPressure], name: str, size: int) -> Floats:
     if len(rows) < _TRIMMED_FROM_COUNT:
         rows = _steady(readings)
         rows = [rows[0], rows[-1]]
+    # All pairs of many readings of a wide vertex would take gigabytes, so fewer readings are compared there.
+    most = max(_TRIMMED_FROM_COUNT, int((2 * _SLOPES_MAX / max(1, size)) ** 0.5))
+    if len(rows) > most:
+        rows = [rows[i] for i in np.linspace(0, len(rows) - 1, most).round().astype(int)]
     times = np.array([r.observed_at.timestamp() for r in rows])
     counts = np.vstack([_sized(array_of(getattr(r, name)), size) for r in rows])
     first, last = np.triu_indices(len(rows), 1)

@@ -13,6 +13,7 @@ from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import OPEN_MAX_RATIO
 from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, Scored, TierChoice
+from backend.advisor.twin import fast
 from backend.advisor.twin.building import build
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
@@ -142,6 +143,19 @@ def test_no_interval_is_chosen_in_which_checkpoints_run_for_most_of_the_time(kno
     choice = choose(often, model_of=uncalibrated, predict_with=predict)
 
     assert choice.best.duration_ms.value <= OPEN_MAX_RATIO * choice.best.chosen.interval_ms
+
+
+def test_settings_whose_simulation_is_too_large_are_left_out(known, monkeypatch):
+    present_ms = known.evidence.config.interval_ms
+    monkeypatch.setattr(fast, "steps_of", lambda m: 2e6 if m.settings.interval_ms > present_ms else 2.5e5)
+    large = Predicted(outcome(SLOW), outcome(QUICK, 20_000.0))
+    choose(known, model_of=uncalibrated, predict_with=large)
+    monkeypatch.setattr(fast, "steps_of", lambda m: 1e6)
+    many = Predicted(outcome(SLOW), outcome(QUICK, 20_000.0))
+    choice = choose(known, model_of=uncalibrated, predict_with=many)
+
+    assert {w.interval_ms for w in large.asked} <= {float(ms) for ms in range(present_ms + 1)}
+    assert len(many.asked) == choice.setting_count == 10
 
 
 def test_intervals_keep_their_hard_bounds(known):

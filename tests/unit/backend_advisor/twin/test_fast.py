@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -342,10 +343,11 @@ def test_a_small_job_gets_more_checkpoints_than_a_large_one(monkeypatch: pytest.
 
 
 def test_the_checkpoints_of_a_bursty_job_meet_all_phases_of_its_bursts(monkeypatch: pytest.MonkeyPatch):
-    met = []
+    met, intervals = [], []
 
     def note(model: JobModel, *_: object, checkpoints: int, **__: object) -> None:
         met.append({round(n * model.settings.interval_ms / 15_000.0 % 1.0 * 16, 3) % 16 for n in range(checkpoints)})
+        intervals.append(model.settings.interval_ms)
         raise StopIteration
 
     monkeypatch.setattr(fast, "build", note)
@@ -354,11 +356,15 @@ def test_the_checkpoints_of_a_bursty_job_meet_all_phases_of_its_bursts(monkeypat
     model = three_vertices()
     model = replace(model, vertices=(replace(model.vertices[0], source=source), *model.vertices[1:]))
 
-    for interval_ms in (1000.0, 3000.0, 60_000.0):
+    for interval_ms in (3000.0, 60_000.0, 250.0, 1000.0, 1700.0):
         with pytest.raises(StopIteration):
             simulate_fast(replace(model, settings=replace(ALIGNED, interval_ms=interval_ms)))
 
-    assert met == [set(map(float, range(16)))] * 3
+    assert met[:2] == [set(map(float, range(16)))] * 2
+    # Short intervals are simulated as they are.
+    assert intervals[2:] == [250.0, 1000.0, 1700.0]
+    for phases in map(sorted, met[2:]):
+        assert max(b - a for a, b in pairwise([*phases, phases[0] + 16])) <= 2
 
 
 def test_a_forward_edge_between_unequal_parallelisms_is_refused():
@@ -391,6 +397,20 @@ def test_a_job_with_too_many_channels_or_too_many_steps_is_too_large_for_a_quick
         settings=replace(model.settings, interval_ms=600_000.0, max_concurrent=2),
     )  # fmt: skip
     assert "million steps" in (fast.size_problem(busy) or "")
+
+
+def test_all_checkpoints_of_a_bursty_job_count_in_its_size():
+    model = three_vertices()
+    rare = replace(model.settings, interval_ms=600_000.0)
+    source = SourceModel(rate_per_s=20_000.0, burst_period_ms=15_000.0, burst_ratio=0.3, burst_factor=2.0)
+    steady = replace(
+        model, settings=rare, vertices=(vertex("source", 4, 1.0, source=SourceModel(rate_per_s=20_000.0)), *(
+            vertex(v.id, 4, 1.0) for v in model.vertices[1:])),
+    )  # fmt: skip
+    bursty = replace(steady, vertices=(replace(steady.vertices[0], source=source), *steady.vertices[1:]))
+
+    assert fast.size_problem(steady) is None
+    assert "million steps" in (fast.size_problem(bursty) or "")
 
 
 @pytest.mark.slow

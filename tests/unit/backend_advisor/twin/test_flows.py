@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -51,6 +52,17 @@ def test_rates_shares_and_service_times_come_from_the_counts():
     assert flow.shares(np.zeros(2)) == pytest.approx([0.25, 0.75])
     service, is_measured = flow.service_us(is_source=False)
     assert (list(service), is_measured) == (pytest.approx([6000.0, 2000.0]), True)
+
+
+def test_the_rates_of_a_wide_vertex_take_little_memory():
+    wide = [reading(10 * n, [10 * n * (1 + i % 3) for i in range(1_024)]) for n in range(180)]
+    tracemalloc.start()
+    flow = flow_of(wide)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert flow.records_in == pytest.approx([1.0 + i % 3 for i in range(1_024)])
+    assert most < 60_000_000
 
 
 def test_a_full_subtask_is_sent_what_it_read_and_what_is_queued_for_it():

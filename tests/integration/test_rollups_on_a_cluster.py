@@ -10,11 +10,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TextIO
 from urllib.parse import urlsplit
 
 import psutil
@@ -256,9 +257,8 @@ def test_an_executor_that_starts_as_in_a_pod_of_kubernetes_does_the_tasks(cluste
     pod.mkdir()
     with _Run(url, cluster, archive, tmp_path, **settings) as run:
         until(lambda: run.process.poll() is not None or _is_open(port), "the driver listens", timeout_s=_LONG_S)
-        command = [sys.executable, "-m", "backend.cli", "executor"]
         with (pod / "log").open("w") as log:
-            executor = subprocess.Popen(command, env=os.environ | described, cwd=pod, stdout=log, stderr=log)
+            executor = _start_pod(run, log, env=os.environ | described, cwd=pod)
         try:
             run.finish()
             executor.wait(timeout=PATIENCE_S)
@@ -268,6 +268,24 @@ def test_an_executor_that_starts_as_in_a_pod_of_kubernetes_does_the_tasks(cluste
 
     assert _contents(url) == expected, f"seed {SEED}"
     assert (pod / "barrierscope" / "backend" / "pipeline" / "source.py").is_file(), (pod / "log").read_text()
+
+
+def _start_pod(run: _Run, log: TextIO, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+    """Start executors until one is known to the driver, as Kubernetes replaces pods that fail.
+
+    The driver listens before its scheduler is registered, and an executor that asks in between ends.
+    """
+    command = [sys.executable, "-m", "backend.cli", "executor"]
+    while True:
+        executor = subprocess.Popen(command, env=env, cwd=cwd, stdout=log, stderr=log)
+        settled = partial(_is_registered_or_over, cwd / "log", executor, run.process)
+        until(settled, "an executor is registered", timeout_s=_LONG_S)
+        if executor.poll() is None or run.process.poll() is not None:
+            return executor
+
+
+def _is_registered_or_over(log: Path, *processes: subprocess.Popen[Any]) -> bool:
+    return any(p.poll() is not None for p in processes) or "Starting executor ID" in log.read_text()
 
 
 def _is_open(port: int) -> bool:

@@ -401,7 +401,7 @@ def test_a_job_with_too_many_channels_or_too_many_steps_is_too_large_for_a_quick
 
 def test_all_checkpoints_of_a_bursty_job_count_in_its_size():
     model = three_vertices()
-    rare = replace(model.settings, interval_ms=600_000.0)
+    rare = replace(model.settings, interval_ms=120_000.0)
     source = SourceModel(rate_per_s=20_000.0, burst_period_ms=15_000.0, burst_ratio=0.3, burst_factor=2.0)
     steady = replace(
         model, settings=rare, vertices=(vertex("source", 4, 1.0, source=SourceModel(rate_per_s=20_000.0)), *(

@@ -20,6 +20,8 @@ pytestmark = [
     pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
 ]
 _FOCUSED = "() => document.activeElement.textContent"
+# Without a focus, the active element is the body, whose text contains the text of every button.
+_HAS_FOCUS = "s => document.activeElement.matches(s)"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_a_change_is_applied_measured_and_rolled_back_by_keyboard_only(browser, 
         expect(dialog).to_have_count(0)
         assert alerting.card.state is AdviceState.NEW
         # The focus is back on the button, so that the viewer can go on from there.
-        until(lambda: "Apply now" in page.evaluate(_FOCUSED), "the focus returns")
+        until(lambda: page.evaluate(_HAS_FOCUS, "button[id*=advice-apply]"), "the focus returns")
         page.keyboard.press("Enter")
         expect(dialog).to_be_visible()
         _focus(page, "#advice-confirm")
@@ -114,7 +116,7 @@ def test_an_action_on_the_open_checkpoint_is_confirmed_by_keyboard_only(browser,
         expect(dialog).to_have_count(0)
         assert fake.actions_taken == []
 
-        until(lambda: "Extend" in page.evaluate(_FOCUSED), "the focus returns")
+        until(lambda: page.evaluate(_HAS_FOCUS, "button[id*=extend-timeout]"), "the focus returns")
         page.keyboard.press("Enter")
         expect(dialog).to_be_visible()
         _focus(page, "#cp-action-confirm")

@@ -113,7 +113,7 @@ def section(results: Sequence[Named]) -> str:
         for name, card in reversed(_newest(found))
     )
     return f"""<h2>Advice</h2>
-<p>The cards that the rules would have opened at the end of a checkpoint. A card is <em>applied</em> if the engine
+<p>The cards that would have been opened at the end of a checkpoint. A card is <em>applied</em> if the engine
 reported the proposed settings later; then the effect was measured and is compared with the predicted interval. Of other
 cards only the prediction is known.</p>
 <div class="scroll"><table><thead><tr><th>job<th>cards<th>withdrawn<th>applied<th>worse<th>rolled back

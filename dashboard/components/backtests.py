@@ -188,7 +188,7 @@ def advice_words(found: AdviceReplayOut | None) -> list[Component]:
 
 
 def replayed_cards(job: str, found: AdviceReplayOut | None, where: tzinfo) -> Component | None:
-    """Build the table of the cards that the rules would have opened, newest first."""
+    """Build the table of the cards that would have been opened, newest first."""
     if found is None or not found.cards:
         return None
     rows = [_card(job, c, where) for c in found.cards[::-1][:ROWS_MAX]]

@@ -98,7 +98,7 @@ def _results() -> list[Component]:
             height_px=figures.SAID_HEIGHT_PX,
             after=html.Div(id="backtest-episodes"),
         ),
-        words("advice", "Advice", "the cards that the rules would have opened; a replay accepts none of them"),
+        words("advice", "Advice", "the cards that would have been opened; a replay accepts none of them"),
         cards.chart(
             "backtest-effects",
             "Predicted and measured durations",

@@ -10,7 +10,8 @@ Pure: no clock, no network, no store. Import layer 2 (see README).
 * ``mode_evidence``    the rows of evidence for advice on the mode
 * ``aligned_timeout``  rules R-AT: the age at which an aligned checkpoint becomes unaligned
 * ``in_flight``        rules R-CAP: how much in-flight data a checkpoint may persist
-* ``capacity``         rules R-PAR: the parallelism of the vertex that limits the job
+* ``spiral``           rule R-REC-1: whether a checkpoint completes between two failures
+* ``capacity``         rules R-PAR and R-REC-2: the parallelism of the vertex that limits the job
 * ``state``            rules R-ST: incremental checkpoints and a changelog
 * ``buffers``          rules R-DB, R-BUF and R-NET: network buffers
 * ``intervals``        rules R-INT: the interval, and the pause between checkpoints

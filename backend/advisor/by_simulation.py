@@ -17,6 +17,7 @@ from backend.advisor.advice import (
     Expected,
     Interval,
     NoAdvice,
+    Precondition,
     Recommendation,
     Setting,
 )
@@ -27,6 +28,7 @@ from backend.advisor.losses import BOUND_SLACK, Losses, is_worth_saving, loss_ro
 from backend.advisor.mode_evidence import mode_rows
 from backend.advisor.sentences import cause_words, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.situation import Situation
+from backend.advisor.spiral import conditions
 from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, HOLDS, Chosen, Scored, TierChoice
 from backend.advisor.twin.outcomes import Tier
 from backend.analysis import sentences as say
@@ -139,7 +141,10 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
     risks += _risks_of_less(now.chosen, best.chosen)
     if best.chosen.interval_ms != now.chosen.interval_ms:
         risks += risks_of_longer() if is_longer else ("checkpoints load the store more often",)
-    preconditions = unaligned_preconditions(known) if is_new_mode and overtakes else ()
+    preconditions: tuple[Precondition, ...] = ()
+    if is_new_mode and overtakes:
+        preconditions += unaligned_preconditions(known)
+        preconditions += conditions(known, best.duration_ms, restore, best.chosen.interval_ms)
     if best.chosen.interval_ms != now.chosen.interval_ms:
         preconditions += transactions(known, best.chosen.interval_ms, best.duration_ms.high)
     confidence, why = _confidence(known, choice, now)

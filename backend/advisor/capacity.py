@@ -1,7 +1,8 @@
-"""Advises on the parallelism of the vertex that limits the job (rules R-PAR, R-UC-3).
+"""Advises on the parallelism of the vertex that limits the job (rules R-PAR, R-REC-2, R-UC-3).
 
 Settings of checkpoints do not cure a lack of capacity. If all subtasks of a vertex are busy, it gets more subtasks. If
-only some are, more subtasks would not help (R-PAR-2).
+only some are, more subtasks would not help (R-PAR-2). An overloaded job is rescaled from an unaligned checkpoint: a
+savepoint is aligned and waits behind the queues (R-REC-2).
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 from math import ceil
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
+from backend.advisor.lints import rescaling_error
 from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.replay import Recordings
+from backend.advisor.sentences import ms_span
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import BUSY_TARGET_RATIO, SCALE_STEP_MAX
 from backend.analysis import sentences as say
 from backend.analysis.arrays import mean_of
-from backend.domain.advice import Metric, Topic
+from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.topology import Vertex
 from backend.domain.verdict import Basis, VerdictKind
+
+_MOST_RATIO = 0.5
 
 _NOT_CURED = {
     VerdictKind.SKEW: (
@@ -91,6 +97,7 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: float | None) -> 
         preconditions=(
             Precondition(f"{wanted - vertex.parallelism} more slots are free", None),
             Precondition("the sources' partitions and the keys suffice for this number of subtasks", None),
+            *_way_of_rescaling(known),
         ),
         risks=(
             "the change restarts the job, and its state is distributed again",
@@ -100,6 +107,47 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: float | None) -> 
         withdrawn_if=("the vertex is busy for less than three quarters of the time",),
     )
     return proposal(known.engine, made, known.ids)
+
+
+def _way_of_rescaling(known: Situation) -> tuple[Precondition, ...]:
+    """Return from what the overloaded job is rescaled (R-REC-2); nothing if a savepoint is quick or not known."""
+    if known.mode is None or known.protocol is not None or not known.engine.has_unaligned_checkpoints:
+        return ()
+    took, is_late = _savepoint(known)
+    if took is None:
+        return ()
+    error = rescaling_error(known)
+    if error is not None:
+        first = ": lower the load first" if is_late else ""
+        text = f"the job restarts from a savepoint, because of {error.code}; under this load it {took}{first}"
+    elif known.mode is not Mode.ALIGNED:
+        text = f"the job restarts from its newest checkpoint: a savepoint is aligned and {took} (R-REC-2)"
+    elif is_late:
+        text = f"unaligned checkpoints are enabled before, and the job restarts from one: a savepoint {took} (R-REC-2)"
+    else:
+        return ()
+    return (Precondition(text, None),)
+
+
+def _savepoint(known: Situation) -> tuple[str | None, bool]:
+    """Return how long a savepoint would take under this load, in words, and whether it would expire.
+
+    A savepoint is aligned, so it takes as long as aligned checkpoints do, or as their replay (CM-3). The words are None
+    if that is not known.
+    """
+    if known.mode is Mode.ALIGNED:
+        took = say.duration(known.duration_ms or 0.0)
+        return (
+            (f"would expire after {took} as checkpoints do", True)
+            if known.is_cut_off
+            else (f"would take {took}", False)
+        )
+    natural = Recordings(known).replay(None)
+    if natural is None:
+        return None, False
+    if natural.expired_ratio is not None and natural.expired_ratio.value > _MOST_RATIO:
+        return "would expire", True
+    return f"would take {ms_span(natural.duration_ms)}", False
 
 
 def _throughput(rate: float, gain: float, load_max: float) -> Expected:

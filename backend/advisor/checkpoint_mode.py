@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.advisor import aligned_timeout
+from backend.advisor import aligned_timeout, spiral
 from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
 from backend.advisor.aligned_timeout import Choice
 from backend.advisor.engine_settings import changes_of, how_to
@@ -306,6 +306,7 @@ def _recommend(
         lost = Expected(Metric.LOST, UNITS[Metric.LOST], losses.now.ratio.value, loss.ratio, loss_method(losses))
         expected = (*expected, lost)
     restore = next((e.predicted for e in expected if e.metric is Metric.RESTORE), None)
+    preconditions += spiral.conditions(known, choice.chosen.duration_ms, restore, proposed.interval_ms)
     took = say.duration(known.duration_ms or 0.0)
     before = f"expire after {took}" if known.is_cut_off else f"take {took}"
     confidence, why = _confidence(known)

@@ -1,5 +1,7 @@
 """Limits the in-flight data of an unaligned checkpoint, so that it can be written and restored in time (rules R-CAP).
 
+If the job's failures are known, the restore must also leave time for a checkpoint before the next one (R-REC-1).
+
 If the engine has a cap in bytes for each subtask (the reference runtime), the rule proposes a cap. If not, it proposes
 a target for buffer debloating (Flink from 1.14), which limits queues by the time that they take to drain.
 """
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from backend.advisor import spiral
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.checkpoint_mode import restore_ms
 from backend.advisor.engine_settings import changes_of, how_to
@@ -29,8 +32,8 @@ class _Load:
     """The in-flight data of the recorded checkpoints, and the time needed to write and to restore this data.
 
     ``subtask_bytes`` is the 95th percentile over the subtasks that persisted data, and ``total_bytes`` is the median
-    over the checkpoints that did. The times are for ``total_bytes``; ``write_budget_ms`` is the time that writing may
-    take.
+    over the checkpoints that did. The times are for ``total_bytes``; ``write_budget_ms`` and ``restore_budget_ms`` are
+    the times that writing and restoring may take. ``is_failing_often`` is whether failures decide the latter (R-REC-1).
     """
 
     subtask_bytes: float
@@ -39,6 +42,13 @@ class _Load:
     write_ms: float | None
     write_budget_ms: float | None
     restore_ms: float | None
+    restore_budget_ms: float
+    is_failing_often: bool
+
+    @property
+    def is_restored_late(self) -> bool:
+        """Whether the in-flight data makes a restore too long."""
+        return self.restore_ms is not None and self.restore_ms > self.restore_budget_ms
 
     @property
     def share(self) -> float:
@@ -47,7 +57,7 @@ class _Load:
         if self.write_ms and self.write_budget_ms is not None:
             shares.append(self.write_budget_ms / self.write_ms)
         if self.restore_ms:
-            shares.append(RESTORE_BUDGET_MS / self.restore_ms)
+            shares.append(self.restore_budget_ms / self.restore_ms)
         return min(shares)
 
 
@@ -85,6 +95,7 @@ def _load(known: Situation) -> _Load | None:
     if known.store_bytes_per_ms is not None:
         writing = write_ms(known, total, total).value
     restore = restore_ms(known, Interval(total, total, total))
+    room = spiral.room_ms(known)
     return _Load(
         subtask_bytes=quantile(subtasks, 0.95) or 0.0,
         total_bytes=total,
@@ -92,6 +103,8 @@ def _load(known: Situation) -> _Load | None:
         write_ms=writing,
         write_budget_ms=CAP_WRITE_RATIO * min(limits) if limits else None,
         restore_ms=restore.value if restore is not None else None,
+        restore_budget_ms=RESTORE_BUDGET_MS if room is None else min(RESTORE_BUDGET_MS, room),
+        is_failing_often=room is not None and room < RESTORE_BUDGET_MS,
     )
 
 
@@ -205,11 +218,13 @@ def _recommendation(
     why = []
     if load.write_ms is not None and load.write_budget_ms is not None and load.write_ms > load.write_budget_ms:
         why.append(f"writing it takes {say.duration(load.write_ms)}")
-    if load.restore_ms is not None and load.restore_ms > RESTORE_BUDGET_MS:
-        why.append(f"a restore takes {say.duration(load.restore_ms)} longer because of it")
+    is_spiral = load.is_restored_late and load.is_failing_often
+    if load.is_restored_late:
+        often = ", and the job fails again before it has completed a checkpoint" if is_spiral else ""
+        why.append(f"a restore takes {say.duration(load.restore_ms or 0.0)} longer because of it{often}")
     return Recommendation(
         topic=Topic.IN_FLIGHT,
-        rules=("R-CAP-1",),
+        rules=("R-CAP-1", "R-REC-1") if is_spiral else ("R-CAP-1",),
         headline=headline,
         reason=f"{carried[0].upper()}{carried[1:]}: {say.listed(why)}.",
         current=current,

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 from backend.advisor.advice import Lint
 from backend.advisor.situation import Situation
+from backend.advisor.thresholds import STORE_MIN_RATIO
 from backend.analysis import sentences as say
-from backend.analysis.statistics import median
+from backend.analysis.statistics import median, ratio
 from backend.domain.advice import LintEffect, LintLevel
+from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import VerdictKind
 
 _ISSUE = "https://issues.apache.org/jira/browse/"
@@ -37,11 +39,16 @@ _IGNORED_SINCE_2 = (
     "taskmanager.network.memory.buffers-per-channel",
     "taskmanager.network.memory.floating-buffers-per-gate",
 )
-CLUSTER_KEYS = frozenset({_RECOVER_DOWNSTREAM, *_DURING_RECOVERY, *_RETAINED, *_IGNORED_SINCE_2})
+_AFTER_FINISH = (
+    "execution.checkpointing.checkpoints-after-tasks-finish",
+    "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
+)
+CLUSTER_KEYS = frozenset({_RECOVER_DOWNSTREAM, *_DURING_RECOVERY, *_RETAINED, *_IGNORED_SINCE_2, *_AFTER_FINISH})
 """The settings of the cluster that lints read."""
 # From this amount on, reading and processing the in-flight data after a restore takes long enough to matter.
 _PERSISTED_LARGE_BYTES = 256 << 20
 _SYNC_STUCK_MS = 30_000
+_ONLY_FEWER_SUBTASKS = "FLINK-31963"
 
 Version = tuple[int, int, int]
 
@@ -69,6 +76,14 @@ def lints_of(known: Situation) -> tuple[Lint, ...]:
         return ()
     found = [*_of_settings(known), *_of_version(known)]
     return tuple(sorted(found, key=lambda lint: list(LintLevel).index(lint.level)))
+
+
+def rescaling_error(known: Situation) -> Lint | None:
+    """Return the error of the version because of which an unaligned checkpoint cannot be restored with more subtasks.
+
+    None if the version has no such error that concerns this job.
+    """
+    return next((c for c in lints_of(known) if c.effect is LintEffect.RISK and c.code != _ONLY_FEWER_SUBTASKS), None)
 
 
 def version_of(text: str | None) -> Version | None:
@@ -268,7 +283,42 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             "Allow one checkpoint at a time.",
             f"{_UNALIGNED_DOCS}#limitations",
         )
+    yield from _concurrent(known, config)
+    yield from _after_tasks_finish(known)
     yield from _retained(known)
+
+
+def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
+    """Yield a lint if several checkpoints write at the same time (R-CC-1)."""
+    writing = median(ratio(r.own_async_ms, r.duration_ms) for r in known.recorded)
+    is_aligned = known.aligned_timeout_ms is None
+    overlap = config.interval_ms is not None and (known.duration_ms or 0.0) > config.interval_ms
+    if (config.max_concurrent or 1) > 1 and is_aligned and overlap and (writing or 0.0) > STORE_MIN_RATIO:
+        took = say.duration(known.duration_ms or 0.0)
+        yield Lint(
+            "concurrent-writes",
+            LintLevel.WARNING,
+            f"Up to {config.max_concurrent} checkpoints write to the store at the same time",
+            f"A checkpoint takes {took}, longer than the interval, and most of that is writing. Each one that begins"
+            " meanwhile makes the others slower. Several at a time suit small state and a long way of the barriers.",
+            "Allow one checkpoint at a time, or raise the interval above the duration.",
+            f"{_CONFIG_DOCS}#execution-checkpointing-max-concurrent-checkpoints",
+        )
+
+
+def _after_tasks_finish(known: Situation) -> Iterator[Lint]:
+    """Yield a lint if checkpoints end with the first task that finishes (R-FIN-1)."""
+    off = next((k for k in _AFTER_FINISH if _cluster(known).get(k, "").strip().lower() == "false"), None)
+    if off is not None:
+        yield Lint(
+            "no-checkpoints-after-finish",
+            LintLevel.WARNING,
+            "Once a task has finished, the job takes no checkpoint any more",
+            f"The cluster sets {off} to false; the job may override it. If one of several sources is bounded, the job"
+            " loses its checkpoints when that source ends.",
+            f"Remove {off}: from Flink 1.15 on, the default is true.",
+            f"{_DOCS}dev/datastream/fault-tolerance/checkpointing/#checkpointing-with-parts-of-the-graph-finished",
+        )
 
 
 def _retained(known: Situation) -> Iterator[Lint]:

@@ -82,6 +82,8 @@ SEGMENT_SIZE: Final = "taskmanager.memory.segment-size"
 RECOVER_OUTPUT_DOWNSTREAM: Final = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
 DURING_RECOVERY: Final = "execution.checkpointing.unaligned.during-recovery.enabled"
 DURING_RECOVERY_RENAMED: Final = "execution.checkpointing.during-recovery.enabled"
+AFTER_TASKS_FINISH: Final = "execution.checkpointing.checkpoints-after-tasks-finish"
+AFTER_TASKS_FINISH_BEFORE_1_20: Final = f"{AFTER_TASKS_FINISH}.enabled"
 CLUSTER_KEYS: Final = frozenset({
     RETAINED,
     RETAINED_BEFORE_1_19,
@@ -94,6 +96,8 @@ CLUSTER_KEYS: Final = frozenset({
     RECOVER_OUTPUT_DOWNSTREAM,
     DURING_RECOVERY,
     DURING_RECOVERY_RENAMED,
+    AFTER_TASKS_FINISH,
+    AFTER_TASKS_FINISH_BEFORE_1_20,
 })  # fmt: skip
 """The settings of the cluster that are stored. No other one is, because the configuration may contain secrets."""
 

@@ -1,4 +1,4 @@
-"""Tests of R-PAR: when more subtasks are advised, and for which causes they would not help."""
+"""Tests of R-PAR and R-REC-2: when more subtasks are advised, how, and for which causes they would not help."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from backend.advisor.advice import NoAdvice, Recommendation
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.topology import Topology
-from tests.support.advised_jobs import advised, expected, on, readings, slow_run
-from tests.support.handwritten_jobs import LAST, chain, reading
+from tests.support.advised_jobs import (
+    EXACTLY_ONCE,
+    UNALIGNED,
+    advised,
+    expected,
+    expired_run,
+    on,
+    persisting,
+    readings,
+    slow_run,
+)
+from tests.support.handwritten_jobs import LAST, chain, quick, reading
 
 
 def limited(max_parallelism, *, topology=None):
@@ -69,3 +79,41 @@ def test_an_engine_whose_parallelism_is_fixed_gets_no_answer_on_it():
     advice = advised(slow_run(), readings(), engine=RUNTIME)
     topics = {a.topic for a in (*advice.recommendations, *advice.silences)}
     assert Topic.PARALLELISM not in topics
+
+
+# --- R-REC-2 ---
+
+
+def ways(checkpoints, *, topology=None, version="1.20.5", config=EXACTLY_ONCE):
+    """Return what the recommendation says about savepoints."""
+    found = on(Topic.PARALLELISM, advised(checkpoints, readings(), topology=topology, version=version, config=config))
+    return [p.text for p in found.preconditions if "savepoint" in p.text]
+
+
+def test_r_rec_2_rescales_an_overloaded_job_from_an_unaligned_checkpoint_and_says_how_long_a_savepoint_would_take():
+    run = [persisting(quick(n, 100), 200_000) for n in range(1, 9)]
+    (way,) = ways(run, config=UNALIGNED)
+
+    assert way.startswith("the job restarts from its newest checkpoint: a savepoint is aligned and would take ")
+    short = replace(UNALIGNED, timeout_ms=1_000)
+    (late,) = ways(run, config=short)
+    assert "would expire" in late
+
+
+def test_r_rec_2_enables_unaligned_checkpoints_first_if_a_savepoint_would_expire():
+    (way,) = ways(expired_run(), config=replace(EXACTLY_ONCE, timeout_ms=3_000))
+
+    assert way.startswith("unaligned checkpoints are enabled before")
+    assert "would expire after 3.0 s" in way
+    assert ways(slow_run()) == []
+
+
+def test_r_rec_2_takes_a_savepoint_if_the_version_cannot_restore_another_parallelism():
+    custom = replace(chain(), edges=tuple(replace(e, ship_strategy="CUSTOM") for e in chain().edges))
+    run = [persisting(quick(n, 100), 200_000) for n in range(1, 9)]
+
+    (way,) = ways(run, topology=custom, version="1.19.0", config=UNALIGNED)
+    assert way.startswith("the job restarts from a savepoint, because of FLINK-35351")
+    # Version 1.17.0 has this error too, and one that concerns fewer subtasks only.
+    (fewer,) = ways(run, version="1.17.0", config=UNALIGNED)
+    assert "newest checkpoint" in fewer

@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
+from backend.advisor.checkpoint_mode import advise_mode
+from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Mode
 from backend.domain.checkpoint import Protocol
+from backend.domain.engines import flink
+from backend.domain.verdict import VerdictKind
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,
     UNALIGNED,
@@ -23,7 +27,7 @@ from tests.support.advised_jobs import (
     slow_run,
     with_timeout,
 )
-from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, quick
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, job, quick
 from tests.support.handwritten_runs import CALM, declined, snapshotting
 
 # --- R-UC-1 ---
@@ -176,3 +180,49 @@ def test_the_limits_of_the_advice_name_the_vertex_that_lacks_capacity():
     assert any("all 4 subtasks of last" in text for text in found.will_not_cure)
     assert any("savepoints stay aligned" in text for text in found.risks)
     assert found.withdrawn_if
+
+
+# --- each kind of verdict ---
+
+_REFUSED = {
+    VerdictKind.FAILING_SUBTASK: "R-UC-1",
+    VerdictKind.STORE: "R-UC-2",
+    VerdictKind.SYNC: "R-UC-4",
+    VerdictKind.LATE_INPUT: "R-UC-5",
+    VerdictKind.CALLBACK: "R-UC-6",
+    VerdictKind.COMMIT: "R-UC-6",
+    VerdictKind.COORDINATOR: "R-UC-1",
+    VerdictKind.REPLAY: "R-UC-1",
+    VerdictKind.RESTARTS: "R-UC-1",
+}
+_NOT_REFUSED = {
+    VerdictKind.NONE,
+    VerdictKind.UNDECIDED,
+    VerdictKind.CAPACITY,
+    VerdictKind.SKEW,
+    VerdictKind.STRAGGLER,
+    VerdictKind.SLOW_HOST,
+}
+
+
+@pytest.mark.parametrize("kind", VerdictKind)
+def test_causes_that_no_mode_cures_refuse_every_mode_however_long_the_queues_are(kind):
+    known = situation(job(slow_run(), readings(), config=EXACTLY_ONCE), engine=flink("1.20.5"), version="1.20.5")
+    verdict = replace(known.diagnosis.verdict, kind=kind)
+    found = advise_mode(replace(known, diagnosis=replace(known.diagnosis, verdict=verdict)))
+
+    assert (kind in _REFUSED) is (kind not in _NOT_REFUSED), "decide whether another mode cures it"
+    if kind in _REFUSED:
+        assert isinstance(found, NoAdvice), found.headline
+        assert found.rule == _REFUSED[kind]
+    else:
+        assert isinstance(found, Recommendation), found
+
+
+def test_advice_to_enable_unaligned_checkpoints_names_what_it_takes_away():
+    found = recommended(advised(slow_run()))
+
+    assert any("R-UC-8" in p.text for p in found.preconditions)
+    # R-UC-9
+    assert any("current watermark" in risk for risk in found.risks)
+    assert any("job graph" in risk for risk in found.risks)

@@ -189,7 +189,7 @@ def test_much_in_flight_data_makes_a_restore_long(version, cure):
 
 
 def test_a_stuck_sync_part_is_reported():
-    def run(sync_ms: int) -> Advice:
+    def run(sync_ms: int, version: str = "1.20.5") -> Advice:
         rows = [
             completed(
                 n,
@@ -199,10 +199,57 @@ def test_a_stuck_sync_part_is_reported():
             )
             for n in range(1, 9)
         ]
-        return advised(rows, [], config=EXACTLY_ONCE)
+        return advised(rows, [], config=EXACTLY_ONCE, version=version)
 
     assert "FLINK-40200" in _codes(run(40_000))
     assert "FLINK-40200" not in _codes(run(3_000))
+    assert "FLINK-40200" in _codes(run(40_000, "2.3.0"))
+    assert "FLINK-40200" not in _codes(run(40_000, "2.4.0"))
+
+
+def _writing(took_ms: int, async_ms: int, concurrent: int) -> Advice:
+    row = [detail(v, first=[took_ms - async_ms] * 4, async_=async_ms) for v in (SOURCE, MIDDLE, LAST)]
+    config = replace(EXACTLY_ONCE, max_concurrent=concurrent)
+    return advised([completed(n, *row) for n in range(1, 9)], [], config=config)
+
+
+def test_checkpoints_that_write_at_the_same_time_are_reported():
+    assert "concurrent-writes" in _codes(_writing(6_000, 4_000, 2))
+    # They end before the next one begins, they hardly write, or only one may run.
+    for calm in (_writing(4_900, 4_000, 2), _writing(6_000, 2_000, 2), _writing(6_000, 4_000, 1)):
+        assert "concurrent-writes" not in _codes(calm)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "value", "is_reported"), [("", "false", True), (".enabled", "False", True), ("", "true", False)]
+)
+def test_checkpoints_that_end_with_the_first_finished_task_are_reported(suffix, value, is_reported):
+    settings = ((f"execution.checkpointing.checkpoints-after-tasks-finish{suffix}", value),)
+
+    assert ("no-checkpoints-after-finish" in _codes(_calm(cluster_settings=settings))) is is_reported
+
+
+def test_every_lint_says_what_to_do_and_names_a_page_about_it():
+    large = [persisting(c, 32 << 20) for c in slow_run()]
+    many = replace(UNALIGNED, max_concurrent=2, tolerable_failed_count=0, interval_ms=60_000, timeout_ms=30_000)
+    buffers = (("taskmanager.network.memory.buffers-per-channel", "1"),)
+    found = {
+        lint.code: lint
+        for advice in (
+            advised(large, config=many, version="2.0.0", topology=_mixed(), cluster_settings=buffers),
+            _calm(version="2.3.0", cluster_settings=RECOVERY),
+            _writing(6_000, 4_000, 2),
+        )
+        for lint in advice.lints
+    }
+
+    assert len(found) >= 9
+    for lint in found.values():
+        assert lint.cure
+        assert lint.source.startswith(
+            ("https://issues.apache.org/", "https://nightlies.apache.org/flink/", "https://cwiki.apache.org/")
+        ), lint
+        assert not lint.code.startswith(("FLINK-", "FLIP-")) or lint.code in lint.source
 
 
 def test_the_collector_stores_every_setting_of_the_cluster_that_a_lint_reads():

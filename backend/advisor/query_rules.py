@@ -88,10 +88,13 @@ def advise_trigger(query: Query) -> Recommendation | NoAdvice:
     def silence(reason: str) -> NoAdvice:
         return NoAdvice(Topic.INTERVAL, "R-MB-1", reason)
 
-    if interval is None:
-        return silence("the interval of the trigger is not known: pass it to the listener")
     if log is None:
         return silence("the phases of the micro-batches are not reported")
+    if interval is None:
+        busy = next((s for s in query.report.signs if s.sign is PressureSign.UTILISATION), None)
+        if busy is not None and busy.is_raised and busy.value is not None and log >= LOG_MAX_RATIO:
+            return _with_interval(query, log, busy.value)
+        return silence("the interval of the trigger is not known: pass it to the listener")
     use = query.took_ms / interval.ms
     if use > 1:
         return silence(f"micro-batches take {say.times(use)} the interval: a longer one would only delay them")
@@ -100,10 +103,7 @@ def advise_trigger(query: Query) -> Recommendation | NoAdvice:
             f"writing the logs takes {say.percent(log)} of micro-batches that fill {say.percent(use)} of the interval"
         )
     wanted = nice_ms(2 * interval.ms)
-    fixed = (
-        sum(query.report.share(p) or 0.0 for p in (BatchPart.LOG, BatchPart.PLANNING, BatchPart.SOURCE)) * query.took_ms
-    )
-    rest = max(0.0, query.took_ms - fixed)
+    fixed, rest = _fixed_and_rest_ms(query)
     after = Interval(
         (fixed + rest * wanted / interval.ms) / wanted, fixed / wanted, min(1.0, query.took_ms / interval.ms)
     )
@@ -129,6 +129,54 @@ def advise_trigger(query: Query) -> Recommendation | NoAdvice:
         ),
         confidence_reason=f"{len(query.ids)} micro-batches",
         risks=(f"results come up to {say.duration(wanted - interval.ms)} later",),
+        will_not_cure=("a slow store of the checkpoint folder",),
+        withdrawn_if=("the logs take less than 30 % of a micro-batch",),
+    )
+    return proposal(query.engine, made, query.ids)
+
+
+def _fixed_and_rest_ms(query: Query) -> tuple[float, float]:
+    """Return the part of a micro-batch that costs the same whatever its rows, and the rest, in milliseconds."""
+    parts = (BatchPart.LOG, BatchPart.PLANNING, BatchPart.SOURCE)
+    fixed = sum(query.report.share(p) or 0.0 for p in parts) * query.took_ms
+    return fixed, max(0.0, query.took_ms - fixed)
+
+
+def _with_interval(query: Query, log: float, busy: float) -> Recommendation:
+    """Recommend an interval to a query whose micro-batches follow each other without a pause."""
+    fixed, rest = _fixed_and_rest_ms(query)
+    wanted = nice_ms(2 * query.took_ms)
+    # A micro-batch then has the rows of ``wanted`` instead of those of the time that one takes now.
+    after = Interval(
+        min(busy, fixed / wanted + rest / query.took_ms), fixed / wanted, max(busy, query.took_ms / wanted)
+    )
+    made = Proposal(
+        topic=Topic.INTERVAL,
+        rules=("R-MB-1",),
+        direction="raise",
+        headline=f"Trigger a micro-batch every {say.duration(wanted)}",
+        reason=(
+            f"Micro-batches of {say.duration(query.took_ms)} follow each other without a pause, and {say.percent(log)}"
+            " of each is writing the logs of offsets and commits. Fewer and larger ones write less of them. A Kafka"
+            " source can wait for more rows instead (minOffsetsPerTrigger, maxTriggerDelay)."
+        ),
+        current=Setting(),
+        proposed=Setting(interval_ms=wanted),
+        evidence=(query.duration_row(), query.row("share of the logs", "walCommit, commitOffsets", log, "ratio")),
+        expected=(
+            expect(
+                Metric.OPEN_RATIO,
+                busy,
+                after,
+                "logs, planning and sources cost the same for each micro-batch, and the rest grows with its rows",
+            ),
+        ),
+        confidence=Confidence.LOW,
+        confidence_reason=(
+            f"{len(query.ids)} micro-batches; whether the trigger has an interval is not reported, only that none shows"
+        ),
+        preconditions=(Precondition("the trigger has no interval, or a shorter one", None),),
+        risks=(f"results come up to {say.duration(wanted)} later",),
         will_not_cure=("a slow store of the checkpoint folder",),
         withdrawn_if=("the logs take less than 30 % of a micro-batch",),
     )

@@ -73,6 +73,21 @@ def test_r_mb_1_does_not_delay_batches_that_overrun():
     assert "would only delay them" in found.reason
 
 
+@pytest.mark.parametrize(("log_ms", "every_s", "speaks"), [(200, 0.5, True), (140, 0.5, False), (200, 1.0, False)])
+def test_r_mb_1_proposes_an_interval_to_a_query_that_starts_its_batches_at_once(log_ms, every_s, speaks):
+    """Batches of 500 ms follow each other without a pause, or every second."""
+    found = answer(Topic.INTERVAL, steady(took_ms=500, log_ms=log_ms, every_s=every_s), interval_ms=None)
+
+    assert isinstance(found, Recommendation) is speaks, found
+    if speaks:
+        assert found.proposed.interval_ms == 1_000
+        assert found.how_to.lines == ('.trigger(processingTime="1000 milliseconds")',)
+        load = expected(found, Metric.OPEN_RATIO)
+        # 200 ms of logs in each second, and 300 ms for the rows of every 500 ms.
+        assert (load.before, load.predicted.value) == (pytest.approx(1.0), pytest.approx(0.8))
+        assert load.predicted.low <= load.predicted.value <= load.predicted.high
+
+
 # --- R-MB-2 ---
 
 

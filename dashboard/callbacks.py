@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from dash import ALL, Dash, Input, State, ctx, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, no_update
 
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
 from dashboard.components import cards
@@ -24,6 +24,8 @@ Outputs = Mapping[str, Any]
 """Dash outputs by name. A value may itself be a mapping, such as the outputs of a chart."""
 # A callback triggered by one of these properties is a refresh. Any other trigger is an action of the viewer.
 _OF_REFRESHES = {"n_intervals", "data"}
+# The names, among inputs and outputs, of the ticks and of the switch of a retry interval.
+_RETRY_TICK, _RETRY_OFF = "retry_tick", "retry_off"
 PageFunction = Callable[..., Changes | Awaitable[Changes]]
 
 
@@ -36,6 +38,7 @@ def connect(
     state: Mapping[str, State] | None = None,
     message: str = "message",
     has_trigger: bool = False,
+    retry: str | None = None,
     **options: Any,
 ) -> None:
     """Register ``function`` as a Dash callback.
@@ -43,25 +46,37 @@ def connect(
     Errors of the API are shown in the output named ``message``, if there is one; the other outputs then keep their
     values. An output named ``digest`` is cleared, so that the next response is shown in full and removes the message.
     If ``has_trigger``, the function also gets ``trigger``, the id of the component that triggered the
-    callback. ``options`` are those of ``Dash.callback``.
+    callback. ``retry`` is the id of an interval of the page (``cards.retry``), for a function that no tick calls: while
+    the API does not answer, the interval ticks, and each tick calls the function again. Such a function may have no
+    output for messages, if another one shows them. ``options`` are those of ``Dash.callback``.
     """
-
+    if retry is not None:
+        output = {**output, _RETRY_OFF: Output(retry, "disabled")}
+        inputs = {**inputs, _RETRY_TICK: Input(retry, "n_intervals")}
+    # A function that answers the first call of a page is called again by a tick, or by a store that a tick changes.
+    is_ticked = any(i.component_property == "n_intervals" for i in inputs.values())
+    is_asked_again = is_ticked or options.get("prevent_initial_call") is not True
     is_refresh = any(i.component_property in _OF_REFRESHES for i in inputs.values())
 
     @functools.wraps(function)
     async def call(**values: Any) -> Changes:
         if has_trigger:
             values["trigger"] = ctx.triggered_id
+        values.pop(_RETRY_TICK, None)
         try:
             answer = function(**values)
             changes = await answer if inspect.isawaitable(answer) else answer
         except (ApiRefusedError, ApiUnavailableError) as problem:
-            if message not in output:
+            if message not in output and retry is None:
                 raise
             # If the subject of an action no longer exists, the message must not replace the whole page.
             is_of_action = isinstance(problem, ApiNotFoundError) and not is_refresh
-            shown = cards.answer(False, str(problem)) if is_of_action else cards.message(problem)
-            changes = {message: shown} | ({"digest": None} if "digest" in output else {})
+            said = cards.message(problem, is_asked_again=is_asked_again)
+            shown = cards.answer(False, str(problem)) if is_of_action else said
+            cleared = {message: shown, "digest": None, _RETRY_OFF: isinstance(problem, ApiRefusedError)}
+            changes = {name: value for name, value in cleared.items() if name in output}
+        else:
+            changes = changes | ({_RETRY_OFF: True} if retry is not None else {})
         return filled(changes, output)
 
     app.callback(output=dict(output), inputs=dict(inputs), state=dict(state or {}), **options)(call)

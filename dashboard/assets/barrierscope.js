@@ -208,10 +208,13 @@
         if (awaited === 0) { calm = window.setTimeout(showIncomplete, 1000); }
     }
 
-    // The intervals of single pages, which ask how a backtest, a confirmation or a simulation is. Each of them waits for
-    // the answer that it asked for. Otherwise, an answer that takes longer than the interval would never be shown. Their
+    // The intervals of single pages, which ask how a backtest, a confirmation or a simulation is, or ask again what the
+    // API did not answer. Each of them waits for the answer that it asked for. Otherwise, an answer that takes longer than the interval would never be shown. Their
     // switch belongs to the server, so they are held by the number of ticks: none, or any number.
-    const POLLS = ["backtest-tick", "lab-tick", "whatif-tick", "whatif-better"];
+    const POLLS = [
+        "backtest-tick", "lab-tick", "lab-fill-retry", "runbook-retry", "whatif-tick", "whatif-better",
+        "whatif-answer-retry", "whatif-fill-retry",
+    ];
 
     // The other scripts of the pages use these values and functions.
     window.barrierscope = {

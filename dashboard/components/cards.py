@@ -69,16 +69,31 @@ def facts(items: Sequence[html.Div]) -> html.Dl:
     return html.Dl(list(items), className="facts")
 
 
-def message(problem: Exception) -> html.Div:
+RETRY_MS = 3_000
+"""A page whose first request got no answer asks again this often."""
+
+
+def retry(id_: str) -> dcc.Interval:
+    """Build the interval that asks again while the API does not answer. See ``callbacks.connect``."""
+    return dcc.Interval(id=id_, interval=RETRY_MS, disabled=True)
+
+
+def message(problem: Exception, *, is_asked_again: bool = True) -> html.Div:
     """Build the message that shows an error of the API to the viewer.
 
-    If what the page shows does not exist, the message replaces all other parts of the page.
+    If what the page shows does not exist, the message replaces all other parts of the page. ``is_asked_again`` is
+    whether the page repeats the request by itself.
     """
     if isinstance(problem, ApiNotFoundError):
         return _not_found(problem)
     is_refusal = isinstance(problem, ApiRefusedError)
-    title = "Request refused" if is_refusal else "No fresh data"
-    tail = None if is_refusal else html.P("The page shows the data that was read last. It refreshes automatically.")
+    title = "Request refused" if is_refusal else "No fresh data" if is_asked_again else "No answer"
+    later = (
+        "The page shows the data that was read last. It refreshes automatically."
+        if is_asked_again
+        else "The page does not repeat this request. Repeat it when the service answers again."
+    )
+    tail = None if is_refusal else html.P(later)
     return html.Div(
         [status.icon("warning"), html.Div([html.Strong(title), html.P(str(problem)), tail])],
         className="message tone-bad refused" if is_refusal else "message tone-bad",

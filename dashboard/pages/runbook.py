@@ -11,7 +11,9 @@ from dash.development.base_component import Component
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
+from dashboard.components import cards
 
+_RETRY = "runbook-retry"
 _LINK_TO_RUNBOOK = re.compile(r"\]\((\w+)\.md\)")
 
 
@@ -21,6 +23,7 @@ def layout(route: routes.Route) -> Component:
         [
             dcc.Store(id="runbook-route", data={"rule": route.rule}),
             dcc.Store(id="runbook-title", data=f"Runbook: {route.rule}"),
+            cards.retry(_RETRY),
             html.Div(dcc.Link("Alerts", href=routes.alerts()), className="crumbs hint"),
             html.Div(id="runbook-message"),
             html.Div(id="runbook-text"),
@@ -35,6 +38,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(show, client),
         output={"message": Output("runbook-message", "children"), "text": Output("runbook-text", "children")},
         inputs={"route": Input("runbook-route", "data")},
+        retry=_RETRY,
     )
 
 

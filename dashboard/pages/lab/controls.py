@@ -32,6 +32,7 @@ from dashboard.components import status
 from dashboard.components.attributes import attrs
 
 NO_SECOND: Final = "none"
+FILL_RETRY: Final = "lab-fill-retry"
 _GROUP_WORDS: Final = {
     ProtocolGroup.BARRIERS: "Barriers and markers",
     ProtocolGroup.STATE: "State backends, aligned",
@@ -246,6 +247,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "second": Input("lab-second", "value"),
         },
         state={"wanted": State("lab-wanted", "data")},
+        retry=FILL_RETRY,
     )
     connect(
         app,

@@ -40,6 +40,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="lab-title", data="Lab"),
             *(dcc.Store(id=f"lab-{k}-{s}-{what}") for k in KINDS for s in SIDES for what in ("visible", "digest")),
             dcc.Interval(id="lab-tick", interval=_POLL_MS, disabled=True),
+            cards.retry(controls.FILL_RETRY),
             html.Div(id="lab-message"),
             html.Div(
                 html.Div(

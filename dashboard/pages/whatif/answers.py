@@ -22,6 +22,7 @@ from dashboard.figures import whatif as figures
 from dashboard.live import digest, look_of
 from dashboard.pages.whatif import controls
 
+ANSWER_RETRY, FILL_RETRY = "whatif-answer-retry", "whatif-fill-retry"
 _TIMEOUTS = ("500 ms", "1000 ms", "2000 ms", "5000 ms", "10000 ms")
 """The aligned timeouts that the chart of candidates compares."""
 
@@ -56,6 +57,7 @@ def register(app: Dash, client: ApiClient) -> None:
         },
         state={"route": State("whatif-route", "data"), "answered": State("whatif-answered", "data")},
         running=[(Output("whatif-results", "className"), "whatif-results is-waiting", "whatif-results")],
+        retry=ANSWER_RETRY,
     )
     connect(
         app,
@@ -88,14 +90,14 @@ def _register_sliders(app: Dash, client: ApiClient) -> None:
     connect(
         app,
         partial(fill, client),
+        # ``answer`` sends the same request, and shows why it failed.
         output={
-            "message": Output("whatif-message", "children", allow_duplicate=True),
             "sliders": Output("whatif-sliders", "children"),
             "ranges": Output("whatif-ranges", "data"),
         },
         inputs={"refill": Input("whatif-refill", "data")},
         state={"wanted": State("whatif-wanted", "data"), "route": State("whatif-route", "data")},
-        prevent_initial_call="initial_duplicate",
+        retry=FILL_RETRY,
     )
     connect(
         app,

@@ -63,7 +63,8 @@ def register(app: Dash, client: ApiClient) -> None:
         app,
         partial(follow, client),
         output={
-            "message": Output("whatif-message", "children", allow_duplicate=True),
+            # Not that of the page, which may have the answer to what the viewer did.
+            "message": Output("whatif-then-message", "children"),
             "then": Output("whatif-then", "children"),
             "digest": Output("whatif-then-digest", "data"),
         },
@@ -73,7 +74,6 @@ def register(app: Dash, client: ApiClient) -> None:
             "look": Input("look", "data"),
         },
         state={"route": State("whatif-route", "data"), "before": State("whatif-then-digest", "data")},
-        prevent_initial_call="initial_duplicate",
     )
 
 
@@ -149,7 +149,7 @@ async def follow(
     now = digest(*kept, str(view.where))
     if now == before:
         raise PreventUpdate
-    changes: Changes = {"digest": now, "then": [_kept(c, view.where) for c in kept] or _nothing()}
+    changes: Changes = {"message": None, "digest": now, "then": [_kept(c, view.where) for c in kept] or _nothing()}
     return changes
 
 

@@ -34,6 +34,8 @@ def layout(route: routes.Route) -> Component:
             *(dcc.Store(id=f"whatif-{name}") for name in _STORES),
             dcc.Interval(id="whatif-tick", interval=_POLL_MS, disabled=True),
             dcc.Interval(id="whatif-better", interval=_BETTER_MS, disabled=True),
+            cards.retry(answers.ANSWER_RETRY),
+            cards.retry(answers.FILL_RETRY),
             confirming.dialog("whatif-change", "Change the running job", "Apply now", icon="bolt"),
             html.Div(html.Div(html.H1("What if")), id="whatif-head", className="page-head"),
             html.Div(id="whatif-message", **attrs({"aria-live": "polite"})),
@@ -49,7 +51,9 @@ def layout(route: routes.Route) -> Component:
             html.Div(_results(), id="whatif-results", className="whatif-results"),
             _confirmation(),
             cards.card(
-                "What then happened", html.Div(id="whatif-then"), hint="kept predictions, and what was measured"
+                "What then happened",
+                [html.Div(id="whatif-then-message"), html.Div(id="whatif-then")],
+                hint="kept predictions, and what was measured",
             ),
             cards.source_line(
                 ["Source: a model of this job, built from what was collected", "every prediction has an interval"]

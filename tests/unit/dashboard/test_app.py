@@ -123,3 +123,19 @@ async def test_an_unknown_job_or_checkpoint_gives_a_message(ui):
         assert f"Nothing at this address No such {what}." in texts(said["children"])
         # This class makes the style sheet hide all other parts of the page.
         assert "not-found" in said["children"]["props"]["className"]
+
+
+async def test_every_request_of_a_page_that_was_just_opened_is_repeated_by_a_tick(ui):
+    """Otherwise a page that is opened while the API is away stays empty, although its message says that it asks again."""
+    dependencies = (await ui.http.get("/ui/_dash-dependencies")).json()
+    once = {
+        d["output"].strip(".").split("...")[0].split("@")[0]
+        for d in dependencies
+        if d["clientside_function"] is None
+        and d["prevent_initial_call"] is not True
+        and not any(i["property"] in ("n_intervals", "n_clicks") for i in d["inputs"])
+    }
+
+    without_requests = {"page.children", "url.href"}
+    changed_by_ticks = {"fleet-message.children", "cp-message.children", "cp-picked-panel.children"}
+    assert once == without_requests | changed_by_ticks

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dashboard import lab_address
 from tests.support.dash_calls import LOOK, texts
 from tests.support.fake_api import problem
 from tests.support.made_up_backtests import COMPLETED
@@ -14,6 +15,22 @@ pytestmark = pytest.mark.anyio
 
 _ROUTE = {"backtest-route.data": {"job": "jruntime"}}
 _SAID = "backtest-state.children"
+_RETRIED = {
+    "whatif": ("whatif-said.children", "whatif-answer-retry", LOOK | {"whatif-wanted.data": {"settings": {}}}),
+    "whatif sliders": ("whatif-sliders.children", "whatif-fill-retry", {"whatif-wanted.data": {"settings": {}}}),
+    "runbook": ("runbook-text.children", "runbook-retry", {"runbook-route.data": {"rule": "CheckpointStuck"}}),
+    "lab": (
+        "lab-sliders.children",
+        "lab-fill-retry",
+        {
+            "lab-wanted.data": dict(lab_address.FIRST_WANTED),
+            "lab-shape.value": lab_address.FIRST_WANTED["shape"],
+            "lab-protocol.value": lab_address.FIRST_WANTED["protocol"],
+            "lab-second.value": "none",
+        },
+    ),
+}
+"""Requests that only the first call of a page sends: an output, the retry interval, and the values of the inputs."""
 _WHAT_IF = {
     "whatif-route.data": {"job": "jruntime"},
     "whatif-answered.data": {"settings": {"mode": "unaligned"}, "digest": "", "tier": "formulas"},
@@ -57,6 +74,56 @@ async def test_the_head_is_asked_for_again_only_while_it_is_missing(ui):
     assert (back["backtest-message"]["children"], back["backtest-title"]["data"][:9]) == (None, "Backtest:")
     known = values | {"backtest-title.data": "Backtest: j"}
     assert await ui.call("backtest-head.children", known, by="status-tick.n_intervals") is None
+
+
+@pytest.mark.parametrize("name", _RETRIED)
+async def test_a_page_that_was_opened_while_the_api_was_away_asks_again_until_it_answers(ui, name):
+    output, retry, values = _RETRIED[name]
+    values = {"whatif-route.data": {"job": "jruntime"}} | values
+    ui.fake.is_down = True
+    away = await ui.call(output, values, by=f"{retry}.n_intervals")
+    assert away[retry] == {"disabled": False}
+    assert output.partition(".")[0] not in away
+    messages = [v["children"] for k, v in away.items() if k.endswith("-message")]
+    # The request of the sliders is also that of the prediction, which has the message.
+    assert all("It refreshes automatically." in texts(m) for m in messages)
+    assert bool(messages) == (name != "whatif sliders")
+
+    ui.fake.is_down = False
+    back = await ui.call(output, values, by=f"{retry}.n_intervals")
+    assert back[retry] == {"disabled": True}
+    assert texts(back[output.partition(".")[0]]["children"])
+    assert all(v["children"] is None for k, v in back.items() if k.endswith("-message"))
+
+
+async def test_a_refused_what_if_is_not_asked_for_again(ui, monkeypatch):
+    monkeypatch.setattr(ui.fake.what_ifs, "answer", lambda *_: problem(422, "too few checkpoints"))
+    output, retry, values = _RETRIED["whatif"]
+    answer = await ui.call(output, _WHAT_IF | values, by=f"{retry}.n_intervals")
+
+    assert answer[retry] == {"disabled": True}
+    assert "too few checkpoints" in texts(answer["whatif-message"]["children"])
+
+
+async def test_what_then_happened_has_its_own_message_which_goes_when_the_api_answers(ui):
+    values = LOOK | _WHAT_IF
+    ui.fake.is_down = True
+    away = await ui.call("whatif-then.children", values, by="tick.n_intervals")
+    assert set(away) == {"whatif-then-message", "whatif-then-digest"}
+
+    ui.fake.is_down = False
+    back = await ui.call("whatif-then.children", values, by="tick.n_intervals")
+    assert back["whatif-then-message"] == {"children": None}
+
+
+async def test_an_action_that_got_no_answer_does_not_promise_to_be_repeated(ui):
+    ui.fake.is_down = True
+    values = _ROUTE | {"backtest-run.n_clicks": 1, "backtest-parts.value": ["verdict"], "backtest-count.value": "100"}
+    answer = await ui.call("backtest-message.children", values, by="backtest-run.n_clicks")
+
+    said = texts(answer["backtest-message"]["children"])
+    assert "The page does not repeat this request." in said
+    assert "automatically" not in said
 
 
 @pytest.mark.parametrize("part", ["verdict", "advice", "warning"])

@@ -101,7 +101,9 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
     is_constant = all(not o.is_natural or o.duration_ms.value > limit.low_ms for o in _aligned(recordings))
     if limit.is_crossed or not known.engine.has_aligned_timeout:
         return _at_once(known, at_once, limit) if is_constant else None
-    found = [r for t in _grid(limit) if (r := recordings.replay(t)) is not None]
+    grid = _grid(limit)
+    recordings.prepare(grid)
+    found = [r for t in grid if (r := recordings.replay(t)) is not None]
     if not found:
         return None
     best = min(found, key=lambda r: (_cost(known, r), r.aligned_timeout_ms or 0))
@@ -124,7 +126,9 @@ def choose_by_loss(known: Situation, recordings: Recordings, losses: Losses) -> 
         return None
     limit, now = bounds(known, at_once.duration_ms.value), losses.now
     is_bounded = limit.is_crossed or not known.engine.has_aligned_timeout
-    found = [x for t in (0, *([] if is_bounded else _grid(limit))) if (x := losses.best(t)) and x.keeps_bounds(now)]
+    grid = [] if is_bounded else _grid(limit)
+    recordings.prepare(grid)
+    found = [x for t in (0, *grid) if (x := losses.best(t)) and x.keeps_bounds(now)]
     if not found:
         return None
     best = min(found, key=lambda x: x.ratio.value)

@@ -8,6 +8,7 @@ network or the number of buffers is the limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from backend.advisor.advice import EvidenceRow, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.lints import cluster_setting
@@ -27,15 +28,15 @@ from backend.advisor.thresholds import (
     TRAVEL_MIN_RATIO,
 )
 from backend.analysis import sentences as say
-from backend.analysis.arrays import array_of, highest_of
+from backend.analysis.arrays import peak_of
 from backend.analysis.statistics import highest, median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Edge
 from backend.domain.verdict import Basis, Confidence, Health
 
-_Values = dict[VertexId, list[float | None]]
 _EXCLUSIVE = 2
 _FLOATING = 8
 _PERIOD_MS = 200
@@ -244,24 +245,27 @@ def _has_single_inputs(known: Situation) -> bool | None:
 
 def _waiting_hop(known: Situation) -> _Hop | None:
     """Return the exchange whose sender is out of buffers, while the receiver has none to read and idles (R-NET-1)."""
-    outs: _Values = {}
-    ins: _Values = {}
-    busy: _Values = {}
-    held: _Values = {}
+    by_vertex: dict[VertexId, list[VertexPressure]] = {}
     for reading in known.case.readings:
-        v = reading.vertex_id
-        outs.setdefault(v, []).append(highest_of(array_of(reading.out_pool_usage_ratio)))
-        ins.setdefault(v, []).append(highest_of(array_of(reading.in_pool_usage_ratio)))
-        busy.setdefault(v, []).append(highest_of(array_of(reading.busy_ratio)))
-        held.setdefault(v, []).append(highest_of(array_of(reading.backpressured_ratio)))
+        by_vertex.setdefault(reading.vertex_id, []).append(reading)
+
+    @cache
+    def held(vertex_id: VertexId) -> float | None:
+        return median(peak_of(r.backpressured_ratio) for r in by_vertex.get(vertex_id, ()))
+
     for edge in known.evidence.topology.edges:
-        out, into = median(outs.get(edge.source, ())), median(ins.get(edge.target, ()))
-        back = median(held.get(edge.source, ()))
-        below = highest((median(busy.get(edge.target, ())), median(held.get(edge.target, ()))))
-        if out is None or into is None or back is None or below is None:
+        back = held(edge.source)
+        # Few senders wait, so the other values are rarely computed.
+        if back is None or back < BACKPRESSURED_HIGH_RATIO:
+            continue
+        above, receiver = by_vertex[edge.source], by_vertex.get(edge.target, ())
+        out = median(peak_of(r.out_pool_usage_ratio) for r in above)
+        into = median(peak_of(r.in_pool_usage_ratio) for r in receiver)
+        below = highest((median(peak_of(r.busy_ratio) for r in receiver), held(edge.target)))
+        if out is None or into is None or below is None:
             continue
         is_idle = into <= POOL_EMPTY_RATIO and below < BACKPRESSURED_HIGH_RATIO
-        if out >= POOL_FULL_RATIO and back >= BACKPRESSURED_HIGH_RATIO and is_idle:
+        if out >= POOL_FULL_RATIO and is_idle:
             return _Hop(edge, out, into, back, known.drain_bytes_per_ms.get(edge.target))
     return None
 

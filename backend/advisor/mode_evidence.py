@@ -7,7 +7,7 @@ import numpy as np
 from backend.advisor.advice import EvidenceRow
 from backend.advisor.situation import Recorded, Situation
 from backend.analysis import sentences as say
-from backend.analysis.arrays import array_of, highest_of, indices_of
+from backend.analysis.arrays import indices_of, peak_of
 from backend.analysis.statistics import median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
 from backend.domain.ids import VertexId
@@ -110,7 +110,7 @@ def _held_subtasks(known: Situation, vertex_id: VertexId) -> tuple[int, ...]:
 def _held_readings(known: Situation, vertex_id: VertexId) -> tuple[float | None, ...]:
     """Return the back-pressure of the most back-pressured subtask of a vertex at each reading."""
     rows = [r for r in known.evidence.pressure if r.vertex_id == vertex_id][-_READINGS_MAX:]
-    return tuple(highest_of(array_of(r.backpressured_ratio)) for r in rows)
+    return tuple(peak_of(r.backpressured_ratio) for r in rows)
 
 
 def verdict_row(known: Situation) -> EvidenceRow:

@@ -36,6 +36,7 @@ from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import EngineCapabilities
+from backend.domain.verdict import Diagnosis
 
 _Answer = Recommendation | NoAdvice
 _RULES: tuple[tuple[Topic, Callable[[Situation], _Answer]], ...] = (
@@ -97,20 +98,23 @@ def advise(
     settings_since: datetime | None = None,
     case: Case | None = None,
     choice: TierChoice | None = None,
+    diagnosis: Diagnosis | None = None,
 ) -> Advice:
     """Return the recommendations for a job, from the same evidence as its verdict.
 
     ``version`` is the version that the engine reports. ``settings_since`` is when the current settings took effect, if
     that is known. Earlier checkpoints are left out, because checkpoints under other settings predict nothing.
-    ``case`` is the case of the job from the same evidence, if the caller has it already. ``choice`` is what the fast
-    simulation chose for this job (``choosing``), if it was asked.
+    ``case`` is the case of the job from the same evidence, and ``diagnosis`` what ``diagnose`` says of it, if the
+    caller has them already. ``choice`` is what the fast simulation chose for this job (``choosing``), if it was asked.
     """
     topics = topics_of(engine)
     if not any(getattr(engine.settings, name) for name in _SETTINGS[topics[0]]):
         return Advice((), tuple(NoAdvice(t, "-", f"{engine.name} has no such setting") for t in topics), 0)
     if engine.is_micro_batched:
         return _of_query(evidence, engine, settings_since)
-    known = situation(evidence, engine=engine, version=version, settings_since=settings_since, case=case)
+    known = situation(
+        evidence, engine=engine, version=version, settings_since=settings_since, case=case, diagnosis=diagnosis
+    )
     is_asked = _is_enough(known) and by_simulation.is_wanted(known)
     simulated, why_unused = by_simulation.answers(known, choice) if is_asked else ({}, None)
     answers = [_asked(known, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]

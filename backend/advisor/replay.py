@@ -13,7 +13,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,13 +92,21 @@ class Recordings:
     def __init__(self, known: Situation) -> None:
         self._known = known
         rows = [r for r in known.recorded if r.phases and not (r.is_failed and not r.is_expired)]
-        self._arrivals = [_Arrivals(known, known.queues, r) for r in rows] if known.queues is not None else []
+        rooms = None if known.queues is None else _Rooms.of(known, known.queues)
+        self._arrivals = [] if rooms is None else [_Arrivals(known, rooms, r) for r in rows]
         self._late_ms = median(r.travel_ms for r in rows if r.travel_ms is not None) or 0.0
+        self._way = _longest_way(known)
+        self._replays: dict[int | None, Replay] = {}
 
     @property
     def rows(self) -> tuple[Recorded, ...]:
         """The checkpoints that are replayed, in the order of the outcomes."""
         return tuple(a.recorded for a in self._arrivals)
+
+    def prepare(self, aligned_timeouts_ms: Sequence[int]) -> None:
+        """Compute at once what ``replay`` needs for several timeouts. Its results stay the same."""
+        for arrivals in self._arrivals:
+            arrivals.prepare(aligned_timeouts_ms)
 
     def replay(self, aligned_timeout_ms: int | None) -> Replay | None:
         """Recompute the checkpoints under an aligned timeout.
@@ -109,8 +117,11 @@ class Recordings:
         queues = self._known.queues
         if queues is None or not self._arrivals:
             return None
-        outcomes = tuple(_outcome(self._known, a, aligned_timeout_ms, self._late_ms) for a in self._arrivals)
-        return Replay(
+        found = self._replays.get(aligned_timeout_ms)
+        if found is not None:
+            return found
+        outcomes = tuple(_outcome(self._known, a, aligned_timeout_ms, self._late_ms, self._way) for a in self._arrivals)
+        self._replays[aligned_timeout_ms] = made = Replay(
             mode=_mode(aligned_timeout_ms),
             aligned_timeout_ms=aligned_timeout_ms,
             outcomes=outcomes,
@@ -118,6 +129,7 @@ class Recordings:
             persisted_bytes=_persisted(queues, [o.persisted_bytes for o in outcomes]),
             expired_ratio=_expired(self._known, outcomes),
         )
+        return made
 
 
 def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interval:
@@ -185,7 +197,9 @@ def _expired(known: Situation, outcomes: Sequence[Outcome]) -> Interval | None:
     )
 
 
-def _outcome(known: Situation, arrivals: _Arrivals, timeout_ms: int | None, late_ms: float) -> Outcome:
+def _outcome(
+    known: Situation, arrivals: _Arrivals, timeout_ms: int | None, late_ms: float, way: tuple[int, float]
+) -> Outcome:
     r = arrivals.recorded
     natural = arrivals.duration_ms
     is_natural = timeout_ms is None or natural <= timeout_ms
@@ -201,14 +215,17 @@ def _outcome(known: Situation, arrivals: _Arrivals, timeout_ms: int | None, late
     scale = min(1.0, (r.travel_ms or late_ms) / late_ms) if late_ms > 0 else 1.0
     persisted = scale * sum(float(row.sum()) for row in overtaken)
     most = scale * max((float(row.max(initial=0.0)) for row in overtaken), default=0.0)
-    overtaking = _unaligned(known, r, write_ms(known, persisted, most))
+    overtaking = _unaligned(r, write_ms(known, persisted, most), way)
     shifted = Interval(*(v + timeout_ms for v in (overtaking.value, overtaking.low, overtaking.high)))
     return Outcome(shifted, persisted, is_natural=False)
 
 
-def _unaligned(known: Situation, r: Recorded, written: Interval) -> Interval:
-    """Return the duration of an unaligned checkpoint: barrier travel, snapshot, writing overtaken data (CM-4)."""
-    hops, steps = _longest_way(known)
+def _unaligned(r: Recorded, written: Interval, way: tuple[int, float]) -> Interval:
+    """Return the duration of an unaligned checkpoint: barrier travel, snapshot, writing overtaken data (CM-4).
+
+    ``way`` is what ``_longest_way`` returns.
+    """
+    hops, steps = way
     source = r.source_delay_ms or 0.0
     own = (r.sync_ms or 0.0) + (r.own_async_ms or 0.0)
     return Interval(
@@ -236,6 +253,41 @@ def _longest_way(known: Situation) -> tuple[int, float]:
     return hops, total
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rooms:
+    """What the arrivals of all checkpoints share: the queued bytes and the read bytes of each subtask, as arrays."""
+
+    out_bytes: Mapping[VertexId, Floats]
+    in_bytes: Mapping[VertexId, Floats]
+    intake: Mapping[VertexId, Floats]
+    above: Mapping[VertexId, Sequence[VertexId]]
+    below: Mapping[VertexId, Sequence[VertexId]]
+    drain_ms: Mapping[VertexId, float]
+    """How long the queues in front of a vertex take to drain; 0 if that is not known."""
+
+    @classmethod
+    def of(cls, known: Situation, queues: Queues) -> _Rooms:
+        topology = known.evidence.topology
+        ids = [v.id for v in topology.vertices]
+        above = {v: topology.upstream(v) for v in ids}
+        return cls(
+            out_bytes={v: array_of(queues.out_bytes.get(v, ())) for v in ids},
+            in_bytes={v: array_of(queues.in_bytes.get(v, ())) for v in ids},
+            intake={v: array_of(known.intake_bytes_per_ms.get(v, ())) for v in ids},
+            above=above,
+            below={v: topology.downstream(v) for v in ids},
+            drain_ms={v: _drain_ms(known, queues, v, above[v]) for v in ids},
+        )
+
+
+def _drain_ms(known: Situation, queues: Queues, vertex_id: VertexId, above: Sequence[VertexId]) -> float:
+    speed = known.drain_bytes_per_ms.get(vertex_id)
+    if not speed:
+        return 0.0
+    queued = sum(sum(queues.out_bytes.get(u, ())) for u in above)
+    return (queued + sum(queues.in_bytes.get(vertex_id, ()))) / speed
+
+
 class _Arrivals:
     """The times at which the barriers of a recorded checkpoint reach each subtask if the checkpoint stays aligned.
 
@@ -243,14 +295,15 @@ class _Arrivals:
     to drain.
     """
 
-    def __init__(self, known: Situation, queues: Queues, r: Recorded) -> None:
+    def __init__(self, known: Situation, rooms: _Rooms, r: Recorded) -> None:
         self._known = known
-        self._queues = queues
+        self._rooms = rooms
         self.recorded = r
         self.is_guessed = False
         self.first: dict[VertexId, Floats] = {}
         self.last: dict[VertexId, Floats] = {}
         self._exchanges: dict[tuple[VertexId, VertexId], _Exchange] = {}
+        self._overtaken: dict[float, list[Floats]] = {}
         for vertex in known.evidence.topology.vertices:
             phases = r.phases.get(vertex.id)
             if phases:
@@ -267,8 +320,8 @@ class _Arrivals:
         )
 
     def _add(self, vertex_id: VertexId, phases: VertexPhases) -> None:
-        above = [self.last[u] for u in self._known.evidence.topology.upstream(vertex_id) if u in self.last]
-        drained = (highest(map(highest_of, above)) or 0.0) + self._drain_ms(vertex_id)
+        above = [self.last[u] for u in self._rooms.above[vertex_id] if u in self.last]
+        drained = (highest(map(highest_of, above)) or 0.0) + self._rooms.drain_ms[vertex_id]
         begin, end = phases.first_barrier_ms, phases.travel_ms
         is_guess = np.isnan(end) | self._is_overtaken(end)
         guess = np.maximum(np.where(np.isnan(end), self.recorded.duration_ms, end), drained)
@@ -284,44 +337,50 @@ class _Arrivals:
         found: Flags = arrived_ms >= timeout_ms
         return found
 
-    def _drain_ms(self, vertex_id: VertexId) -> float:
-        speed = self._known.drain_bytes_per_ms.get(vertex_id)
-        if not speed:
-            return 0.0
-        above = self._known.evidence.topology.upstream(vertex_id)
-        queued = sum(sum(self._queues.out_bytes.get(u, ())) for u in above)
-        return (queued + sum(self._queues.in_bytes.get(vertex_id, ()))) / speed
+    def prepare(self, timeouts_ms: Sequence[int]) -> None:
+        """Compute the overtaken bytes at those of ``timeouts_ms`` at which the checkpoint becomes unaligned."""
+        natural = self.duration_ms
+        at_ms = [t for t in timeouts_ms if natural > t and t not in self._overtaken]
+        if at_ms:
+            rows = self._overtaken_at(np.array(at_ms, dtype=np.float64))
+            self._overtaken |= {t: [row[i] for row in rows] for i, t in enumerate(at_ms)}
 
     def overtaken(self, at_ms: float) -> list[Floats]:
         """Return the bytes still queued in front of the barrier ``at_ms`` milliseconds after the trigger.
 
         The result has one array for each vertex, with the bytes that each subtask writes.
         """
-        topology = self._known.evidence.topology
+        if at_ms not in self._overtaken:
+            self._overtaken[at_ms] = [row[0] for row in self._overtaken_at(np.array([at_ms], dtype=np.float64))]
+        return self._overtaken[at_ms]
+
+    def _overtaken_at(self, at_ms: Floats) -> list[Floats]:
+        """Return for each vertex the overtaken bytes, with a row for each time and a column for each subtask."""
+        rooms = self._rooms
         found: list[Floats] = []
-        for vertex in topology.vertices:
-            out_bytes = array_of(self._queues.out_bytes.get(vertex.id, ()))
-            in_bytes = array_of(self._queues.in_bytes.get(vertex.id, ()))
-            below = [w for w in topology.downstream(vertex.id) if w in self.last]
-            above = [u for u in topology.upstream(vertex.id) if u in self.last]
-            own = np.zeros(max(out_bytes.size, in_bytes.size))
+        for vertex in self._known.evidence.topology.vertices:
+            out_bytes, in_bytes = rooms.out_bytes[vertex.id], rooms.in_bytes[vertex.id]
+            below = [w for w in rooms.below[vertex.id] if w in self.last]
+            above = [u for u in rooms.above[vertex.id] if u in self.last]
+            own = np.zeros((at_ms.size, max(out_bytes.size, in_bytes.size)))
             if below and out_bytes.any():
-                left = [self._left(vertex.id, w, at_ms)[: out_bytes.size] for w in below]
-                own[: out_bytes.size] = out_bytes * sum(left) / len(left)
+                left = [self._left(vertex.id, w, at_ms)[:, : out_bytes.size] for w in below]
+                own[:, : out_bytes.size] = out_bytes * sum(left) / len(left)
             if above and vertex.id in self.last and in_bytes.any():
-                own[: in_bytes.size] += in_bytes * self._left(above[0], vertex.id, at_ms)[0]
+                own[:, : in_bytes.size] += in_bytes * self._left(above[0], vertex.id, at_ms)[:, :1]
             found.append(own)
         return found
 
-    def _left(self, sender: VertexId, receiver: VertexId, at_ms: float) -> Floats:
+    def _left(self, sender: VertexId, receiver: VertexId, at_ms: Floats) -> Floats:
         """Return the share of each sender's queue that is still in front of its barriers, over all its receivers.
 
-        The result has a value for each subtask of the vertex ``sender``. If the receivers read nothing in front of the
-        barriers, the share is 0.
+        The result has a row for each time, with a value for each subtask of the vertex ``sender``. If the receivers
+        read nothing in front of the barriers, the share is 0.
         """
         exchange = self._exchange(sender, receiver)
+        at_ms = at_ms[:, np.newaxis]
         last, first = (
-            float((exchange.rates * np.maximum(arrived - at_ms, 0.0)).sum())
+            (exchange.rates * np.maximum(arrived - at_ms, 0.0)).sum(axis=1, keepdims=True)
             for arrived in (self.last[receiver], self.first[receiver])
         )
         rest = np.where(exchange.is_latest, last, first)
@@ -332,10 +391,10 @@ class _Arrivals:
         found = self._exchanges.get((sender, receiver))
         if found is None:
             row = self.last[sender]
-            sent = np.zeros(max(row.size, len(self._queues.out_bytes.get(sender, ()))))
+            sent = np.zeros(max(row.size, self._rooms.out_bytes[sender].size))
             sent[: row.size] = row
             first, last = self.first[receiver], self.last[receiver]
-            intake = array_of(self._known.intake_bytes_per_ms.get(receiver, ()))
+            intake = self._rooms.intake[receiver]
             rates = intake if intake.size == last.size and intake.sum() > 0 else np.ones(last.size)
             is_latest = sent >= row.max()
             whole = np.where(is_latest, _read_bytes(last, rates, sent), _read_bytes(first, rates, sent))

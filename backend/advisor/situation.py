@@ -15,7 +15,7 @@ import numpy as np
 
 from backend.advisor.thresholds import WRITE_MEASURED_MIN_BYTES, WRITE_MEASURED_MIN_MS
 from backend.analysis import case as cases
-from backend.analysis.arrays import Floats, array_of, column_medians, highest_of, stacked
+from backend.analysis.arrays import Floats, array_of, column_medians, highest_of, peak_of, stacked
 from backend.analysis.case import Case
 from backend.analysis.critical_path import Phases, arrived_below_ms
 from backend.analysis.evidence import JobEvidence
@@ -221,16 +221,17 @@ def situation(
     version: str | None,
     settings_since: datetime | None = None,
     case: Case | None = None,
+    diagnosis: Diagnosis | None = None,
 ) -> Situation:
     """Compute the facts of a job.
 
     Checkpoints before ``settings_since`` are left out, because they ran under other settings. ``case`` is the case of
-    the job from the same evidence, if the caller has it already.
+    the job from the same evidence, and ``diagnosis`` what ``diagnose`` says of it, if the caller has them already.
     """
     if settings_since is not None:
         kept = tuple(c for c in evidence.checkpoints if c.header.triggered_at >= settings_since)
         if len(kept) < len(evidence.checkpoints):
-            evidence, case = replace(evidence, checkpoints=kept), None
+            evidence, case, diagnosis = replace(evidence, checkpoints=kept), None, None
     case = case or cases.of_job(evidence)
     judged = judged_checkpoints(evidence.checkpoints, has_restarts=case.has_restarts)
     walked = {w.checkpoint.header.checkpoint_id: w.phases for w in case.walked}
@@ -242,7 +243,7 @@ def situation(
         engine=engine,
         version=version,
         case=case,
-        diagnosis=diagnose(evidence, case),
+        diagnosis=diagnosis or diagnose(evidence, case),
         recorded=recorded,
         queues=_queues(readings),
         held=backpressured_max(case.loads),
@@ -254,7 +255,7 @@ def situation(
         store_bytes_per_ms=_store_speed(recorded),
         since=min((r.observed_at for r in readings), default=None),
         until=max((r.observed_at for r in readings), default=None),
-        peaks=tuple((r.observed_at, highest_of(array_of(r.backpressured_ratio))) for r in readings),
+        peaks=tuple((r.observed_at, peak_of(r.backpressured_ratio)) for r in readings),
     )
 
 

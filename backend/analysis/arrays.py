@@ -6,7 +6,11 @@ Python loop over the subtasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +21,69 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 
+_KEPT_LENGTH_MAX: Final = 64
+"""The arrays of larger vertices are not kept, because they would need much memory."""
+_KEPT_COUNT: Final = 8192
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The array of a tuple. The tuple is kept too, so that its id stays its own."""
+
+    values: tuple[float | None, ...]
+    array: Floats
+    peak: float | None
+    has_peak: bool = False
+
+
+_kept: ContextVar[dict[int, _Kept] | None] = ContextVar("_kept", default=None)
+
+
+@contextmanager
+def kept_arrays() -> Iterator[None]:
+    """Keep the arrays of small tuples while the block runs, for code that reads the same values again and again.
+
+    These arrays cannot be written to.
+    """
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
 def array_of(values: Iterable[float | None]) -> Floats:
     """Return the values as an array, with NaN for None."""
+    found = _kept_of(values)
+    return _converted(values) if found is None else found.array
+
+
+def peak_of(values: Iterable[float | None]) -> float | None:
+    """Return the largest reported value, or None if there are none."""
+    found = _kept_of(values)
+    if found is None:
+        return highest_of(_converted(values))
+    if not found.has_peak:
+        found.peak, found.has_peak = highest_of(found.array), True
+    return found.peak
+
+
+def _converted(values: Iterable[float | None]) -> Floats:
     return np.array(values if isinstance(values, tuple | list) else list(values), dtype=np.float64)
+
+
+def _kept_of(values: Iterable[float | None]) -> _Kept | None:
+    there = _kept.get()
+    if there is None or not isinstance(values, tuple) or len(values) > _KEPT_LENGTH_MAX:
+        return None
+    found = there.get(id(values))
+    if found is None:
+        if len(there) >= _KEPT_COUNT:
+            there.clear()
+        array = _converted(values)
+        array.setflags(write=False)
+        found = there[id(values)] = _Kept(values, array, None)
+    return found
 
 
 def missing(count: int) -> Floats:

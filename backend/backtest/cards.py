@@ -25,6 +25,7 @@ from backend.analysis.windows import Tally
 from backend.backtest.moments import Moment
 from backend.backtest.scores import Counts
 from backend.domain.advice import AdviceState, Metric
+from backend.domain.verdict import Diagnosis
 
 ChooseFor = Callable[[Situation], TierChoice]
 
@@ -156,8 +157,11 @@ class AdviceReplayer:
         self._cards: deque[ReplayedCard] = deque(maxlen=CARDS_KEPT)
         self._held: deque[_Held] = deque()
 
-    def add(self, moment: Moment, case: Case | None) -> Advice:
-        """Apply the rules to a moment, and return the advice. ``case`` is that of its evidence."""
+    def add(self, moment: Moment, case: Case | None, said: Diagnosis | None = None) -> Advice:
+        """Apply the rules to a moment, and return the advice.
+
+        ``case`` is that of its evidence, and ``said`` is what the verdict says of it, if the caller knows it.
+        """
         self._score.checkpoint_count += 1
         advice = advise(
             moment.evidence,
@@ -165,6 +169,7 @@ class AdviceReplayer:
             version=moment.run.engine_version,
             settings_since=moment.first_trigger_at,
             case=case,
+            diagnosis=said,
             choice=None if self._choice is None or self._choice[0] != moment.run.id else self._choice[1],
         )
         if advice.is_choice_due and self._choose_for is not None:

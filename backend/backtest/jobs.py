@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from backend.analysis.arrays import kept_arrays
 from backend.analysis.finish import past_of
 from backend.backtest.cards import AdviceReplay, AdviceReplayer, ChooseFor
 from backend.backtest.early_warning import AgeBand, EndedCheckpoint, Score, Tally, Watched, tally_of, watched
@@ -91,11 +92,13 @@ def result_of(
     """
     result = JobResult(job_id)
     newest: deque[Warned] = deque(maxlen=WARNINGS_KEPT)
-    rows = _replayed(history, result, parts, on_progress, choose_for)
-    if Part.WARNING in parts:
-        result.tally = tally_of(_noted(watched(_ended(rows, history, result)), newest))
-    else:
-        deque(rows, maxlen=0)
+    # Each checkpoint and each reading is evidence at many moments.
+    with kept_arrays():
+        rows = _replayed(history, result, parts, on_progress, choose_for)
+        if Part.WARNING in parts:
+            result.tally = tally_of(_noted(watched(_ended(rows, history, result)), newest))
+        else:
+            deque(rows, maxlen=0)
     result.warnings = list(newest)
     return result
 
@@ -118,10 +121,9 @@ def _replayed(
         nonlocal done
         for moment in found:
             case = case_of(moment)
-            if verdict is not None:
-                verdict.add(moment, case)
+            said = None if verdict is None else verdict.add(moment, case)
             if advice is not None:
-                advice.add(moment, case)
+                advice.add(moment, case, said)
             done += 1
             on_progress(done)
 

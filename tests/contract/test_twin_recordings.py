@@ -18,6 +18,8 @@ from backend.domain.advice import Mode
 from backend.domain.checkpoint import Protocol
 from backend.domain.engines import SPARK, flink
 from backend.domain.errors import NotModelledError
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
 from tests.support.twin_evidence import recorded_evidence
 
 FLINK = flink("1.20.5")
@@ -84,6 +86,26 @@ def test_what_is_missing_is_named_with_what_would_help():
     assert "checkpoint barriers" in reason(is_micro_batched=True)
     doubled = [replace(r, records_in_count=tuple(3 * (n or 0) for n in r.records_in_count)) for r in evidence.pressure]
     assert "records/s read" in reason(pressure=tuple(doubled))
+    _, middle, last = (v.id for v in evidence.topology.vertices)
+    idle = {"busy_ratio": (0.0,) * 4, "backpressured_ratio": (0.0,) * 4, "idle_ratio": (1.0,) * 4}
+
+    def unread(vertex_id: VertexId) -> tuple[VertexPressure, ...]:
+        return tuple(
+            replace(r, records_in_count=(5,) * 4, **idle) if r.vertex_id == vertex_id else r for r in evidence.pressure
+        )
+
+    assert "records/s sent and stage-1 0 records/s read" in reason(pressure=unread(middle))
+    assert "are the same in its last" in reason(pressure=unread(last))
+    tenth = dict.fromkeys(idle, (0.1,) * 4)
+    assert "busy, back-pressured or idle for 30% of the time in all" in reason(
+        pressure=tuple(replace(r, **tenth) for r in evidence.pressure)
+    )
+    longest = max(c.header.end_to_end_duration_ms or 0 for c in evidence.checkpoints)
+    aligned = [
+        replace(c, details=tuple(replace(d, alignment_duration_ms=(2 * longest,) * d.subtask_count) for d in c.details))
+        for c in evidence.checkpoints
+    ]
+    assert f"an alignment of {2 * longest} ms" in reason(checkpoints=tuple(aligned))
     with pytest.raises(NotModelledError, match="version"):
         build(evidence, engine=FLINK, version=None)
     with pytest.raises(NotModelledError, match="barriers"):

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from backend.advisor.advice import Interval
+from backend.advisor.twin import contradictions, parts
 from backend.advisor.twin import flows as readings
-from backend.advisor.twin import parts
 from backend.advisor.twin.bursts import Bursts, bursts_of, period_of, with_hidden_heights
 from backend.advisor.twin.flows import VertexFlow
 from backend.advisor.twin.model import (
@@ -46,8 +46,6 @@ from backend.runtime.core.units import size_bytes
 CHECKPOINTS_MIN_COUNT = 3
 _SECONDS_MIN = 4.0
 _HELD_RATIO, _ALWAYS_HELD_RATIO = 0.5, 0.9
-_CONTRADICTION_FACTOR = 1.5
-_RATIO_SUM_MAX = 1.5
 _SEGMENT_MIN_BYTES, _SEGMENT_MAX_BYTES = 4096, 1 << 20
 _FILLED_RATIO = 0.8
 """The usual content of a full buffer pool, as a share of its segments: buffers are flushed before they are full."""
@@ -227,6 +225,12 @@ class _Builder:
             )
         missing = [v for v in self._topology.vertices if v.id not in self._flows]
         if missing:
+            same = contradictions.same_counts(self._evidence.pressure, missing[0].id)
+            if same > 2:
+                raise NotModelledError(
+                    f"the counts of records of {missing[0].name} are the same in its last {same} readings",
+                    fix="wait until it reads records, or check its metrics",
+                )
             raise NotModelledError(
                 f"{missing[0].name} has fewer than two readings with counts of records since its last start",
                 fix="wait for two more readings of backpressure",
@@ -234,7 +238,8 @@ class _Builder:
         short = min(self._flows.values(), key=lambda f: f.seconds)
         if short.seconds < _SECONDS_MIN:
             raise NotModelledError(
-                f"the readings of backpressure span {short.seconds:.0f} s", fix="wait until they span 10 s or more"
+                f"the readings of backpressure span {short.seconds:.0f} s",
+                fix=f"wait until they span {_SECONDS_MIN:g} s or more",
             )
         count = len(self._recorded)
         if count < CHECKPOINTS_MIN_COUNT:
@@ -242,38 +247,7 @@ class _Builder:
                 f"only {count} of the newest checkpoints completed or expired and have details",
                 fix=f"wait for {CHECKPOINTS_MIN_COUNT - count} more",
             )
-        self._refuse_contradictions()
-
-    def _refuse_contradictions(self) -> None:
-        if all(np.nansum(f.records_in) + np.nansum(f.records_out) <= 0 for f in self._flows.values()):
-            raise NotModelledError(
-                "no record was read between the readings", fix="wait until the job reads records, then ask again"
-            )
-        for vertex in self._topology.vertices:
-            flow = self._flows[vertex.id]
-            if flow.busy.size != vertex.parallelism:
-                raise NotModelledError(
-                    f"{vertex.name} has {vertex.parallelism} subtasks and readings of {flow.busy.size}",
-                    fix="wait for two readings after the last rescale",
-                )
-            shares = np.nan_to_num(flow.busy) + np.nan_to_num(flow.backpressured)
-            if shares.max(initial=0.0) > _RATIO_SUM_MAX:
-                raise NotModelledError(
-                    f"{vertex.name} reports to be busy and back-pressured for {shares.max():.0%} of the time",
-                    fix="check the clocks and the metrics of its task managers",
-                )
-        for edge in self._topology.edges:
-            sent, read = self._flows[edge.source], self._flows[edge.target]
-            is_single = len(self._topology.downstream(edge.source)) == len(self._topology.upstream(edge.target)) == 1
-            if not is_single or (edge.ship_strategy or "") == "BROADCAST":
-                continue
-            out, into = float(np.nansum(sent.records_out)), float(np.nansum(read.records_in))
-            if min(out, into) > 1.0 and max(out, into) > _CONTRADICTION_FACTOR * min(out, into):
-                raise NotModelledError(
-                    f"{self._name(edge.source)} reports {out:.0f} records/s sent and {self._name(edge.target)}"
-                    f" {into:.0f} records/s read",
-                    fix="wait for readings that span more time, or check the metrics of both vertices",
-                )
+        contradictions.refuse(self._evidence, self._flows, [r.checkpoint for r in self._recorded])
 
     # --- what is built ------------------------------------------------------------------------------------------------
 

@@ -73,8 +73,9 @@ def finding_of(
         micro_batches.report(evidence.checkpoints, evidence.config).interval if evidence.is_micro_batched else None
     )
     most = backpressured_max(vertex_loads(evidence.pressure))
+    diagnosis = diagnose(evidence, case)
     return Finding(
-        diagnosis=diagnose(evidence, case),
+        diagnosis=diagnosis,
         dominant_phase=_dominant_phase(evidence, case),
         backpressured_max_ratio=most[1] if most is not None else None,
         checkpoint_count=sum(c.header.status.is_terminal for c in evidence.checkpoints),
@@ -85,6 +86,7 @@ def finding_of(
             version=record.engine_version,
             settings_since=None if settings is None else settings.first_trigger_at,
             case=case,
+            diagnosis=diagnosis,
             choice=choice,
         ),
         settings=settings,

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from backend.advisor.replay import Recordings, _Arrivals
+from backend.advisor.replay import Recordings, _Arrivals, _Rooms
 from backend.advisor.situation import situation
 from backend.analysis.evidence import JobEvidence
 from backend.domain.engines import FLINK
@@ -101,12 +101,22 @@ def test_overtaken_bytes_equal_the_sum_over_every_channel(seed):
     rnd = random.Random(seed)
     known = _situation(rnd)
     for recorded in known.recorded:
-        arrivals = _Arrivals(known, known.queues, recorded)
+        arrivals = _Arrivals(known, _Rooms.of(known, known.queues), recorded)
         for at_ms in (0, rnd.randrange(1, 6_000), rnd.randrange(6_000, 20_000)):
             found = [v for row in arrivals.overtaken(at_ms) for v in row.tolist()]
             expected = list(_overtaken(known, arrivals, at_ms).values())
 
             assert found == pytest.approx(expected, rel=1e-9, abs=1e-3), f"seed {seed}, {at_ms} ms"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_timeouts_that_are_prepared_together_give_what_each_gives_alone(seed):
+    known = _situation(random.Random(seed))
+    timeouts = [0, 1, 500, 2_000, 5_000, 10_000]
+    together, alone = Recordings(known), Recordings(known)
+    together.prepare(timeouts)
+
+    assert [together.replay(t) for t in timeouts] == [alone.replay(t) for t in timeouts]
 
 
 def test_barriers_that_wait_longer_overtake_less_data():

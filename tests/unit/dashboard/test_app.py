@@ -126,7 +126,7 @@ async def test_an_unknown_job_or_checkpoint_gives_a_message(ui):
 
 
 async def test_every_request_of_a_page_that_was_just_opened_is_repeated_by_a_tick(ui):
-    """Otherwise a page that is opened while the API is away stays empty, although its message says that it asks again."""
+    """Otherwise a page that was opened while the API was away stays empty, although its message says otherwise."""
     dependencies = (await ui.http.get("/ui/_dash-dependencies")).json()
     once = {
         d["output"].strip(".").split("...")[0].split("@")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -18,6 +18,7 @@ from backend.analysis.statistics import highest, known, median, quantile
 from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, HOP_MIN_MS
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
 _STILL_S = 2.0
@@ -76,17 +77,38 @@ def stuck_sync(case: Case) -> Verdict | None:
     )
 
 
-def standing_still(case: Case) -> Verdict | None:
-    """Return the verdict if barriers wait at subtasks that stand still: for a long callback, or for a commit."""
-    if not case.is_suffering:
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A wait of barriers for subtasks that stand still, in a long callback or in a commit.
+
+    ``before`` is the vertex in front of which the barriers wait. It is upstream of the vertex that stands still if that
+    one holds it back. ``is_to_last`` is whether the wait lasts until the last barrier, and not only until the first.
+    """
+
+    kind: VerdictKind
+    wait: Wait
+    before: VertexId
+    is_to_last: bool
+
+
+def stall_of(case: Case) -> Stall | None:
+    """Return the wait of barriers for subtasks that stand still; None if there is none. It may be harmless."""
+    lowest = stalls.lowest_wait(case)
+    found = (lowest, lowest.vertex_id) if lowest is not None and lowest.stands_still else _unexplained(case)
+    if found is None:
         return None
-    wait = stalls.lowest_wait(case)
-    if wait is None or not wait.stands_still:
-        wait = _unexplained(case)
-    if wait is None:
-        return None
+    wait, before = found
     is_sink = not case.evidence.topology.downstream(wait.vertex_id)
     kind = VerdictKind.COMMIT if is_sink and _follows_completion(case, wait) else VerdictKind.CALLBACK
+    return Stall(kind, wait, before, wait is not lowest and not case.report.is_mixed)
+
+
+def standing_still(case: Case) -> Verdict | None:
+    """Return the verdict if barriers wait at subtasks that stand still: for a long callback, or for a commit."""
+    stall = stall_of(case) if case.is_suffering else None
+    if stall is None:
+        return None
+    kind, wait = stall.kind, stall.wait
     vertex, total = case.name(wait.vertex_id), case.subtask_count(wait.vertex_id)
     where = say.where(vertex, wait.subtasks, total)
     longest = say.duration(wait.longest_ms)
@@ -184,12 +206,12 @@ def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[date
     return found
 
 
-def _unexplained(case: Case) -> Wait | None:
+def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
     """Return the lowest wait if it has no reason but that a vertex stood still; None if there may have been a queue.
 
     The vertex has much time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
     are too far apart to show what it read while the barrier waited show this much. If the vertex is held back itself,
-    the one that stood still is further downstream, and the result is about that one.
+    the one that stood still is further downstream, and the result is about that one. The second value is the vertex that the barriers wait for.
     """
     if case.suspect is not None or not case.readings:
         return None
@@ -199,7 +221,7 @@ def _unexplained(case: Case) -> Wait | None:
     wait = stalls.lowest_wait(case, to_last=not is_mixed)
     if wait is None or (wait.reads is not None and (is_mixed or not wait.reads.are_few)):
         return None
-    wait = _at_holder(case, wait)
+    before, wait = wait.vertex_id, _at_holder(case, wait)
     readings = [r for r in case.readings if r.vertex_id == wait.vertex_id]
     busy = [highest_of(array_of(r.busy_ratio)[list(wait.subtasks)]) for r in readings if r.busy_ratio]
     sources = {v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)}
@@ -209,7 +231,7 @@ def _unexplained(case: Case) -> Wait | None:
     usual = median(rates) or 0.0
     is_steady = max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
     spare_ratio = _SPARE_RATIO if is_mixed else _SPARE_ALWAYS_RATIO
-    return wait if is_steady and (quantile(busy, 0.9) or 0.0) <= spare_ratio else None
+    return (wait, before) if is_steady and (quantile(busy, 0.9) or 0.0) <= spare_ratio else None
 
 
 def _at_holder(case: Case, wait: Wait) -> Wait:

@@ -8,6 +8,7 @@ Pure: no clock, no network, no store.
 * ``building``  builds a model from the evidence about a job
 * ``flows``     rates, service times, shares and queues, from readings of backpressure
 * ``contradictions``  refuses metrics that contradict each other
+* ``callbacks``  the long callback of a vertex, from barriers that wait for it and from busy times
 * ``parts``     the parts of snapshots, the store and the trigger, from checkpoints
 * ``rates``     the flow that a model reaches, and what its buffers hold
 * ``runtime_tier``  the model as a job of the reference runtime, run in virtual time

@@ -16,6 +16,7 @@ from backend.advisor.advice import Interval
 from backend.advisor.twin import contradictions, parts
 from backend.advisor.twin import flows as readings
 from backend.advisor.twin.bursts import Bursts, bursts_of, period_of, with_hidden_heights
+from backend.advisor.twin.callbacks import Callback, callback_of, with_callback
 from backend.advisor.twin.flows import VertexFlow
 from backend.advisor.twin.model import (
     Assumption,
@@ -112,6 +113,7 @@ class _Builder:
         self._refuse()
         self._services: dict[VertexId, Floats] = {}
         self._bursts: dict[VertexId, Bursts] = {}
+        self._callback = callback_of(evidence, self._recorded, self._flows)
 
     def model(self) -> JobModel:
         store, is_store_measured = parts.store_of(self._recorded, self._topology, self._evidence.config)
@@ -136,7 +138,14 @@ class _Builder:
         self._network_of_queues = self._network()
         slow = readings.slow_host_factors(self._services, busy, self._evidence.placements)
         vertices = tuple(self._vertex(v, store, slow.get(v.id)) for v in self._topology.vertices)
+        if isinstance(self._callback, Callback):
+            vertices = with_callback(vertices, self._callback, busy[self._callback.vertex_id])
+            self._assumptions.append(self._callback.assumption(self._name(self._callback.vertex_id)))
+        elif self._callback is not None:
+            self._assumptions.append(self._callback)
         edges = tuple(self._edge(e.source, e.target, e.ship_strategy) for e in self._topology.edges)
+        growth = parts.growth_assumption(vertices)
+        self._assumptions += [] if growth is None else [growth]
         sources = [v.id for v in self._topology.vertices if self._is_source(v.id)]
         trigger = parts.trigger_delay_of(self._recorded, sources)
         if trigger is None:
@@ -354,7 +363,7 @@ class _Builder:
             )
             return SourceModel(rate_per_s=None)
         below = [self._flows[w] for w in self._topology.downstream(vertex.id)]
-        bursts = bursts_of(flow, below, self._period_ms())
+        bursts = None if isinstance(self._callback, Callback) else bursts_of(flow, below, self._period_ms())
         if bursts is None:
             return SourceModel(rate_per_s=rate)
         self._bursts[vertex.id] = bursts

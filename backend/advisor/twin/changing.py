@@ -63,7 +63,8 @@ def changed(model: JobModel, what_if: WhatIf) -> JobModel:
             vertex = _rescaled(vertex, wanted[vertex.id], is_hashed=is_hashed)
             assumptions.append(_of_rescaling(old, vertex, is_hashed=is_hashed))
         if what_if.without_skew:
-            vertex = replace(vertex, input_shares=_even(vertex.parallelism), hidden_shares=())
+            even = (sum(vertex.callback_ms) / vertex.parallelism,) * len(vertex.callback_ms)
+            vertex = replace(vertex, input_shares=_even(vertex.parallelism), hidden_shares=(), callback_ms=even)
         if vertex.source is not None and what_if.load_factor != 1.0:
             vertex = replace(vertex, source=_with_load(vertex.source, what_if.load_factor))
         vertices.append(vertex)
@@ -239,8 +240,10 @@ def _with_load(source: SourceModel, factor: float) -> SourceModel:
 def _on_equal_hosts(vertex: VertexModel) -> VertexModel:
     if not vertex.slow_host_factors:
         return vertex
-    service = tuple(s / f for s, f in zip(vertex.service_us, vertex.slow_host_factors, strict=True))
-    return replace(vertex, service_us=service, slow_host_factors=())
+    factors = vertex.slow_host_factors
+    service = tuple(s / f for s, f in zip(vertex.service_us, factors, strict=True))
+    callback = tuple(ms / f for ms, f in zip(vertex.callback_ms, factors, strict=True)) if vertex.callback_ms else ()
+    return replace(vertex, service_us=service, callback_ms=callback, slow_host_factors=())
 
 
 def _is_hashed(model: JobModel, vertex_id: VertexId) -> bool:
@@ -271,6 +274,8 @@ def _rescaled(vertex: VertexModel, parallelism: int, *, is_hashed: bool) -> Vert
         service_us=mean(vertex.service_us),
         input_shares=tuple(new_shares.tolist()),
         sync_ms=mean(vertex.sync_ms),
+        # The work of a callback belongs to keys, as state does.
+        callback_ms=divided(vertex.callback_ms),
         async_fixed_ms=mean(vertex.async_fixed_ms),
         upload_bytes=divided(vertex.upload_bytes),
         state_bytes=divided(vertex.state_bytes),

@@ -20,7 +20,7 @@ from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_fields import Sim
 from backend.advisor.twin.model import CheckpointSettings, EdgeModel, JobModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.rates import Throughput, channel_count, throughput_of
+from backend.advisor.twin.rates import Throughput, channel_count, odd_multiple_ms, phases_ms, throughput_of
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
@@ -36,7 +36,7 @@ STEPS_QUICK_MAX: Final = 1_000_000
 CHECKPOINTS_MIN, CHECKPOINTS_MAX = 3, 8
 """Checkpoints of a held back job differ by a percent or two, which is less than the calibration error."""
 _PHASES: Final = 16
-"""In how many phases of its bursts a job's checkpoints are simulated."""
+"""In how many phases of its bursts, or of a callback, a job's checkpoints are simulated."""
 GRAIN: Final = 8
 """In how many steps a full buffer is processed, unless that makes a step shorter than a record."""
 _GRAIN_MIN: Final = 2
@@ -243,24 +243,21 @@ def _count_of(model: JobModel) -> int:
 
 
 def _at_all_phases(model: JobModel) -> tuple[JobModel, int] | None:
-    """Return the model with an interval at which its checkpoints meet all phases of its bursts, and their number.
+    """Return the model with an interval at which its checkpoints meet all phases of a period, and their number.
 
     An interval of less than two phases stays as it is: its checkpoints meet phases that close to each other anyway, in
     one period or two. Longer ones become the next odd multiple of a phase.
 
-    How the phases of checkpoints and bursts relate is not known, and may change at the next restart. None if no source
-    has bursts.
+    None if the model has neither bursts nor a callback.
     """
-    periods = [v.source.burst_period_ms for v in model.vertices if v.source is not None and v.source.burst_period_ms]
-    if not periods:
+    apart_ms = phases_ms(model, phases=_PHASES)
+    if apart_ms is None:
         return None
-    # The number of phases is a power of two, so each odd multiple of a phase meets all of them.
-    apart_ms = max(periods) / _PHASES
-    if model.settings.interval_ms < 2 * apart_ms:
-        rounds = 1 if model.settings.interval_ms < apart_ms else 2
-        return model, round(rounds * max(periods) / max(1.0, model.settings.interval_ms))
-    multiple = 2 * int(model.settings.interval_ms / apart_ms / 2) + 1
-    return replace(model, settings=replace(model.settings, interval_ms=multiple * apart_ms)), _PHASES
+    interval_ms = model.settings.interval_ms
+    if interval_ms < 2 * apart_ms:
+        rounds = 1 if interval_ms < apart_ms else 2
+        return model, round(rounds * _PHASES * apart_ms / max(1.0, interval_ms))
+    return replace(model, settings=replace(model.settings, interval_ms=odd_multiple_ms(interval_ms, apart_ms))), _PHASES
 
 
 def _steps_per_ms(model: JobModel, flow: Throughput, grain: int) -> float:
@@ -331,18 +328,23 @@ def build(model: JobModel, scale: FastScale, *, seed: int, checkpoints: int) -> 
     _pools(model, edges, state, first_of, first_pool, grain, rng)
     _channels(model, edges, state, first_of, grain, rng)
     _gates(model, edges, state, first_gate)
-    _begin(state, rng)
+    _begin(model, state, rng)
     return state
 
 
-def _begin(state: Sim, rng: np.random.Generator) -> None:
+def _begin(model: JobModel, state: Sim, rng: np.random.Generator) -> None:
     """Add the first events: a step of each subtask, callbacks, debloating, and the first checkpoint."""
     from backend.advisor.twin.fast_events import push, schedule
 
     for s in range(state.i[0, f.FIRST_TASK], state.i[0, f.END_TASK]):
         schedule(state, s, float(rng.uniform(0, 1)))
-        if state.v[s, f.CALLBACK_PERIOD] > 0:
-            push(state, float(rng.uniform(0, state.v[s, f.CALLBACK_PERIOD])), f.CALLBACK, s, 0)
+    s = int(state.i[0, f.FIRST_TASK])
+    for vertex in model.vertices:
+        if vertex.callback_period_ms:
+            begins = float(rng.uniform(0, vertex.callback_period_ms))
+            for i in range(vertex.parallelism):
+                push(state, begins, f.CALLBACK, s + i, 0)
+        s += vertex.parallelism
     if state.v[0, f.DEBLOAT_TARGET] > 0:
         push(state, 200.0, f.DEBLOAT, 0, 0)
     pause_ms, interval_ms = float(state.v[0, f.MIN_PAUSE]), float(state.v[0, f.INTERVAL])
@@ -408,7 +410,7 @@ def _tasks(model: JobModel, state: Sim, first: int, grain: int, rng: np.random.G
         rows[:, f.ASYNC_FIXED] = _column(vertex.async_fixed_ms, n)
         rows[:, f.UPLOAD] = _column(vertex.upload_bytes, n)
         rows[:, f.CALLBACK_PERIOD] = vertex.callback_period_ms or 0.0
-        rows[:, f.CALLBACK_TIME] = vertex.callback_ms or 0.0
+        rows[:, f.CALLBACK_TIME] = _column(vertex.callback_ms, n)
         if vertex.source is not None:
             whole[:, f.SOURCE] = 1
             sizes = [edge.record_bytes for edge in model.edges if edge.source == vertex.id]

@@ -88,7 +88,7 @@ def _barrier_ms(model: JobModel, flow: Throughput) -> dict[VertexId, float]:
             if edge.target == vertex.id:
                 # Full queues drain; otherwise a barrier waits behind what its sender flushed together.
                 wait = _drain_ms(model, flow, edge) if edge in held else flow.use_ratio * model.network.flush_ms
-                half = max(vertex.service_us) / 2000
+                half = max(vertex.service_us) / 2000 + _callback_wait_ms(vertex)
                 found[vertex.id] = max(found[vertex.id], found[edge.source] + wait + half)
     return found
 
@@ -120,5 +120,12 @@ def _step_ms(model: JobModel) -> dict[VertexId, float]:
     found: dict[VertexId, float] = {}
     for vertex in model.vertices:
         above = [found[e.source] for e in model.edges if e.target == vertex.id]
-        found[vertex.id] = max(above) + max(vertex.service_us) / 1000 if above else 0.0
+        own = max(vertex.service_us) / 1000 + _callback_wait_ms(vertex)
+        found[vertex.id] = max(above) + own if above else 0.0
     return found
+
+
+def _callback_wait_ms(vertex: VertexModel) -> float:
+    """Return how long a barrier waits on average for the end of a long callback, which nothing overtakes."""
+    longest, period = max(vertex.callback_ms, default=0.0), vertex.callback_period_ms
+    return longest * min(longest, period) / (2 * period) if period else 0.0

@@ -15,6 +15,9 @@ from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis
 
+_HELD_MOST = 0.95
+"""A callback leaves at least the rest of the time to the records, or else the job would never have run."""
+
 
 class Partitioning(StrEnum):
     """How an edge chooses the subtask that gets a record."""
@@ -49,8 +52,9 @@ class VertexModel:
     ``input_shares`` are the shares of the vertex's input, which sum to 1. ``output_ratio`` is the number of records
     emitted on each output for one record read. ``upload_bytes`` is what a checkpoint writes of the operator state, and
     ``state_bytes`` what it needs to restore. ``async_fixed_ms`` is the part of the async part that does not depend on
-    the bytes. ``callback_period_ms`` and ``callback_ms`` describe a long callback (timers, windows) during which the
-    subtask processes no record; None if there is none. ``hidden_shares`` is the part of ``input_shares`` that no
+    the bytes. ``callback_period_ms`` and ``callback_ms`` describe a long callback (timers, windows): all subtasks begin it together
+    once in each period, and process no record during its time, in which no barrier passes either. The period is None
+    if there is none. ``hidden_shares`` is the part of ``input_shares`` that no
     reading shows: its sum is known, and how it is divided among the subtasks is a guess.
     """
 
@@ -67,7 +71,7 @@ class VertexModel:
     state_growth_bytes_per_s: float = 0.0
     slow_host_factors: tuple[float, ...] = ()
     callback_period_ms: float | None = None
-    callback_ms: float | None = None
+    callback_ms: tuple[float, ...] = ()
     max_parallelism: int | None = None
     hidden_shares: tuple[float, ...] = ()
 
@@ -75,6 +79,11 @@ class VertexModel:
     def parallelism(self) -> int:
         """The number of subtasks."""
         return len(self.service_us)
+
+    def callback_ratio(self, subtask: int) -> float:
+        """Return the share of the time that a subtask spends in its long callback."""
+        period = self.callback_period_ms
+        return min(_HELD_MOST, self.callback_ms[subtask] / period) if period and self.callback_ms else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

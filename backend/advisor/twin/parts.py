@@ -9,7 +9,8 @@ import numpy as np
 
 from backend.advisor.advice import Interval
 from backend.advisor.thresholds import WRITE_BYTES_PER_MS
-from backend.advisor.twin.model import StoreModel
+from backend.advisor.twin.model import Assumption, StoreModel, VertexModel
+from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, array_of
 from backend.analysis.critical_path import Phases, arrived_below_ms
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
@@ -21,6 +22,9 @@ _LARGE_MS = 20.0
 _NOISE_MAX = 1.0
 _SHARED_BYTES = 100_000
 _ROUNDED_MS = 5.0
+_GROWTH_MIN_COUNT, _GROWTH_MIN_RATIO, _GROWTH_ERRORS = 5, 0.02, 4.0
+"""State grows if it has grown by this share, and if the slope is so many times its standard error."""
+_DAY_S, _MONTH_S = 86_400.0, 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,10 @@ def trigger_delay_of(recorded: Sequence[Recorded], sources: Sequence[VertexId]) 
 
 
 def growth_bytes_per_s(recorded: Sequence[Recorded], vertex: VertexId) -> float:
-    """Return how fast the full state of a vertex grows, by the slope over its checkpoints; 0 if it does not grow."""
+    """Return how fast the full state of a vertex grows: the slope over its checkpoints.
+
+    It is 0 if the state does not grow, or so little that the slope may be chance.
+    """
     points = []
     for r in recorded:
         detail = r.checkpoint.detail(vertex)
@@ -208,10 +215,40 @@ def growth_bytes_per_s(recorded: Sequence[Recorded], vertex: VertexId) -> float:
             size = array_of(detail.full_state_size_bytes) - np.nan_to_num(array_of(detail.persisted_bytes))
             if size.size and not np.isnan(size).any():
                 points.append((r.checkpoint.header.triggered_at.timestamp(), float(size.sum())))
-    if len(points) < 3:
+    if len(points) < _GROWTH_MIN_COUNT:
         return 0.0
     times, sizes = np.array(points).T
     spread = times - times.mean()
     squares = float((spread * spread).sum())
-    slope = float((spread * (sizes - sizes.mean())).sum()) / squares if squares > 0 else 0.0
-    return max(0.0, slope)
+    if squares <= 0:
+        return 0.0
+    slope = float((spread * (sizes - sizes.mean())).sum()) / squares
+    rest = sizes - sizes.mean() - slope * spread
+    error = float(np.sqrt((rest * rest).sum() / (len(points) - 2) / squares))
+    grown = slope * float(times.max() - times.min())
+    is_clear = slope > _GROWTH_ERRORS * error and grown > _GROWTH_MIN_RATIO * float(sizes.mean())
+    return slope if is_clear else 0.0
+
+
+def growth_assumption(vertices: Sequence[VertexModel]) -> Assumption | None:
+    """Return the assumption that the state stays as large as it is; None if it would not double within a month."""
+    growing = [v for v in vertices if v.state_growth_bytes_per_s > 0]
+    per_s = sum(v.state_growth_bytes_per_s for v in growing)
+    state = sum(sum(v.state_bytes) for v in vertices)
+    if per_s <= 0 or state / per_s > _MONTH_S:
+        return None
+    return Assumption(
+        subject=f"state of {' and '.join(v.name for v in growing)}",
+        taken=f"as large as now, {say.size(state)} in all",
+        reason=(
+            f"it grew by {say.size(per_s * _DAY_S)} a day between the checkpoints; if it goes on like that, it"
+            f" doubles in {_long_time(state / per_s)}, and with it each full checkpoint and the time to restore"
+        ),
+    )
+
+
+def _long_time(seconds: float) -> str:
+    days, hours = seconds / _DAY_S, seconds / 3600
+    if days >= 2:
+        return f"{days:.0f} days"
+    return f"{hours:.0f} hours" if hours >= 2 else say.duration(1000 * seconds)

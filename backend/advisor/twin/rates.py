@@ -37,7 +37,9 @@ def throughput_of(model: JobModel) -> Throughput:
     """
     weights = _weights(model)
     costs = {
-        v.id: weights[v.id] * max(s * share for s, share in zip(v.service_us, v.input_shares, strict=True)) / 1e6
+        v.id: weights[v.id]
+        * max(v.service_us[i] * v.input_shares[i] / (1 - v.callback_ratio(i)) for i in range(v.parallelism))
+        / 1e6
         for v in model.vertices
     }
     slowest = max(costs, key=lambda v: costs[v])
@@ -105,3 +107,20 @@ def _above(model: JobModel, vertex: VertexId) -> set[VertexId]:
         if edge.target in found:
             found.add(edge.source)
     return found
+
+
+def phases_ms(model: JobModel, *, phases: int, has_bursts: bool = True) -> float | None:
+    """Return the time between ``phases`` points of the longest period in a model: of a callback, or of bursts.
+
+    How such a period and the checkpoints meet is not known, and may change at the next restart, so all phases are
+    simulated. None if nothing has a period.
+    """
+    periods = [v.callback_period_ms for v in model.vertices if v.callback_period_ms]
+    if has_bursts:
+        periods += [v.source.burst_period_ms for v in model.vertices if v.source and v.source.burst_period_ms]
+    return max(periods) / phases if periods else None
+
+
+def odd_multiple_ms(interval_ms: float, apart_ms: float) -> float:
+    """Return the next odd multiple of a phase: if their number is a power of two, such intervals meet all of them."""
+    return (2 * int(interval_ms / apart_ms / 2) + 1) * apart_ms

@@ -21,15 +21,17 @@ from typing import Any, Final
 from backend.advisor.advice import Interval
 from backend.advisor.twin.model import JobModel, Partitioning, VertexModel
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.rates import Throughput, throughput_of
+from backend.advisor.twin.rates import Throughput, odd_multiple_ms, phases_ms, throughput_of
 from backend.domain.advice import Mode
 from backend.domain.errors import TooLargeError
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.runtime.core.elements import RECORD_BYTES_MIN
+from backend.runtime.core.scheduler import EventClass
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
+from backend.runtime.task.task import Task
 
 STEPS_MAX: Final = 300_000
 """The largest number of records that all vertices together process in one run: a few seconds of computing."""
@@ -44,6 +46,8 @@ _SAME_RATIO: Final = 0.02
 _CP: Final = "execution.checkpointing."
 _NET: Final = "taskmanager.network.memory."
 _SLICE_US: Final = 200_000
+_PHASES: Final = 8
+"""In how many phases of a long callback checkpoints are simulated, as far as there are so many."""
 _FACTOR_MIN, _FACTOR_MAX = 0.01, 10_000.0
 
 OnProgress = Callable[[float], None]
@@ -90,6 +94,7 @@ def run(
     engine = JobEngine(job_of(model, scale, seed=seed), is_size_only=True)
     ended: list[MeasuredCheckpoint] = []
     engine.coordinator.on_terminal = ended.append
+    _begin_callbacks(model, engine, random.Random(f"callbacks/{seed}"))  # noqa: S311 - phases of a simulation
     warm_us, end_us = round(scale.run_ms * _WARM_UP_SHARE * 1000), round(scale.run_ms * 1000)
     sources = {v.id for v in model.vertices if v.source is not None}
     before = 0
@@ -130,6 +135,10 @@ def scale_of(model: JobModel, flow: Throughput) -> Scale:
         if shorter < interval:
             notes.append(f"checkpoints are simulated every {shorter / 1000:.3g} s, not every {interval / 1000:.3g} s")
             interval = shorter
+    apart = phases_ms(model, phases=_PHASES, has_bursts=False)
+    if apart is not None and interval >= 2 * apart:
+        interval = odd_multiple_ms(interval, apart)
+        notes.append(f"checkpoints are simulated every {interval / 1000:.3g} s, to meet a callback at all its times")
     records = flow.steps_per_ms * run_ms
     bundle = max(1, ceil(records / STEPS_MAX))
     smallest = min((e.record_bytes for e in model.edges), default=100.0)
@@ -184,6 +193,27 @@ def _slices(engine: JobEngine, warm_us: int, end_us: int) -> Iterator[float]:
         at_us = min(end_us, at_us + _SLICE_US)
         engine.run_until(at_us)
         yield at_us / end_us
+
+
+def _begin_callbacks(model: JobModel, engine: JobEngine, draws: random.Random) -> None:
+    """Let the subtasks run their long callbacks: each is a mail, between two records, like a timer of Flink."""
+    for vertex in model.vertices:
+        if vertex.callback_period_ms is not None:
+            begins_us = round(draws.uniform(0.0, vertex.callback_period_ms) * 1000)
+            engine.scheduler.at(begins_us, EventClass.TIMER, _fire, (engine, vertex, vertex.callback_period_ms))
+
+
+def _fire(row: tuple[JobEngine, VertexModel, float]) -> None:
+    engine, vertex, period_ms = row
+    tasks = [t for t in engine.tasks if t.spec.id == vertex.id]
+    for task, lasts_ms in zip(tasks, vertex.callback_ms, strict=True):
+        task.mail(_occupy, (task, round(lasts_ms * 1000)))
+    engine.scheduler.after(round(period_ms * 1000), EventClass.TIMER, _fire, row)
+
+
+def _occupy(row: tuple[Task, int]) -> None:
+    task, lasts_us = row
+    task.cost_us += lasts_us
 
 
 def _emitted(engine: JobEngine, sources: set[VertexId]) -> int:

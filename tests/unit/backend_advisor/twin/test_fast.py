@@ -256,7 +256,7 @@ def test_a_join_reads_all_its_inputs(size: Size):
 
 def test_a_long_callback_and_a_sync_part_delay_barriers_that_overtake(size: Size):
     source, middle, sink = size.model().vertices
-    storm = replace(sink, callback_period_ms=4000.0, callback_ms=3500.0)
+    storm = replace(sink, callback_period_ms=4000.0, callback_ms=(3500.0,) * size.parallelism)
     slow = replace(middle, sync_ms=(900.0,) + (1.0,) * (size.parallelism - 1))
 
     held = size.run(size.model(settings=UNALIGNED), vertices=(source, middle, storm))

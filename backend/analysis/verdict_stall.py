@@ -211,7 +211,8 @@ def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
 
     The vertex has much time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
     are too far apart to show what it read while the barrier waited show this much. If the vertex is held back itself,
-    the one that stood still is further downstream, and the result is about that one. The second value is the vertex that the barriers wait for.
+    the one that stood still is further downstream, and the result is about that one. The
+    second value is the vertex that the barriers wait for.
     """
     if case.suspect is not None or not case.readings:
         return None

@@ -56,8 +56,9 @@ class Callback:
             taken=f"up to {longest / 1000:.2g} s in every {self.period_ms / 1000:.3g} s, at all subtasks together",
             reason=(
                 f"barriers of {self.struck_count} of {self.checkpoint_count} checkpoints waited up to"
-                f" {self.least_ms / 1000:.2g} s for a vertex that stood still, which ended in this period; it takes the"
-                " busy time that its records do not, if they are as quick as those of the quickest vertex"
+                f" {self.least_ms / 1000:.2g} s for a vertex that stood still, and all these waits ended whole periods"
+                " apart. The vertex is busy with it when its records do not explain its busy time. They are assumed to"
+                " be as quick as those of the quickest vertex"
             ),
         )
 
@@ -100,7 +101,9 @@ def callback_of(
     if found is None:
         name = evidence.vertex_name(stall.wait.vertex_id)
         reason = "barriers wait for this vertex while it reads nothing, but too few of them, or in no period"
-        return Assumption(subject=f"long callback of {name}", taken="none: its busy time is its records'", reason=reason)
+        return Assumption(
+            subject=f"long callback of {name}", taken="none: its busy time is its records'", reason=reason
+        )
     period_ms, lasts_ms = found
     rates = np.nan_to_num(flow.records_in)
     others = [f.service_us(is_source=not evidence.topology.upstream(v))[0].min() for v, f in flows.items()]
@@ -217,4 +220,4 @@ def _longest_ms(took: Floats, until: Floats, most_ms: float) -> float:
     if later.size and longest >= 2 * took.min():
         # Barriers came at many times of the period, so those shortly before the begin bound it too.
         return min(most_ms, (longest + float(later.min())) / 2)
-    return min([most_ms, *later.tolist()])
+    return min(most_ms, float(later.min(initial=np.inf)))

@@ -52,9 +52,9 @@ class VertexModel:
     ``input_shares`` are the shares of the vertex's input, which sum to 1. ``output_ratio`` is the number of records
     emitted on each output for one record read. ``upload_bytes`` is what a checkpoint writes of the operator state, and
     ``state_bytes`` what it needs to restore. ``async_fixed_ms`` is the part of the async part that does not depend on
-    the bytes. ``callback_period_ms`` and ``callback_ms`` describe a long callback (timers, windows): all subtasks begin it together
-    once in each period, and process no record during its time, in which no barrier passes either. The period is None
-    if there is none. ``hidden_shares`` is the part of ``input_shares`` that no
+    the bytes. ``callback_period_ms`` and ``callback_ms`` describe a long callback (timers, windows). All subtasks begin
+    it together, once in each period, and take no record and no barrier during its time. The period is None if there is
+    none. ``hidden_shares`` is the part of ``input_shares`` that no
     reading shows: its sum is known, and how it is divided among the subtasks is a guess.
     """
 

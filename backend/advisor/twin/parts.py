@@ -241,8 +241,8 @@ def growth_assumption(vertices: Sequence[VertexModel]) -> Assumption | None:
         subject=f"state of {' and '.join(v.name for v in growing)}",
         taken=f"as large as now, {say.size(state)} in all",
         reason=(
-            f"it grew by {say.size(per_s * _DAY_S)} a day between the checkpoints; if it goes on like that, it"
-            f" doubles in {_long_time(state / per_s)}, and with it each full checkpoint and the time to restore"
+            f"it grew by {say.size(per_s * _DAY_S)} a day between the checkpoints; at this pace it doubles in"
+            f" {_long_time(state / per_s)}, and with it each full checkpoint and the time to restore"
         ),
     )
 

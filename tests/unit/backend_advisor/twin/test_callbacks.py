@@ -30,7 +30,13 @@ def waits(interval_ms: float, period_ms: float, lasts_ms: float, *, count: int =
 
 @pytest.mark.parametrize(
     ("interval_ms", "period_ms", "lasts_ms"),
-    [(4_000, 5_000, 2_000), (5_000, 5_000, 2_500), (5_000, 20_000, 6_000), (10_000, 7_000, 3_000), (60_000, 10_000, 3_000)],
+    [
+        (4_000, 5_000, 2_000),
+        (5_000, 5_000, 2_500),
+        (5_000, 20_000, 6_000),
+        (10_000, 7_000, 3_000),
+        (60_000, 10_000, 3_000),
+    ],
     ids=["sweeps", "in step", "rare", "no usual size", "windows shorter than the interval"],
 )
 def test_the_period_is_found_at_any_ratio_to_the_interval(interval_ms: float, period_ms: float, lasts_ms: float):

@@ -23,9 +23,7 @@ def recorded(sizes: Sequence[int], took_ms: Callable[[int], Sequence[int]], ever
     """Return one checkpoint for each size, whose four uploads take ``took_ms`` of the size."""
     found = []
     for number, size in enumerate(sizes, start=1):
-        made = completed(
-            number, detail(LAST, first=[1] * 4, async_=took_ms(size), size_bytes=size), every_s=every_s
-        )
+        made = completed(number, detail(LAST, first=[1] * 4, async_=took_ms(size), size_bytes=size), every_s=every_s)
         found.append(Recorded(made, checkpoint_phases(made, ALIGNED)))
     return found
 

@@ -22,6 +22,7 @@ from backend.advisor.thresholds import (
     FAILURES_MIN_COUNT,
     FULL_MIN_RATIO,
     OPEN_MAX_RATIO,
+    REPLAY_BUDGET_MS,
     VARIED_MIN_FACTOR,
 )
 from backend.advisor.twin.outages import RESTART_MS
@@ -194,6 +195,12 @@ def _longer(known: Situation, pace: _Pace) -> Recommendation | NoAdvice:
     wanted = nice_ms(pace.high_ms / OPEN_MAX_RATIO + pace.pause_ms)
     if wanted <= pace.interval_ms:
         text = f"checkpoints take {say.duration(pace.median_ms)}, for which the interval is long enough"
+        return NoAdvice(Topic.INTERVAL, "R-INT-3", text)
+    if wanted + pace.high_ms > REPLAY_BUDGET_MS:
+        text = (
+            f"checkpoints take up to {say.duration(pace.high_ms)}: an interval of {say.duration(wanted)} suits them,"
+            f" but a failure could then replay more than {say.duration(REPLAY_BUDGET_MS)} of input"
+        )
         return NoAdvice(Topic.INTERVAL, "R-INT-3", text)
     # An incremental checkpoint writes what changed since the one before. With a longer interval it writes more.
     grown = wanted / pace.period_ms if _is_incremental(known) else 1.0

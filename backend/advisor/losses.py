@@ -36,6 +36,7 @@ from backend.advisor.thresholds import (
     QUEUE_FACTOR,
     QUEUE_HIGH_FACTOR,
     QUEUE_LOW_FACTOR,
+    REPLAY_BUDGET_MS,
     STORE_MIN_RATIO,
     STORE_PRICE,
     WILSON_Z,
@@ -248,12 +249,18 @@ class Losses:
         return self._replays[aligned_timeout_ms]
 
     def intervals(self, aligned_timeout_ms: int) -> Iterator[int]:
-        """Yield round intervals, the present one and the checkpoint timeout, within the hard bounds (R-AT-2)."""
+        """Yield round intervals, the present one and the checkpoint timeout, within the hard bounds (R-AT-2, R-INT-3).
+
+        A failure repeats at most an interval and a checkpoint. No interval that is longer than now makes this more than
+        the budget of input that may be replayed.
+        """
         low = max(INTERVAL_MIN_MS, aligned_timeout_ms / INTERVAL_RATIO)
         high = self._timeout_ms or _LONGEST_MS
         tens = (10**n for n in range(3, 8))
         found = {round(step * ten) for ten in tens for step in _ROUND} | {self._interval_ms, high}
-        yield from (ms for ms in sorted(found) if low <= ms <= high)
+        took = quantile([r.duration_ms for r in self._known.recorded if not r.is_failed], 0.95) or 0.0
+        longest = max(self._interval_ms, REPLAY_BUDGET_MS - took)
+        yield from (ms for ms in sorted(found) if low <= ms <= min(high, longest))
 
     def _run(self, aligned_timeout_ms: int | None, corner: _Corner) -> _Run | None:
         if aligned_timeout_ms == self._known.aligned_timeout_ms:

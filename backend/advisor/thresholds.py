@@ -156,7 +156,7 @@ PASSING_MAX_RATIO: Final = 0.5
 """If a larger share of the checkpoints fails, the failures have a lasting cause and no number of them is tolerable."""
 
 REPLAY_BUDGET_MS: Final = 3_600_000
-"""The input that a job may have to replay after the tolerated failures (R-TOL-1)."""
+"""The input that a job may have to replay: after the tolerated failures (R-TOL-1), and after one failure (R-INT-3)."""
 
 DEBLOAT_TARGET_MS: Final = 1_000
 """The debloating target that is proposed: the default of Flink (R-DB-1)."""

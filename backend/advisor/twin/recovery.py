@@ -37,7 +37,6 @@ _ROUNDS = 30
 """More rounds change no published recovery's error by 0.1 %."""
 _ERROR_MIN = 0.01
 _COVERED = 0.9
-_SHORTEST_MS = 1_000.0
 
 Floats = NDArray[np.float64]
 
@@ -212,21 +211,6 @@ def cost_of_failure(recovery: RecoveryModel, *, interval_ms: float, rate_per_s: 
         (out.high + (out.high + replay.high) * pace) * factor,
     )
     return FailureCost(outage_ms=out, replay_ms=replay, catch_up_ms=catch_up, recovery_ms=total)
-
-
-def longest_interval_ms(recovery: RecoveryModel, *, budget_ms: float, rate_per_s: float) -> float | None:
-    """Return the longest interval with which a failure costs at most ``budget_ms`` (R-INT-3), even at a bad time.
-
-    None if no interval does, if the job never catches up, or if its capacity is unknown.
-    """
-
-    def cost(interval_ms: float) -> float:
-        found = cost_of_failure(recovery, interval_ms=interval_ms, rate_per_s=rate_per_s).recovery_ms
-        return float("inf") if found is None else found.high
-
-    # Short intervals leave less capacity and long ones repeat more input, so the costs have one minimum.
-    tried = np.geomspace(_SHORTEST_MS, max(_SHORTEST_MS, budget_ms), 500)
-    return next((float(i) for i in tried[::-1] if cost(float(i)) <= budget_ms), None)
 
 
 def _pace(recovery: RecoveryModel, interval_ms: float, rate_per_s: float) -> float | None:

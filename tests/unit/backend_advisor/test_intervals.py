@@ -112,6 +112,17 @@ def test_the_runtime_takes_a_new_interval_while_it_runs():
     assert dict(found.how_to.rollback_patch) == {"execution.checkpointing.interval": "5000 ms"}
 
 
+def test_r_int_3_proposes_no_interval_after_which_a_failure_would_replay_more_than_the_budget():
+    config = replace(EXACTLY_ONCE, interval_ms=1_000_000, timeout_ms=21_600_000)
+
+    def answer(took_ms):
+        return interval_of(advised(taking(*[took_ms] * 8, every_s=took_ms / 1000), IDLE, config=config))
+
+    assert answer(900_000).proposed.interval_ms == 2_000_000
+    longer = answer(1_500_000)
+    assert (longer.rule, "replay more than 60 min" in longer.reason) == ("R-INT-3", True)
+
+
 # --- R-INT-1 ---
 
 
@@ -141,6 +152,19 @@ def test_r_int_1_raises_the_interval_if_checkpoints_cost_more_than_failures_woul
     loss = expected(found, Metric.LOST)
     assert loss.predicted.high < loss.before
     assert found.kind == "interval/raise"
+
+
+def test_r_int_1_keeps_an_interval_and_a_checkpoint_within_the_budget_of_input_to_replay():
+    """Sync takes a minute, and the job fails every five days: without the budget, the optimum is above an hour."""
+    config = replace(EXACTLY_ONCE, interval_ms=300_000, timeout_ms=21_600_000)
+    run = [
+        replace(c, header=replace(c.header, triggered_at=START + timedelta(minutes=5 * n)))
+        for n, c in enumerate(syncing(60_000))
+    ]
+    found = interval_of(advised(run, IDLE, config=config, exceptions=failing_every(5 * 24 * 60)))
+
+    assert isinstance(found, Recommendation), found
+    assert 1_800_000 <= found.proposed.interval_ms <= 3_600_000 - 60_000
 
 
 def test_r_int_1_lowers_an_interval_that_loses_more_to_failures():

@@ -20,7 +20,6 @@ from backend.advisor.twin.recovery import (
     costs_by_kind,
     fitted,
     left_out,
-    longest_interval_ms,
     outage_ms,
 )
 from backend.domain.engines import RUNTIME
@@ -191,23 +190,6 @@ def model_of(capacity_per_s: float | None = 10_000.0, cost_ms: float = 0.0) -> R
         capacity_per_s=capacity_per_s,
         checkpoint_cost_ms=cost_ms,
     )
-
-
-def test_the_longest_interval_is_the_one_whose_worst_failure_uses_the_budget():
-    # At half of the capacity the worst failure takes 10 s + (10 s + I).
-    found = longest_interval_ms(model_of(), budget_ms=60_000.0, rate_per_s=5000.0)
-
-    assert found == pytest.approx(40_000.0, rel=0.02)
-    assert found <= 40_000.0
-
-
-@pytest.mark.parametrize(
-    ("budget_ms", "rate_per_s", "capacity"),
-    [(15_000.0, 5000.0, 10_000.0), (1e9, 10_000.0, 10_000.0), (1e9, 5000.0, None)],
-    ids=["the outage costs more", "never caught up", "unknown capacity"],
-)
-def test_no_interval_fits(budget_ms: float, rate_per_s: float, capacity: float | None):
-    assert longest_interval_ms(model_of(capacity), budget_ms=budget_ms, rate_per_s=rate_per_s) is None
 
 
 def test_costly_checkpoints_leave_no_time_to_catch_up_at_short_intervals():

@@ -112,8 +112,7 @@ def _is_worth(now: Scored, best: Scored) -> bool:
     if best.chosen == now.chosen:
         return False
     is_bounded = (
-        best.expired_ratio.value < now.expired_ratio.value - BOUND_SLACK
-        or best.heavy_ratio < now.heavy_ratio - 2 * BOUND_SLACK
+        best.bound_ratio < now.bound_ratio - BOUND_SLACK or best.heavy_ratio < now.heavy_ratio - 2 * BOUND_SLACK
     )
     return is_bounded or is_worth_saving(now.lost_ratio, best.lost_ratio)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import log
 from statistics import NormalDist
 from typing import Final
@@ -23,7 +22,9 @@ import numpy as np
 from backend.advisor import aligned_timeout
 from backend.advisor.advice import Interval
 from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings
+from backend.advisor.hangs import Hangs
 from backend.advisor.losses import BOUND_SLACK, Losses
+from backend.advisor.proposing import share_interval
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (
     CAP_WRITE_RATIO,
@@ -63,8 +64,6 @@ _UPLOAD_MIN_BYTES: Final = 10_000
 _UPLOAD_MIN_MS: Final = 3.0
 _SPREADS: Final = 3.0
 _QUICK: Final = 0.75
-_HANG_MIN_MS: Final = 500.0
-_HANG_FACTOR: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,9 @@ class _Job:
     losses: Losses
     present: Chosen
     bytes_per_ms: float
-
-    @cached_property
-    def is_hanging(self) -> bool:
-        """Whether checkpoints expire, and some writes take many times as long as most."""
-        if (self.known.expired_ratio or 0.0) <= BOUND_SLACK:
-            return False
-        _, times = _uploads(self.known)
-        return bool(times.size) and bool(np.max(times) > max(_HANG_MIN_MS, _HANG_FACTOR * np.median(times)))
+    hangs: Hangs
+    interval_max_ms: int | None = None
+    """No longer interval is chosen, because it is not known how many checkpoints would expire; None if it is known."""
 
     @property
     def upload_bytes(self) -> float:
@@ -140,11 +134,12 @@ def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
         interval_ms=round(model.settings.interval_ms),
     )
     speed = known.store_bytes_per_ms or upload_speed(known) or losses.bytes_per_ms
-    return _Job(known, model, losses, present, speed)
+    hangs = Hangs.of(known, present.interval_ms)
+    return _Job(known, model, losses, present, speed, hangs)
 
 
 def _calibrated(known: Situation) -> JobModel:
-    return calibrated(known.evidence, engine=known.engine, version=known.version, tier=Tier.FAST)
+    return calibrated(known.modelled or known.evidence, engine=known.engine, version=known.version, tier=Tier.FAST)
 
 
 def _in_fast(model: JobModel, what_if: WhatIf) -> Outcome:
@@ -153,6 +148,7 @@ def _in_fast(model: JobModel, what_if: WhatIf) -> Outcome:
 
 def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, WhatIf], Outcome]) -> TierChoice:
     scored: dict[Chosen, Scored | None] = {}
+    outcomes: dict[Chosen, Outcome] = {}
     steps_left = STEPS_MAX
 
     def ask(wanted: Iterable[Chosen]) -> list[Scored]:
@@ -165,14 +161,21 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
             # The present settings come first, and are known to be small enough.
             if not scored or steps <= min(steps_left, fast.STEPS_QUICK_MAX):
                 steps_left -= steps
-                scored[one] = _scored(job, one, predict_with(job.model, what_if))
+                outcomes[one] = predict_with(job.model, what_if)
+                scored[one] = _scored(job, one, outcomes[one])
         return [s for s in scored.values() if s is not None]
 
-    first = ask([job.present, *_modes(job)])
-    now = scored[job.present]
+    ask([job.present])
+    measured, now = job.known.expired_ratio or 0.0, scored[job.present]
+    if now is not None:
+        # What expires now, although the simulation explains it neither by the model nor by the writes that hung.
+        job = replace(job, hangs=job.hangs.explaining(measured, now.expired_ratio.value))
+        is_long = job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms
+        if is_long or _is_unexplained(job.known, outcomes[job.present]):
+            job = replace(job, interval_max_ms=job.present.interval_ms)
+        scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
     if now is None:
         return replace(nothing, why_not="no checkpoint of the simulated job ended")
-    measured = job.known.expired_ratio or 0.0
     # Where checkpoints take nearly as long as the timeout, small errors of the model decide how many expire.
     is_near = now.duration_ms.value >= _NEAR_RATIO * job.model.settings.timeout_ms
     if measured - now.expired_ratio.value > EXPIRED_ERROR_MAX and not is_near:
@@ -181,8 +184,10 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
             " the simulated ones: the model lacks their cause"
         )
         return replace(nothing, why_not=text)
-    # The closed form: another interval leaves the durations as they are.
-    promising = _ranked([best for one in first if (best := _with_best_interval(job, one)) is not None])
+    first = ask([job.present, *_modes(job)])
+    # The closed form: another interval leaves the simulated durations as they are.
+    closed = (_with_best_interval(job, one.chosen, outcomes[one.chosen]) for one in first)
+    promising = _ranked([best for best in closed if best is not None])
     second = _ranked(_allowed(job, ask(s.chosen for s in promising[:_PROMISING_COUNT])))
     found = ask(c for s in second[:_NEIGHBOURS_OF] for c in _neighbours(job, s.chosen))
     allowed = _ranked(_allowed(job, found))
@@ -199,6 +204,14 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         error_ratio=error,
         error_words=words,
     )
+
+
+def _is_unexplained(known: Situation, outcome: Outcome) -> bool:
+    """Return whether clearly more checkpoints expired than the model explains: more than chance allows for."""
+    if not known.recorded or outcome.expired_ratio is None:
+        return False
+    measured = share_interval(sum(r.is_expired for r in known.recorded), len(known.recorded))
+    return measured.low > outcome.expired_ratio.value + BOUND_SLACK
 
 
 def upload_speed(known: Situation) -> float | None:
@@ -255,13 +268,9 @@ def _modes(job: _Job) -> list[Chosen]:
 
 
 def _intervals(job: _Job, aligned_timeout_ms: int | None) -> list[int]:
-    """Return the intervals within the hard bounds.
-
-    While checkpoints expire and writes hang now and then, none is longer than now: the model has no hanging writes, and
-    a checkpoint that expires costs a whole interval.
-    """
-    found = list(job.losses.intervals(aligned_timeout_ms or 0))
-    return [ms for ms in found if ms <= job.present.interval_ms] if job.is_hanging else found
+    """Return the intervals within the hard bounds."""
+    found = job.losses.intervals(aligned_timeout_ms or 0)
+    return [ms for ms in found if job.interval_max_ms is None or ms <= job.interval_max_ms]
 
 
 def _neighbours(job: _Job, chosen: Chosen) -> list[Chosen]:
@@ -289,22 +298,28 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     if outcome.duration_ms is None or outcome.persisted_bytes is None or outcome.expired_ratio is None:
         return None
     sync = 0.0 if outcome.sync_pause_ms is None else outcome.sync_pause_ms.value
+    simulated, interval, timeout = outcome.duration_ms, chosen.interval_ms, job.model.settings.timeout_ms
+    mean, duration = job.hangs.durations(simulated, interval, timeout)
+    # That a shorter interval lets fewer writes hang is an assumption. It may save something, but no bound rests on it.
+    no_shorter = max(interval, job.present.interval_ms)
     found = Scored(
         chosen=chosen,
         lost_ratio=0.0,
-        heavy_ratio=job.heavy_ratio(chosen.interval_ms, outcome.persisted_bytes),
+        heavy_ratio=job.heavy_ratio(interval, outcome.persisted_bytes),
         sync_ms=sync,
-        duration_ms=outcome.duration_ms,
+        duration_ms=duration,
+        usual_ms=simulated.value,
         persisted_bytes=outcome.persisted_bytes,
-        expired_ratio=outcome.expired_ratio,
+        expired_ratio=job.hangs.expired_ratio(outcome.expired_ratio, simulated, interval, timeout),
+        bound_ratio=job.hangs.expired_ratio(outcome.expired_ratio, simulated, no_shorter, timeout).value,
         restore_ms=outcome.restore_ms,
     )
-    return replace(found, lost_ratio=_loss(job, found))
+    return replace(found, lost_ratio=_loss(job, found, mean))
 
 
-def _loss(job: _Job, one: Scored) -> float:
-    """Return the share of the time that is lost under these settings."""
-    per_ms, duration = job.bytes_per_ms, one.duration_ms.value
+def _loss(job: _Job, one: Scored, duration: float) -> float:
+    """Return the share of the time that is lost under these settings, if checkpoints take ``duration`` on average."""
+    per_ms = job.bytes_per_ms
     expired = min(_EXPIRED_MAX, one.expired_ratio.value)
     persisted = one.persisted_bytes.value
     period = max(float(one.chosen.interval_ms), duration + job.model.settings.min_pause_ms)
@@ -322,13 +337,10 @@ def _share_above(limit: float, found: Interval) -> float:
     return 1 - NormalDist(log(found.value), spread).cdf(log(limit))
 
 
-def _with_best_interval(job: _Job, one: Scored) -> Scored | None:
+def _with_best_interval(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     """Return the settings at the interval with the least loss, by the closed form; None if no interval fits."""
-    found = []
-    for ms in _intervals(job, one.chosen.aligned_timeout_ms):
-        heavy = job.heavy_ratio(ms, one.persisted_bytes)
-        moved = replace(one, chosen=replace(one.chosen, interval_ms=ms), heavy_ratio=heavy)
-        found.append(replace(moved, lost_ratio=_loss(job, moved)))
+    moved = (replace(chosen, interval_ms=ms) for ms in _intervals(job, chosen.aligned_timeout_ms))
+    found = [s for one in moved if (s := _scored(job, one, outcome)) is not None]
     return min(_calm(job, found), key=_order(found), default=None)
 
 
@@ -343,7 +355,7 @@ def _calm(job: _Job, found: Sequence[Scored]) -> list[Scored]:
 
     If there are none, return those whose interval is not shorter than now.
     """
-    calm = [s for s in found if s.duration_ms.value <= OPEN_MAX_RATIO * s.chosen.interval_ms]
+    calm = [s for s in found if s.usual_ms <= OPEN_MAX_RATIO * s.chosen.interval_ms]
     return calm or [s for s in found if s.chosen.interval_ms >= job.present.interval_ms]
 
 
@@ -357,9 +369,9 @@ def _ranked(found: Sequence[Scored]) -> list[Scored]:
 
 def _order(found: Sequence[Scored]) -> Callable[[Scored], tuple[float, float]]:
     """Return the key by which settings are compared. A share above the least of all breaks a bound."""
-    expired = min((s.expired_ratio.value for s in found), default=0.0) + BOUND_SLACK
+    expired = min((s.bound_ratio for s in found), default=0.0) + BOUND_SLACK
     heavy = min((s.heavy_ratio for s in found), default=0.0) + 2 * BOUND_SLACK
-    return lambda s: (max(0.0, s.expired_ratio.value - expired) + max(0.0, s.heavy_ratio - heavy), s.lost_ratio)
+    return lambda s: (max(0.0, s.bound_ratio - expired) + max(0.0, s.heavy_ratio - heavy), s.lost_ratio)
 
 
 def _preferred(job: _Job, ranked: Sequence[Scored]) -> Scored:

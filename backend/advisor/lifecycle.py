@@ -64,6 +64,16 @@ class Card:
     before_ms: tuple[float, ...] = ()
     before: Tally | None = None
     measured_count: int = 0
+    roll_back: SentRollBack | None = None
+    """The last roll back that was sent to the target, and did not fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentRollBack:
+    """A roll back that this service sent: by itself (``is_automatic``), for ``reason``, or because a person asked."""
+
+    is_automatic: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +224,21 @@ def next_step(card: Card, seen: Observed) -> Step | None:
         return None
     if card.state.is_in_force:
         if holds is False:
-            return Step(AdviceState.ROLLED_BACK, "the engine reports other settings again", seen.now)
+            return Step(AdviceState.ROLLED_BACK, _undone_words(card, seen), seen.now)
         return None if card.state is AdviceState.REGRESSED else _verified(card, seen)
     return None
+
+
+def _undone_words(card: Card, seen: Observed) -> str:
+    """Return who undid the change, and why, as far as that is known."""
+    sent = card.roll_back
+    is_as_before = is_in_force(card.current, seen.config, seen.parallelism)
+    reports = "the engine reports the earlier settings again" if is_as_before else "the engine reports other settings"
+    if sent is None:
+        return f"undone outside of Barrierscope: {reports}"
+    if sent.is_automatic:
+        return f"rolled back automatically by Barrierscope, because {sent.reason}; {reports}"
+    return f"rolled back by a person in Barrierscope; {reports}"
 
 
 def is_suppressed(state: AdviceState, decided_at: datetime, before: Setting, now: Setting, at: datetime) -> bool:

@@ -127,6 +127,8 @@ class Situation:
     until: datetime | None
     peaks: tuple[tuple[datetime, float | None], ...] = ()
     """For each reading of back-pressure, its time and the ratio of the most back-pressured subtask."""
+    modelled: JobEvidence | None = None
+    """The evidence from which models of the job are built: readings of a longer time. None: that of the facts."""
 
     @property
     def engine_words(self) -> str:
@@ -304,18 +306,18 @@ def _recorded(checkpoint: Checkpoint, evidence: JobEvidence, walked: Phases | No
         travel_ms=float(duration) if is_awaited else highest(highest_of(rows.travel_ms) for rows in phases.values()),
         source_delay_ms=highest(highest_of(phases[v].first_barrier_ms) for v in sources if v in phases),
         sync_ms=highest(highest_of(rows.sync_duration_ms) for rows in phases.values()),
-        own_async_ms=highest(_own_async_ms(evidence, v, phases) for v in phases),
+        own_async_ms=highest(highest_of(own_async_ms(evidence, v, phases)) for v in phases),
     )
 
 
-def _own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) -> float | None:
-    """Return the longest async part of a vertex, without the waits for its input and output barriers."""
+def own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) -> Floats:
+    """Return the async part of each subtask of a vertex, without the waits for its input and output barriers."""
     rows = phases[vertex_id]
     topology, config = evidence.topology, evidence.config
     if config is None or not config.overtakes or not topology.downstream(vertex_id):
-        return highest_of(rows.own_async_ms)
+        return rows.own_async_ms
     released = arrived_below_ms(topology, vertex_id, phases)
-    return highest_of(np.minimum(rows.own_async_ms, np.maximum(0.0, rows.async_end_ms - released)))
+    return np.minimum(rows.own_async_ms, np.maximum(0.0, rows.async_end_ms - released))
 
 
 def _queues(readings: Sequence[VertexPressure]) -> Queues | None:

@@ -42,7 +42,9 @@ class Scored:
     """Settings, and what the simulation predicts under them.
 
     ``lost_ratio`` is the share of the time that is lost to checkpoints and failures. ``heavy_ratio`` is the share of
-    the checkpoints whose in-flight data the store cannot write in the time that R-CAP-1 allows.
+    the checkpoints whose in-flight data the store cannot write in the time that R-CAP-1 allows. ``usual_ms`` is the
+    duration of checkpoints in which no write hangs. ``bound_ratio`` is the share of expired checkpoints that counts for
+    the hard bound: that at an interval no shorter than now.
     """
 
     chosen: Chosen
@@ -50,8 +52,10 @@ class Scored:
     heavy_ratio: float
     sync_ms: float
     duration_ms: Interval
+    usual_ms: float
     persisted_bytes: Interval
     expired_ratio: Interval
+    bound_ratio: float
     restore_ms: Interval | None = None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -174,8 +174,14 @@ class AdviceReplayer:
         )
         if advice.is_choice_due and self._choose_for is not None:
             # As in the service, the next advice uses it.
-            known = situation(moment.modelled(), engine=moment.run.engine, version=moment.run.engine_version)
-            self._choice = moment.run.id, self._choose_for(known)
+            known = situation(
+                moment.evidence,
+                engine=moment.run.engine,
+                version=moment.run.engine_version,
+                settings_since=moment.first_trigger_at,
+                case=case,
+            )
+            self._choice = moment.run.id, self._choose_for(replace(known, modelled=moment.modelled()))
         for held in self._held:
             self._follow(held, moment, advice)
         for recommendation in advice.recommendations:

@@ -27,6 +27,7 @@ from backend.store.downsampling import NO_RULE, Removed, remove_from_day, sweep_
 from backend.store.postgres.connections import is_lock_refused, writing
 from backend.store.rewriting import drop_statements
 from backend.store.schema import tables
+from backend.store.schema.choice_tables import choice_claims, setting_choices
 from backend.store.schema.partitions import (
     PARTITION_LOCK_KEY,
     Partitions,
@@ -186,7 +187,7 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
         delete(tables.verdicts).where(tables.verdicts.c.triggered_on < oldest.date()),
         *(
             delete(table).where(~exists().where(tables.runs.c.id == table.c.run_id))
-            for table in (tables.findings, tables.setting_choices, tables.verdicts)
+            for table in (tables.findings, setting_choices, choice_claims, tables.verdicts)
         ),
         delete(event).where(event.c.at < oldest, event.c.kind == JobEventKind.EXCEPTION.value),
         delete(version).where(version.c.since < oldest, is_replaced),

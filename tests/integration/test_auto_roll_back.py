@@ -87,7 +87,10 @@ async def test_a_change_that_made_checkpoints_worse_is_rolled_back_once_and_its_
     assert len(target.sent) == 2
 
     await target.report(EXACTLY_ONCE, at=clock.at + timedelta(seconds=10))
-    assert (await _now(service, target, card)).state is AdviceState.ROLLED_BACK
+    undone = await _now(service, target, card)
+    assert undone.state is AdviceState.ROLLED_BACK
+    assert undone.state_reason.startswith("rolled back automatically by Barrierscope, because checkpoints take 30")
+    assert undone.state_reason.endswith("; the engine reports the earlier settings again")
 
 
 async def test_without_the_setting_nothing_is_sent_and_a_person_can_roll_back(engine, clock, target):

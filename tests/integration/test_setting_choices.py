@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 import pytest
 
@@ -20,10 +21,11 @@ from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.whatif.choosing import SettingChooser
 from backend.services.whatif.tiers import QuickTiers
-from backend.store.advice.choices import choices_of, keep_choice, try_lock_choice
+from backend.store.advice.choices import choices_of, claim_choice, keep_choice, release_choice
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_current
 from backend.store.postgres.connections import reading, writing
+from backend.store.schema.choice_tables import choice_claims
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.simulators.regret_jobs import Drawn
 from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
@@ -192,11 +194,79 @@ async def test_of_two_processes_one_chooses_for_a_job(engine, report, parts):
     async with reading(engine) as connection:
         (record,) = await list_current(connection)
     async with writing(engine) as other:
-        assert await try_lock_choice(other, record.run.id)
-        assert await chooser.choose_next() == 0
+        assert await claim_choice(other, record.run.id, "other", claimed_s=60)
+    assert await chooser.choose_next() == 0
     assert choosing.count == 0
+    async with writing(engine) as other:
+        assert not await release_choice(other, record.run.id, "no holder")
+        assert await release_choice(other, record.run.id, "other")
     assert await chooser.choose_next() > 0
     assert choosing.count == 1
+
+
+async def test_the_claim_of_a_process_that_ended_without_a_word_expires(engine):
+    async with writing(engine) as connection:
+        assert await claim_choice(connection, "r1", "gone", claimed_s=-1)
+    async with writing(engine) as connection:
+        assert await claim_choice(connection, "r1", "next", claimed_s=60)
+        assert not await claim_choice(connection, "r1", "third", claimed_s=60)
+
+
+async def test_no_connection_is_held_while_the_simulation_chooses(engine, clock, report):
+    held = []
+
+    def look(known):
+        held.append(engine.pool.checkedout())
+        return made_choice(known)
+
+    await report()
+    evidence = EvidenceReader(clock)
+    chooser = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), look)
+    assert await chooser.choose_next() > 0
+
+    assert held == [0]
+
+
+async def test_a_choice_whose_claim_was_lost_is_not_stored(engine, clock, report):
+    await report()
+    async with reading(engine) as connection:
+        (record,) = await list_current(connection)
+
+    async def lose():
+        async with writing(engine) as connection:
+            await connection.execute(choice_claims.update().values(holder="other"))
+
+    def slow(known):
+        anyio.from_thread.run(lose)
+        return made_choice(known)
+
+    evidence = EvidenceReader(clock)
+    chooser = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), slow)
+    await chooser.choose_next()
+
+    async with reading(engine) as connection:
+        assert await choices_of(connection, [record.run.id]) == {}
+
+
+async def test_the_choice_rests_on_the_verdict_of_the_finding_and_the_model_on_a_longer_time(engine, clock, report):
+    seen = []
+
+    def look(known):
+        seen.append(known)
+        return made_choice(known)
+
+    await report()
+    evidence = EvidenceReader(clock)
+    chooser = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), look)
+    await chooser.choose_next()
+    async with reading(engine) as connection:
+        (case,) = await EvidenceReader(clock).cases(connection, await list_current(connection))
+
+    (known,) = seen
+    assert known.diagnosis.verdict == case.finding.diagnosis.verdict
+    times = [r.observed_at for r in known.evidence.pressure]
+    assert max(times) - min(times) <= timedelta(seconds=150)
+    assert len(known.modelled.pressure) >= len(times)
 
 
 async def test_a_stop_does_not_wait_for_the_simulation(engine, clock, report):

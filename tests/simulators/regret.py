@@ -61,6 +61,7 @@ from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.predicting import predict
 from backend.analysis.evidence import JobEvidence
+from backend.analysis.struck_spans import struck_spans
 from backend.domain.advice import Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError
@@ -83,6 +84,7 @@ TRIALS: Final = 3
 """How many settings a chooser may try on the job itself."""
 _SEEN_SEED, _TRUE_SEED = 1, 2
 _POLL_S: Final = 4.0
+_PRESSURE_WINDOW: Final = timedelta(seconds=150)
 _VERSION: Final = "0.0.0"
 _FAILURES: Final = 5
 _FOLLOWED: Final = (Topic.MODE, Topic.IN_FLIGHT, Topic.BUFFERS, Topic.INTERVAL, Topic.MIN_PAUSE)
@@ -151,8 +153,10 @@ def advised(bench: Bench, first: JobEvidence, notes: list[str], *, is_simulated:
     """
     settings, evidence = dict(bench.job.now.config()), first
     for _ in range(TRIALS):
-        choice = choose(situation(evidence, engine=RUNTIME, version=_VERSION)) if is_simulated else None
-        advice = advise(evidence, engine=RUNTIME, version=_VERSION, choice=choice)
+        found = _as_found(evidence)
+        known = replace(situation(found, engine=RUNTIME, version=_VERSION), modelled=evidence)
+        choice = choose(known) if is_simulated else None
+        advice = advise(found, engine=RUNTIME, version=_VERSION, choice=choice)
         if choice is not None and choice.why_not is not None:
             notes.append(f"not simulated: {choice.why_not}")
         given = [r for r in advice.recommendations if r.topic in _FOLLOWED]
@@ -164,6 +168,19 @@ def advised(bench: Bench, first: JobEvidence, notes: list[str], *, is_simulated:
             settings |= {c.key: c.proposed for c in one.changes}
         evidence = bench.observed(settings)
     return settings
+
+
+def _as_found(evidence: JobEvidence) -> JobEvidence:
+    """Return the evidence as a finding of the service has it: the newest readings, and those around struck checkpoints.
+
+    Models are built from all readings, in the service as here.
+    """
+    newest = max(r.observed_at for r in evidence.pressure) - _PRESSURE_WINDOW
+    read = tuple(r for r in evidence.pressure if r.observed_at >= newest)
+    found = replace(evidence, pressure=read)
+    spans = list(struck_spans(found))
+    earlier = (r for r in evidence.pressure if any(a <= r.observed_at <= b for a, b in spans))
+    return replace(found, earlier_pressure=tuple(r for r in earlier if r.observed_at < newest))
 
 
 def predicted(bench: Bench, evidence: JobEvidence, notes: list[str]) -> list[Settings]:

@@ -33,6 +33,8 @@ def _scored(chosen: Chosen, lost: float) -> Scored:
         heavy_ratio=0.0,
         sync_ms=1.0,
         duration_ms=one,
+        usual_ms=one.value,
         persisted_bytes=one,
         expired_ratio=none,
+        bound_ratio=0.0,
     )

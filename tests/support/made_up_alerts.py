@@ -198,7 +198,10 @@ class MadeUpAlerts:
                 is_accepted = not self.refusals
                 return found.model_copy(update={"is_accepted": is_accepted, "refusals": list(self.refusals)})
             case [_, "roll-back"]:
-                self._move(AdviceState.ROLLED_BACK, "the engine reports other settings again")
+                self._move(
+                    AdviceState.ROLLED_BACK,
+                    "rolled back by a person in Barrierscope; the engine reports the earlier settings again",
+                )
                 self.card = self.card.model_copy(update={"can_roll_back": False})
             case [_, "apply"]:
                 self._move(AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from math import isfinite
 from typing import Final
@@ -33,6 +34,10 @@ _CAPS_BYTES: Final = tuple((1 << 10) * n for n in (16, 32, 64, 128, 256, 512, 10
 _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 _PARALLELISMS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _PARALLELISM_FACTOR: Final = 4
+_NEAREST_COUNT: Final = 3
+_NEAREST_MIN: Final = 0.6
+_ALL_NAMES: Final = "barrierscope whatif --help lists all names"
+_ENGINE_KEYS: Final = "or the engine's own keys of these"
 
 
 class Name(StrEnum):
@@ -324,7 +329,10 @@ class _Reading:
             problem = "names several vertices" if vertices else "names no vertex of this job"
             self.problems.append(FieldProblem(self._field(key), problem, names))
             return None
-        known = ", ".join([*(n.value for n in Name), f"{PARALLELISM}.VERTEX", *self._keys])
+        own = (*(n.value for n in Name), f"{PARALLELISM}.VERTEX")
+        near = _nearest(key, [*own, *self._keys])
+        # For a mistyped name, the similar ones help more than the list of all.
+        known = f"{', '.join(near or own)}; {_ALL_NAMES if near else _ENGINE_KEYS}"
         self.problems.append(FieldProblem(self._field(key), "is not a setting that a what-if can change", known))
         return None
 
@@ -437,6 +445,15 @@ def _number(unit: Unit, text: str, field: str, problems: list[FieldProblem]) -> 
         allowed = words.get(unit, "a whole number")
         problems.append(FieldProblem(field, f"{text[:50]!r} cannot be read", allowed))
         return None
+
+
+def _nearest(key: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a mistyped one may mean, the nearest first. Engine keys also match by their last parts."""
+    wanted, short = key.lower().replace("_", "-"), {name: name.lower() for name in names}
+    ends = [low for low in short.values() if low.endswith(f".{wanted}")]
+    near = get_close_matches(wanted, short.values(), n=_NEAREST_COUNT, cutoff=_NEAREST_MIN)
+    found = dict.fromkeys([*ends, *near])
+    return [name for low in found for name in names if short[name] == low][:_NEAREST_COUNT]
 
 
 def names_of(problems: Sequence[FieldProblem], settings: Mapping[str, str]) -> Iterator[FieldProblem]:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from backend.advisor import lifecycle
 from backend.advisor.advice import UNITS, Change, HowTo, Interval, Recommendation, Setting, recommendation_id
 from backend.advisor.exporting import exports_of
-from backend.advisor.lifecycle import Card, Observed, Step
+from backend.advisor.lifecycle import Card, Observed, SentRollBack, Step
 from backend.analysis.windows import Tally
 from backend.contracts.advice import (
     CardOut,
@@ -42,7 +42,7 @@ from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
 from backend.services.advice.contents import content_of, document_of, is_reversible, is_rolling_back
 from backend.services.advice.dry_runs import dry_run_of
-from backend.services.advice.undoing import AutoRollBack
+from backend.services.advice.undoing import AUTOMATIC, FAILED, AutoRollBack
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
 from backend.services.jobs.watched import WatchedJob
@@ -334,13 +334,17 @@ class AdviceService:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, case.record.id)
             cards = await store.list_cards(connection, case.record.id, limit=_CARDS_READ)
-            kept = [await self._follow(connection, case, card) for card in cards]
+            in_force = [c.id for c in cards if c.state.is_in_force]
+            events = await store.events_of(connection, in_force) if in_force else {}
+            kept = [await self._follow(connection, case, card, events.get(card.id, ())) for card in cards]
             if case.record.run.state is not JobState.ENDED:
                 for advice in case.finding.advice.recommendations:
                     await self._give(connection, case, advice, kept)
         return kept
 
-    async def _follow(self, connection: AsyncConnection, case: JobCase, card: CardRecord) -> CardRecord:
+    async def _follow(
+        self, connection: AsyncConnection, case: JobCase, card: CardRecord, events: Sequence[CardEvent]
+    ) -> CardRecord:
         advice = case.finding.advice
         silence = next((s.reason for s in advice.silences if s.topic is card.topic), "the rules advise another change")
         why_not = f"the rules no longer give it: {silence}"
@@ -365,7 +369,7 @@ class AdviceService:
             why_not=why_not,
             parallelism={v.id: v.parallelism for v in case.shape.topology.vertices},
         )
-        step = lifecycle.next_step(_values_of(card), seen)
+        step = lifecycle.next_step(_values_of(card, events), seen)
         if step is None:
             return card
         return await store.move_card(
@@ -475,7 +479,7 @@ def _keeps_out(card: CardRecord, advice: Recommendation, now: datetime) -> bool:
     return lifecycle.is_suppressed(card.state, card.changed_at, _setting(card.document["current"]), advice.current, now)
 
 
-def _values_of(card: CardRecord) -> Card:
+def _values_of(card: CardRecord, events: Sequence[CardEvent]) -> Card:
     advice, _ = content_of(card)
     expired = next((e.before for e in advice.expected if e.metric is Metric.EXPIRED), None)
     durations = [e.before_values for e in advice.expected if e.metric is Metric.DURATION]
@@ -494,7 +498,20 @@ def _values_of(card: CardRecord) -> Card:
         before_ms=before_ms,
         before=None if failed_count is None else Tally(len(before_ms) - failed_count, failed_count),
         measured_count=0 if card.measured is None else len(card.measured["ids"]),
+        roll_back=_roll_back_of(events),
     )
+
+
+def _roll_back_of(events: Sequence[CardEvent]) -> SentRollBack | None:
+    """Return the last roll back that was sent; None if there was none, or if it failed."""
+    last = max((n for n, e in enumerate(events) if e.kind.is_roll_back), default=None)
+    if last is None:
+        return None
+    sent = events[last]
+    if any(e.reason.startswith(FAILED) for e in events[last + 1 :]):
+        return None
+    is_automatic = sent.kind is AdviceStep.AUTO_ROLL_BACK
+    return SentRollBack(is_automatic, sent.reason.removeprefix(AUTOMATIC) if is_automatic else "")
 
 
 def _setting(document: Mapping[str, object]) -> Setting:

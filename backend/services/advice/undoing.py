@@ -27,6 +27,9 @@ from backend.store.postgres.connections import writing
 _PER_DAY: Final = 1
 _DAY: Final = timedelta(days=1)
 _CARDS_READ: Final = 50
+AUTOMATIC: Final = "automatic roll back: "
+"""The begin of the reason of a step that records an automatic roll back. Why it was sent follows."""
+FAILED: Final = "the automatic roll back failed"
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +54,7 @@ class AutoRollBack:
             card = await store.get_card(connection, record.id, card_id)
             if not await self._is_allowed(connection, record, card):
                 return
-            reason = f"automatic roll back: {card.state_reason}"
+            reason = f"{AUTOMATIC}{card.state_reason}"
             await store.note_step(connection, card, reason, self._clock.now(), AdviceStep.AUTO_ROLL_BACK)
         advice, _ = content_of(card)
         try:
@@ -62,7 +65,7 @@ class AutoRollBack:
                 await store.lock_job(connection, record.id)
                 card = await store.get_card(connection, record.id, card_id)
                 if card.state.is_in_force:
-                    failed = f"the automatic roll back failed ({error}); roll it back by hand"
+                    failed = f"{FAILED} ({error}); roll it back by hand"
                     await store.note_step(connection, card, failed, self._clock.now(), AdviceStep.STATE)
 
     async def _is_allowed(self, connection: AsyncConnection, record: JobRecord, card: CardRecord) -> bool:

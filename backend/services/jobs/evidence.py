@@ -337,6 +337,13 @@ class EvidenceReader:
         own = next((c for c in evidence.checkpoints if c.header == header), None)
         return evidence if own is None or is_judged else await _with_neighbours(connection, job, run, evidence, own)
 
+    async def of_finding(self, connection: AsyncConnection, job: JobRecord) -> tuple[JobEvidence, SettingsTaken | None]:
+        """Read the evidence from which the finding on a job is computed, and when its current settings were taken."""
+        asked = await self._asked(connection, await self.heads(connection, [job]))
+        found = await _evidence(connection, asked, self._clock.now())
+        changed = await config_since(connection, [job.run.id])
+        return found[job.id], settings_taken_at(asked[0].headers, changed.get(job.run.id))
+
     async def under_current_settings(
         self, connection: AsyncConnection, job: JobRecord, *, limit: int, window: timedelta
     ) -> JobEvidence:

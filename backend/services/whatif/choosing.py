@@ -3,16 +3,24 @@
 A choice takes from tenths of a second to a few seconds of processor time, so it is not made on a request. This task
 makes it in a thread, at most once in ``tier_choice.RENEWED_AFTER`` for each job and its settings, and rests
 ``_REST_RATIO`` times as long as it worked. Jobs for which it never tried come first, then those whose last attempt is
-the oldest. Of several processes, only one chooses for a job at a time. The next finding of the job reads the stored
-choice, in whatever process it is computed. Until then, and if the simulation cannot choose, the rules advise from
-replayed checkpoints.
+the oldest. Of several processes, only one chooses for a job at a time: it claims the job's run first. The claim is a
+row and not an open transaction, so no connection is held while the simulation runs. The next finding of the job reads
+the stored choice, in whatever process it is computed. Until then, and if the simulation cannot choose, the rules advise
+from replayed checkpoints.
+
+The verdict and the queues are those of the job's finding: the readings of backpressure of the last minutes. So the
+choice and the advice that follows from it never rest on two verdicts. The model is built from the readings of
+``_PRESSURE_WINDOW``, because rates and service times need a longer time.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
+from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -26,14 +34,20 @@ from backend.backtest.moments import EVIDENCE_COUNT
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
-from backend.domain.ids import JobId
+from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.jobs.findings import choice_from, document_of_choice
 from backend.services.whatif.preparing import choose_or_refuse
 from backend.services.whatif.tiers import QuickTiers
-from backend.store.advice.choices import choice_times_of, choices_of, keep_choice, try_lock_choice
+from backend.store.advice.choices import (
+    choice_times_of,
+    choices_of,
+    claim_choice,
+    keep_choice,
+    release_choice,
+)
 from backend.store.jobs.reader import JobRecord
 from backend.store.postgres.connections import reading, writing
 
@@ -44,6 +58,9 @@ _PRESSURE_WINDOW: Final = timedelta(minutes=30)
 # A job whose settings stay is not tried again before its next finding has read the choice. A finding is kept for at
 # most five minutes.
 _AGAIN_S: Final = 360.0
+# A choice takes seconds. A process that ended without a word holds a run for this time.
+_CLAIMED_S: Final = 300.0
+_RELEASE_WITHIN_S: Final = 2.0
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 _log = structlog.get_logger(__name__)
@@ -67,6 +84,8 @@ class SettingChooser:
         self._jobs = jobs
         self._tiers = tiers
         self._choose_for = choose_for
+        # The name under which this process claims runs.
+        self._name = uuid4().hex
         self._tried: dict[JobId, tuple[float, CheckpointConfig | None]] = {}
 
     async def run(self) -> None:
@@ -91,28 +110,54 @@ class SettingChooser:
             waiting = await self._waiting(connection)
         if not waiting:
             return 0.0
-        # The transaction holds the lock of the job's run while the simulation chooses.
-        async with writing(self._engine) as connection:
-            for record, config in waiting:
-                if await try_lock_choice(connection, record.run.id):
-                    self._tried[record.id] = began_s, config
-                    await self._choose(connection, record)
-                    return max(0.001, self._clock.monotonic_s() - began_s)
+        for record, config in waiting:
+            if await self._claims(record.run.id):
+                self._tried[record.id] = began_s, config
+                try:
+                    await self._choose(record)
+                finally:
+                    # Also if this process stops: another one may choose at once.
+                    with anyio.move_on_after(_RELEASE_WITHIN_S, shield=True):
+                        await self._release(record.run.id)
+                return max(0.001, self._clock.monotonic_s() - began_s)
         return 0.0
 
-    async def _choose(self, connection: AsyncConnection, record: JobRecord) -> None:
-        evidence = await self._evidence.under_current_settings(
-            connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
-        )
-        kept = choice_from((await choices_of(connection, [record.run.id])).get(record.run.id))
-        ended = [c.header.checkpoint_id for c in evidence.checkpoints if c.header.status.is_terminal]
+    async def _claims(self, run_id: RunId) -> bool:
+        async with writing(self._engine) as connection:
+            return await claim_choice(connection, run_id, self._name, claimed_s=_CLAIMED_S)
+
+    async def _release(self, run_id: RunId) -> None:
+        with contextlib.suppress(StoreUnavailableError):
+            async with writing(self._engine) as connection:
+                await release_choice(connection, run_id, self._name)
+
+    async def _choose(self, record: JobRecord) -> None:
+        """Read the job, let the simulation choose, and store the choice. No connection is held meanwhile."""
+        run = record.run
+        async with reading(self._engine) as connection:
+            kept = choice_from((await choices_of(connection, [run.id])).get(run.id))
+            judged, settings = await self._evidence.of_finding(connection, record)
+            modelled = await self._evidence.under_current_settings(
+                connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
+            )
+        ended = [c.header.checkpoint_id for c in modelled.checkpoints if c.header.status.is_terminal]
         # Another process may have made it meanwhile.
-        if kept is not None and not kept.is_due(evidence.config, evidence.now, ended):
+        if kept is not None and not kept.is_due(modelled.config, modelled.now, ended):
             return
-        known = situation(evidence, engine=record.run.engine, version=record.engine_version)
+        # The verdict is that of the finding, so that the advice which follows from the choice agrees with it.
+        known = situation(
+            judged,
+            engine=run.engine,
+            version=record.engine_version,
+            settings_since=None if settings is None else settings.first_trigger_at,
+        )
+        known = replace(known, modelled=modelled)
         # A stop of the process does not wait for the simulation.
         choice = await anyio.to_thread.run_sync(choose_or_refuse, self._choose_for, known, abandon_on_cancel=True)
-        await keep_choice(connection, record.run.id, self._clock.now(), document_of_choice(choice))
+        async with writing(self._engine) as connection:
+            # If this took so long that another process claimed the run, that one stores its choice.
+            if await release_choice(connection, run.id, self._name):
+                await keep_choice(connection, run.id, self._clock.now(), document_of_choice(choice))
 
     async def _waiting(self, connection: AsyncConnection) -> Sequence[tuple[JobRecord, CheckpointConfig | None]]:
         """Return the jobs that wait for a choice, with their settings; the one that waits longest comes first."""

@@ -334,15 +334,6 @@ findings = Table(
     Column("document", Json, nullable=False),
 )
 
-# The settings that the fast simulation chose for each run. As ``findings``, it has no foreign key.
-setting_choices = Table(
-    "setting_choices",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("made_at", Instant, nullable=False),
-    Column("document", Json, nullable=False),
-)
-
 # The verdicts on checkpoints that have ended, with their critical paths. A row is written once.
 verdicts = Table(
     "verdicts",

@@ -187,6 +187,47 @@ def test_a_simulation_without_the_measured_expired_checkpoints_does_not_choose(k
     assert near.best is not None
 
 
+def _hanging(known, delay_ms, *, every=3, is_expired=False):
+    """Return the job, with a write that hung for ``delay_ms`` in every third checkpoint."""
+    rows = []
+    for n, r in enumerate(known.recorded):
+        details = r.checkpoint.details
+        if n % every == 0:
+            late = tuple(None if ms is None else ms + delay_ms for ms in details[-1].async_duration_ms)
+            details = (*details[:-1], replace(details[-1], async_duration_ms=late))
+        rows.append(replace(r.checkpoint, details=details))
+    found = situation(replace(known.evidence, checkpoints=tuple(rows)), engine=RUNTIME, version="0.0.0")
+    if not is_expired:
+        return found
+    return replace(found, recorded=tuple(replace(r, is_expired=n % every == 0) for n, r in enumerate(found.recorded)))
+
+
+def test_writes_that_hang_for_half_of_the_timeout_keep_the_interval_from_growing(known):
+    timeout = known.evidence.config.timeout_ms
+    assert chosen(known, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms > known.evidence.config.interval_ms
+
+    found = chosen(_hanging(known, 0.6 * timeout), outcome(QUICK), outcome(SLOW))
+
+    assert found.best.chosen.interval_ms <= known.evidence.config.interval_ms
+
+
+def test_writes_that_hang_explain_expired_checkpoints(known):
+    choice = chosen(_hanging(known, 2_000, is_expired=True), outcome(QUICK), outcome(SLOW))
+
+    assert choice.why_not is None
+    assert choice.now.expired_ratio.value == pytest.approx(1 / 3, abs=0.1)
+    assert choice.now.duration_ms.high > 2_000
+
+
+def test_clearly_more_expired_checkpoints_than_simulated_keep_the_interval_from_growing(known):
+    rows = tuple(replace(r, is_expired=n % 5 == 0) for n, r in enumerate(known.recorded))
+
+    found = chosen(replace(known, recorded=rows), outcome(QUICK), outcome(SLOW))
+
+    assert found.why_not is None
+    assert found.best.chosen.interval_ms <= known.evidence.config.interval_ms
+
+
 def test_more_expired_checkpoints_in_the_simulation_than_measured_lower_the_confidence(evidence, known):
     choice = chosen(known, outcome(SLOW, expired=0.5))
     card = on(Topic.MODE, advised(evidence, choice))

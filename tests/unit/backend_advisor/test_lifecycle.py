@@ -12,7 +12,16 @@ import pytest
 
 from backend.advisor.advice import Interval, Setting
 from backend.advisor.engine_settings import changes_of
-from backend.advisor.lifecycle import IN_FORCE, LOOKS, WATCHED_FOR, Card, Observed, is_in_force, next_step
+from backend.advisor.lifecycle import (
+    IN_FORCE,
+    LOOKS,
+    WATCHED_FOR,
+    Card,
+    Observed,
+    SentRollBack,
+    is_in_force,
+    next_step,
+)
 from backend.analysis.windows import Direction, Tally
 from backend.contracts.advice import SettingOut
 from backend.domain.advice import AdviceState, Metric, Mode
@@ -180,6 +189,32 @@ def test_a_change_that_made_checkpoints_clearly_longer_than_before_and_than_pred
     regressed = replace(_VERIFIED, state=step.state, measured_count=10)
     assert next_step(regressed, _seen(_taking(300, 20))) is None
     assert next_step(regressed, _seen([], is_on=False)).state is AdviceState.ROLLED_BACK
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (None, "undone outside of Barrierscope"),
+        (SentRollBack(is_automatic=False), "rolled back by a person in Barrierscope"),
+        (
+            SentRollBack(is_automatic=True, reason="4 of 9 expired"),
+            "rolled back automatically by Barrierscope, because 4 of 9 expired",
+        ),
+    ],
+)
+def test_a_card_that_was_undone_says_by_whom_and_why(sent, words):
+    card = replace(_VERIFIED, roll_back=sent)
+
+    step = next_step(card, _seen([], is_on=False))
+
+    assert step.reason.startswith(f"{words}; " if sent else f"{words}: ")
+    assert step.reason.endswith("the engine reports the earlier settings again")
+
+
+def test_other_settings_than_the_earlier_ones_are_not_called_earlier_ones():
+    seen = replace(_seen([]), config=_AFTER_10_S)
+
+    assert next_step(_VERIFIED, seen).reason.endswith("the engine reports other settings")
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,36 @@ def test_a_range_that_makes_no_sense_is_refused(key, low, high, words):
         varied(MODEL, key, low, high, 5)
 
 
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("intervall", "interval"),
+        ("checkpoint_timeout", "checkpoint-timeout"),
+        ("aligned-timout", "aligned-timeout"),
+        ("execution.checkpointing.intervall", "execution.checkpointing.interval"),
+        ("aligned-checkpoint-timeout", "execution.checkpointing.aligned-checkpoint-timeout"),
+    ],
+)
+def test_a_mistyped_setting_is_answered_with_the_nearest_names(key, nearest):
+    with pytest.raises(InvalidInputError) as refused:
+        asked_of(MODEL, {key: "1 s"})
+
+    (problem,) = refused.value.problems
+    assert problem.allowed.startswith(nearest)
+    assert problem.allowed.endswith("; barrierscope whatif --help lists all names")
+    assert problem.allowed.count(",") <= 2
+
+
+def test_a_setting_that_resembles_none_is_answered_with_our_names():
+    with pytest.raises(InvalidInputError) as refused:
+        asked_of(MODEL, {"colour": "red"})
+
+    assert refused.value.problems[0].allowed == (
+        "mode, aligned-timeout, in-flight-cap, debloating, interval, min-pause, checkpoint-timeout, load, without-skew,"
+        " without-slow-host, parallelism.VERTEX; or the engine's own keys of these"
+    )
+
+
 def test_the_settings_have_their_current_value_among_their_values():
     found = {s.name: s for s in settings_of(MODEL)}
 

@@ -157,7 +157,7 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
         headline=_headline(now.chosen, best.chosen, topic),
         reason=(
             f"The fast simulation compared {choice.setting_count} settings with a model of this job. Now, checkpoints"
-            f" and failures take {lost_words(lost.before or 0.0)} of the time; so set, they would take"
+            f" and failures take {lost_words(lost.before or 0.0)} of the time; with these settings, they would take"
             f" {lost_words(lost.predicted.value)}, and a checkpoint {ms_span(best.duration_ms)}."
         ),
         current=current,

@@ -27,16 +27,16 @@ _MOST_RATIO = 0.5
 _NOT_CURED = {
     VerdictKind.SKEW: (
         "R-PAR-2",
-        "it gets more records than its siblings, which more subtasks do not change. Spread its keys (salting), or"
-        " aggregate before the exchange",
+        "more records than at the siblings, which more subtasks do not change. Spread the keys (salting), or aggregate"
+        " before the exchange",
     ),
-    VerdictKind.STRAGGLER: ("R-PAR-2", "it takes longer for each record than its siblings: look at its machine"),
-    VerdictKind.SLOW_HOST: ("R-PAR-2", "its machine is slow: move the subtasks or replace the machine"),
+    VerdictKind.STRAGGLER: ("R-PAR-2", "each record takes longer than at the siblings: look at the machine"),
+    VerdictKind.SLOW_HOST: ("R-PAR-2", "the machine is slow: move the subtasks or replace the machine"),
     VerdictKind.CALLBACK: (
         "R-UC-6",
-        "a long callback holds it, which more subtasks shorten only if they share its work",
+        "a long callback holds up everything, and more subtasks shorten it only if they share its work",
     ),
-    VerdictKind.COMMIT: ("R-UC-6", "it waits for an outside commit, and not for processing"),
+    VerdictKind.COMMIT: ("R-UC-6", "the sink waits for an outside commit, and not for processing"),
 }
 
 
@@ -46,8 +46,8 @@ def advise_parallelism(known: Situation) -> Recommendation | NoAdvice:
     where = verdict.vertex or "the job"
     if verdict.kind in _NOT_CURED:
         rule, why = _NOT_CURED[verdict.kind]
-        who = say.subtasks(verdict.subtasks) if verdict.subtasks else "it"
-        return NoAdvice(Topic.PARALLELISM, rule, f"{say.vertex(where)}, {who}: {why}", verdict.vertex, verdict.subtasks)
+        who = f" {say.subtasks(verdict.subtasks)}" if verdict.subtasks else ""
+        return NoAdvice(Topic.PARALLELISM, rule, f"{say.vertex(where)}{who}: {why}", verdict.vertex, verdict.subtasks)
     vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
     if verdict.kind is not VerdictKind.CAPACITY or vertex is None:
         return NoAdvice(

@@ -116,27 +116,40 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
             text = f"the sync part of {where} takes most of the time, and no mode shortens it"
             return _silence("R-UC-4", text, verdict_row(known), about=verdict)
         case VerdictKind.LATE_INPUT:
-            text = f"{where} emits its barrier late, before any queue: no mode changes that"
+            text = f"{where} {_verb('emit', verdict)} the barrier late, before any queue: no mode changes that"
             return _silence("R-UC-5", text, verdict_row(known), about=verdict)
         case VerdictKind.CALLBACK:
             text = (
-                f"{where} takes no barrier during a long callback, in no mode. Split the work of the timer or window,"
-                " or let barriers interrupt timers (execution.checkpointing.unaligned.interruptible-timers.enabled)"
+                f"{where} {_verb('take', verdict)} no barrier during a long callback, whatever the mode. Split the work"
+                " of the timer or window, or let barriers interrupt timers"
+                " (execution.checkpointing.unaligned.interruptible-timers.enabled)"
             )
             return _silence("R-UC-6", text, verdict_row(known), about=verdict)
         case VerdictKind.COMMIT:
-            text = f"{where} takes no barrier while it waits for an outside commit, in no mode: make the commit quicker"
+            text = (
+                f"{where} {_verb('take', verdict)} no barrier during an outside commit, whatever the mode: make the"
+                " commit quicker"
+            )
             return _silence("R-UC-6", text, verdict_row(known), about=verdict)
         case VerdictKind.COORDINATOR:
             text = "the coordinator is late, not the barriers: no mode changes that. Look at the JobManager's load"
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.REPLAY:
-            text = f"{where} still processes restored in-flight data: wait until checkpoints begin again"
+            text = (
+                f"{where} still {_verb('process', verdict)} restored in-flight data: wait until checkpoints begin again"
+            )
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.RESTARTS:
             text = "the job restarts again and again, and its checkpoints are not the cause: no mode changes that"
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
     return None
+
+
+def _verb(verb: str, verdict: Verdict) -> str:
+    """Return the verb, to follow the names of the verdict's subtasks."""
+    if len(verdict.subtasks) > 1:
+        return verb
+    return f"{verb}es" if verb.endswith("s") else f"{verb}s"
 
 
 def _useless(known: Situation) -> NoAdvice | None:

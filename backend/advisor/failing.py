@@ -35,6 +35,8 @@ from backend.domain.verdict import Basis, Confidence, VerdictKind
 _DAY_MS = 86_400_000.0
 _RETAINED = 2
 _TOLERATED_MAX = 100
+# Fewer restarts a day than this are not distinguished.
+_SHOWN_MIN = 0.01
 
 
 # --- the checkpoint timeout -----------------------------------------------------------------------------------------
@@ -59,12 +61,12 @@ def advise_timeout(known: Situation) -> Recommendation | NoAdvice:
         if timeout_ms >= STUCK_FACTOR * longest and wanted <= timeout_ms / TIMEOUT_FACTOR:
             return _shorter(known, timeout_ms, wanted, longest, tuple(r.id for r in expired))
         which = f"{len(expired)} of the last {say.checkpoints(len(known.recorded))}"
-        return _no_timeout(f"{which} expired: first the cause, then the timeout")
+        return _no_timeout(f"{which} expired: find the cause before you change the timeout")
     if timeout_ms < TIMEOUT_FACTOR * longest:
         return _higher(known, timeout_ms, nice_ms(least), longest)
     times = timeout_ms / longest if longest > 0 else None
-    room = "" if times is None else f", {say.times(times)} the longest of {say.duration(longest)}"
-    return _no_timeout(f"the timeout of {say.duration(timeout_ms)} leaves room{room}, and nothing expired")
+    room = "leaves room" if times is None else f"is {say.times(times)} the longest duration of {say.duration(longest)}"
+    return _no_timeout(f"the timeout of {say.duration(timeout_ms)} {room}, and no checkpoint expired")
 
 
 def _no_timeout(reason: str) -> NoAdvice:
@@ -190,13 +192,15 @@ def advise_tolerance(known: Situation) -> Recommendation | NoAdvice:
         return _no_number(f"none of the last {say.checkpoints(len(ended))} failed in a way that counts")
     share = share_interval(len(failed), len(ended))
     if share.value >= PASSING_MAX_RATIO:
-        text = f"{len(failed)} of {say.checkpoints(len(ended))} failed, which is no chance: their cause comes first"
+        text = f"{len(failed)} of {say.checkpoints(len(ended))} failed, which is not by chance: find the cause first"
         return _no_number(text)
     period = max(float(config.interval_ms or 0), median(r.duration_ms for r in known.recorded) or 0.0, 1.0)
     attempts = _DAY_MS / period
     now = failovers_per_day(attempts, share.value, tolerated)
     if now <= FAILOVERS_PER_DAY_MAX:
-        return _no_number(f"{tolerated} tolerable failures suffice: {now:.2g} restarts a day by chance")
+        often = f"{now:.2g}" if now >= _SHOWN_MIN else f"fewer than {_SHOWN_MIN}"
+        many = "1 tolerable failure suffices" if tolerated == 1 else f"{tolerated} tolerable failures suffice"
+        return _no_number(f"{many}: {often} restarts a day are expected")
     wanted = next(
         n
         for n in range(tolerated + 1, _TOLERATED_MAX + 1)
@@ -206,11 +210,16 @@ def advise_tolerance(known: Situation) -> Recommendation | NoAdvice:
     most = int(REPLAY_BUDGET_MS // each) - 1
     if most <= tolerated:
         text = (
-            f"{tolerated + 1} failures in a row already mean {say.duration((tolerated + 2) * each)} of input to replay:"
+            f"{'a failure' if tolerated == 0 else f'{tolerated + 1} failures in a row'} already"
+            f" {'means' if tolerated == 0 else 'mean'} {say.duration((tolerated + 2) * each)} of input to replay:"
             " shorten the timeout first"
         )
         return _no_number(text)
     return _tolerate(known, tolerated, min(wanted, most), share, attempts, tuple(h.checkpoint_id for h in failed), each)
+
+
+def _in_a_row(count: int) -> str:
+    return "A single failure restarts" if count == 1 else f"{count} failures in a row restart"
 
 
 def _no_number(reason: str) -> NoAdvice:
@@ -245,7 +254,7 @@ def _tolerate(
         headline=f"Tolerate {wanted} failed checkpoints instead of {now}",
         reason=(
             f"{len(ids)} of the last {say.checkpoints(len(_ended(known)))} failed, with others in between that"
-            f" completed. {now + 1} failures in a row restart the job, which replays its input."
+            f" completed. {_in_a_row(now + 1)} the job, which replays its input."
         ),
         current=Setting(tolerable_failed_count=now),
         proposed=Setting(tolerable_failed_count=wanted),

@@ -92,7 +92,8 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
     if pace.is_crowded:
         if pace.is_varied:
             text = (
-                f"durations vary from {say.duration(pace.low_ms)} to {say.duration(pace.high_ms)}: a pause suits better"
+                f"durations vary from {say.duration(pace.low_ms)} to {say.duration(pace.high_ms)}: a minimum pause"
+                " suits better than another interval"
             )
             return NoAdvice(Topic.INTERVAL, "R-INT-5", text)
         return _longer(known, pace)
@@ -100,9 +101,10 @@ def advise_interval(known: Situation) -> Recommendation | NoAdvice:
         text = "the sync parts of the checkpoints are not known, and so not what a checkpoint costs"
         return NoAdvice(Topic.INTERVAL, "R-INT-2", text)
     seen = len({at for at, _ in known.evidence.exceptions})
-    part = "" if pace.open_ratio is None else f" for {say.percent(pace.open_ratio)} of the time"
+    part = "" if pace.open_ratio is None else f"checkpoints run for {say.percent(pace.open_ratio)} of the time; "
+    known_ = {0: "no failure is", 1: "1 failure is"}.get(seen, f"{seen} failures are")
     text = (
-        f"checkpoints run{part}; the best interval needs the time between failures, of which {seen} are known"
+        f"{part}the best interval depends on the time between failures, and {known_} known"
         f" ({FAILURES_MIN_COUNT} are needed)"
     )
     return NoAdvice(Topic.INTERVAL, "R-INT-1", text)
@@ -121,11 +123,11 @@ def advise_pause(known: Situation) -> Recommendation | NoAdvice:
             text = f"checkpoints run for {part} of the time and leave pauses by themselves"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-5", text)
     if not pace.is_varied:
-        text = "durations hardly vary: the interval decides, not a pause"
+        text = "durations hardly vary, so another interval does the same as a minimum pause"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-3", text)
     losses = Losses.of_job(known)
     if losses is not None:
-        text = "failures are known: the interval with the least loss decides, and a pause would add to what they repeat"
+        text = "the interval is chosen from the known failures; a pause as well would make each of them replay more"
         return NoAdvice(Topic.MIN_PAUSE, "R-INT-1", text)
     # With a share p of the time without a checkpoint, the pause is p / (1 - p) times the duration; p is one half.
     wanted = nice_ms(pace.median_ms * (1 - OPEN_MAX_RATIO) / OPEN_MAX_RATIO)

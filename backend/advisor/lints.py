@@ -190,9 +190,9 @@ def _ignored_buffers(known: Situation, version: Version) -> Iterator[Lint]:
             "ignored-buffers",
             LintLevel.WARNING,
             f"{say.listed(ignored)} {'has' if len(ignored) == 1 else 'have'} no effect",
-            "Flink 2 has no such setting. It accepts the key without a message and runs with 2 buffers a channel and"
-            " 8 floating buffers a gate.",
-            "Remove it. Use buffer debloating to have less data in flight.",
+            "Flink 2 has no such setting. It accepts the key without a message and runs with 2 buffers per channel"
+            " and 8 floating buffers per gate.",
+            f"Remove {'it' if len(ignored) == 1 else 'them'}. Use buffer debloating to have less data in flight.",
             f"{_CONFIG_DOCS}#network",
         )
 
@@ -254,14 +254,14 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
     if config.tolerable_failed_count == 0:
         failed = sum(r.is_failed for r in known.recorded)
         count = len(known.recorded)
-        happened = f" {failed} of the last {say.checkpoints(count)} failed." if failed else ""
+        happened = f" {say.of_the_last(failed, count)} failed." if failed else ""
         yield Lint(
             "tolerable-0",
             LintLevel.DANGER if failed else LintLevel.WARNING,
             "One failed checkpoint restarts the job",
             "No failed checkpoint is tolerated. Under back-pressure a checkpoint expires, the job restarts and replays"
             f" its input, which causes more back-pressure.{happened}",
-            "Tolerate as many failures as the replay after them allows, for example 3.",
+            "Tolerate some failures, for example 3. Each makes the job replay more input if it restarts later.",
             f"{_CONFIG_DOCS}#execution-checkpointing-tolerable-failed-checkpoints",
         )
     if config.timeout_ms is not None and config.interval_ms is not None and config.timeout_ms < config.interval_ms:
@@ -271,7 +271,7 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             LintLevel.WARNING,
             f"The checkpoint timeout of {timeout} is shorter than the interval of {interval}",
             "A slow checkpoint is aborted although the next one is not due yet.",
-            f"Raise the timeout to at least {interval}: it costs nothing until then.",
+            f"Raise the timeout to at least {interval}. Checkpoints that complete in time stay as they are.",
             f"{_CONFIG_DOCS}#execution-checkpointing-timeout",
         )
     if known.aligned_timeout_ms is not None and (config.max_concurrent or 1) > 1:

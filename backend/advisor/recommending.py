@@ -31,7 +31,6 @@ from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.advisor.tier_choice import TierChoice
 from backend.analysis import micro_batches
-from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Metric, Topic
@@ -137,8 +136,8 @@ def _of_query(evidence: JobEvidence, engine: EngineCapabilities, settings_since:
     answers: list[_Answer] = []
     for topic, rule in _QUERY_RULES:
         if count < CHECKPOINTS_MIN_COUNT:
-            many = "1 micro-batch" if count == 1 else f"{count} micro-batches"
-            answers.append(NoAdvice(topic, "AD-3", f"only {many} completed; advice needs {CHECKPOINTS_MIN_COUNT}"))
+            many = {0: "no micro-batch has", 1: "only 1 micro-batch has"}.get(count, f"only {count} micro-batches have")
+            answers.append(NoAdvice(topic, "AD-3", f"{many} completed; advice needs {CHECKPOINTS_MIN_COUNT}"))
         else:
             answers.append(rule(query))
     return _advice(evidence, answers, count, None)
@@ -164,7 +163,7 @@ def _reconciled(answers: Sequence[_Answer]) -> list[_Answer]:
         first = next((given[t] for t in _WAITS_FOR.get(answer.topic, ()) if t in given), None)
         if isinstance(answer, Recommendation):
             if first is not None:
-                text = f"first the advice on the {_words(first.topic)}, which changes what this rests on"
+                text = f"first follow the advice on {_words(first.topic)}, because it changes how long checkpoints take"
                 found.append(NoAdvice(answer.topic, answer.rules[0], f"{text}: {first.headline}"))
                 continue
             given[answer.topic] = answer
@@ -173,7 +172,9 @@ def _reconciled(answers: Sequence[_Answer]) -> list[_Answer]:
 
 
 def _words(topic: Topic) -> str:
-    return topic.value.replace("-", " ")
+    return {Topic.IN_FLIGHT: "in-flight data", Topic.BUFFERS: "buffers"}.get(
+        topic, f"the {topic.value.replace('-', ' ')}"
+    )
 
 
 def _is_enough(known: Situation) -> bool:
@@ -183,8 +184,8 @@ def _is_enough(known: Situation) -> bool:
 def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer], simulated: _Answer | None) -> _Answer:
     if not _is_enough(known):
         count = len(known.recorded)
-        many = f"{say.checkpoints(count)} completed or failed under these settings"
-        text = f"only {many}; advice needs {CHECKPOINTS_MIN_COUNT}"
+        many = {0: "no checkpoint has", 1: "only 1 checkpoint has"}.get(count, f"only {count} checkpoints have")
+        text = f"{many} completed or failed under these settings; advice needs {CHECKPOINTS_MIN_COUNT}"
         return NoAdvice(topic, "AD-3", text)
     answer = rule(known) if simulated is None else simulated
     return _with_recorded(known, answer) if isinstance(answer, Recommendation) else answer

@@ -64,11 +64,14 @@ def cause_words(known: Situation) -> str:
         vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
         count = vertex.parallelism if vertex is not None else len(verdict.subtasks)
         where = say.where(say.vertex(verdict.vertex), verdict.subtasks, count)
+    is_one = len(verdict.subtasks) < 2
+    gets, takes, limits = ("gets", "takes", "limits") if is_one else ("get", "take", "limit")
+    its = "its" if is_one else "their"
     return {
         VerdictKind.CAPACITY: f"the lack of capacity of {where}: throughput and waiting times stay the same",
-        VerdictKind.SKEW: f"key skew: {where} gets more records than its siblings and still limits the job",
-        VerdictKind.SLOW_HOST: f"the slow host: {where} takes longer for each record and still limits the job",
-        VerdictKind.STRAGGLER: f"the straggler: {where} takes longer for each record and still limits the job",
+        VerdictKind.SKEW: f"key skew: {where} {gets} more records than {its} siblings and still {limits} the job",
+        VerdictKind.SLOW_HOST: f"the slow host: {where} {takes} longer for each record and still {limits} the job",
+        VerdictKind.STRAGGLER: f"the straggler: {where} {takes} longer for each record and still {limits} the job",
     }.get(verdict.kind, "the cause of the queues: throughput and waiting times stay the same")
 
 

@@ -73,7 +73,7 @@ def _incremental(known: Situation, full: float, written: float, writing: float) 
         return _silence("how much the state can change in an interval is not known: no input rate was read")
     changed = taken * max(interval_ms, known.duration_ms or 0.0)
     if changed > CHANGED_MAX_RATIO * full:
-        text = f"up to {say.size(changed)} arrive in an interval, much of the {say.size(full)} of state may change"
+        text = f"up to {say.size(changed)} arrive in an interval, so much of the {say.size(full)} of state may change"
         return _silence(text)
     part = changed / full
     after = Interval(changed, 0.0, full)

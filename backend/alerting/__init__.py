@@ -5,7 +5,6 @@ Pure: no clock, no I/O, no random numbers. Import layer 2 (see README).
 * ``rules``       the rules with their editable thresholds and times
 * ``signals``     the current values of a job or target, collected by the caller
 * ``conditions``  (rule, signal) -> reading: active, clear, unknown or gone
-* ``prediction``  whether the running checkpoint will time out, from past checkpoints of the job
 * ``lifecycle``   (timing, state, reading, now) -> next state and event
 * ``evaluation``  one evaluation of every rule for every signal
 * ``incidents``   which alerts are one incident: one cause at one job or target

@@ -107,8 +107,10 @@ def _of_ended(settings: RuleSettings, signal: JobSignal) -> Reading:
 def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
     newest = signal.ended[-int(settings["window_count"]) :]
     found = [c for c in newest if c.reason is FailureReason.EXPIRED]
+    if not newest:
+        return _clear(signal, "no checkpoint has ended yet")
     if len(found) < settings["expired_min_count"]:
-        return _clear(signal, f"{len(found)} of the last {len(newest)} checkpoints expired")
+        return _clear(signal, f"{len(found)} of the {len(newest)} newest ended checkpoints expired")
     last = found[-1]
     after = f" after {say.duration(last.duration_ms)}" if last.duration_ms is not None else ""
     summary = f"{signal.name}: checkpoint {last.checkpoint_id} expired{after}"
@@ -152,7 +154,7 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
     last = (
         "" if signal.last_completed is None else f"The last completed one was checkpoint {signal.last_completed[1]}. "
     )
-    more = f"The health window is {say.duration(window_ms)}. {last}"
+    more = f"At least one was due within the health window of {say.duration(window_ms)}. {last}"
     newest = _linked([c for c in signal.ended if c.is_failure][-3:])
     if signal.opened is not None:
         newest = (*newest, LinkedCheckpoint(signal.opened.run_id, signal.opened.checkpoint_id))
@@ -205,8 +207,9 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
     if found.expiry_ratio is None:
         if not is_one:
             return _calm(settings, signal, found.words)
-        words = f"has used up {say.percent(FINISH_UNKNOWN_RATIO)} of its timeout; its finish is {found.words}"
-        return _times_out(signal, opened, timeout_ms, words, FINISH_UNKNOWN_RATIO)
+        used = say.percent(FINISH_UNKNOWN_RATIO)
+        summary = f"has used up more than {used} of its timeout of {say.duration(timeout_ms)}"
+        return _times_out(signal, opened, summary, f"Its finish is {found.words}", FINISH_UNKNOWN_RATIO)
     if not is_one:
         why = f"checkpoint {opened.checkpoint_id} {found.words}"
         if found.expiry_ratio >= _UNDECIDED_RATIO:
@@ -214,13 +217,14 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
             # begins or ends an episode.
             return Reading(ReadingKind.UNKNOWN, why)
         return _calm(settings, signal, why)
-    return _times_out(signal, opened, timeout_ms, found.words, found.expiry_ratio)
+    summary = f"will probably exceed its timeout of {say.duration(timeout_ms)}"
+    return _times_out(signal, opened, summary, f"It {found.words}", found.expiry_ratio)
 
 
-def _times_out(signal: JobSignal, opened: OpenSignal, timeout_ms: int, words: str, value: float) -> Reading:
-    summary = f"{signal.name}: checkpoint {opened.checkpoint_id} will time out ({say.duration(timeout_ms)})"
-    far = f"{opened.running.acknowledged_count} of {opened.running.subtask_count} acknowledged after "
-    more = f"It {words}; {far}{say.duration(opened.running.elapsed_ms)}. "
+def _times_out(signal: JobSignal, opened: OpenSignal, what: str, words: str, value: float) -> Reading:
+    summary = f"{signal.name}: checkpoint {opened.checkpoint_id} {what}"
+    far = f"{opened.running.acknowledged_count} of {opened.running.subtask_count} subtasks have acknowledged after"
+    more = f"{words}. {far} {say.duration(opened.running.elapsed_ms)}. "
     linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
     return _active(signal, summary, more, _merged(signal.place, opened.waiting), linked, value=value)
 
@@ -235,8 +239,12 @@ def _calm(settings: RuleSettings, signal: JobSignal, why: str) -> Reading:
     newest = signal.ended[-count:]
     done = [c for c in newest if c.status is CheckpointStatus.COMPLETED]
     if len(done) == count:
-        return _clear(signal, f"{why}; {say.checkpoints(count)} in a row completed")
-    return Reading(ReadingKind.UNKNOWN, f"{why}; {len(done)} of the {count} newest ended checkpoints completed")
+        which = "the newest ended checkpoint" if count == 1 else f"the {count} newest ended checkpoints"
+        return _clear(signal, f"{why}; {which} completed")
+    done_words = "the newest ended checkpoint did not complete"
+    if count > 1:
+        done_words = f"only {len(done)} of the {count} newest ended checkpoints completed"
+    return Reading(ReadingKind.UNKNOWN, f"{why}; {done_words}")
 
 
 def _unread(signal: JobSignal) -> Reading | None:
@@ -279,11 +287,12 @@ def _restarts(settings: RuleSettings, signal: JobSignal) -> Reading:
         known = f"{len(signal.restarted_at)} known" if signal.restarted_at else "none known"
         return _clear(signal, f"it does not restart again and again ({known})")
     usual_ms = median((b - a) / timedelta(milliseconds=1) for a, b in pairwise(loop))
-    summary = f"{signal.name}: it restarts every {say.duration(usual_ms)}"
+    summary = f"{signal.name}: the job restarts every {say.duration(usual_ms)}"
     since = loop[0].strftime("%Y-%m-%d %H:%M:%S UTC")
-    more = f"{len(loop)} restarts since {since}. The exceptions of the job name the cause. "
-    if signal.place.cause is VerdictKind.RESTARTS:
-        more += "Its checkpoints are not the cause. "
+    more = f"{len(loop)} restarts since {since}. "
+    if signal.place.cause is not VerdictKind.RESTARTS:
+        # Otherwise the sentence of the verdict, which follows, says this and quotes the newest exception.
+        more += "The exceptions of the job name the cause. "
     newest = _linked([c for c in signal.ended if c.is_failure][-3:] or list(signal.ended[-1:]))
     return _active(signal, summary, more, signal.place, newest, value=len(loop))
 
@@ -302,23 +311,23 @@ def _how_often(signal: JobSignal) -> str:
 # --- targets and the service --------------------------------------------------------------------------------------
 
 
-_DOES_NOT: Mapping[TargetState, str] = {
-    TargetState.UNREACHABLE: "does not answer",
-    TargetState.MALFORMED: "returns answers that do not fit its kind",
-    TargetState.SILENT: "has gone silent",
+_HAS_NOT: Mapping[TargetState, str] = {
+    TargetState.UNREACHABLE: "has not answered",
+    TargetState.MALFORMED: "has returned answers that do not fit its kind",
+    TargetState.SILENT: "has been silent",
 }
 
 
 def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
-    does = _DOES_NOT.get(signal.state)
-    if does is None:
+    has = _HAS_NOT.get(signal.state)
+    if has is None:
         if signal.state is TargetState.OK:
             return Reading(ReadingKind.CLEAR, "it answers")
         return Reading(ReadingKind.UNKNOWN, "it has not been read yet")
     since_ms = (signal.now - signal.since) / timedelta(milliseconds=1) if signal.since is not None else None
     ago = f" for {say.duration(max(0.0, since_ms))}" if since_ms is not None else ""
-    why = f"{signal.reason}. " if signal.reason else ""
-    return _active_target(signal, f"{signal.name} {does}{ago}", why, since_ms)
+    why = f"{signal.reason[:1].upper()}{signal.reason[1:]}. " if signal.reason else ""
+    return _active_target(signal, f"{signal.name} {has}{ago}", why, since_ms)
 
 
 def _stale(settings: RuleSettings, signal: TargetSignal) -> Reading:
@@ -341,7 +350,7 @@ def _history_too_short(settings: RuleSettings, signal: ServiceSignal) -> Reading
         return Reading(ReadingKind.UNKNOWN, "the size of a whole day is not known yet")
     ratio = history.held_days / history.promised_days
     if ratio >= settings["held_min_ratio"]:
-        return Reading(ReadingKind.CLEAR, f"the size limit holds {ratio:.0%} of the promised days")
+        return Reading(ReadingKind.CLEAR, f"the size limit holds {say.percent(ratio)} of the promised days")
     summary = f"The history will hold {history.held_days:.1f} days instead of {history.promised_days:g}"
     limit_mib, needed_mib = history.size_limit_bytes // 2**20, -(-history.needed_bytes // 2**20)
     more = f"Its size limit is {limit_mib} MiB. At the present rate, its age limits need {needed_mib} MiB."
@@ -402,9 +411,9 @@ def _where(place: Place) -> str:
         return place.sentence or "" if is_outside else "It is not known yet which vertex holds the barrier."
     who = f"{place.vertex} {say.subtasks(place.subtasks)}" if place.subtasks else place.vertex
     on = f" on {say.listed(place.hosts)}" if place.hosts else ""
-    phase = f", phase {place.phase.value}" if place.phase is not None else ""
+    phase = "" if place.phase is None else f"the {say.PHASE_WORDS[place.phase]} "
     sentence = f" {place.sentence}" if place.sentence else ""
-    return f"Look at {who}{on}{phase}.{sentence}"
+    return f"Look at {phase}{who}{on}.{sentence}"
 
 
 def _merged(verdict: Place, waiting: Place) -> Place:

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from backend.analysis.thresholds import FINISH_LATELY_COUNT, FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
+from backend.analysis.thresholds import (
+    FINISH_LATE_AGE_RATIO,
+    FINISH_LATELY_COUNT,
+    FINISH_WARN_AGAIN_RATIO,
+    FINISH_WARN_LATE_RATIO,
+    FINISH_WARN_RATIO,
+)
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 
@@ -152,7 +158,8 @@ RULES: Final[tuple[Rule, ...]] = (
                 0.5,
                 0.95,
                 "required probability of the timeout; if one of the newest "
-                f"{FINISH_LATELY_COUNT} ended checkpoints expired, {FINISH_WARN_AGAIN_RATIO:g} is enough in any case",
+                f"{FINISH_LATELY_COUNT} ended checkpoints expired, {FINISH_WARN_AGAIN_RATIO:g} is enough in any case, "
+                f"and {FINISH_WARN_LATE_RATIO:g} after {FINISH_LATE_AGE_RATIO:.0%} of the timeout",
             ),
             Threshold("past_min_count", 5, 5, 15, "past checkpoints needed for a prediction", is_whole=True),
             _COMPLETED_MIN_COUNT,

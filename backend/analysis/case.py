@@ -201,7 +201,7 @@ def of_job(evidence: JobEvidence) -> Case:
         near = _near_any(walked, readings)
     loads, suspect = _pressure(evidence, near or readings, walked)
     intermittence = _intermittence(report, evidence, readings)
-    when = "" if intermittence is None or intermittence.condition is None else f", {intermittence.condition},"
+    when = "" if intermittence is None or intermittence.condition is None else f", {intermittence.condition}"
     return Case(
         evidence=evidence,
         report=report,

@@ -40,6 +40,7 @@ from backend.analysis.thresholds import (
     FINISH_EARLY_TAIL_RATIO,
     FINISH_FADE_RATIO,
     FINISH_INTERVAL_RATIO,
+    FINISH_LATE_AGE_RATIO,
     FINISH_LIKENESS_LOG,
     FINISH_MIDDLE_TAIL_RATIO,
     FINISH_MIN_COUNT,
@@ -49,6 +50,7 @@ from backend.analysis.thresholds import (
     FINISH_UNKNOWN_RATIO,
     FINISH_UNLIKE_WEIGHT,
     FINISH_WARN_AGAIN_RATIO,
+    FINISH_WARN_LATE_RATIO,
     FINISH_WARN_RATIO,
     FINISH_YOUNG_TAIL_RATIO,
 )
@@ -159,11 +161,17 @@ def is_warned(
 
     ``expiry_ratio`` is that of its prediction; without one, the age decides. ``has_expired_lately`` is whether one of
     the newest ``FINISH_LATELY_COUNT`` ended checkpoints expired. If so, a lower probability is enough: the first
-    warning of a trouble wakes somebody and needs to be sure, those that follow belong to the same trouble.
+    warning of a trouble wakes somebody and needs to be sure, those that follow belong to the same trouble. Shortly
+    before the timeout, a somewhat lower one is enough too: a false page is the smaller evil then.
     """
     if expiry_ratio is None:
         return age_ms > FINISH_UNKNOWN_RATIO * timeout_ms
-    return expiry_ratio >= (min(warn_ratio, FINISH_WARN_AGAIN_RATIO) if has_expired_lately else warn_ratio)
+    least = warn_ratio
+    if has_expired_lately:
+        least = min(least, FINISH_WARN_AGAIN_RATIO)
+    if age_ms >= FINISH_LATE_AGE_RATIO * timeout_ms:
+        least = min(least, FINISH_WARN_LATE_RATIO)
+    return expiry_ratio >= least
 
 
 def _too_few(open_: OpenCheckpoint, past_count: int, count: int, needed: int) -> str:
@@ -243,16 +251,16 @@ def _finish(open_: OpenCheckpoint, mixture: _Mixture) -> Finish:
     below = 1 - tail if low is not None else past_limit
     coverage = below - (tail if high is not None else 0.0)
     compared, longer = len(mixture.ends_ms), int((mixture.ends_ms > age_ms).sum())
-    basis = f"from {say.checkpoints(compared)} that had come as far, of which {longer} took longer from there"
+    basis = f"estimated from {say.checkpoints(compared)} that had come as far; {longer} of them took longer from there"
     expiry = None if limit_ms is None else past_limit
     if likely is None:
         words = _late_words(limit_ms, past_limit, low, basis)
         return Finish(Outlook.TIMES_OUT, words, None, low, None, coverage, expiry, compared, longer)
     to = "the timeout" if limit_ms is not None else "no known end"
     words = (
-        f"will probably finish {say.duration(likely)} after its trigger (at this age, "
-        f"{'at once' if low is None else say.duration(low)} to {to if high is None else say.duration(high)} "
-        f"holds in {say.percent(coverage)} of cases; {basis})"
+        f"will probably finish {say.duration(likely)} after its trigger ({say.percent(coverage)} of checkpoints of this"
+        f" age finish between {'now' if low is None else say.duration(low)} and"
+        f" {to if high is None else say.duration(high)}; {basis})"
     )
     return Finish(Outlook.FINISHES, words, likely, low, high, coverage, expiry, compared, longer)
 
@@ -273,7 +281,8 @@ def _late_words(limit_ms: float | None, ratio: float, low_ms: float | None, basi
     if limit_ms is None:
         return f"will take far longer than the earlier ones: {basis}"
     words = (
-        f"will probably reach its timeout of {say.duration(limit_ms)}: at this age, {say.percent(ratio)} of cases do"
+        f"will probably reach its timeout of {say.duration(limit_ms)}: {say.percent(ratio)} of checkpoints of this age"
+        " do"
     )
     if low_ms is not None:
         words += f", and the others finish after {say.duration(low_ms)} at the earliest"

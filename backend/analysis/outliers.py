@@ -37,6 +37,7 @@ from backend.analysis.thresholds import (
     SHARE_DIFFERENCE_MIN,
     STANDOUT_RATIO,
     STRUCK_READING_S,
+    STRUCK_SLOW_TIMES,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointKind, CheckpointStatus
 from backend.domain.ids import VertexId
@@ -84,9 +85,11 @@ def neighbours_of(checkpoint: Checkpoint, evidence: JobEvidence, duration_ms: fl
     if usual is None or duration_ms < (limit := struck_limit_ms(usual, evidence.config)):
         return None
     quick = [(c, ms) for c, ms in before if ms is not None and ms < limit]
-    if len(quick) < NEIGHBOURS_MIN_COUNT:
+    usual_ms = median(ms for _, ms in quick) or 0.0
+    # If durations grow, or some neighbours are struck, the quantile is below most of the quick ones.
+    if len(quick) < NEIGHBOURS_MIN_COUNT or duration_ms < STRUCK_SLOW_TIMES * usual_ms:
         return None
-    return Neighbours(tuple(c for c, _ in quick), len(before), median(ms for _, ms in quick) or 0.0)
+    return Neighbours(tuple(c for c, _ in quick), len(before), usual_ms)
 
 
 def reading_spans(checkpoint: Checkpoint, evidence: JobEvidence) -> list[Span]:
@@ -359,7 +362,7 @@ def _input(
         yield (
             "input arrived, while there was nearly none before"
             if is_idle
-            else (f"the input was {say.times(own / usual)} as high")
+            else f"the input was {say.times(own / usual)} as high as around the others"
         )
 
 

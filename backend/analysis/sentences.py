@@ -32,13 +32,23 @@ def beside(ms: float, other_ms: float) -> str:
 
 
 def duration(ms: float) -> str:
-    """Return milliseconds in words: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
+    """Return milliseconds in words: ``52 ms``, ``4.9 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
     if ms < 995:
         return f"{ms:.0f} ms"
     if ms < 59_950:
         return f"{ms / 1000:.1f} s"
     minutes, seconds = divmod(round(ms / 1000), 60)
-    return f"{minutes} min" if seconds == 0 else f"{minutes} min {seconds} s"
+    if minutes < 60:
+        return _two(minutes, "min", seconds, "s")
+    hours, minutes = divmod(round(ms / 60_000), 60)
+    if hours < 48:
+        return _two(hours, "h", minutes, "min")
+    days, hours = divmod(round(ms / 3_600_000), 24)
+    return _two(days, "d", hours, "h")
+
+
+def _two(many: int, unit: str, rest: int, small: str) -> str:
+    return f"{many} {unit} {rest} {small}" if rest else f"{many} {unit}"
 
 
 def size(size_bytes: float) -> str:
@@ -100,7 +110,9 @@ def checkpoints(count: int) -> str:
 
 def all_of_the_last(count: int) -> str:
     """Return the start of a sentence: ``All of the last 5 checkpoints``, ``The only checkpoint so far``."""
-    return f"All of the last {count} checkpoints" if count > 1 else "The only checkpoint so far"
+    if count < 2:
+        return "The only checkpoint so far"
+    return f"{'Both' if count == 2 else 'All'} of the last {count} checkpoints"
 
 
 def of_the_last(part: int, count: int) -> str:

@@ -127,9 +127,8 @@ def _with_differences(case: Case, neighbours: Neighbours, verdict: Verdict) -> V
     rows_ = [rows.number(usual, "end_to_end_duration", found.usual_ms, "ms")]
     if found.extra_ms is not None:
         where = f"{say.vertex(found.vertex or '')} {say.subtasks(found.subtasks)}"
-        more = (
-            f"more time than in these checkpoints in the {say.PHASE_WORDS[found.phase]} {where}" if found.phase else ""
-        )
+        what = f" in the {say.PHASE_WORDS[found.phase]} {where}" if found.phase else ""
+        more = f"time lost{what}, compared with these checkpoints"
         rows_.append(rows.reconstructed(more, found.phase.value if found.phase else "", found.extra_ms, "ms"))
     return replace(
         verdict,
@@ -290,7 +289,9 @@ def _where_the_time_goes(case: Case) -> str:
         return ""
     what = say.PHASE_WORDS[longest.phase]
     where = f"{say.vertex(longest.vertex)} subtask {longest.subtask}"
-    return f"; {say.percent(share)} of {say.duration(newest.duration_ms)} is the {what} {where}"
+    took = say.duration(newest.duration_ms)
+    number = newest.checkpoint.header.checkpoint_id
+    return f"; {say.percent(share)} of the {took} of checkpoint {number} is the {what} {where}"
 
 
 def _calm_text(case: Case, most: tuple[VertexId, float] | None, *, is_calm: bool) -> str:

@@ -48,7 +48,7 @@ def late_source(case: Case) -> Verdict | None:
         case,
         VerdictKind.LATE_INPUT,
         f"{where} emit{'s' if len(late.subtasks) == 1 else ''} the barrier only "
-        f"{say.duration(late.start_delay_ms)} after the trigger: the delay is in the source, not below it",
+        f"{say.duration(late.start_delay_ms)} after the trigger: the delay is in the source, and not downstream of it",
         vertex_id=late.vertex_id,
         subtasks=late.subtasks,
         phase=Phase.START_DELAY,
@@ -150,7 +150,8 @@ def _on_slow_host(case: Case, suspect: Suspect, slow: SlowHost) -> Verdict:
     return draft(
         case,
         VerdictKind.SLOW_HOST,
-        f"{slow.host} is slow: a record takes at least {least} as long there as on other hosts, at {say.listed(named)}",
+        f"host {slow.host} is slow: at {say.listed(named)}, a record takes at least {least} as long there as on other"
+        " hosts",
         vertex_id=suspect.vertex_id,
         subtasks=suspect.full,
         phase=case.travel_phase,
@@ -207,11 +208,14 @@ def by_queue(case: Case) -> Verdict | None:
     kind = VerdictKind.CAPACITY if is_whole else suspect.kind
     longest = say.duration(hop.longest_ms)
     where = vertex if is_whole else say.where(vertex, waiting, total)
+    is_one = len(waiting) == 1
     why = {
         VerdictKind.CAPACITY: "it cannot keep up when much input comes",
-        VerdictKind.SKEW: "it gets more records than its siblings (key skew)",
-        VerdictKind.STRAGGLER: "it needs longer for a record than its siblings (straggler)",
-    }.get(kind, "key skew or a straggler")
+        VerdictKind.SKEW: f"{'it gets' if is_one else 'they get'} more records than {'its' if is_one else 'their'}"
+        " siblings (key skew)",
+        VerdictKind.STRAGGLER: f"{'it needs' if is_one else 'they need'} longer for a record than"
+        f" {'its' if is_one else 'their'} siblings (straggler)",
+    }.get(kind, "because of key skew or of a straggler")
     return draft(
         case,
         kind,

@@ -66,7 +66,7 @@ def with_second(case: Case, first: Verdict, second: Verdict | None) -> Verdict:
     if second is None:
         return first
     reason = second.sentence.removeprefix(case.lead).removesuffix(".")
-    reason = re.sub(r"^(; |: |, but | because |, probably because )", "", reason)
+    reason = re.sub(r"^(; |: |, but |,? because |, probably because )", "", reason)
     cause = SecondCause(
         kind=second.kind,
         sentence=reason,
@@ -105,7 +105,7 @@ def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vert
     # A pronoun at the end stands for the checkpoints that ``case.lead`` names. The headline does not contain ``lead``,
     # so a noun replaces the pronoun.
     first = re.sub(r"\bthem$", "the checkpoints", re.sub(r"\backnowledge it$", "acknowledge the checkpoint", first))
-    headline = f"Probably {first}" if sure is Confidence.LOW else _capital(first, vertex)
+    headline = f"Probable cause: {first}" if sure is Confidence.LOW else _capital(first, vertex)
     return headline, f"{case.lead}{rest}."
 
 
@@ -122,7 +122,10 @@ def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:
         return "; "
     if not case.is_suffering:
         return ", but "
-    return ", probably because " if confidence is Confidence.LOW else " because "
+    if confidence is Confidence.LOW:
+        return ", probably because "
+    # The lead ends with when the cause strikes, if that is known.
+    return ", because " if case.intermittence is not None and case.intermittence.condition is not None else " because "
 
 
 def weaker(a: Confidence, b: Confidence) -> Confidence:

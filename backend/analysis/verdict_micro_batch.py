@@ -31,7 +31,7 @@ _KINDS = {
 _WORDS = {
     BatchPart.RUN: "running the query itself",
     BatchPart.STATE_COMMIT: "committing the state stores",
-    BatchPart.LOG: "checkpoint log writing (offsets and commits files)",
+    BatchPart.LOG: "writing the checkpoint log (the folders offsets and commits)",
     BatchPart.SOURCE: "asking the sources for new data",
     BatchPart.PLANNING: "planning",
 }
@@ -177,7 +177,7 @@ def _missing(found: BatchReport) -> tuple[str, ...]:
     missing = ["the backlog of the sources, which these do not report"]
     if found.interval is None:
         missing.insert(
-            0, "the trigger's interval (trigger_interval_ms of the listener): without one, no pause is normal"
+            0, "the trigger's interval (trigger_interval_ms of the listener): without an interval, a query never pauses"
         )
     return tuple(missing)
 

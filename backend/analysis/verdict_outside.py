@@ -79,13 +79,13 @@ def replaying(case: Case) -> Verdict | None:
         return None
     vertex_id, subtasks = max(waiting, key=lambda w: len(w[1]))
     where = say.where(case.name(vertex_id), subtasks, case.subtask_count(vertex_id))
-    still = "processes" if len(subtasks) == 1 else "process"
+    still, done = ("processes", "it has finished") if len(subtasks) == 1 else ("process", "they have finished")
     number = completed[-1].header.checkpoint_id
     return draft(
         case,
         VerdictKind.REPLAY,
-        f"{where} still {still} in-flight data of checkpoint {number} after the restart: until then, no checkpoint"
-        " can begin",
+        f"{where} still {still} in-flight data of checkpoint {number} after the restart: until {done}, no"
+        " checkpoint can begin",
         vertex_id=vertex_id,
         subtasks=subtasks,
         evidence=[

@@ -129,7 +129,9 @@ def _host_of_all(case: Case, part: LongPart) -> str | None:
 def _slow_host_text(case: Case, part: LongPart, host: str) -> str:
     vertices = say.listed([case.name(v) for v in (part.vertex_id, *(p.vertex_id for p in part.likewise))])
     took = say.duration(part.part_ms)
-    return f"{host} is slow: the {part.phase.value} parts of {vertices} take up to {took} there, and less elsewhere"
+    return (
+        f"host {host} is slow: the {part.phase.value} parts of {vertices} take up to {took} there, and less elsewhere"
+    )
 
 
 def _long_part_text(case: Case, part: LongPart) -> str:

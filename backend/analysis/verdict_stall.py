@@ -112,8 +112,10 @@ def standing_still(case: Case) -> Verdict | None:
     vertex, total = case.name(wait.vertex_id), case.subtask_count(wait.vertex_id)
     where = say.where(vertex, wait.subtasks, total)
     longest = say.duration(wait.longest_ms)
-    stands = "stands" if len(wait.subtasks) == 1 else "stand"
-    reason = f"{where} {stands} still for up to {longest} in a long callback: a timer, a window or user code"
+    stands, them = ("stands", "it") if len(wait.subtasks) == 1 else ("stand", "them")
+    reason = (
+        f"{where} {stands} still for up to {longest} in a long callback: a timer, a window or user code holds {them}"
+    )
     if kind is VerdictKind.COMMIT:
         waits = "waits" if len(wait.subtasks) == 1 else "wait"
         reason = f"{where} {waits} up to {longest} for an outside commit: each wait follows a completed checkpoint"
@@ -126,9 +128,7 @@ def standing_still(case: Case) -> Verdict | None:
         phase=Phase.START_DELAY,
         explained_ms=wait.longest_ms,
         evidence=[
-            rows.reconstructed(
-                f"{where}: wait of the barrier in front of it, mean", "start_delay", wait.longest_ms, "ms"
-            ),
+            rows.reconstructed(f"wait of the barrier in front of {where}, mean", "start_delay", wait.longest_ms, "ms"),
             *_still_rows(wait, where),
             *rows.fare(case),
             *rows.travel(case, wait.vertex_id),

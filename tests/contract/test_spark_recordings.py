@@ -174,7 +174,7 @@ async def test_quiet_queries_are_healthy_and_queries_behind_are_slow_with_their_
     assert "trigger_interval_ms" in found["d_behind_rate_micro_batch"].verdict.would_decide[0]
     assert (found["a_stateless_rate"].interval_ms, found["b_windowed_hdfs"].interval_ms) == (1000, 2000)
     said = [row.statement for row in found["a_stateless_rate"].verdict.evidence]
-    assert "60 % of the time goes to checkpoint log writing (offsets and commits files)" in said
+    assert "60 % of the time goes to writing the checkpoint log (the folders offsets and commits)" in said
 
 
 async def test_with_a_reported_trigger_interval_the_overrun_is_measured(client):

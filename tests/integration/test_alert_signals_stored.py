@@ -77,7 +77,7 @@ async def test_a_job_that_restarts_again_and_again_is_paged_from_its_stored_exce
 
     assert [state for _, state, _ in await _states(engine)] == ["firing"]
     (text,) = await rows(engine, "SELECT annotations ->> 'summary' FROM alerts WHERE rule = 'JobRestarts'")
-    assert "it restarts every 30.0 s" in text[0]
+    assert "the job restarts every 30.0 s" in text[0]
 
 
 async def test_ages_are_measured_up_to_the_last_reading(engine, clock, writer, target):

@@ -93,7 +93,7 @@ async def test_a_silent_driver_fires_an_alert_and_an_ended_query_never_does(clie
     await alerting.round()
     await alerting.round(seconds=31)
 
-    assert await _firing(engine) == [("TargetUnreachable", f"lab has gone silent for {_silent_for(clock)}")]
+    assert await _firing(engine) == [("TargetUnreachable", f"lab has been silent for {_silent_for(clock)}")]
 
     ended = _alive(clock) | {"event": "terminated", "exception": None, "error_class": None}
     await _told(client, clock, ended)

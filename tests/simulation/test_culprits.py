@@ -1,5 +1,7 @@
 """Goal: the verdict names the drawn cause of a job, at its place, and accuses nothing in a healthy job.
 
+Unaligned checkpoints are not advised where they do not cure the cause.
+
 Method: a job of the reference runtime is drawn with a known cause, runs in virtual time and is polled like a live
 target. These few jobs are the everyday part; ``make culprits`` draws more. To replay one job:
 python -m tests.simulators.culprits --replay commit/102
@@ -9,23 +11,60 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulators.culprits import judged, report
+from backend.advisor import advise
+from backend.advisor.advice import Advice
+from backend.domain.advice import Mode, Topic
+from backend.domain.engines import RUNTIME
+from backend.domain.verdict import VerdictKind
+from tests.simulators.culprits import outcome_of, report, watched
 
 _NAMES = (
     # Once called a lack of capacity: the commit holds the sink all the time.
     "commit/102",
     # Once called a lack of capacity: readings are too far apart to show that the vertex stands still.
     "callback/100/intermittent",
+    "callback/100",
+    "stuck_sync/100",
+    "coordinator/100",
+    "slow_host/100",
+    "restarts/100",
+    "replay/100",
     "capacity/100",
     "healthy/1000",
+)
+_CURED_BY_NO_MODE = frozenset(
+    {
+        VerdictKind.SYNC,
+        VerdictKind.CALLBACK,
+        VerdictKind.COMMIT,
+        VerdictKind.COORDINATOR,
+        VerdictKind.REPLAY,
+        VerdictKind.RESTARTS,
+        VerdictKind.NONE,
+    }
 )
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", _NAMES)
-async def test_the_verdict_names_the_drawn_cause(name):
-    found = await judged(name)
+async def test_the_verdict_names_the_drawn_cause_and_no_mode_that_does_not_cure_it_is_advised(name):
+    job, evidence = await watched(name)
+    found = outcome_of(name, job, evidence)
 
     assert found.is_first_right, found.diagnosis.verdict.sentence
     assert found.is_health_right, found.diagnosis.health
     assert report([found])
+    # The same evidence, as if fewer than three failures were known: the rules choose, and not a simulation.
+    advice = advise(evidence, engine=RUNTIME, version=None)
+    (cause,) = job.causes
+    proposed = _proposed_mode(advice)
+    if cause.kind in _CURED_BY_NO_MODE:
+        assert proposed in (None, Mode.ALIGNED), advice.recommendations
+    elif cause.kind is VerdictKind.SLOW_HOST and proposed is not None:
+        # Barriers overtake the queues in front of the slow host, and the host stays slow.
+        (card,) = [r for r in advice.recommendations if r.topic is Topic.MODE]
+        assert card.will_not_cure[0].startswith("the slow host:")
+
+
+def _proposed_mode(advice: Advice) -> Mode | None:
+    return next((r.proposed.mode for r in advice.recommendations if r.topic is Topic.MODE), None)

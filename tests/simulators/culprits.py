@@ -334,10 +334,20 @@ def drawn(name: str) -> Draft:
 
 async def judged(name: str) -> Outcome:
     """Run the job and judge it."""
+    job, evidence = await watched(name)
+    return outcome_of(name, job, evidence)
+
+
+async def watched(name: str) -> tuple[Draft, JobEvidence]:
+    """Run the job. Return it, and what a collector would have stored of it."""
     job = drawn(name)
     async with SimulatedTarget([job.spec()]) as target:
         gathered = await target.watched(polls=math.ceil(job.run_s / POLL_S), every_s=POLL_S)
-    evidence = gathered.evidence()
+    return job, gathered.evidence()
+
+
+def outcome_of(name: str, job: Draft, evidence: JobEvidence) -> Outcome:
+    """Judge a job that has run."""
     found = diagnose(evidence)
     return Outcome(
         name=name,

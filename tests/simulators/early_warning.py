@@ -10,6 +10,7 @@ warns with the seeds 1000 to 1011. The seeds from 6000 on served for scoring onl
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -119,8 +120,15 @@ def _score(score: Score) -> str:
     return f"{'':>11}{recall:>6}{lead:>6}{score.page_count:>6}{score.false_page_count:>6}"
 
 
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Draw jobs, and print how the warnings fared. Return 1 if something asked for is missed."""
+    """Draw jobs, and print how the warnings fared. Return 1 if something asked for is missed.
+
+    After Ctrl-C, the report is on the jobs that have ended.
+    """
     parser = argparse.ArgumentParser(prog="early_warning", description="Measures the early warning on drawn jobs.")
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--from", dest="begin", type=int, default=6000)
@@ -130,13 +138,16 @@ def main(arguments: Sequence[str]) -> int:
     seeds = range(options.begin, options.begin + options.seeds)
     names = [f"{kind}/{seed}" for seed in seeds for kind in options.kind or KINDS]
     began_s, found = time.monotonic(), {}
-    with get_context("spawn").Pool(options.processes) as pool:
-        for name, one in pool.imap_unordered(tally, names):
-            found[name] = one
-            if sys.stderr.isatty():
-                print(f"\r{len(found)} of {len(names)} jobs", end="", file=sys.stderr, flush=True)
-    text, is_good = report({name: found[name] for name in names})
-    print(f"\n{text}\n{len(names)} jobs in {time.monotonic() - began_s:.0f} s")
+    with get_context("spawn").Pool(options.processes, _ignore_interrupts) as pool:
+        try:
+            for name, one in pool.imap_unordered(tally, names):
+                found[name] = one
+                if sys.stderr.isatty():
+                    print(f"\r{len(found)} of {len(names)} jobs", end="", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            print(f"\ninterrupted: the report is on {len(found)} of {len(names)} jobs")
+    text, is_good = report({name: found[name] for name in names if name in found})
+    print(f"\n{text}\n{len(found)} jobs in {time.monotonic() - began_s:.0f} s")
     return 0 if is_good else 1
 
 

@@ -14,20 +14,21 @@ from backend.domain.advice import AdviceState
 from backend.domain.backtest import Part
 from backend.domain.verdict import VerdictKind
 from tests.support.api_examples import example
+from tests.support.made_up_queues import MadeUpQueue
 
 COMPLETED = "b0000000000000001"
 _KEPT = timedelta(days=1)
 
 
-class MadeUpBacktests:
-    """Fake backtests. Each reading advances an unfinished one by one step, unless ``is_held``."""
+class MadeUpBacktests(MadeUpQueue[BacktestOut]):
+    """Fake backtests."""
+
+    what = "backtest"
 
     def __init__(self, *, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self.known: dict[str, BacktestOut] = {}
-        self.is_held = False
+        super().__init__(now=now)
         self._add(COMPLETED, "jruntime", BacktestIn())
-        self._complete(COMPLETED)
+        self.complete(COMPLETED)
 
     def answer(self, method: str, parts: list[str], body: bytes) -> Any:
         """Respond to a request, or return None if it is not about backtests."""
@@ -35,9 +36,9 @@ class MadeUpBacktests:
             case "POST", ["jobs", job, "backtests"]:
                 return self._add(f"b{len(self.known):016}", job, BacktestIn.model_validate_json(body))
             case "GET", ["jobs", _, "backtests", name]:
-                return self._read(name)
+                return self.read(name)
             case "DELETE", ["jobs", _, "backtests", name]:
-                self._set(name, state=SimulationState.CANCELLED, queue_position=None)
+                self.cancel(name)
                 return httpx.Response(204)
             case _:
                 return None
@@ -49,31 +50,14 @@ class MadeUpBacktests:
         )  # fmt: skip
         return self.known[name]
 
-    def _of(self, name: str) -> BacktestOut:
-        if name not in self.known:
-            raise LookupError(f"backtest {name!r}")
-        return self.known[name]
-
-    def _set(self, name: str, **changes: Any) -> None:
-        self.known[name] = self._of(name).model_copy(update=changes)
-
-    def _read(self, name: str) -> BacktestOut:
-        found = self._of(name)
-        if self.is_held or found.state.is_terminal:
-            return found
-        if found.state is SimulationState.QUEUED:
-            self._set(name, state=SimulationState.RUNNING, progress_ratio=0.4, queue_position=None)
-        else:
-            self._complete(name)
-        return found
-
-    def _complete(self, name: str) -> None:
-        now, parts = self._now(), self._of(name).request.parts
+    def complete(self, name: str) -> None:
+        """Give a backtest its result."""
+        now, parts = self._now(), self.of(name).request.parts
         whole = result()
         asked = {part.value: getattr(whole, part.value) if part in parts else None for part in Part}
         ended = {"started_at": now, "ended_at": now, "expires_at": now + _KEPT, "queue_position": None}
         done = BacktestResultOut.model_validate(asked)
-        self._set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, result=done, **ended)
+        self.set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, result=done, **ended)
 
 
 def result() -> BacktestResultOut:

@@ -5,8 +5,7 @@ The results are real: the runtime runs each request once for all tests of a proc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -15,6 +14,7 @@ import httpx
 from backend.contracts.simulations import SimulationIn, SimulationOut, SimulationState, simulation_id_of
 from backend.services.simulations.catalog import catalog, plan
 from backend.services.simulations.simulating import Progress, Result, run, unpacked
+from tests.support.made_up_queues import MadeUpQueue
 
 _KEPT = timedelta(days=1)
 
@@ -25,13 +25,10 @@ def result_of(request_json: str) -> Result:
     return run(SimulationIn.model_validate_json(request_json), Progress())
 
 
-class MadeUpSimulations:
-    """Fake simulations. Each reading advances an unfinished simulation by one step, unless ``is_held``."""
+class MadeUpSimulations(MadeUpQueue[SimulationOut]):
+    """Fake simulations."""
 
-    def __init__(self, *, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self.known: dict[str, SimulationOut] = {}
-        self.is_held = False
+    what = "simulation"
 
     def answer(self, method: str, parts: list[str], body: bytes) -> Any:
         """Respond to a request, or return None if it is not about simulations."""
@@ -41,29 +38,20 @@ class MadeUpSimulations:
             case "POST", ["simulations"]:
                 return self._submit(SimulationIn.model_validate_json(body))
             case "GET", ["simulations", name]:
-                return self._read(name)
+                return self.read(name)
             case "DELETE", ["simulations", name]:
-                self.set(name, state=SimulationState.CANCELLED, queue_position=None)
+                self.cancel(name)
                 return httpx.Response(204)
             case "GET", ["simulations", name, "runs", number, "checkpoints", checkpoint]:
-                return self._checkpoint(self._of(name), int(number), int(checkpoint))
+                return self._checkpoint(self.of(name), int(number), int(checkpoint))
             case _:
                 return None
-
-    def set(self, name: str, **changes: Any) -> None:
-        """Change a simulation."""
-        self.known[name] = self._of(name).model_copy(update=changes)
 
     def add_completed(self, request: SimulationIn) -> str:
         """Add a completed simulation, and return its id."""
         name = self._submit(request).id
-        self._complete(name)
+        self.complete(name)
         return name
-
-    def _of(self, name: str) -> SimulationOut:
-        if name not in self.known:
-            raise LookupError(f"simulation {name!r}")
-        return self.known[name]
 
     def _submit(self, request: SimulationIn) -> SimulationOut:
         plan(request)
@@ -75,19 +63,9 @@ class MadeUpSimulations:
             )  # fmt: skip
         return self.known[name]
 
-    def _read(self, name: str) -> SimulationOut:
-        found = self._of(name)
-        if self.is_held or found.state.is_terminal:
-            return found
-        if found.state is SimulationState.QUEUED:
-            started = {"started_at": self._now(), "queue_position": None}
-            self.set(name, state=SimulationState.RUNNING, progress_ratio=0.4, **started)
-        else:
-            self._complete(name)
-        return found
-
-    def _complete(self, name: str) -> None:
-        now, found = self._now(), self._of(name)
+    def complete(self, name: str) -> None:
+        """Give a simulation its result."""
+        now, found = self._now(), self.of(name)
         runs = list(result_of(found.request.model_dump_json()).runs)
         ended = {"ended_at": now, "expires_at": now + _KEPT, "queue_position": None}
         self.set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, runs=runs, started_at=now, **ended)

@@ -36,6 +36,7 @@ from backend.services.simulations.simulating import Progress, Result, unpacked
 from backend.services.whatif import confirming
 from backend.services.whatif.presenting import calibration_of, prediction_of, with_front
 from tests.support.api_examples import example
+from tests.support.made_up_queues import MadeUpQueue
 from tests.support.twin_models import ALIGNED, edge, vertex
 
 _DURATIONS_MS = [3_720.0, 3_655.0, 3_790.0, 3_701.0, 3_688.0, 3_745.0, 3_760.0, 3_640.0]
@@ -93,13 +94,13 @@ def _named(prediction: PredictionOut, tier: Tier) -> PredictionOut:
     return prediction.model_copy(update={"tier": tier, "estimates": estimates})
 
 
-class MadeUpWhatIfs:
-    """Fake what-ifs. Each reading advances an unfinished confirmation by one step, unless ``is_held``."""
+class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
+    """Fake what-ifs, and the confirmations of their answers."""
+
+    what = "confirmation"
 
     def __init__(self, *, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self.known: dict[str, ConfirmationOut] = {}
-        self.is_held = False
+        super().__init__(now=now)
         self.is_refused = False
         self.tier = Tier.FAST
         """The tier that the answers name. With closed formulas, they say that a better one is coming."""
@@ -116,12 +117,12 @@ class MadeUpWhatIfs:
             case "POST", ["jobs", job, "whatif", "dry-run"]:
                 return self._try(job, dict(WhatIfApplyIn.model_validate_json(body).settings))
             case "GET", ["jobs", _, "whatif", "confirmations", name]:
-                return self._read(name)
+                return self.read(name)
             case "DELETE", ["jobs", _, "whatif", "confirmations", name]:
-                self._set(name, state=SimulationState.CANCELLED, queue_position=None)
+                self.cancel(name)
                 return httpx.Response(204)
             case "GET", ["jobs", _, "whatif", "confirmations", name, "runs", run, "checkpoints", number]:
-                stored = _confirmed(tuple(sorted(self._of(name).settings.items()))).checkpoints
+                stored = _confirmed(tuple(sorted(self.of(name).settings.items()))).checkpoints
                 found = [s for s in stored if (s.run, s.checkpoint_id) == (int(run), int(number))]
                 return unpacked(found[0].document)
             case _:
@@ -130,7 +131,7 @@ class MadeUpWhatIfs:
     def add_completed(self, settings: Mapping[str, str]) -> str:
         """Add a completed confirmation, and return its id."""
         name = self._queue(dict(settings)).id
-        self._complete(name)
+        self.complete(name)
         return name
 
     def _answer(self, job: str, wanted: WhatIfIn) -> WhatIfOut:
@@ -202,31 +203,14 @@ class MadeUpWhatIfs:
             )  # fmt: skip
         return self.known[name]
 
-    def _of(self, name: str) -> ConfirmationOut:
-        if name not in self.known:
-            raise LookupError(f"confirmation {name!r}")
-        return self.known[name]
-
-    def _set(self, name: str, **changes: Any) -> None:
-        self.known[name] = self._of(name).model_copy(update=changes)
-
-    def _read(self, name: str) -> ConfirmationOut:
-        found = self._of(name)
-        if self.is_held or found.state.is_terminal:
-            return found
-        if found.state is SimulationState.QUEUED:
-            self._set(name, state=SimulationState.RUNNING, progress_ratio=0.4, queue_position=None)
-        else:
-            self._complete(name)
-        return found
-
-    def _complete(self, name: str) -> None:
-        (result,) = _confirmed(tuple(sorted(self._of(name).settings.items()))).runs
+    def complete(self, name: str) -> None:
+        """Give a confirmation its result."""
+        (result,) = _confirmed(tuple(sorted(self.of(name).settings.items()))).runs
         assert isinstance(result, confirming.ConfirmedOut)
         now = self._now()
         ended = {"ended_at": now, "expires_at": now + timedelta(hours=24), "queue_position": None}
         fields = {"predictions": result.predictions, "runs": result.runs, "typical_ids": result.typical_ids}
-        self._set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, started_at=now, **ended, **fields)
+        self.set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, started_at=now, **ended, **fields)
 
     def _apply(self, settings: dict[str, str]) -> CardOut:
         self.sent.append(settings)

@@ -64,7 +64,7 @@ def test_r_db_2_does_not_debloat_below_the_size_of_records():
 
 def test_r_db_1_waits_for_unaligned_checkpoints_and_does_not_join_them():
     waits = buffers_of(advised(slow_run(), rows(900_000)))
-    assert waits.reason.startswith("first the advice on the mode")
+    assert waits.reason.startswith("first follow the advice on the mode")
     unaligned = buffers_of(advised([quick(n) for n in range(1, 9)], rows(900_000), config=UNALIGNED))
     assert unaligned.rule == "R-CAP-1"
 

@@ -94,7 +94,7 @@ def test_the_interval_waits_for_advice_on_the_mode_which_changes_the_durations()
     found = interval_of(advised(slow_run(), readings()))
 
     assert isinstance(found, NoAdvice)
-    assert found.reason.startswith("first the advice on the mode")
+    assert found.reason.startswith("first follow the advice on the mode")
 
 
 def test_no_interval_is_advised_without_what_the_rules_need():
@@ -188,7 +188,7 @@ def test_r_int_1_says_nothing_near_the_optimum_or_without_enough_failures():
     ]
     assert "loses hardly more" in interval_of(advised(run, IDLE, config=near, exceptions=failing_every(60))).reason
     few = interval_of(advised(syncing(1_000), IDLE, exceptions=failing_every(60, count=2)))
-    assert "of which 2 are known (3 are needed)" in few.reason
+    assert "2 failures are known (3 are needed)" in few.reason
 
 
 def test_r_int_4_counts_the_tolerated_failures_into_the_transaction_timeout():

@@ -48,7 +48,7 @@ def steady(count=8, **more):
 
 def test_below_five_micro_batches_there_is_no_advice():
     found = answer(Topic.INTERVAL, steady(4))
-    assert (found.rule, "only 4 micro-batches completed" in found.reason) == ("AD-3", True)
+    assert (found.rule, "only 4 micro-batches have completed" in found.reason) == ("AD-3", True)
 
 
 # --- R-MB-1 ---

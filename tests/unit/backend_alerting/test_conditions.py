@@ -200,10 +200,9 @@ def test_a_predicted_timeout_states_probability_age_and_basis():
 
     assert reading.kind is ReadingKind.ACTIVE
     text = reading.annotations["description"]
-    assert "checkpoint 50 will time out (1 min)" in text
-    assert "at this age, 9" in text
-    assert "from 5 checkpoints that had come as far, of which 0 took longer from there" in text
-    assert "2 of 10 acknowledged after 57.0 s" in text
+    assert "checkpoint 50 will probably exceed its timeout of 1 min" in text
+    assert "% of checkpoints of this age do (estimated from 5 checkpoints that had come as far; 0 of them" in text
+    assert "2 of 10 subtasks have acknowledged after 57.0 s" in text
     # The verdict names no subtask, so the alert names the subtask that has not acknowledged.
     assert "sink subtask 4 on host-2" in text
 
@@ -268,7 +267,8 @@ def test_without_a_prediction_the_rule_falls_back_to_the_age():
 
     assert [read(_rule("CheckpointWillTimeOut"), s).kind for s in signals] == [ReadingKind.CLEAR, ReadingKind.ACTIVE]
     text = read(_rule("CheckpointWillTimeOut"), signals[1]).annotations["description"]
-    assert "It has used up 90 % of its timeout; its finish is not predictable yet: only 2 checkpoints" in text
+    assert "checkpoint 50 has used up more than 90 % of its timeout of 1 min." in text
+    assert "Its finish is not predictable yet: only 2 checkpoints" in text
 
 
 def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_newest():
@@ -302,10 +302,11 @@ def test_a_job_that_restarts_again_and_again_is_paged_although_its_checkpoints_a
 
     assert reading.kind is kind, reading.reason
     if kind is ReadingKind.ACTIVE:
-        assert reading.annotations["summary"] == "orders: it restarts every 30.0 s"
+        assert reading.annotations["summary"] == "orders: the job restarts every 30.0 s"
         description = reading.annotations["description"]
         assert "3 restarts since " in description
-        assert description.endswith("Its checkpoints are not the cause. The job restarts every 30 s.")
+        assert description.count("restarts every") == 2, "once as the summary, once as the verdict's sentence"
+        assert description.endswith(". The job restarts every 30 s.")
         assert reading.checkpoints
 
 
@@ -366,7 +367,7 @@ def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(r
     reading = read(shipped(rule), signal)
 
     assert reading.kind is ReadingKind.ACTIVE
-    for words in ("orders", "enrich subtasks 1 and 3", "host-7", "phase alignment", "Barriers queue before it."):
+    for words in ("orders", "enrich subtasks 1 and 3", "host-7", "the alignment of", "Barriers queue before it."):
         assert words in reading.annotations["description"]
     assert reading.annotations["summary"].startswith("orders: ")
     assert reading.checkpoints
@@ -403,8 +404,8 @@ def test_the_alert_of_a_target_names_its_unwatched_jobs():
 
     text = read(_rule("TargetUnreachable"), signal).annotations["description"]
 
-    assert "production does not answer for 60 min" in text
-    assert "cannot connect. These jobs are not watched: a, b, c, d, e and 2 more." in text
+    assert "production has not answered for 1 h" in text
+    assert "Cannot connect. These jobs are not watched: a, b, c, d, e and 2 more." in text
 
 
 def test_the_watchdog_always_fires():

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.analysis import thresholds as t
-from backend.analysis.finish import PastCheckpoint, past_checkpoint, predict
+from backend.analysis.finish import PastCheckpoint, is_warned, past_checkpoint, predict
 from backend.analysis.progress import OpenCheckpoint
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -57,8 +57,8 @@ def test_the_finish_is_what_earlier_checkpoints_needed_from_the_same_acknowledge
     assert found.coverage_ratio == pytest.approx(0.9)
     assert found.expiry_ratio < 0.05
     assert found.words.startswith("will probably finish 5.")
-    assert "at this age, " in found.words
-    assert "holds in 90 % of cases; from 9 checkpoints that had come as far, of which 9 took longer" in found.words
+    assert "(90 % of checkpoints of this age finish between 1" in found.words
+    assert "estimated from 9 checkpoints that had come as far; 9 of them took longer from there" in found.words
 
 
 def test_with_age_the_earlier_checkpoints_that_would_have_ended_count_less():
@@ -76,8 +76,8 @@ def test_a_checkpoint_beyond_all_earlier_ones_is_the_likelier_to_expire_the_long
     assert ratios[-1] > 0.8
     late = predicted(opened(50_000, 3, 30), PAST)
     assert (late.outlook, late.likely_ms, late.plain_rule_ms) == (Outlook.TIMES_OUT, None, 48_000)
-    assert "at this age, 8" in late.words
-    assert "% of cases do" in late.words
+    assert "timeout of 1 min: 8" in late.words
+    assert "% of checkpoints of this age do" in late.words
 
 
 def test_an_expired_checkpoint_only_says_that_it_needed_more_than_its_length():
@@ -295,3 +295,19 @@ def test_the_interval_holds_as_often_as_it_states_at_every_age():
                 held += found.low_ms <= end_ms and (found.high_ms is None or end_ms <= found.high_ms)
         assert count > 25
         assert held / count == pytest.approx(stated / count, abs=0.08), f"at {age_ms} ms, {count} checkpoints"
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "has_expired_lately", "warn_ratio", "least"),
+    [(50_000, False, 0.92, 0.92), (50_000, True, 0.92, 0.8), (56_000, False, 0.92, 0.85), (56_000, True, 0.6, 0.6)],
+)
+def test_the_probability_of_a_warning_is_lower_after_an_expiry_and_lower_still_just_before_the_timeout(
+    age_ms, has_expired_lately, warn_ratio, least
+):
+    def warned(ratio):
+        return is_warned(
+            ratio, age_ms=age_ms, timeout_ms=60_000, has_expired_lately=has_expired_lately, warn_ratio=warn_ratio
+        )
+
+    assert warned(least)
+    assert not warned(least - 0.01)

@@ -30,7 +30,7 @@ def test_a_host_that_is_slow_in_every_vertex_is_named():
     found = diagnose(evidence([0.1, 0.4, 0.1, 0.4])).verdict
 
     assert (found.kind, found.vertex, found.subtasks, found.hosts) == (VerdictKind.SLOW_HOST, "last", (1, 3), ("b",))
-    assert "b is slow: a record takes at least 4.0 times as long there" in found.sentence
+    assert "host b is slow: at source, middle and last, a record takes at least 4.0 times as long" in found.sentence
 
 
 @pytest.mark.parametrize("middle_busy", [[0.1] * 4, [0.4, 0.1, 0.4, 0.1]])

@@ -90,6 +90,14 @@ def test_under_the_same_settings_a_checkpoint_like_its_neighbours_is_not_called_
     assert judged(savepoint).outlier is None
 
 
+def test_a_checkpoint_is_not_called_different_if_most_of_those_before_it_took_nearly_as_long():
+    # In a recording of a job whose durations grew, the quartile was low, and 1.3 times the median was "different".
+    config = replace(LONG, interval_ms=4_000)
+    before = [*(quick(n) for n in (1, 2)), *(slow(n, sync=1_900) for n in range(3, 9))]
+    assert judged(slow(9, sync=2_400), before, config=config).outlier is None
+    assert judged(slow(9, sync=9_000), before, config=config).outlier is not None
+
+
 def test_the_quick_ones_among_struck_neighbours_are_what_is_usual():
     before = [quick(n) if n % 3 else slow(n, sync=4_000) for n in range(1, 13)]
     found = judged(slow(13, sync=4_000), before)
@@ -105,7 +113,7 @@ def test_a_cause_that_no_rule_names_still_has_its_place_and_what_was_different()
     outlier = found.outlier
     assert (outlier.vertex, outlier.phase) == ("last", Phase.START_DELAY)
     assert outlier.subtasks == (0, 1, 2, 3)
-    assert "the input was 10 times as high" in outlier.differences
+    assert "the input was 10 times as high as around the others" in outlier.differences
     assert "last subtask 2 read 67 % of all records, and 25 % around the others" in outlier.differences
     assert any("busy 90 % of the time instead of 20 %" in words for words in outlier.differences)
 

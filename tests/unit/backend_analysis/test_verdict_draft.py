@@ -39,7 +39,7 @@ HIGH, LOW = Confidence.HIGH, Confidence.LOW
         (VerdictKind.SYNC, HIGH, "count", "the sync part of count takes 4 s: the task is blocked",
          "The sync part of count takes 4 s", f"{LEAD}: the task is blocked."),
         (VerdictKind.CAPACITY, LOW, "count", "count is at capacity: it is busy",
-         "Probably count is at capacity", f"{LEAD}: it is busy."),
+         "Probable cause: count is at capacity", f"{LEAD}: it is busy."),
         (VerdictKind.FAILING_SUBTASK, HIGH, "sink",
          'sink subtask 1 did not acknowledge 2 of them ("IOException: full")',
          "sink subtask 1 did not acknowledge 2 of the checkpoints", f'{LEAD} ("IOException: full").'),

@@ -259,7 +259,7 @@ FINISH_WARN_AGAIN_RATIO: Final = 0.8
 A false warning then wakes nobody a second time, and the next one is likely to expire too.
 """
 
-FINISH_LATE_AGE_RATIO: Final = 0.9
+FINISH_LATE_AGE_RATIO: Final = 0.95
 """From this share of the timeout on, ``FINISH_WARN_LATE_RATIO`` is enough: there is no time left to become surer."""
 
 FINISH_WARN_LATE_RATIO: Final = 0.85

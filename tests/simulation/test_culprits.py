@@ -23,7 +23,6 @@ _NAMES = (
     "commit/102",
     # Once called a lack of capacity: readings are too far apart to show that the vertex stands still.
     "callback/100/intermittent",
-    "callback/100",
     "stuck_sync/100",
     "coordinator/100",
     "slow_host/100",

@@ -15,7 +15,7 @@ from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.model import JobModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import Protocol
+from backend.domain.checkpoint import Checkpoint, Protocol
 from backend.domain.engines import SPARK, flink
 from backend.domain.errors import NotModelledError
 from backend.domain.ids import VertexId
@@ -140,3 +140,28 @@ def test_too_few_checkpoints_to_divide_leave_a_model_without_calibration():
     model = calibrated(replace(evidence, checkpoints=evidence.checkpoints[:4]), engine=FLINK, version="1.20.5")
 
     assert model.calibration is None
+
+
+def test_a_job_whose_state_grows_is_modelled_as_it_is_and_the_growth_is_said():
+    evidence = recorded_evidence("A")
+    last = evidence.topology.vertices[-1]
+
+    def grown(number: int, checkpoint: Checkpoint) -> Checkpoint:
+        details = (
+            replace(d, full_state_size_bytes=tuple((v or 0) + number * 1_000_000 for v in d.full_state_size_bytes))
+            if d.vertex_id == last.id
+            else d
+            for d in checkpoint.details
+        )
+        return replace(checkpoint, details=tuple(details))
+
+    growing = replace(evidence, checkpoints=tuple(grown(n, c) for n, c in enumerate(evidence.checkpoints)))
+    said = [
+        [a for a in build(e, engine=FLINK, version="1.20.5").assumptions if a.subject.startswith("state of")]
+        for e in (evidence, growing)
+    ]
+
+    assert said[0] == []
+    assert [a.subject for a in said[1]] == [f"state of {last.name}"]
+    # Four subtasks grow by 1 MB every 5 s: 69 GB a day.
+    assert "it grew by 69." in said[1][0].reason

@@ -563,11 +563,14 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
         problem = api.Problem.model_validate_json(answer.content)
     except ValidationError:
         return ApiUnavailableError(f"Barrierscope's API answered HTTP {answer.status_code} without a reason.")
-    fields = "; ".join(
-        f"{e.pointer.lstrip('#/') or 'body'}: {e.detail}" + (f"; allowed: {e.allowed}" if e.allowed else "")
-        for e in problem.errors
-    )
+    rows = [(f"{e.pointer.lstrip('#/') or 'body'}: {e.detail}", e.allowed) for e in problem.errors]
+    fields = "; ".join(words + (f"; allowed: {allowed}" if allowed else "") for words, allowed in rows)
+    # A page has room for a line for each field.
+    own = [(words.removeprefix("settings."), allowed) for words, allowed in rows]
+    lines = [f"{words}." + (f" Allowed: {allowed}." if allowed else "") for words, allowed in own]
+    head = problem.detail[:1].upper() + problem.detail[1:]
+    parts = (head, *lines) if fields and fields not in problem.detail else ()
     text = f"{problem.detail} ({fields})" if fields and fields not in problem.detail else problem.detail
     if answer.status_code >= 500:
         return ApiUnavailableError(text)
-    return ApiNotFoundError(text) if answer.status_code == httpx.codes.NOT_FOUND else ApiRefusedError(text)
+    return ApiNotFoundError(text) if answer.status_code == httpx.codes.NOT_FOUND else ApiRefusedError(text, parts)

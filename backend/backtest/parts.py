@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from backend.backtest.jobs import JobResult
 from backend.backtest.scores import Counts
@@ -13,6 +13,8 @@ Named = tuple[str, JobResult]
 """The name of a job, and its result."""
 NAME_WIDTH: Final = 28
 EPISODES_SHOWN: Final = 30
+LEGEND: Final[dict[str, Any]] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+"""The legend of a chart: above it, so that it takes no width from a narrow one."""
 CARDS_SHOWN: Final = 30
 JOBS_DRAWN: Final = 25
 

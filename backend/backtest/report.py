@@ -17,7 +17,7 @@ from backend.backtest import report_cards, report_verdicts
 from backend.backtest.cards import AdviceScore
 from backend.backtest.early_warning import AGE_EDGES, Score, Tally
 from backend.backtest.jobs import JobResult
-from backend.backtest.parts import NAME_WIDTH, Named, percent, short
+from backend.backtest.parts import LEGEND, NAME_WIDTH, Named, percent, short
 from backend.backtest.verdicts import VerdictScore
 from backend.domain.backtest import EVERY_PART, Part
 
@@ -154,7 +154,7 @@ def page(results: Sequence[Named], parts: Collection[Part] = EVERY_PART, *, titl
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{html.escape(title)}</title><style>{_text("report.css")}</style></head><body>
 <h1>{html.escape(title)}</h1>
-<p>Everything is computed from what was known at that time.</p>
+<p>{html.escape(_about(results))} Everything is computed from what was known at that time.</p>
 {"".join(sections)}
 <script type="application/json" id="figures">{charts}</script>
 <script>{script}</script><script>{_text("report.js")}</script>
@@ -162,10 +162,15 @@ def page(results: Sequence[Named], parts: Collection[Part] = EVERY_PART, *, titl
 """
 
 
+def _about(results: Sequence[Named]) -> str:
+    """Return the sentence that says of which jobs the page is."""
+    names = [name for name, _ in results]
+    return f"Replayed: {names[0]}." if len(names) == 1 else f"Replayed: {len(names)} jobs."
+
+
 def _warnings_section(results: Sequence[Named]) -> str:
-    rows = "".join(
-        _table_row(name, result.tally) for name, result in [*results, ("all", JobResult("", whole(results)))]
-    )
+    sums = [] if len(results) == 1 else [("all", JobResult("", whole(results)))]
+    rows = "".join(_table_row(name, result.tally) for name, result in [*results, *sums])
     return f"""<h2>Warnings of timeouts</h2>
 <p>Each checkpoint is predicted at several ages. A page is false if no checkpoint of its episode expired. The lead is
 the median share of the timeout that was left at the first warning.</p>
@@ -208,8 +213,14 @@ def _warnings_figure(results: Sequence[Named]) -> dict[str, Any]:
                 "hovertemplate": "%{text}<br>%{x}<br>after %{y:.0%} of the timeout<extra></extra>",
             }
         )
-    y = {"title": {"text": "age at the warning / timeout"}, "tickformat": ".0%", "range": [-0.02, 1.0]}
-    layout = {"height": 360, "margin": {"l": 70, "r": 20, "t": 10, "b": 50}, "xaxis": {"type": "date"}, "yaxis": y}
+    y = {"title": {"text": "age at the warning / timeout"}, "tickformat": ".0%", "range": [-0.04, 1.04]}
+    layout = {
+        "height": 360,
+        "margin": {"l": 70, "r": 20, "t": 40, "b": 50},
+        "xaxis": {"type": "date"},
+        "yaxis": y,
+        "legend": LEGEND,
+    }
     return {"id": "warnings", "data": traces, "layout": layout}
 
 
@@ -221,5 +232,6 @@ def _coverage_figure(tally: Tally) -> dict[str, Any]:
     ]
     x = {"title": {"text": "age / timeout"}, "type": "category"}
     y = {"tickformat": ".0%", "range": [0, 1]}
-    layout = {"height": 320, "margin": {"l": 70, "r": 20, "t": 10, "b": 60}, "xaxis": x, "yaxis": y}
+    margin = {"l": 70, "r": 20, "t": 40, "b": 60}
+    layout = {"height": 320, "margin": margin, "xaxis": x, "yaxis": y, "legend": LEGEND}
     return {"id": "coverage", "data": traces, "layout": layout}

@@ -9,7 +9,18 @@ from typing import Any
 
 from backend.backtest.cards import AdviceReplay, AdviceScore, Prediction, ReplayedCard
 from backend.backtest.jobs import JobResult
-from backend.backtest.parts import CARDS_SHOWN, NAME_WIDTH, Named, cells, instant, number, percent, scores_of, short
+from backend.backtest.parts import (
+    CARDS_SHOWN,
+    LEGEND,
+    NAME_WIDTH,
+    Named,
+    cells,
+    instant,
+    number,
+    percent,
+    scores_of,
+    short,
+)
 
 _PREDICTED, _HELD, _MISSED = "#8a93a3", "#0072b2", "#d55e00"
 _METRICS = {
@@ -58,7 +69,8 @@ def _inside(score: AdviceScore) -> str:
 
 
 def _end_of(card: ReplayedCard) -> str:
-    given = f"given at {card.given_count} checkpoints, last {instant(card.last_given_at)}"
+    many = "1 checkpoint" if card.given_count == 1 else f"{card.given_count} checkpoints"
+    given = f"given at {many}, last {instant(card.last_given_at)}"
     return f"{given}; {card.state} since {instant(card.state_at)}: {card.state_reason}"
 
 
@@ -121,8 +133,8 @@ cards only the prediction is known.</p>
 <h3>Predicted and measured durations</h3>
 <p>The predicted duration of each card with its interval and, if the change was made, the measured one.</p>
 <div id="cards"></div>
-<div class="scroll"><table class="texts"><thead><tr><th>job<th>opened at<th>advice<th>what came of it<th>effect</thead>
-<tbody>{cards}</tbody></table></div>
+<div class="scroll"><table class="texts cards">
+<thead><tr><th>job<th>opened at<th>advice<th>what came of it<th>effect</thead><tbody>{cards}</tbody></table></div>
 """
 
 
@@ -141,15 +153,18 @@ def figure(results: Sequence[Named]) -> dict[str, Any]:
             "name": "predicted",
             "x": [p.value / 1000 for _, p in rows],
             "y": [html.escape(label) for label, _ in rows],
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": [max(0.0, p.high - p.value) / 1000 for _, p in rows],
-                "arrayminus": [max(0.0, p.value - p.low) / 1000 for _, p in rows],
-                "color": _PREDICTED,
-            },
             "marker": {"color": _PREDICTED, "size": 9},
-        }
+        },
+        {
+            # The bundled plotly.js has no error bars.
+            "type": "scatter",
+            "mode": "lines",
+            "name": "its interval",
+            "x": [x for _, p in rows for x in (p.low / 1000, p.high / 1000, None)],
+            "y": [html.escape(label) for label, _ in rows for _ in range(3)],
+            "line": {"color": _PREDICTED, "width": 2},
+            "hoverinfo": "skip",
+        },
     ]
     for word, color, symbol, is_inside in (
         ("measured, inside", _HELD, "circle", True),
@@ -167,10 +182,10 @@ def figure(results: Sequence[Named]) -> dict[str, Any]:
             }
         )
     layout = {
-        "height": 120 + 28 * max(1, len(rows)),
-        "margin": {"l": 220, "r": 20, "t": 10, "b": 50},
+        "height": 140 + 28 * max(1, len(rows)),
+        "margin": {"l": 20, "r": 20, "t": 40, "b": 50},
         "xaxis": {"title": {"text": "duration of checkpoints (s)"}, "rangemode": "tozero"},
         "yaxis": {"type": "category", "automargin": True},
-        "legend": {"orientation": "h"},
+        "legend": LEGEND,
     }
     return {"id": "cards", "data": traces, "layout": layout}

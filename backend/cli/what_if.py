@@ -18,11 +18,21 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 
 if TYPE_CHECKING:
     from backend.contracts.advice import IntervalOut
-    from backend.contracts.whatif import ConfirmationOut, EstimateOut, PredictionOut, VaryIn, WhatIfIn, WhatIfOut
+    from backend.contracts.whatif import (
+        ConfirmationOut,
+        EstimateOut,
+        MeasureErrorOut,
+        PredictionOut,
+        VaryIn,
+        WhatIfIn,
+        WhatIfOut,
+    )
 
 _POLL_S = 0.5
 _FAILED = 1
 _STEPS = 9
+# The calibration has another name for this measure.
+_SCORED_AS = {"end_to_end_duration_ms": "duration_ms"}
 
 
 def what_if(
@@ -162,7 +172,7 @@ def _text(answer: WhatIfOut) -> list[str]:
         now = measured.get(estimate.measure)
         lines.append(
             f"{estimate.measure.value:<24} {_number(now.value if now else None, estimate.unit):>16}"
-            f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30} {_error(estimate):>12}"
+            f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30} {_error(estimate, answer):>12}"
         )
     lines += _failures(answer)
     if answer.asked.problem is not None:
@@ -216,7 +226,7 @@ def _trust(answer: WhatIfOut) -> Iterator[str]:
     else:
         yield f"fitted on {len(scored.fitted_ids)} checkpoints, scored on {len(scored.scored_ids)} later ones:"
         for e in scored.errors:
-            error = "-" if e.error_ratio is None else f"{e.error_ratio:+.0%}"
+            error = _error_words(e) or "-"
             yield f"  {e.measure}: {e.predicted:.6g} {e.unit} predicted, {e.measured:.6g} measured ({error})"
     for assumed in answer.assumptions:
         yield f"assumed: {assumed.subject}: {assumed.taken} ({assumed.reason})"
@@ -262,5 +272,16 @@ def _interval(found: IntervalOut | None, unit: str) -> str:
     return f"{_number(found.value, unit)} ({_number(found.low, unit)} to {_number(found.high, unit)})"
 
 
-def _error(estimate: EstimateOut) -> str:
-    return "-" if estimate.error_ratio is None else f"{estimate.error_ratio:+.0%}"
+def _error(estimate: EstimateOut, answer: WhatIfOut) -> str:
+    if estimate.predicted is None:
+        return "-"
+    scored = answer.calibration.errors if answer.calibration is not None else []
+    row = next((e for e in scored if e.measure == _SCORED_AS.get(estimate.measure.value, estimate.measure.value)), None)
+    return (None if row is None else _error_words(row)) or "not scored"
+
+
+def _error_words(row: MeasureErrorOut) -> str | None:
+    """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
+    if row.unit == "ratio":
+        return f"{100 * (row.predicted - row.measured):+.0f} points"
+    return None if row.error_ratio is None else f"{row.error_ratio:+.0%}"

@@ -206,7 +206,14 @@ class PipelineFailedError(UpstreamError):
 
 
 class ApiRefusedError(DomainError):
-    """Our API refused a client's request. The text is taken from the problem document."""
+    """Our API refused a client's request. The text is taken from the problem document.
+
+    ``parts`` are the problem and a sentence for each wrong field; empty if no field is wrong.
+    """
+
+    def __init__(self, text: str, parts: tuple[str, ...] = ()) -> None:
+        self.parts = parts
+        super().__init__(text)
 
 
 class ApiNotFoundError(ApiRefusedError):

@@ -94,8 +94,11 @@ def message(problem: Exception, *, is_asked_again: bool = True) -> html.Div:
         else "The page does not repeat this request. Repeat it when the service answers again."
     )
     tail = None if is_refusal else html.P(later)
+    said: list[Component] = [html.P(str(problem))]
+    if isinstance(problem, ApiRefusedError) and problem.parts:
+        said = [html.P(f"{problem.parts[0]}:"), html.Ul([html.Li(part) for part in problem.parts[1:]])]
     return html.Div(
-        [status.icon("warning"), html.Div([html.Strong(title), html.P(str(problem)), tail])],
+        [status.icon("warning"), html.Div([html.Strong(title), *said, tail])],
         className="message tone-bad refused" if is_refusal else "message tone-bad",
         role="alert",
     )
@@ -115,10 +118,11 @@ def _not_found(problem: ApiNotFoundError) -> html.Div:
     )
 
 
-def answer(is_ok: bool, said: str) -> html.Div:
-    """Build the message that shows the result of an action of the viewer."""
+def answer(is_ok: bool, said: str, *, link: Component | None = None) -> html.Div:
+    """Build the message that shows the result of an action of the viewer. ``link`` leads to more."""
     tone, name = (Tone.GOOD, "check") if is_ok else (Tone.BAD, "cross")
-    return html.Div([status.icon(name), html.P(said)], className=f"answer tone-{tone}", role="status")
+    words = html.P(said if link is None else [said, " ", link])
+    return html.Div([status.icon(name), words], className=f"answer tone-{tone}", role="status")
 
 
 def unexpected(error: Exception) -> html.Div:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from dash import html
 from dash.development.base_component import Component
 
 from backend.contracts.advice import IntervalOut
 from backend.contracts.simulations import SimulationState
-from backend.contracts.whatif import ConfirmationOut, EstimateOut, FailureKind, Measure, PredictionOut, Tier, WhatIfOut
+from backend.contracts.whatif import (
+    CalibrationOut,
+    ConfirmationOut,
+    EstimateOut,
+    FailureKind,
+    Measure,
+    MeasureErrorOut,
+    PredictionOut,
+    Tier,
+    WhatIfOut,
+)
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, simulations, status
@@ -37,6 +48,16 @@ _COSTS = {
 TIERS = {Tier.FORMULAS: "closed formulas", Tier.FAST: "fast simulation", Tier.RUNTIME: "reference runtime"}
 
 
+_SCORED_AS: Final[Mapping[Measure, str]] = {
+    Measure.DURATION: "duration_ms",
+    Measure.PERSISTED: "persisted_bytes",
+    Measure.EXPIRED: "expired_ratio",
+    Measure.THROUGHPUT: "records_per_s",
+    Measure.SYNC: "sync_pause_ms",
+}
+"""The names of the measures in the calibration."""
+
+
 def value(number: float | None, unit: str) -> str:
     """Return a number with its unit."""
     if unit == "records/s":
@@ -57,7 +78,7 @@ def predictions(found: WhatIfOut) -> Component:
             continue
         cells: list[Component] = [html.Th(words, **attrs({"scope": "row"}))]
         cells.append(html.Td(text.MISSING if now is None else value(now.value, now.unit), className="right number"))
-        cells += [_predicted(as_is), _predicted(then), _error(then)]
+        cells += [_predicted(as_is), _predicted(then), _error(then, found.calibration)]
         rows.append(html.Tr(cells))
     heads = html.Tr(
         [
@@ -165,10 +186,21 @@ def _predicted(estimate: EstimateOut | None) -> html.Td:
     )
 
 
-def _error(estimate: EstimateOut | None) -> html.Td:
-    if estimate is None or estimate.error_ratio is None:
-        return html.Td(text.MISSING, className="right missing", title="it could not be scored on later checkpoints")
-    return html.Td(f"{100 * estimate.error_ratio:+.0f} %", className="right number")
+def _error(estimate: EstimateOut | None, scored: CalibrationOut | None) -> html.Td:
+    if estimate is None or estimate.predicted is None:
+        return html.Td(text.MISSING, className="right missing", title="nothing is predicted")
+    row = next((e for e in scored.errors if e.measure == _SCORED_AS.get(estimate.measure)), None) if scored else None
+    words = None if row is None else _error_words(row)
+    if words is None:
+        return html.Td("not scored", className="right missing", title="no later checkpoint shows a value of it")
+    return html.Td(words, className="right number")
+
+
+def _error_words(row: MeasureErrorOut) -> str | None:
+    """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
+    if row.unit == "ratio":
+        return f"{100 * (row.predicted - row.measured):+.0f} points"
+    return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"
 
 
 def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
@@ -225,10 +257,7 @@ def trust(found: WhatIfOut) -> list[Component]:
                     html.Th(_scored_words(e.measure), **attrs({"scope": "row"})),
                     html.Td(value(e.measured, e.unit), className="right number"),
                     html.Td([value(e.predicted, e.unit), " ", status.basis(Basis.PREDICTED)], className="right number"),
-                    html.Td(
-                        text.MISSING if e.error_ratio is None else f"{100 * e.error_ratio:+.0f} %",
-                        className="right number",
-                    ),
+                    html.Td(_error_words(e) or text.MISSING, className="right number"),
                 ]
             )
             for e in scored.errors
@@ -248,8 +277,7 @@ def trust(found: WhatIfOut) -> list[Component]:
 
 
 def _scored_words(measure: str) -> str:
-    known = {"duration_ms": Measure.DURATION, "persisted_bytes": Measure.PERSISTED, "expired_ratio": Measure.EXPIRED,
-             "records_per_s": Measure.THROUGHPUT, "sync_pause_ms": Measure.SYNC}  # fmt: skip
+    known = {name: of for of, name in _SCORED_AS.items()}
     return MEASURES[known[measure]] if measure in known else measure.replace("_", " ")
 
 

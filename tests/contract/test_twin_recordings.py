@@ -128,6 +128,8 @@ def test_a_calibration_scores_later_checkpoints_that_the_model_has_not_seen():
     assert [e.sample_count for e in found.errors if e.measure == "duration_ms"] == [len(found.scored_ids)]
     (duration,) = (e for e in found.errors if e.measure == "duration_ms")
     assert 5000 < duration.measured < 6000
+    (expired,) = (e for e in found.errors if e.measure == "expired_ratio")
+    assert (expired.unit, expired.measured, expired.sample_count) == ("ratio", 0.0, len(found.scored_ids))
     # The model that was scored knows nothing of the later part: its counts are lower, and so is its confidence.
     (fitted,) = simulated
     assert fitted.vertices[2].input_shares != model.vertices[2].input_shares

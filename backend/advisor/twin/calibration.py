@@ -18,7 +18,7 @@ from backend.advisor.twin.building import CHECKPOINTS_MIN_COUNT, build, terminal
 from backend.advisor.twin.flows import flows_of
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Simulated, Tier
-from backend.advisor.twin.predicting import DURATION, PERSISTED, RATE, SYNC, simulated
+from backend.advisor.twin.predicting import DURATION, EXPIRED, PERSISTED, RATE, SYNC, simulated
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.statistics import median
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
@@ -142,6 +142,11 @@ def _errors(evidence: JobEvidence, later: Sequence[Checkpoint], runs: Sequence[S
         ),
         (RATE, "records/s", [records_per_s(evidence)], [r.records_per_s for r in runs]),
     ]
+    # Of the checkpoints that expired, the share counts, and not the median.
+    expired = [float(c.header.status is not CheckpointStatus.COMPLETED) for c in later]
+    shares: list[float | None] = [sum(expired) / count] if count else []
+    own = [sum(c.is_expired for c in checkpoints) / len(checkpoints)] if checkpoints else []
+    rows.append((EXPIRED, "ratio", shares, own))
     found = []
     for measure, unit, measured, predicted in rows:
         values = [v for v in measured if v is not None]
@@ -154,7 +159,7 @@ def _errors(evidence: JobEvidence, later: Sequence[Checkpoint], runs: Sequence[S
                 unit=unit,
                 measured=middle,
                 predicted=expected,
-                sample_count=len(values),
+                sample_count=count if measure == EXPIRED else len(values),
                 unexplained_spread=_unexplained(values, predicted),
             )
         )

@@ -31,6 +31,7 @@ from backend.advisor.twin.runtime_tier import OnProgress
 from backend.domain.advice import Mode
 
 DURATION, PERSISTED, RATE, SYNC = "duration_ms", "persisted_bytes", "records_per_s", "sync_pause_ms"
+EXPIRED = "expired_ratio"
 """The names of the measures in ``MeasureError``."""
 RUNTIME_SEEDS = (1, 2)
 _NINETY = 1.645

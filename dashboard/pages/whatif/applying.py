@@ -19,6 +19,7 @@ from dashboard.components import advice_cards, cards, confirming, dry_run
 from dashboard.live import digest, look_of
 from dashboard.pages.whatif.answers import settings_in
 
+THEN = "whatif-then"
 _SHOWN_MAX = 3
 
 
@@ -118,8 +119,8 @@ async def apply(
     if not confirmed or not subject:
         raise PreventUpdate
     card = await client.apply_what_if(route["job"], subject["settings"])
-    words = "Sent. The prediction is kept below, and compared with the next checkpoints."
-    return {"message": cards.answer(True, words), "sent": card.id}
+    words = "Sent. The prediction is kept, and compared with the next checkpoints."
+    return {"message": _kept_below(words), "sent": card.id}
 
 
 async def accept(
@@ -130,7 +131,12 @@ async def accept(
         raise PreventUpdate
     card = await client.accept_what_if(route["job"], settings_in(answered))
     words = "Kept. The prediction is compared with the checkpoints after the engine reports the new settings."
-    return {"message": cards.answer(True, words), "sent": card.id}
+    return {"message": _kept_below(words), "sent": card.id}
+
+
+def _kept_below(words: str) -> Component:
+    """Build the message that a prediction is kept, with a link to its place at the end of the page."""
+    return cards.answer(True, words, link=html.A("See what then happened", href=f"#{THEN}"))
 
 
 async def follow(

@@ -10,6 +10,8 @@ import pytest
 from backend.contracts import api
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard.client import ApiClient
+from dashboard.components import cards
+from tests.support.dash_calls import texts
 from tests.support.fake_api import FakeApi
 
 pytestmark = pytest.mark.anyio
@@ -90,3 +92,26 @@ async def test_ended_checkpoints_are_cached_longer_than_open_ones():
     assert [await requests(22), await requests(24)] == [0, 1]
     now[0] = 3.5
     assert [await requests(22), await requests(24)] == [1, 1]
+
+
+async def test_a_refusal_of_several_fields_has_a_sentence_for_each_of_them():
+    problem = {
+        "type": "about:blank",
+        "title": "invalid",
+        "status": 422,
+        "detail": "the what-if is invalid",
+        "errors": [
+            {"pointer": "settings.interval", "detail": "'soon' cannot be read", "allowed": "a duration"},
+            {"pointer": "settings.colour", "detail": "is not a setting"},
+        ],
+    }
+    with pytest.raises(ApiRefusedError, match="the what-if is invalid") as refused:
+        await _client(lambda _: httpx.Response(422, json=problem)).status()
+
+    assert refused.value.parts == (
+        "The what-if is invalid",
+        "interval: 'soon' cannot be read. Allowed: a duration.",
+        "colour: is not a setting.",
+    )
+    said = texts(cards.message(refused.value))
+    assert said.count("cannot be read") == said.count("colour") == 1

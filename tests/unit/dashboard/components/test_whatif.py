@@ -1,4 +1,4 @@
-"""The card on the costs of failures, with and without predictions."""
+"""The tables of a what-if, with and without predictions and scores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.contracts.whatif import WhatIfIn
+from backend.contracts.whatif import MeasureErrorOut, WhatIfIn
 from dashboard import text
 from dashboard.components import whatif
 from tests.support.dash_calls import texts
@@ -42,3 +42,14 @@ def test_without_any_predicted_cost_the_card_says_why(found):
 
     assert said() == f"Nothing is predicted: {_NONE_ENDED}."
     assert said(problem="the job is too large") == "Nothing is predicted: the job is too large."
+
+
+def test_a_share_has_its_error_in_points_and_a_measure_that_was_not_scored_says_so(found):
+    row = MeasureErrorOut(
+        measure="expired_ratio", unit="ratio", measured=0.0, predicted=0.25, sample_count=4, error_ratio=None
+    )
+    calibration = found.calibration.model_copy(update={"errors": [*found.calibration.errors, row]})
+
+    scored = texts(whatif.predictions(found.model_copy(update={"calibration": calibration})))
+    assert "+25 points" in scored
+    assert "not scored" in texts(whatif.predictions(found.model_copy(update={"calibration": None})))

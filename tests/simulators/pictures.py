@@ -1,7 +1,7 @@
 """``make pictures``: take the reference pictures of all pages again, which ``tests/e2e/test_pictures.py`` uses.
 
-Look at the pictures that change before you commit them: ``git status`` lists them. Pictures of pages that are no longer
-in the register are removed.
+Only the pictures that differ from their pages are written, so ``git status`` lists the pages that changed. Look at them
+before you commit them. Pictures of pages that are no longer in the register are removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import Image
 from tests.support import pictures
 from tests.support.browsing import Browser, chromium, launched, opened
 from tests.support.dashboard_site import site_over
-from tests.support.page_register import PAGES, StandingClock, begin, every_page_api, show
+from tests.support.page_register import PAGES, StandingClock, begin, every_page_api, show_complete
 
 VIEWS = ((1440, "light"), (390, "dark"))
 """The widths and themes of the pictures: a laptop in the light theme, and a phone in the dark one."""
@@ -26,15 +26,23 @@ def name_of(page: str, width: int, theme: str) -> str:
     return f"{page}-{width}-{theme}"
 
 
-def taken(browser: Browser, url: str, pages: tuple[str, ...] = ()) -> Iterator[tuple[str, Image.Image]]:
-    """Yield the name and the picture of each page in each view. ``pages`` restricts them to pages of these names."""
+def compared(
+    browser: Browser, url: str, pages: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Image.Image, pictures.Difference | None]]:
+    """Yield the name and the picture of each page in each view, and how it differs from the kept picture.
+
+    ``pages`` restricts them to pages of these names.
+    """
     for width, theme in VIEWS:
         with opened(browser, url, theme=theme) as (page, _):
             begin(page, width=width, theme=theme)
             for example in PAGES:
-                if not pages or example.name in pages:
-                    show(page, example)
-                    yield name_of(example.name, width, theme), pictures.take(page)
+                if pages and example.name not in pages:
+                    continue
+                show_complete(page, example)
+                name, picture = name_of(example.name, width, theme), pictures.take(page)
+                found = pictures.compare(name, picture)
+                yield name, picture, None if found is None else pictures.named(found, page)
 
 
 def main(arguments: list[str]) -> int:
@@ -48,19 +56,26 @@ def main(arguments: list[str]) -> int:
         reason = f"no page {', '.join(unknown)}" if unknown else "no Chromium on this machine"
         print(f"pictures: {reason}", file=sys.stderr)
         return 1
-    sizes: dict[str, int] = {}
+    pictures.clear()
+    seen, changed = {pictures.PROBE}, {}
     with site_over(every_page_api(StandingClock()), has_date=False) as url, launched(executable) as browser:
         with opened(browser, url) as (page, _):
-            sizes[pictures.PROBE] = pictures.keep(pictures.PROBE, pictures.take_probe(page))
-        for name, picture in taken(browser, url, names):
-            sizes[name] = pictures.keep(name, picture)
-            print(f"{name}  {picture.width} x {picture.height} px  {sizes[name] / 1000:.0f} kB", flush=True)
+            letters = pictures.take_probe(page)
+        if pictures.compare(pictures.PROBE, letters) is not None:
+            pictures.keep(pictures.PROBE, letters)
+            print(f"{pictures.PROBE}  this machine draws letters in another way: every picture may change")
+        for name, picture, found in compared(browser, url, names):
+            seen.add(name)
+            if found is not None:
+                changed[name] = found
+                size = pictures.keep(name, picture)
+                print(f"{name}  {picture.width} x {picture.height} px  {size / 1000:.0f} kB: {found}", flush=True)
     if not names:
         for path in pictures.KEPT.glob("*.webp"):
-            if path.stem not in sizes:
+            if path.stem not in seen:
                 path.unlink()
                 print(f"{path.stem}  removed")
-    print(f"{len(sizes)} pictures, {sum(sizes.values()) / 1e6:.1f} MB")
+    print(f"{len(seen) - 1} pictures, of which {len(changed)} were taken again; {pictures.report(changed)} shows how")
     return 0
 
 

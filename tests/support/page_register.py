@@ -201,6 +201,14 @@ def show(page: Page, example: Example) -> None:
     settle(page)
 
 
+def show_complete(page: Page, example: Example) -> None:
+    """Open the page of an example as ``show`` does, and wait until its charts far below the window are drawn too."""
+    show(page, example)
+    # Before a page is printed, it draws every chart at once.
+    page.evaluate("() => { window.dispatchEvent(new Event('beforeprint')); }")
+    settle(page)
+
+
 def resize(page: Page, example: Example, width: int) -> None:
     """Change the width of the window, and wait until the page is drawn again."""
     page.set_viewport_size({"width": width, "height": HEIGHT})

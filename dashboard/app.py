@@ -223,8 +223,12 @@ def _register_switches(app: Dash) -> None:
 
 def _unknown() -> Component:
     return html.Div(
-        [html.H1("Page not found"), html.P(dcc.Link("Go to the fleet", href=routes.fleet()))],
-        className="empty-state",
+        [
+            html.H1("Page not found"),
+            html.P("The service has no page at this address. Part of the address may be missing."),
+            html.P(dcc.Link("Go to the fleet", href=routes.fleet(), className="button")),
+        ],
+        className="empty-state not-found",
     )
 
 

@@ -47,9 +47,10 @@ def unseen_head(word: str) -> html.Th:
     return html.Th(html.Span(word, className="visually-hidden"))
 
 
-def table(heads: Sequence[str], rows: Sequence[html.Tr]) -> Component:
-    """Build a plain table. A column without a head contains buttons."""
-    head = html.Thead(html.Tr([html.Th(h) if h else unseen_head("Actions") for h in heads]))
+def table(heads: Sequence[str], rows: Sequence[html.Tr], *, numbers: Sequence[str] = ()) -> Component:
+    """Build a plain table. A column without a head contains buttons. ``numbers`` are the heads over numbers."""
+    made = [html.Th(h, className="right" if h in numbers else None) if h else unseen_head("Actions") for h in heads]
+    head = html.Thead(html.Tr(made))
     return html.Table([head, html.Tbody(list(rows))], className="plain-table")
 
 

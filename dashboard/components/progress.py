@@ -110,7 +110,8 @@ def head(progress: ProgressOut, *, is_last: bool = False) -> list[Component]:
             ]
         ),
         *_finish(progress),
-        html.P(progress.judgement_rule, className="rule", title=progress.judgement_rule),
+        # Of a checkpoint that has ended, the rule says no more than its status.
+        *([] if is_over else [html.P(progress.judgement_rule, className="rule", title=progress.judgement_rule)]),
     ]
 
 

@@ -251,6 +251,7 @@ def trust(found: WhatIfOut) -> list[Component]:
                 f" {text.counted(later, 'later checkpoint')} that it had not seen."
             )
         )
+        numbers = ("Measured", "Predicted", "Error")
         rows = [
             html.Tr(
                 [
@@ -262,9 +263,7 @@ def trust(found: WhatIfOut) -> list[Component]:
             )
             for e in scored.errors
         ]
-        parts.append(
-            html.Div(cards.table(["Measure", "Measured", "Predicted", "Error"], rows), className="table-scroll")
-        )
+        parts.append(html.Div(cards.table(["Measure", *numbers], rows, numbers=numbers), className="table-scroll"))
     if found.assumptions:
         assumed = [html.Tr([html.Td(a.subject), html.Td(a.taken), html.Td(a.reason)]) for a in found.assumptions]
         parts += [

@@ -19,7 +19,9 @@ def acknowledgements(progress: ProgressOut, *, theme: Theme) -> Chart:
     timeout_ms = progress.timeout_ms
     is_near = timeout_ms is not None and timeout_ms <= 3 * max(seen_ms, 1)
     end_ms = max(seen_ms, timeout_ms if is_near and timeout_ms else 0, 1) * 1.04
-    values, labels = ticks_ms(end_ms)
+    values, labels = ticks_ms(end_ms, steps_max=6)
+    # The margins are large enough for the labels. A margin that fits itself depends on earlier drawings.
+    still = {"tickangle": 0, "automargin": False}
     shapes = [_total_line(progress.total, theme)]
     notes = [note(theme, f"all {progress.total}", 0, progress.total, xanchor="left", yanchor="bottom")]
     if is_near and timeout_ms is not None:
@@ -32,8 +34,8 @@ def acknowledgements(progress: ProgressOut, *, theme: Theme) -> Chart:
             height_px=HEIGHT_PX,
             revision=f"acks{progress.checkpoint_id}",
             margin={"l": 44, "r": 12, "t": 18, "b": 42},
-            xaxis=axis(theme, "since trigger", tickvals=values, ticktext=labels, range=[0, end_ms]),
-            yaxis=axis(theme, "acknowledged", range=[0, max(progress.total, 1) * 1.18], rangemode="tozero"),
+            xaxis=axis(theme, "since trigger", tickvals=values, ticktext=labels, range=[0, end_ms], **still),
+            yaxis=axis(theme, "acknowledged", range=[0, max(progress.total, 1) * 1.18], rangemode="tozero", **still),
             shapes=shapes,
             annotations=notes,
         ),

@@ -158,13 +158,16 @@ def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
     return Chart(figure, Table((), ()), text, height_px)
 
 
-def ticks_ms(longest_ms: float) -> tuple[list[float], list[str]]:
-    """Return round tick positions from 0 to ``longest_ms`` milliseconds, and their labels, all in one unit."""
+def ticks_ms(longest_ms: float, *, steps_max: int = 9) -> tuple[list[float], list[str]]:
+    """Return round tick positions from 0 to ``longest_ms`` milliseconds, and their labels, all in one unit.
+
+    There are at most ``steps_max`` steps between them. On a phone, an axis to the right has room for six labels.
+    """
     steps = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000)
-    step = next((s for s in steps if longest_ms / s <= 9), None)
+    step = next((s for s in steps if longest_ms / s <= steps_max), None)
     if step is None:
         step = 600_000
-        while longest_ms / step > 9:
+        while longest_ms / step > steps_max:
             step *= 2
     values = [float(step * i) for i in range(int(longest_ms // step) + 1)]
     return values, [_tick(v, step) for v in values]

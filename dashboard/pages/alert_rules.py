@@ -21,6 +21,20 @@ from dashboard.live import digest, look_of
 from dashboard.palette import Tone
 
 _TIMES = (("for_s", "Fires after (s)"), ("keep_firing_for_s", "Resolves after (s)"))
+_THRESHOLDS = {
+    "completed_min_count": "Completed to resolve",
+    "confidence_min_ratio": "Probability, at least",
+    "expired_min_count": "Expired, at least",
+    "failures_min_count": "Failures in a row",
+    "held_min_ratio": "Share that fits",
+    "past_min_count": "Past checkpoints",
+    "restarts_min_count": "Restarts in a row",
+    "silence_min_s": "Silent for (s)",
+    "stale_after_s": "Not read for (s)",
+    "window_count": "Among the newest",
+    "window_ratio": "Health windows",
+}
+"""A short label for each threshold. Its full meaning appears when the pointer is over the field."""
 
 
 def layout() -> Component:
@@ -110,13 +124,14 @@ async def save(
         typed = {i["field"]: v for i, v in zip(ids, values, strict=True) if i["rule"] == rule}
         wrong = next((field for field, value in typed.items() if not isinstance(value, int | float)), None)
         if wrong is not None:
-            return {"answer": cards.answer(False, f"{rule}: {wrong} must be a number.")}
+            label = dict(_TIMES).get(wrong) or threshold_label(wrong)
+            return {"answer": cards.answer(False, f"{rule}: {label} must be a number.")}
         times = {name: typed.pop(name) for name, _ in _TIMES}
         patch = AlertRulePatch(**times, thresholds=typed)
     try:
         saved = await client.change_alert_rule(rule, patch, version=pressed["version"])
     except (ApiRefusedError, ApiUnavailableError) as problem:
-        return {"answer": cards.answer(False, f"{rule}: {problem}")}
+        return {"answer": cards.answer(False, f"{rule}: {_with_labels(str(problem))}")}
     answer = cards.answer(True, f"{rule} was saved as version {saved.version}.")
     return {"answer": answer, "changed": [rule, saved.version]}
 
@@ -126,7 +141,7 @@ def _rule(rule: AlertRuleOut) -> Component:
     for t in rule.thresholds:
         hint = f"{t.meaning}; {t.least:g} to {t.most:g}, default {t.default:g}"
         bounds = f"{t.least:g} to {t.most:g}"
-        fields.append(_number(rule, t.name, t.name.replace("_", " "), t.value, hint, bounds))
+        fields.append(_number(rule, t.name, threshold_label(t.name), t.value, hint, bounds))
     to, icon, word = ("off", "pause", "Switch off") if rule.is_enabled else ("on", "play", "Switch on")
     buttons: list[Component] = [
         html.Button(
@@ -161,6 +176,18 @@ def _rule(rule: AlertRuleOut) -> Component:
         ],
         className="rule-row",
     )
+
+
+def _with_labels(said: str) -> str:
+    """Return what the API said with the labels of the fields instead of their names."""
+    for name, label in _THRESHOLDS.items():
+        said = said.replace(f"thresholds.{name}:", f"{label}:")
+    return said
+
+
+def threshold_label(name: str) -> str:
+    """Return the label of a threshold. A newer service may have thresholds that this page does not know."""
+    return _THRESHOLDS.get(name, name.replace("_", " "))
 
 
 def _number(rule: AlertRuleOut, name: str, label: str, value: float, hint: str, bounds: str = "") -> Component:

@@ -59,7 +59,8 @@ def layout(route: routes.Route) -> Component:
                 cards.chart(
                     "comparison",
                     "Phases",
-                    hint="upper row A, lower row B; right: the difference of each phase, at the slowest subtask",
+                    hint="upper row A, lower row B; right: the difference of each phase at the slowest subtask. "
+                    "Start delay includes the delay that arose upstream",
                     is_scrolled=True,
                     tools=[
                         cards.choice(

@@ -24,7 +24,10 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="runbook-route", data={"rule": route.rule}),
             dcc.Store(id="runbook-title", data=f"Runbook: {route.rule}"),
             cards.retry(_RETRY),
-            html.Div(dcc.Link("Alerts", href=routes.alerts()), className="crumbs hint"),
+            html.Div(
+                [dcc.Link("Alerts", href=routes.alerts()), " / ", html.Span("Runbook")],
+                className="crumbs hint runbook-crumbs",
+            ),
             html.Div(id="runbook-message"),
             html.Div(id="runbook-text"),
         ]

@@ -228,7 +228,7 @@ def _head(found: CheckpointDetailOut) -> list[Component]:
     tools = [
         cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint"),
         cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
-        cards.link_button("Phases", here, "progress", hint="phases and barrier front of this checkpoint"),
+        cards.link_button("Phases", here, "straggler", hint="phases and barrier front of this checkpoint"),
     ]
     return [
         html.Div([html.Div(crumbs, className="crumbs"), html.Div(title, className="title-row")]),

@@ -54,14 +54,14 @@ def test_a_threshold_out_of_bounds_is_refused_and_a_valid_one_is_saved(browser, 
     with opened(browser, site) as (page, watch):
         page.goto("/ui/alerts/rules")
         row = page.locator(".rule-row:has-text('CheckpointExpired')")
-        threshold = row.locator("label:has-text('window count') input")
+        threshold = row.locator("label:has-text('Among the newest') input")
         threshold.fill("40")
         row.locator("button:has-text('Save')").click()
-        expect(page.locator("#rules-answer")).to_contain_text("thresholds.window_count: 40 is out of bounds")
+        expect(page.locator("#rules-answer")).to_contain_text("Among the newest: 40 is out of bounds")
         expect(page.locator("#rules-answer")).to_contain_text("1 to 20")
         threshold.fill("")
         row.locator("button:has-text('Save')").click()
-        expect(page.locator("#rules-answer")).to_contain_text("window_count must be a number")
+        expect(page.locator("#rules-answer")).to_contain_text("Among the newest must be a number")
         assert alerting.rules["CheckpointExpired"].version == 0
         threshold.fill("7")
         row.locator("button:has-text('Save')").click()

@@ -201,9 +201,10 @@ class MadeUpJobs:
             acknowledged=checkpoint.acknowledged_count,
             total=checkpoint.subtask_count,
             judgement="ended" if not is_open else "slow" if is_slow else "progressing",
-            judgement_rule=f"{elapsed_ms} ms so far; nine of ten earlier checkpoints had finished after 7100 ms"
+            judgement_rule=f"{checkpoint.acknowledged_count} of {checkpoint.subtask_count} acknowledged after "
+            f"{elapsed_ms / 1000:.1f} s, within 7.9 s: what the last {len(past)} checkpoints took, with allowance"
             if is_open
-            else "The checkpoint is over.",
+            else f"the checkpoint is {checkpoint.status.value}",
             waiting_on=[waiting(v) for v in reversed(checkpoint.vertices) if v.acknowledged_count < v.subtask_count],
             acks=[AckPointOut(elapsed_ms=t, acknowledged=i + 1) for i, t in enumerate(times)],
             past_acks=[ack_curve(c) for c in past],

@@ -39,6 +39,7 @@ _LABELS_PX = 236
 # In a narrow window, a row has its label above its bars. The bars keep their thickness in pixels.
 _NARROW_ROW_PX = 40
 _NARROW_MARGIN_PX = 8
+_NARROW_STEPS = 5
 
 
 def gantt(
@@ -100,10 +101,11 @@ def _layout(
     is_narrow: bool,
 ) -> dict[str, object]:
     is_long = _is_long(rows)
-    values, labels = ticks_ms(end_ms)
+    values, labels = ticks_ms(end_ms, steps_max=_NARROW_STEPS if is_narrow else 9)
     shapes, notes = limits(checkpoint, end_ms, theme, shift_px=40 if is_long else 0)
     side = "top" if is_long else "bottom"
-    times = axis(theme, "since trigger", tickvals=values, ticktext=labels, range=[0, end_ms * 1.02], side=side)
+    span = [0, end_ms * 1.02]
+    times = axis(theme, "since trigger", tickvals=values, ticktext=labels, range=span, side=side, tickangle=0)
     names = axis(
         theme,
         tickvals=list(range(len(rows))),

@@ -76,7 +76,9 @@ def timeline(
     since = around.since or min(c.triggered_at for c in checkpoints)
     brackets = median_steps([c for c in around.changes if c.at >= since], since, theme, where)
     until = around.until or max(c.triggered_at for c in checkpoints)
-    shapes, labels = _lines(around, since, until, timeout_ms, interval_ms, theme, where, is_log=is_log)
+    shapes, labels = _lines(
+        around, since, until, timeout_ms, interval_ms, theme, where, is_log=is_log, is_label_above=True
+    )
     rows = failures_in_a_row(checkpoints)
     bands = failure_bands(rows, theme, where, now)
     most_ms = None if is_log else longest_ms * _ABOVE_RATIO
@@ -134,10 +136,11 @@ def _lines(
     where: tzinfo,
     *,
     is_log: bool,
+    is_label_above: bool = False,
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Return the lines and bands around the checkpoints, and their labels."""
     limits = limit_lines(timeout_ms, interval_ms, theme)
-    usual = usual_band(around.usual, theme)
+    usual = usual_band(around.usual, theme, is_label_above=is_label_above)
     # The labels of the last lines stand on their left, because there is no room on their right.
     turned = until - (until - since) / 12
     rules = event_rules([e for e in around.events if _is_within(e.at, since, around.until)], theme, where, turned)
@@ -148,7 +151,7 @@ def _lines(
         turned,
     )
     # On a logarithmic axis, the position of a label would be the logarithm of its value.
-    beside = [] if is_log else [*limits[1], *usual[1]]
+    beside = [*([] if is_log else limits[1]), *([] if is_log and not is_label_above else usual[1])]
     return [*usual[0], *limits[0], *rules[0], *notes[0]], [*beside, *rules[1], *notes[1]]
 
 

@@ -26,8 +26,13 @@ _EVENT_WORDS = {
 _RULES_MAX = 40
 
 
-def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Draw the usual range of durations, if it is known."""
+def usual_band(
+    usual: UsualRangeOut | None, theme: Theme, *, is_label_above: bool = False
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Draw the usual range of durations, if it is known.
+
+    With ``is_label_above``, its label stands above the chart, where it covers no mark.
+    """
     if usual is None:
         return [], []
     band: dict[str, object] = {
@@ -44,10 +49,11 @@ def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str
     }
     label = note(
         theme,
-        f"usual: {text.duration(round(usual.p10_ms))} to {text.duration(round(usual.p90_ms))}",
+        f"usual (shaded): {text.duration(round(usual.p10_ms))} to {text.duration(round(usual.p90_ms))}",
         1,
-        usual.p90_ms,
+        1 if is_label_above else usual.p90_ms,
         xref="paper",
+        yref="paper" if is_label_above else "y",
         xanchor="right",
         yanchor="bottom",
         # The label has a background, because marks may lie behind its words.
@@ -129,6 +135,8 @@ def limit_lines(
                 xanchor=anchor,
                 yanchor="bottom",
                 bgcolor=theme.surface,
+                # The checkpoints that expired lie on the line, and the newest one of them at its right end.
+                yshift=6 if word == "timeout" else 0,
             )
         )
     return shapes, labels

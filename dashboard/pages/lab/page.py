@@ -22,7 +22,7 @@ _TITLES = {
     "timeline": ("checkpoints over virtual time", "click a checkpoint to see it below"),
     "gantt": ("phases by subtask", "times since the trigger"),
     "front": ("barrier front", "position of the barrier at the time of the slider"),
-    "space-time": ("space-time diagram", "each lane is a subtask; the line is the time of the slider"),
+    "space-time": ("space-time diagram", "the line is the time of the slider"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from backend.contracts import api
 from backend.domain.verdict import Basis, Phase
 from dashboard.figures import gantt
@@ -90,6 +92,17 @@ def test_a_closed_vertex_is_one_row_and_an_opened_one_has_a_row_for_each_subtask
     assert len(_bars(closed)["row"]["customdata"]) == 4
     rows = _bars(opened)["row"]["customdata"]
     assert [r for r in rows if r[0] == "enrich"][1:] == [["enrich", i] for i in range(4)]
+
+
+@pytest.mark.parametrize("end_ms", [18, 700, 9_400, 61_000, 590_000, 4_000_000])
+def test_on_a_phone_the_time_axis_has_at_most_six_labels_and_none_is_slanted(fake, end_ms):
+    checkpoint = newest(fake, "jruntime").model_copy(update={"vertices": newest(fake, "jruntime").vertices[:1]})
+    checkpoint = checkpoint.model_copy(update={"end_to_end_duration_ms": end_ms})
+
+    times = gantt.gantt(checkpoint, theme=LIGHT, is_narrow=True).figure["layout"]["xaxis"]
+
+    assert 2 <= len(times["ticktext"]) <= 6
+    assert times["tickangle"] == 0
 
 
 def test_subtasks_sort_by_finish_with_those_that_never_finished_first(fake):

@@ -188,9 +188,10 @@ def test_the_usual_range_is_a_band_with_its_words(fake):
 
     (band,) = [s for s in layout["shapes"] if s["type"] == "rect"]
     assert (band["y0"], band["y1"]) == (usual.p10_ms, usual.p90_ms)
-    (label,) = [n for n in layout["annotations"] if n["text"].startswith("usual: ")]
+    (label,) = [n for n in layout["annotations"] if n["text"].startswith("usual (shaded): ")]
     assert "p10 to p90" in label["hovertext"]
     assert "reconstructed" in label["hovertext"]
+    assert (label["y"], label["yref"], label["yanchor"]) == (1, "paper", "bottom"), "the label covers marks"
     assert not [s for s in _timeline(fake, "jB2").figure["layout"]["shapes"] if s["type"] == "rect"]
 
 

@@ -1,0 +1,21 @@
+"""The page of the alert rules names thresholds in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.alerting.rules import RULES
+from dashboard.pages import alert_rules
+
+
+@pytest.mark.parametrize("name", sorted({t.name for rule in RULES for t in rule.thresholds}))
+def test_every_threshold_has_a_label_that_fits_over_its_field(name):
+    label = alert_rules.threshold_label(name)
+
+    assert label != name.replace("_", " ")
+    # The field is 132 px wide.
+    assert len(label) <= 22
+
+
+def test_a_threshold_of_a_newer_service_keeps_its_name():
+    assert alert_rules.threshold_label("lag_max_s") == "lag max s"

@@ -215,7 +215,7 @@ def test_a_page_whose_subject_does_not_exist_shows_one_message_and_no_chart(brow
             expect(page.locator("#page .not-found:visible h1")).to_have_text("Nothing at this address")
             expect(page.locator("#page .card:visible")).to_have_count(0)
             expect(page.locator(".nav-link.is-here")).to_have_text("Fleet")
-        page.goto("/ui/nothing")
+        go(page, "/ui/nothing")
         expect(page.locator("#page .not-found:visible h1")).to_have_text("Page not found")
         expect(page.locator(".nav-link.is-here")).to_have_count(0)
         assert watch.found == []

@@ -219,6 +219,11 @@ def _by_replay(known: Situation) -> Recommendation | NoAdvice:
             " job more capacity"
         )
         return _silence("R-AT-4", text)
+    if choice.chosen.mode is known.mode and choice.timeout_ms == (known.aligned_timeout_ms or 0):
+        # The checkpoints of the first minute after a change may be slow for what was before it.
+        return _silence(
+            "R-UC-1", "the replayed checkpoints choose the mode and the aligned timeout that are already set"
+        )
     refused = _no_gain(known, natural, choice) or _costs_more(known, choice)
     return refused if refused is not None else _recommend(known, natural, choice, held_id, held)
 

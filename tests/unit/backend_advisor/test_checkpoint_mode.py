@@ -54,6 +54,13 @@ def test_unaligned_checkpoints_are_advised_if_barriers_wait_behind_queued_data()
     assert (late.vertex, late.subtasks) == ("last", (0, 1, 2, 3))
 
 
+def test_what_is_already_set_is_not_advised():
+    found = recommended(advised(slow_run()))
+    there = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=found.proposed.aligned_timeout_ms)
+
+    assert "that are already set" in silent(advised(slow_run(), config=there), "R-UC-1").reason
+
+
 def test_no_mode_is_advised_to_a_job_with_another_protocol():
     config = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=0, protocol=Protocol.CHANDY_LAMPORT)
 

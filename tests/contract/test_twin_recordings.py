@@ -6,14 +6,16 @@ The jobs have records of 1000 bytes and 4000 keys, of which subtask 2 of the las
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from backend.advisor.twin import formulas
+from backend.advisor.twin import calibration, formulas
 from backend.advisor.twin.building import build
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.model import JobModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated
+from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, Protocol
 from backend.domain.engines import SPARK, flink
@@ -134,6 +136,27 @@ def test_a_calibration_scores_later_checkpoints_that_the_model_has_not_seen():
     (fitted,) = simulated
     assert fitted.vertices[2].input_shares != model.vertices[2].input_shares
     assert replace(model, calibration=None) == build(evidence, engine=FLINK, version="1.20.5")
+
+
+def test_the_model_that_is_scored_was_built_from_nothing_of_the_later_window(monkeypatch: pytest.MonkeyPatch):
+    evidence = recorded_evidence("B2")
+    built: list[JobEvidence] = []
+
+    def remembering(one: JobEvidence, **more: Any) -> JobModel:
+        built.append(one)
+        return build(one, **more)
+
+    monkeypatch.setattr(calibration, "build", remembering)
+    model = calibrated(evidence, engine=FLINK, version="1.20.5", simulate=lambda m: [formulas.simulate(m)])
+
+    assert model.calibration is not None
+    whole, past = built
+    assert whole == evidence
+    later = next(c for c in evidence.checkpoints if c.header.checkpoint_id == min(model.calibration.scored_ids))
+    until = later.header.triggered_at
+    assert {c.header.checkpoint_id for c in past.checkpoints} == set(model.calibration.fitted_ids)
+    assert max(r.observed_at for r in past.pressure) <= past.now == until
+    assert len(past.pressure) < len(evidence.pressure)
 
 
 def test_too_few_checkpoints_to_divide_leave_a_model_without_calibration():

@@ -62,6 +62,17 @@ def test_a_larger_calibration_error_makes_the_interval_wider():
     assert width(exact, mode=Mode.UNALIGNED) > width(exact)
 
 
+def test_the_interval_reaches_from_the_5_to_the_95_percent_quantile_of_the_simulated_checkpoints():
+    found = outcome_of(
+        scored(1000.0, 1000.0), runs(*(checkpoint(float(ms)) for ms in range(1000, 3001, 20)))
+    ).duration_ms
+
+    assert found is not None
+    assert found.value == pytest.approx(2000.0)
+    # The error of the tier and the jitter make it a little wider.
+    assert 900 < found.low < 1100 < 2900 < found.high < 3150
+
+
 def test_milliseconds_of_error_of_a_short_duration_do_not_multiply_a_long_one():
     assert width(scored(40.0, 60.0)) < 1.1 * width(scored(4000.0, 4000.0))
 

@@ -1,4 +1,4 @@
-"""Tests of how predictions are presented: shares of expired checkpoints that the measured share contradicts."""
+"""Tests of how predictions are presented: the front, and shares of expired checkpoints that were not measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import EstimateOut, Measure, MeasuredNowOut, PredictionOut, Tier
-from backend.services.whatif.presenting import checked, value_of
+from backend.services.whatif.presenting import checked, unpredicted, value_of, with_front
 
 COUNT = 25
 
@@ -56,3 +56,21 @@ def test_a_share_within_what_chance_explains_stays(predicted, share):
 
 def test_without_a_measured_share_nothing_is_checked():
     assert checked([prediction(1.0)], measured(None), 0) == [prediction(1.0)]
+
+
+def of(expired: float, duration: float, persisted: float) -> PredictionOut:
+    values = {Measure.EXPIRED: expired, Measure.DURATION: duration, Measure.PERSISTED: persisted}
+    rows = [
+        EstimateOut(measure=m, unit="-", predicted=IntervalOut(value=v, low=v, high=v), tier=Tier.FAST)
+        for m, v in values.items()
+    ]
+    return PredictionOut(settings={}, tier=Tier.FAST, estimates=rows)
+
+
+def test_on_the_front_is_what_nothing_beats_in_expired_share_duration_and_persisted_bytes():
+    safe, quick, small, beaten = of(0.0, 900, 50), of(0.5, 100, 50), of(0.5, 400, 0), of(0.5, 400, 60)
+    found = with_front([safe, quick, small, beaten, unpredicted({}, Tier.FAST, "why")])
+
+    # It takes longest and persists no less, but no checkpoint expires.
+    assert [p.is_on_front for p in found] == [True, True, True, False, False]
+    assert [p.is_on_front for p in with_front([quick, quick])] == [True, True]

@@ -122,7 +122,7 @@ def test_r_int_3_proposes_no_interval_after_which_a_failure_would_replay_more_th
 
     assert answer(900_000).proposed.interval_ms == 2_000_000
     longer = answer(1_500_000)
-    assert (longer.rule, "replay more than 60 min" in longer.reason) == ("R-INT-3", True)
+    assert (longer.rule, "replay more than 1 h" in longer.reason) == ("R-INT-3", True)
 
 
 # --- R-INT-1 ---

@@ -48,11 +48,13 @@ class Reads:
     """What subtasks read in some spans of time.
 
     ``rate_ratio`` is the number of records that they read in a second, divided by their usual number. ``still_ratio``
-    is the share of the time between readings in which they read no record at all.
+    is the share of the time between readings in which they read no record at all. ``free_ratio`` is the share of that
+    time that is outside the spans: the readings are further apart than the spans are long.
     """
 
     rate_ratio: float
     still_ratio: float
+    free_ratio: float = 0.0
 
     @property
     def are_few(self) -> bool:
@@ -183,19 +185,21 @@ def reads_in(
     readings = [r for r in case.readings if r.vertex_id == vertex_id and any(c is not None for c in r.records_in_count)]
     if len(readings) < 2 or not subtasks:
         return None
-    during_records = during_s = still_s = usual_records = usual_s = 0.0
+    during_records = during_s = still_s = free_s = usual_records = usual_s = 0.0
     for before, after, records in _records_between(readings, subtasks):
         seconds = (after - before).total_seconds()
         if seconds <= 0:
             continue
         usual_records, usual_s = usual_records + records, usual_s + seconds
         near = [s for s in spans if s[0] < after and s[1] > before]
-        if any(_overlap_s(span, before, after) >= overlap_min * seconds for span in near):
+        overlap_s = max((_overlap_s(span, before, after) for span in near), default=0.0)
+        if near and overlap_s >= overlap_min * seconds:
+            free_s += seconds - overlap_s
             during_records, during_s = during_records + records, during_s + seconds
             still_s += seconds if records == 0 else 0.0
     if during_s <= 0 or usual_records <= 0:
         return None
-    return Reads((during_records / during_s) / (usual_records / usual_s), still_s / during_s)
+    return Reads((during_records / during_s) / (usual_records / usual_s), still_s / during_s, free_s / during_s)
 
 
 def come_with_barriers(

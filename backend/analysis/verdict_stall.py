@@ -28,6 +28,8 @@ _INSIDE = 0.9
 _STILL_RATIO = 0.2
 _COMMITS_MIN = 5
 _RATES_MIN = 4
+# A source that emits less than this share of the input fills no queue.
+_LARGE_RATIO = 0.1
 # The input is steady if its rates differ from the median by at most this factor. Bursts differ by more.
 _STEADY_TIMES = 1.25
 # A vertex that is busy for at most this share of the time has room for a burst of its input.
@@ -220,19 +222,45 @@ def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
     # does so always, it may be at the same time as the trigger, and the first barrier gets through.
     is_mixed = case.report.is_mixed
     wait = stalls.lowest_wait(case, to_last=not is_mixed)
-    if wait is None or (wait.reads is not None and (is_mixed or not wait.reads.are_few)):
+    if wait is None:
+        return None
+    if wait.reads is not None and (is_mixed or not wait.reads.are_few) and not _caught_up(case, wait):
         return None
     before, wait = wait.vertex_id, _at_holder(case, wait)
     readings = [r for r in case.readings if r.vertex_id == wait.vertex_id]
     busy = [highest_of(array_of(r.busy_ratio)[list(wait.subtasks)]) for r in readings if r.busy_ratio]
-    sources = {v.id for v in case.evidence.topology.vertices if not case.evidence.topology.upstream(v.id)}
-    rates = [rate for *_, rate in input_rates([r for r in case.readings if r.vertex_id in sources])]
-    if len(rates) < _RATES_MIN or not known(busy):
+    if not known(busy):
         return None
-    usual = median(rates) or 0.0
-    is_steady = max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
+    is_steady = _has_steady_input(case)
     spare_ratio = _SPARE_RATIO if is_mixed else _SPARE_ALWAYS_RATIO
     return (wait, before) if is_steady and (quantile(busy, 0.9) or 0.0) <= spare_ratio else None
+
+
+def _has_steady_input(case: Case) -> bool:
+    """Return whether the readings show that every source emits steadily that emits a tenth of the input or more."""
+    by_source: list[tuple[float, list[float]]] = []
+    for vertex in case.evidence.topology.vertices:
+        if not case.evidence.topology.upstream(vertex.id):
+            rates = [rate for *_, rate in input_rates([r for r in case.readings if r.vertex_id == vertex.id])]
+            by_source.append((median(rates) or 0.0, rates))
+    total = sum(usual for usual, _ in by_source)
+    large = [(usual, rates) for usual, rates in by_source if usual >= _LARGE_RATIO * total]
+    return bool(large) and all(
+        len(rates) >= _RATES_MIN and max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
+        for usual, rates in large
+    )
+
+
+def _caught_up(case: Case, wait: Wait) -> bool:
+    """Return whether the subtasks may have read their records after the wait of the one checkpoint that is judged.
+
+    Readings that are further apart than the wait is long then show as many records as ever.
+    """
+    load = case.loads.get(wait.vertex_id)
+    if not case.is_of_one or wait.reads is None or load is None:
+        return False
+    busy = highest_of(load.busy[[i for i in wait.subtasks if i < load.busy.size]])
+    return busy is not None and busy <= wait.reads.free_ratio
 
 
 def _at_holder(case: Case, wait: Wait) -> Wait:

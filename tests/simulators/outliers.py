@@ -39,7 +39,7 @@ class Draft:
     """A job under construction: two sources -> stage -> last. Few records come from the second source, ``side``.
 
     ``phases`` are those in which the struck checkpoints lose the time, at ``vertex``, and ``words`` stand in what was
-    different in them.
+    different in them or in the sentence.
     """
 
     rnd: random.Random
@@ -117,7 +117,7 @@ def pause(job: Draft) -> None:
         return 0
 
     job.cost_us = cost_us
-    job.phases, job.words = frozenset({Phase.START_DELAY, Phase.ALIGNMENT}), "the barrier to"
+    job.phases, job.words = frozenset({Phase.START_DELAY, Phase.ALIGNMENT}), "stands still"
 
 
 def burst(job: Draft) -> None:
@@ -205,7 +205,7 @@ def _outcome(name: str, job: Draft, checkpoint: Checkpoint, verdict: Verdict) ->
     is_there = job.vertex is None or found.vertex == job.vertex
     is_one = job.subtask_count is None or len(found.subtasks) == job.subtask_count
     words = job.words.format(job.parallelism)
-    is_named = any(words in text for text in found.differences)
+    is_named = any(words in text for text in (*found.differences, verdict.sentence))
     is_right = is_there and is_one and found.phase in job.phases
     return Outcome(name, checkpoint.header.checkpoint_id, verdict, True, is_right, is_named)
 

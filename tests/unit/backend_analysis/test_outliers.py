@@ -118,6 +118,28 @@ def test_a_cause_that_no_rule_names_still_has_its_place_and_what_was_different()
     assert any("busy 90 % of the time instead of 20 %" in words for words in outlier.differences)
 
 
+def sparse(*, busy):
+    """Build readings ten seconds apart, in which the last vertex reads as many records as ever."""
+    rows = []
+    for n, s in enumerate(range(4, 64, 10)):
+        rows.append(replace(reading(SOURCE, [0.1] * 4, at_s=s), records_out_count=(100 * n,) * 4))
+        rows.append(reading(MIDDLE, [0.1] * 4, at_s=s))
+        rows.append(reading(LAST, [busy] * 4, records=[100 * n] * 4, at_s=s))
+    return rows
+
+
+@pytest.mark.parametrize(("busy", "kind"), [(0.1, VerdictKind.CALLBACK), (0.5, VerdictKind.UNDECIDED)])
+def test_a_subtask_that_stood_still_between_two_readings_and_then_caught_up_is_named(busy, kind):
+    # The barrier waited for seven of the ten seconds. In the rest, only a subtask with much time to spare catches up.
+    found = judged(slow(first=[20, 20, 7_000, 20]), pressure=sparse(busy=busy))
+
+    assert found.kind is kind
+    assert found.outlier.subtasks == (2,)
+    if kind is VerdictKind.CALLBACK:
+        assert found.subtasks == (2,)
+        assert "last subtask 2 stands still for up to 7.0 s in a long callback" in found.sentence
+
+
 def test_steady_input_is_not_called_different():
     found = judged(slow(first=[3_000, 3_100, 5_000, 3_000]), pressure=steady())
 

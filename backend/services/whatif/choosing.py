@@ -2,7 +2,7 @@
 
 A choice takes from tenths of a second to a few seconds of processor time, so it is not made on a request. This task
 makes it in a thread, at most once in ``tier_choice.RENEWED_AFTER`` for each job and its settings, and rests
-``_REST_RATIO`` times as long as it worked. Jobs for which it never tried come first, then those whose last attempt is
+``REST_RATIO`` times as long as it worked. Jobs for which it never tried come first, then those whose last attempt is
 the oldest. Of several processes, only one chooses for a job at a time: it claims the job's run first. The claim is a
 row and not an open transaction, so no connection is held while the simulation runs. The next finding of the job reads
 the stored choice, in whatever process it is computed. Until then, and if the simulation cannot choose, the rules advise
@@ -52,7 +52,7 @@ from backend.store.jobs.reader import JobRecord
 from backend.store.postgres.connections import reading, writing
 
 _EVERY_S: Final = 5.0
-_REST_RATIO: Final = 9.0
+REST_RATIO: Final = 9.0
 _CHECKPOINTS_COUNT: Final = EVIDENCE_COUNT
 _PRESSURE_WINDOW: Final = timedelta(minutes=30)
 # A job whose settings stay is not tried again before its next finding has read the choice. A finding is kept for at
@@ -98,8 +98,8 @@ class SettingChooser:
                 _log.warning("choices of settings are waiting for the store", reason=error.reason)
             except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end the choices
                 _log.exception("a choice of settings failed")
-                took_s = max(_EVERY_S / _REST_RATIO, self._clock.monotonic_s() - began_s)
-            await anyio.sleep(max(_REST_RATIO * took_s, 0.0 if took_s else _EVERY_S))
+                took_s = max(_EVERY_S / REST_RATIO, self._clock.monotonic_s() - began_s)
+            await anyio.sleep(max(REST_RATIO * took_s, 0.0 if took_s else _EVERY_S))
 
     async def choose_next(self) -> float:
         """Make the choice for the job that waits longest, and return the seconds that it took; 0 if none waits."""

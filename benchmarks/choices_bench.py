@@ -1,0 +1,200 @@
+"""Measures how long the fast simulation takes to choose settings for a whole fleet, from the store to the store.
+
+Some drawn jobs of the reference runtime are observed in virtual time, and stored under as many names as asked for. Each
+has five failures on record, so that all wait for a choice. Then two choosers, as two processes of the role ``api`` have
+them, choose until no job waits. They do not rest between the choices; the time with the rests is computed.
+
+    python benchmarks/choices_bench.py [--jobs 1000] [--drawn 8] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+
+import uvloop
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.advisor.choosing import choose
+from backend.advisor.situation import Situation
+from backend.advisor.tier_choice import TierChoice
+from backend.advisor.twin import fast
+from backend.analysis.evidence import JobEvidence
+from backend.domain.engines import RUNTIME
+from backend.domain.target import TargetOrigin
+from backend.services.jobs.analysed import AnalysedJobs
+from backend.services.jobs.evidence import EvidenceReader
+from backend.services.whatif.choosing import REST_RATIO, SettingChooser
+from backend.services.whatif.tiers import QuickTiers
+from backend.store.ingest import IngestWriter
+from backend.store.postgres.connections import create_store_engine, reading
+from backend.store.schema.choice_tables import setting_choices
+from backend.store.targets.targets import NewTarget, TargetRepository
+from tests.simulators.regret_jobs import KINDS, Drawn
+from tests.support.databases import temporary_server
+from tests.support.observations import NOW, SteppingClock, observation
+from tests.support.observations import job as observed_job
+from tests.support.twin_evidence import runtime_evidence
+
+_JOBS_OF_A_TARGET = 50
+_RUN_S = 120.0
+_FAILURES = 5
+
+
+class _Clock(SteppingClock):
+    """A clock whose monotonic time passes by itself, which budgets of time need."""
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + time.perf_counter()
+
+
+class _Counting:
+    """Chooses as the service does, and keeps how long each simulation took and what it refused."""
+
+    def __init__(self) -> None:
+        self.simulated_s: list[float] = []
+        self.refusals: Counter[str] = Counter()
+
+    def __call__(self, known: Situation) -> TierChoice:
+        began_s = time.thread_time()
+        found = choose(known)
+        self.simulated_s.append(time.thread_time() - began_s)
+        if found.why_not is not None:
+            self.refusals[found.why_not] += 1
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the choices for a fleet cost. ``cpu_ms`` is the processor time of this process for one choice.
+
+    ``simulated_ms`` is the part of the simulation. ``at_work_s`` is how long two processes worked. ``with_rests_s`` is
+    the time until each job has a choice, if one process rests as the service does.
+    """
+
+    jobs: int
+    chosen: int
+    refused: int
+    stored: int
+    wall_ms: float
+    cpu_ms: float
+    simulated_ms: float
+    simulated_max_ms: float
+    at_work_s: float
+    with_rests_s: float
+
+
+async def _fill(engine: AsyncEngine, clock: _Clock, seen: list[JobEvidence], jobs: int) -> None:
+    writer = IngestWriter(engine, clock=clock)
+    for first in range(0, jobs, _JOBS_OF_A_TARGET):
+        url = f"http://127.0.0.1:{10_000 + first}"
+        target = NewTarget(url=url, name=f"target-{first}", origin=TargetOrigin.API)
+        added = await TargetRepository(engine).add(target, at=clock.at)
+        rows = []
+        for number in range(first, min(jobs, first + _JOBS_OF_A_TARGET)):
+            found = seen[number % len(seen)]
+            times = [found.now - timedelta(minutes=20 * n) for n in range(_FAILURES, 0, -1)]
+            rows.append(
+                replace(
+                    observed_job(found.checkpoints, name=f"job-{number}", run=f"{number:032x}"),
+                    topology=found.topology,
+                    placements=found.placements,
+                    config=found.config,
+                    counts=None,
+                    pressure=found.pressure,
+                    started_at=found.now - timedelta(hours=9),
+                    exceptions=tuple((at, f"lost host {at}") for at in times),
+                    restart_count=_FAILURES,
+                )
+            )
+        told = observation(added.id, *rows, at=clock.at)
+        await writer.write(replace(told, engine=RUNTIME, engine_version="0.1.0"))
+
+
+async def _analyse(engine: AsyncEngine, clock: _Clock) -> None:
+    """Compute the findings, which the collectors compute in the product."""
+    jobs = AnalysedJobs(clock, EvidenceReader(clock))
+    is_behind = True
+    while is_behind:
+        clock.at += timedelta(milliseconds=1001)
+        async with reading(engine) as connection:
+            await jobs.refresh(connection)
+        is_behind = jobs.is_behind
+
+
+async def measure(url: str, jobs: int, drawn: int) -> Result:
+    """Return what the choices for ``jobs`` jobs cost, of which ``drawn`` differ, in the empty store at ``url``."""
+    specs = [Drawn.of(f"{kind}/1") for kind in list(KINDS)[:drawn]]
+    seen = [
+        await asyncio.to_thread(runtime_evidence, j.spec(j.now.config(), seed=1), run_s=_RUN_S, every_s=5.0)
+        for j in specs
+    ]
+    clock, engine, counting = _Clock(NOW), create_store_engine(url), _Counting()
+    clock.at = max(found.now for found in seen)
+    await asyncio.to_thread(fast.prepare)
+    await _fill(engine, clock, seen, jobs)
+    await _analyse(engine, clock)
+    print(f"{jobs} jobs are stored, each with a finding", file=sys.stderr, flush=True)
+    took_s: list[float] = []
+
+    async def work() -> None:
+        evidence = EvidenceReader(clock)
+        chooser = SettingChooser(
+            engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), counting
+        )
+        is_first = True
+        while (spent_s := await chooser.choose_next()) or is_first:
+            is_first = is_first and not spent_s
+            if spent_s:
+                took_s.append(spent_s)
+            if len(took_s) % 100 == 0:
+                print(f"{len(took_s)} of {jobs}", file=sys.stderr, flush=True)
+            if not spent_s and len(took_s) >= jobs:
+                break
+
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    await asyncio.gather(work(), work())
+    at_work_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    async with reading(engine) as connection:
+        stored = (await connection.execute(select(func.count()).select_from(setting_choices))).scalar_one()
+    await engine.dispose()
+    return Result(
+        jobs=jobs,
+        chosen=len(counting.simulated_s),
+        refused=counting.refusals.total(),
+        stored=stored,
+        wall_ms=statistics.median(took_s) * 1000,
+        cpu_ms=cpu_s / max(1, len(took_s)) * 1000,
+        simulated_ms=statistics.median(counting.simulated_s) * 1000,
+        simulated_max_ms=max(counting.simulated_s) * 1000,
+        at_work_s=at_work_s,
+        with_rests_s=sum(took_s) * (1 + REST_RATIO),
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--drawn", type=int, default=8)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    with temporary_server() as server, server.databases.migrated() as url:
+        found = uvloop.run(measure(url, options.jobs, options.drawn))
+    if options.json:
+        print(json.dumps(asdict(found)))
+        return
+    for name, value in asdict(found).items():
+        print(f"{name:<18}{value:>12.1f}" if isinstance(value, float) else f"{name:<18}{value:>12}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,8 +1,8 @@
 """Jobs of the reference runtime for which settings are chosen, and what a run under one setting loses.
 
 A seed determines the kind of job, its strength and its limits. Half of the kinds have a mechanism that the twin's model
-does not have: bursts, long callbacks, a store that hangs now and then, a straggler that comes and goes, and sync parts
-that are long in some checkpoints only.
+does not have, or only if it shows: bursts, long callbacks, a store that hangs now and then, a straggler that comes and
+goes, and sync parts that are long in some checkpoints only.
 """
 
 from __future__ import annotations

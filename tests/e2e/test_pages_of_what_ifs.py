@@ -59,6 +59,8 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         # 4
         page.get_by_role("dialog").get_by_role("button", name="Apply now").click()
         expect(page.locator("#whatif-message")).to_contain_text("Sent.")
+        page.get_by_role("link", name="See what then happened").click()
+        expect(page.locator("#whatif-then")).to_be_in_viewport()
         assert fake.what_ifs.sent == [{"mode": "unaligned"}]
         assert watch.found == []
 
@@ -157,3 +159,21 @@ def test_a_page_is_shown_even_if_one_of_its_awaited_parts_gets_no_content(browse
         page.evaluate("() => document.querySelector('#alerts-receivers').replaceChildren()")
         assert not page.locator("#receiver-add").is_visible()
         expect(page.locator("#receiver-add")).to_be_visible()
+
+
+def test_a_page_that_is_opened_while_the_api_is_away_fills_itself_when_it_is_back(browser, site, fake):
+    fake.is_down = True
+    with opened(browser, site) as (page, _):
+        page.clock.install()
+        page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
+        expect(page.locator("#whatif-message")).to_contain_text("It refreshes automatically.")
+        page.clock.run_for(4_000)
+        expect(page.locator("#whatif-message")).to_contain_text("It refreshes automatically.")
+        fake.is_down = False
+        page.clock.run_for(4_000)
+        expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned, checkpoints would take")
+        expect(page.get_by_role("slider", name="Interval")).to_be_visible()
+        expect(page.locator("#whatif-message")).to_be_empty()
+        asked = fake.requests.count("POST /api/v1/jobs/jruntime/whatif")
+        page.clock.run_for(10_000)
+        assert fake.requests.count("POST /api/v1/jobs/jruntime/whatif") == asked

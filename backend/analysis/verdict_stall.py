@@ -237,14 +237,15 @@ def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
 
 
 def _has_steady_input(case: Case) -> bool:
-    """Return whether the readings show that every source emits steadily that emits a tenth of the input or more."""
+    """Return whether every source emits steadily that ever emits a tenth of the input or more, by the readings."""
     by_source: list[tuple[float, list[float]]] = []
     for vertex in case.evidence.topology.vertices:
         if not case.evidence.topology.upstream(vertex.id):
             rates = [rate for *_, rate in input_rates([r for r in case.readings if r.vertex_id == vertex.id])]
             by_source.append((median(rates) or 0.0, rates))
     total = sum(usual for usual, _ in by_source)
-    large = [(usual, rates) for usual, rates in by_source if usual >= _LARGE_RATIO * total]
+    # A source that usually emits little may emit much in a burst, so its highest rate counts.
+    large = [(usual, rates) for usual, rates in by_source if max(rates, default=0.0) >= _LARGE_RATIO * total]
     return bool(large) and all(
         len(rates) >= _RATES_MIN and max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
         for usual, rates in large

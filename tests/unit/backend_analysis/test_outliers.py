@@ -12,6 +12,8 @@ from backend.analysis.outliers import _SETTING_WORDS, reading_spans
 from backend.analysis.verdict import checkpoint_verdict
 from backend.domain.checkpoint import CheckpointConfig, CheckpointKind
 from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+from backend.domain.topology import Edge, Topology, Vertex
 from backend.domain.verdict import Phase, VerdictKind
 from tests.support.handwritten_jobs import (
     LAST,
@@ -138,6 +140,22 @@ def test_a_subtask_that_stood_still_between_two_readings_and_then_caught_up_is_n
     if kind is VerdictKind.CALLBACK:
         assert found.subtasks == (2,)
         assert "last subtask 2 stands still for up to 7.0 s in a long callback" in found.sentence
+
+
+@pytest.mark.parametrize(("burst_count", "kind"), [(1, VerdictKind.CALLBACK), (60, VerdictKind.UNDECIDED)])
+def test_a_burst_of_a_source_that_usually_emits_little_is_no_steady_input(burst_count, kind):
+    # It once was, and the subtask that got the burst was accused of a callback.
+    side = VertexId("side")
+    topology = Topology(
+        (Vertex(side, "side", 4), *chain().vertices), (*chain().edges, Edge(side, chain().vertices[1].id, "HASH"))
+    )
+    rows = sparse(busy=0.1)
+    for n, s in enumerate(range(4, 64, 10)):
+        count = n + (burst_count if s >= 54 else 0)
+        rows.append(replace(reading(SOURCE, [0.1] * 4, at_s=s), vertex_id=side, records_out_count=(count,) * 4))
+    found = judged(slow(first=[20, 20, 7_000, 20]), pressure=rows, topology=topology)
+
+    assert found.kind is kind
 
 
 def test_steady_input_is_not_called_different():

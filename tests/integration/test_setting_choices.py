@@ -227,6 +227,26 @@ async def test_no_connection_is_held_while_the_simulation_chooses(engine, clock,
     assert held == [0]
 
 
+async def test_after_a_choice_and_after_an_error_no_claim_is_left(engine, clock, report, parts, monkeypatch):
+    _, chooser = parts
+    await report()
+
+    async def fail(*_, **__):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EvidenceReader, "of_finding", fail)
+        with pytest.raises(ZeroDivisionError):
+            await chooser.choose_next()
+    async with reading(engine) as connection:
+        assert (await connection.execute(choice_claims.select())).all() == []
+    clock.at += timedelta(seconds=400)
+    await report(count=9, at_s=500)
+    assert await chooser.choose_next() > 0
+    async with reading(engine) as connection:
+        assert (await connection.execute(choice_claims.select())).all() == []
+
+
 async def test_a_choice_whose_claim_was_lost_is_not_stored(engine, clock, report):
     await report()
     async with reading(engine) as connection:

@@ -115,10 +115,11 @@ class SettingChooser:
                 self._tried[record.id] = began_s, config
                 try:
                     await self._choose(record)
-                finally:
-                    # Also if this process stops: another one may choose at once.
+                except BaseException:
+                    # Another process may choose at once, also if this one stops.
                     with anyio.move_on_after(_RELEASE_WITHIN_S, shield=True):
                         await self._release(record.run.id)
+                    raise
                 return max(0.001, self._clock.monotonic_s() - began_s)
         return 0.0
 
@@ -143,6 +144,7 @@ class SettingChooser:
         ended = [c.header.checkpoint_id for c in modelled.checkpoints if c.header.status.is_terminal]
         # Another process may have made it meanwhile.
         if kept is not None and not kept.is_due(modelled.config, modelled.now, ended):
+            await self._release(run.id)
             return
         # The verdict is that of the finding, so that the advice which follows from the choice agrees with it.
         known = situation(

@@ -23,6 +23,7 @@ from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, FAILED_BATCH, add_spark
 from tests.support.large_job import CHECKPOINTS, CULPRIT, LARGE, LargeJobApi
 from tests.support.made_up_backtests import COMPLETED
+from tests.support.waiting import until
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 """The time at which the clocks of these tests stand."""
@@ -196,9 +197,15 @@ def show(page: Page, example: Example) -> None:
     else:
         go(page, example.path)
     if example.is_lazy:
-        show_whole(page)
+        # The results may come after the page was scrolled through.
+        until(lambda: _is_whole(page, example), "the charts that come into view are drawn")
     page.wait_for_selector(example.shows, state="attached")
     settle(page)
+
+
+def _is_whole(page: Page, example: Example) -> bool:
+    show_whole(page)
+    return page.query_selector(example.shows) is not None
 
 
 def show_complete(page: Page, example: Example) -> None:

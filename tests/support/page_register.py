@@ -199,6 +199,8 @@ def show(page: Page, example: Example) -> None:
     if example.is_lazy:
         # The results may come after the page was scrolled through.
         until(lambda: _is_whole(page, example), "the charts that come into view are drawn")
+        # What was passed before the results came is drawn now.
+        show_whole(page)
     page.wait_for_selector(example.shows, state="attached")
     settle(page)
 

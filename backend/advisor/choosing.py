@@ -114,8 +114,7 @@ def choose(
         if problem is not None:
             return replace(nothing, why_not=problem)
         return _choice(nothing, _job(known, model, losses), predict_with or _in_fast)
-    except (DomainError, ValueError) as error:
-        # A ValueError means that a queue of the simulation has no place left.
+    except DomainError as error:
         return replace(nothing, why_not=str(error))
 
 
@@ -333,7 +332,7 @@ def _share_above(limit: float, found: Interval) -> float:
     """Return the share of checkpoints above a limit. The interval is that of 90 %, and errors are factors."""
     if found.value <= 0 or found.high <= found.value:
         return float(found.value > limit)
-    spread = log(found.high / found.value) / NormalDist().inv_cdf(0.95)
+    spread = max(1e-9, log(found.high / found.value)) / NormalDist().inv_cdf(0.95)
     return 1 - NormalDist(log(found.value), spread).cdf(log(limit))
 
 

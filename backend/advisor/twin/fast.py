@@ -22,6 +22,7 @@ from backend.advisor.twin.model import CheckpointSettings, EdgeModel, JobModel, 
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.rates import Throughput, channel_count, odd_multiple_ms, phases_ms, throughput_of
 from backend.domain.advice import Mode
+from backend.domain.errors import NotModelledError, TooLargeError
 from backend.domain.ids import VertexId
 
 STEPS_WANTED: Final = 100_000
@@ -74,6 +75,13 @@ class FastScale:
     notes: tuple[str, ...] = ()
 
 
+class FullQueueError(TooLargeError):
+    """A queue of the fast simulation has no place left: the job has more in a channel than the simulation expects."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("job", problem, field="settings", fix="use the confirmation")
+
+
 def simulate_fast(
     model: JobModel, *, seed: int = 1, checkpoints: int | None = None, scale: FastScale | None = None
 ) -> Simulated:
@@ -86,8 +94,16 @@ def simulate_fast(
     because queues fill and run dry slowly.
 
     Raises:
-        ValueError: the model has a forward edge between unequal parallelisms, or its queues exceed their bounds.
+        NotModelledError: the model has a forward edge between unequal parallelisms.
+        FullQueueError: a queue exceeds its bounds.
     """
+    try:
+        return _simulated(model, seed, checkpoints, scale)
+    except f.NoPlaceError as error:
+        raise FullQueueError(str(error)) from error
+
+
+def _simulated(model: JobModel, seed: int, checkpoints: int | None, scale: FastScale | None) -> Simulated:
     run = _compiled()
     if checkpoints is None:
         model, checkpoints = _at_all_phases(model) or (model, _count_of(model))
@@ -293,7 +309,7 @@ def build(model: JobModel, scale: FastScale, *, seed: int, checkpoints: int) -> 
     """Return the state of a job that has not begun.
 
     Raises:
-        ValueError: the model has a forward edge between unequal parallelisms.
+        NotModelledError: the model has a forward edge between unequal parallelisms.
     """
     rng = np.random.default_rng(seed)
     network, settings, grain = model.network, model.settings, scale.grain
@@ -369,7 +385,9 @@ class _Edge:
         n, m = self.source.parallelism, self.target.parallelism
         if self.edge.partitioning is Partitioning.FORWARD:
             if n != m:
-                raise ValueError(f"a forward edge from {n} to {m} subtasks")
+                raise NotModelledError(
+                    f"it has a forward edge from {n} to {m} subtasks", fix="ask again when the job was read once more"
+                )
             return [i]
         if self.edge.partitioning is not Partitioning.RESCALE:
             return list(range(m))

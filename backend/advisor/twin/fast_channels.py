@@ -11,7 +11,7 @@ import math
 
 from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_events import compiled, draw, has_output, push, wake, wrapped
-from backend.advisor.twin.fast_fields import Sim
+from backend.advisor.twin.fast_fields import NoPlaceError, Sim
 
 
 @compiled
@@ -92,7 +92,7 @@ def enqueue(n: Sim, c: int, item: float) -> None:
             n.v[c, f.QUEUE + last] += item
             give_back(n, c)
             return
-        raise ValueError("a queue of the fast tier is full")
+        raise NoPlaceError("a queue of its fast simulation is full")
     n.v[c, f.QUEUE + wrapped(n.i[c, f.HEAD] + length, room)] = item
     n.i[c, f.LENGTH] = length + 1
     if item > 0:
@@ -208,7 +208,7 @@ def send(n: Sim, c: int) -> None:
         length = n.i[c, f.REMOTE_LENGTH]
         at = wrapped(n.i[c, f.REMOTE_HEAD] + length, room)
         if length == room:
-            raise ValueError("a receiver's queue of the fast tier is full")
+            raise NoPlaceError("a receiver's queue of its fast simulation is full")
         n.v[c, n.i[0, f.REMOTE_AT] + at] = item
         n.i[c, f.REMOTE_LENGTH] = length + 1
         if item > 0:

@@ -78,6 +78,10 @@ STATUS, ACKS = range(2)
 TRIGGERED, DURATION, IN_FLIGHT, TRAVEL, ALIGNMENT, PAUSE = range(6)
 
 
+class NoPlaceError(Exception):
+    """A queue of the simulation has no place left. Compiled code can raise it."""
+
+
 class Sim(NamedTuple):
     """One simulation: a row for each object, with whole numbers in ``i`` and floats in ``v``.
 

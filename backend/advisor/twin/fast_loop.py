@@ -19,7 +19,7 @@ from backend.advisor.twin.fast_events import (
     settle_idle,
     turn,
 )
-from backend.advisor.twin.fast_fields import Sim
+from backend.advisor.twin.fast_fields import NoPlaceError, Sim
 
 # --- the coordinator --------------------------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ def run(n: Sim, until: float, ended: int, steps: int) -> None:
         drop_first(n)
         n.v[0, f.NOW] = at
         if n.i[0, f.EVENTS] > n.e.shape[0] - 4096:
-            raise ValueError("too many events of the fast tier")
+            raise NoPlaceError("its fast simulation has too many events at once")
         if kind >= f.MAIL:
             message_at = handled_at(n, n.i[a, f.RECEIVER] if kind - f.MAIL == f.PRIORITY else a)
             if message_at > at + 1e-9:

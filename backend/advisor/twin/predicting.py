@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, hypot, log
+from statistics import NormalDist
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.fast import simulate_fast
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError, VertexModel
-from backend.advisor.twin.outcomes import Outcome, Simulated, Tier
+from backend.advisor.twin.outcomes import Outcome, Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.runtime_tier import OnProgress
 from backend.domain.advice import Mode
 
@@ -114,15 +115,15 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     timeout = model.settings.timeout_ms
     durations = [c.duration_ms for c in found]
     duration = _interval(durations, model.calibration, DURATION, tier, is_other=is_other, jitter=_JITTER_MS)
+    spread = _spread(model.calibration, DURATION, duration.value, tier, is_other=is_other)
     duration = Interval(*(min(v, timeout) for v in (duration.value, duration.low, duration.high)))
     persisted = [c.persisted_bytes for c in found if not c.is_expired] or [0.0]
-    expired = sum(c.is_expired for c in found)
     written = _interval(persisted, model.calibration, PERSISTED, tier, is_other=is_other)
     failure = recovery.cost_in(model, duration_ms=duration, persisted_bytes=written.value)
     return Outcome(
         tier=tier,
         duration_ms=duration,
-        expired_ratio=_expired(expired, len(found), duration, timeout),
+        expired_ratio=_expired(found, spread, timeout),
         persisted_bytes=written,
         records_per_s=_interval([r.records_per_s for r in runs], model.calibration, RATE, tier, is_other=False),
         sync_pause_ms=_interval([c.sync_ms for c in found], model.calibration, SYNC, tier, is_other=False, jitter=1.0),
@@ -172,13 +173,17 @@ def _interval(
     low, value, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
     if value <= 0:
         return Interval(value, low, high + jitter)
-    spread = _NINETY * hypot(
-        _log_error(calibration, measure, value), _TIER_ERROR[tier], _OTHER_MODE_ERROR if is_other else 0.0
-    )
+    spread = _spread(calibration, measure, value, tier, is_other=is_other)
     up, down = log(max(high, value) / value), log(value / min(max(low, 1e-9), value)) if low > 0 else log(2.0)
     widest = value * exp(hypot(up, spread)), value * exp(-hypot(down, spread))
     # Jitter delays. It shortens no part of a checkpoint below what the simulation has, except its own trigger.
     return Interval(value, max(0.0, widest[1] - jitter / 2), widest[0] + jitter * _NINETY)
+
+
+def _spread(calibration: Calibration | None, measure: str, value: float, tier: Tier, *, is_other: bool) -> float:
+    """Return how far a prediction may be off on a logarithmic scale, in 90 % of cases."""
+    of_mode = _OTHER_MODE_ERROR if is_other else 0.0
+    return _NINETY * hypot(_log_error(calibration, measure, value), _TIER_ERROR[tier], of_mode)
 
 
 def _log_error(calibration: Calibration | None, measure: str, value: float) -> float:
@@ -199,18 +204,38 @@ def _log_error(calibration: Calibration | None, measure: str, value: float) -> f
     return found
 
 
-def _expired(count: int, total: int, duration: Interval, timeout_ms: float) -> Interval:
-    """Return the share of checkpoints that expire, with Wilson's 90 % interval.
+def _expired(found: Sequence[SimulatedCheckpoint], spread: float, timeout_ms: float) -> Interval:
+    """Return the share of checkpoints that expire, with its 90 % interval.
 
-    If the interval of the duration crosses the timeout, some checkpoints may expire although none was simulated to.
+    The interval is Wilson's, and reaches to the shares that follow if all durations are off by ``spread`` (logarithmic)
+    in one direction: durations a little below the timeout may all be above it.
     """
-    z = _NINETY
-    share = count / total
+    total, count = len(found), sum(c.is_expired for c in found)
+    later = sum(c.is_expired or c.duration_ms * exp(spread) + _JITTER_MS * _NINETY >= timeout_ms for c in found)
+    if not later:
+        return Interval(0.0, 0.0, 0.0)
+    low, high = _wilson(count, total)[0], _wilson(later, total)[1]
+    done = sorted(c.duration_ms for c in found if not c.is_expired)
+    if count and done:
+        low = min(low, _share_if_shorter(done, total, spread, timeout_ms))
+    return Interval(count / total, low, high)
+
+
+def _wilson(count: int, total: int) -> tuple[float, float]:
+    z, share = _NINETY, count / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z / (1 + z * z / total) * (share * (1 - share) / total + z * z / (4 * total * total)) ** 0.5
-    low, high = max(0.0, centre - half), min(1.0, centre + half)
-    if count == 0 and duration.high < timeout_ms:
-        return Interval(0.0, 0.0, 0.0)
-    if count == total and duration.low >= timeout_ms:
-        return Interval(1.0, 1.0, 1.0)
-    return Interval(share, low, high)
+    return centre - half if count else 0.0, centre + half if count < total else 1.0
+
+
+def _share_if_shorter(done: Sequence[float], total: int, spread: float, timeout_ms: float) -> float:
+    """Return the share that expires if all durations are shorter by ``spread``.
+
+    How long the expired checkpoints would have taken is not known. The durations of the others, ``done``, continue as a
+    log-normal distribution.
+    """
+    normal = NormalDist()
+    at_timeout = normal.inv_cdf(len(done) / total)
+    below = sum(log(timeout_ms / max(ms, 1e-9)) for ms in done)
+    width = below / sum(at_timeout - normal.inv_cdf((n + 0.5) / total) for n in range(len(done)))
+    return 1 - normal.cdf(at_timeout + spread / max(width, 1e-9))

@@ -240,7 +240,7 @@ def fitted(recoveries: Sequence[ObservedRecovery]) -> RecoveryModel:
         )
     if any(min(r.interval_ms, r.rate_per_s, r.recovery_ms) <= 0 for r in recoveries):
         raise InvalidInputError([FieldProblem("recoveries", "intervals, rates and times must be positive")])
-    off = [abs(log(e)) for _, e in left_out(recoveries)] if len(intervals) > 2 else []
+    off = [abs(log(max(e, 1e-9))) for _, e in left_out(recoveries)] if len(intervals) > 2 else []
     found = _best(recoveries)
     error = exp(float(np.quantile(off, _COVERED))) - 1.0 if off else None
     return _model(found, len(recoveries), error)

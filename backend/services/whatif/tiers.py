@@ -113,11 +113,7 @@ def predict(job: TieredModel, what_if: WhatIf, tier: Tier) -> Outcome:
         InvalidInputError: a change does not apply to this job.
         TooLargeError: the job is too large for the tier.
     """
-    try:
-        return predicting.predict(job.by_tier[tier], what_if, tier)
-    except ValueError as error:
-        # A queue of the fast tier that has no place left.
-        raise TooLargeError("job", str(error), field="settings", fix="use the confirmation") from error
+    return predicting.predict(job.by_tier[tier], what_if, tier)
 
 
 def confirmed(model: JobModel, new: JobModel, runs: Sequence[Simulated]) -> Outcome:
@@ -139,5 +135,5 @@ def _in_fast(model: JobModel) -> Sequence[Simulated] | None:
         return None
     try:
         return predicting.simulated(model, Tier.FAST, seeds=(1,))
-    except ValueError:
+    except TooLargeError:
         return None

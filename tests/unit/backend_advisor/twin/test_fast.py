@@ -23,6 +23,7 @@ from backend.advisor.twin.model import JobModel, NetworkModel, Partitioning, Sou
 from backend.advisor.twin.outcomes import Simulated, Tier
 from backend.advisor.twin.rates import throughput_of
 from backend.domain.advice import Mode
+from backend.domain.errors import NotModelledError
 from tests.support.interpreted_fast_tier import interpreted_fast_tier
 from tests.support.twin_models import ALIGNED, edge, three_vertices, vertex
 
@@ -374,8 +375,18 @@ def test_a_forward_edge_between_unequal_parallelisms_is_refused():
         edges=(edge("source", "map", Partitioning.FORWARD), model.edges[1]),
     )  # fmt: skip
 
-    with pytest.raises(ValueError, match="2 to 4"):
+    with pytest.raises(NotModelledError, match="2 to 4"):
         build(model, SMALL.scale, seed=1, checkpoints=1)
+
+
+def test_a_queue_without_a_place_left_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise f.NoPlaceError("a queue of its fast simulation is full")
+
+    monkeypatch.setattr(fast, "_compiled", lambda: full)
+
+    with pytest.raises(fast.FullQueueError, match="too large: a queue"):
+        simulate_fast(three_vertices())
 
 
 def test_a_job_with_too_many_channels_or_too_many_steps_is_too_large_for_a_quick_answer():

@@ -100,6 +100,32 @@ def test_expired_checkpoints_end_at_the_timeout_and_their_share_has_an_interval(
     assert never.durations_ms == (500.0,)
 
 
+def test_durations_a_little_below_the_timeout_may_all_expire():
+    model = replace(scored(3900.0, 3950.0), settings=replace(three_vertices().settings, timeout_ms=4000.0))
+    near = outcome_of(model, runs(*[checkpoint(3900.0 + n) for n in range(8)])).expired_ratio
+    far = outcome_of(model, runs(*[checkpoint(2000.0 + n) for n in range(8)])).expired_ratio
+
+    # Wilson's interval of none in 8 ends at 25 %.
+    assert near is not None
+    assert (near.value, near.low, near.high) == (0.0, 0.0, 1.0)
+    assert far is not None
+    assert far.high == 0.0
+
+
+def test_the_share_that_expires_may_be_small_if_most_are_near_the_timeout():
+    model = replace(scored(3900.0, 3950.0), settings=replace(three_vertices().settings, timeout_ms=4000.0))
+    late = [checkpoint(4000.0, is_expired=True)] * 6
+    near = outcome_of(model, runs(*late, checkpoint(3900.0), checkpoint(3950.0))).expired_ratio
+    spread = outcome_of(model, runs(*late, checkpoint(400.0), checkpoint(900.0))).expired_ratio
+    always = outcome_of(model, runs(*late)).expired_ratio
+
+    assert near is not None
+    assert spread is not None
+    assert always is not None
+    assert near.low < 0.1 < 0.3 < spread.low < 0.75 == near.value == spread.value
+    assert always.low > 0.6
+
+
 def test_persisted_bytes_are_those_of_checkpoints_that_completed():
     model = scored(1e6, 1e6, measure=PERSISTED)
     found = outcome_of(model, runs(checkpoint(10.0, persisted=2e6), checkpoint(600_000.0, is_expired=True)))

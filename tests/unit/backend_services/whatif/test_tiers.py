@@ -9,6 +9,7 @@ import pytest
 
 from backend.advisor.twin import predicting
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.fast import FullQueueError
 from backend.advisor.twin.outcomes import Tier
 from backend.domain.advice import Mode
 from backend.domain.errors import TooLargeError
@@ -72,11 +73,11 @@ def test_a_job_that_was_modelled_before_the_tier_was_ready_says_why():
 
 def test_a_queue_without_a_place_left_is_a_job_that_is_too_large(monkeypatch: pytest.MonkeyPatch):
     def full(*_: object, **__: object) -> None:
-        raise ValueError("a queue of the fast tier is full")
+        raise FullQueueError("a queue of its fast simulation is full")
 
     monkeypatch.setattr(predicting, "simulate_fast", full)
 
-    with pytest.raises(TooLargeError, match="queue of the fast tier"):
+    with pytest.raises(TooLargeError, match="queue of its fast simulation"):
         predict(both(), WhatIf(), Tier.FAST)
 
 

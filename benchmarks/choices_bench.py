@@ -155,7 +155,9 @@ async def measure(url: str, jobs: int, drawn: int) -> Result:
             is_first = is_first and not spent_s
             if spent_s:
                 took_s.append(spent_s)
-            if len(took_s) % 100 == 0:
+                # Without this, findings would never be computed again, and chosen jobs would wait for ever.
+                clock.at += timedelta(seconds=spent_s)
+            if spent_s and len(took_s) % 100 == 0:
                 print(f"{len(took_s)} of {jobs}", file=sys.stderr, flush=True)
             if not spent_s and len(took_s) >= jobs:
                 break

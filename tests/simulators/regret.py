@@ -65,6 +65,7 @@ from backend.analysis.struck_spans import struck_spans
 from backend.domain.advice import Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError
+from backend.services.jobs.evidence import PRESSURE_WINDOW
 from tests.simulators import regret_report
 from tests.simulators.regret_fares import Fares
 from tests.simulators.regret_jobs import (
@@ -84,7 +85,6 @@ TRIALS: Final = 3
 """How many settings a chooser may try on the job itself."""
 _SEEN_SEED, _TRUE_SEED = 1, 2
 _POLL_S: Final = 4.0
-_PRESSURE_WINDOW: Final = timedelta(seconds=150)
 _VERSION: Final = "0.0.0"
 _FAILURES: Final = 5
 _FOLLOWED: Final = (Topic.MODE, Topic.IN_FLIGHT, Topic.BUFFERS, Topic.INTERVAL, Topic.MIN_PAUSE)
@@ -175,7 +175,7 @@ def _as_found(evidence: JobEvidence) -> JobEvidence:
 
     Models are built from all readings, in the service as here.
     """
-    newest = max(r.observed_at for r in evidence.pressure) - _PRESSURE_WINDOW
+    newest = max(r.observed_at for r in evidence.pressure) - PRESSURE_WINDOW
     read = tuple(r for r in evidence.pressure if r.observed_at >= newest)
     found = replace(evidence, pressure=read)
     spans = list(struck_spans(found))

@@ -62,7 +62,8 @@ _log = structlog.get_logger(__name__)
 _CHECKPOINTS_COUNT = 26
 # An open checkpoint that the engine has not reported for this long is lost: its end will never be reported.
 _LOST_AFTER = timedelta(seconds=60)
-_PRESSURE_WINDOW = timedelta(seconds=150)
+PRESSURE_WINDOW = timedelta(seconds=150)
+"""The readings of a finding are those of this time before the newest one."""
 _PRESSURE_NEAR = timedelta(seconds=60)
 _LOOK_BACK = timedelta(days=8)
 # The finding on a run that has not ended is computed again after this time even if nothing is known to have changed.
@@ -537,7 +538,7 @@ async def _with_neighbours(
 
 
 async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, datetime]) -> Mapping[str, Readings]:
-    return await readings_since(connection, {run: at - _PRESSURE_WINDOW for run, at in read_at.items()})
+    return await readings_since(connection, {run: at - PRESSURE_WINDOW for run, at in read_at.items()})
 
 
 _Work = tuple[JobEvidence, JobRecord, SettingsTaken | None, TierChoice | None]

@@ -201,7 +201,7 @@ def test_a_predicted_timeout_states_probability_age_and_basis():
     assert reading.kind is ReadingKind.ACTIVE
     text = reading.annotations["description"]
     assert "checkpoint 50 will probably exceed its timeout of 1 min" in text
-    assert "% of checkpoints of this age do (estimated from 5 checkpoints that had come as far; 0 of them" in text
+    assert ": 95 % of checkpoints of this age do (estimated from 5 checkpoints that had come as far; 0 of them" in text
     assert "2 of 10 subtasks have acknowledged after 57.0 s" in text
     # The verdict names no subtask, so the alert names the subtask that has not acknowledged.
     assert "sink subtask 4 on host-2" in text

@@ -48,6 +48,13 @@ def test_two_thirds_struck_are_slow_and_judged_by_the_struck_ones():
     assert found.verdict.intermittence is not None
 
 
+def _assert_says(verdict, words):
+    """Assert that the sentence states the condition, and that no text has two marks in a row or ends with one."""
+    assert f", {words}, because " in verdict.sentence
+    for text in (verdict.sentence, verdict.headline, verdict.detail):
+        assert not re.search(r"[,;:] *[,;:.(]|[,;:]$", text), text
+
+
 @pytest.mark.parametrize(
     ("struck", "words"), [({1, 4, 7, 10}, "every third time"), ({2, 4, 6, 8, 10, 12}, "every second time")]
 )
@@ -56,10 +63,7 @@ def test_a_cause_that_strikes_every_nth_checkpoint_says_so(struck, words):
 
     assert verdict.intermittence is not None
     assert verdict.intermittence.condition == words
-    assert f", {words}, because " in verdict.sentence
-    for text in (verdict.sentence, verdict.headline, verdict.detail):
-        assert not re.search(r"[,;:] *[,;:.(]|[,;:]$", text), text
-    assert f", {words}, because" in verdict.sentence
+    _assert_says(verdict, words)
 
 
 STRUCK = {2, 3, 7, 10}
@@ -105,9 +109,7 @@ def test_the_input_at_which_a_cause_strikes_is_put_into_words(times, words):
     verdict = diagnose(job(mixed(STRUCK), [*emitted(STRUCK, times), *CALM[2:]])).verdict
     assert verdict.intermittence is not None
     assert verdict.intermittence.condition == words
-    assert f", {words}, because " in verdict.sentence
-    for text in (verdict.sentence, verdict.headline, verdict.detail):
-        assert not re.search(r"[,;:] *[,;:.(]|[,;:]$", text), text
+    _assert_says(verdict, words)
 
 
 def test_a_cause_that_strikes_after_restarts_says_so():

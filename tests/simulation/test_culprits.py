@@ -42,11 +42,13 @@ _CURED_BY_NO_MODE = frozenset(
         VerdictKind.NONE,
     }
 )
+# For these, a mode is advised, and the card says first what stays as it is.
+_STAYS = {VerdictKind.SLOW_HOST: "the slow host:", VerdictKind.CAPACITY: "the lack of capacity of"}
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", _NAMES)
-async def test_the_verdict_names_the_drawn_cause_and_no_mode_that_does_not_cure_it_is_advised(name):
+async def test_the_verdict_names_the_drawn_cause_and_the_advice_promises_no_cure_by_a_mode(name):
     job, evidence = await watched(name)
     found = outcome_of(name, job, evidence)
 
@@ -59,10 +61,13 @@ async def test_the_verdict_names_the_drawn_cause_and_no_mode_that_does_not_cure_
     proposed = _proposed_mode(advice)
     if cause.kind in _CURED_BY_NO_MODE:
         assert proposed in (None, Mode.ALIGNED), advice.recommendations
-    elif cause.kind is VerdictKind.SLOW_HOST and proposed is not None:
-        # Barriers overtake the queues in front of the slow host, and the host stays slow.
+    elif cause.kind in _STAYS:
+        # Barriers overtake the queues in front of the slow subtasks, and those stay slow.
+        assert proposed is Mode.ALIGNED_WITH_TIMEOUT, advice.silences
         (card,) = [r for r in advice.recommendations if r.topic is Topic.MODE]
-        assert card.will_not_cure[0].startswith("the slow host:")
+        assert card.will_not_cure[0].startswith(_STAYS[cause.kind])
+    else:
+        pytest.fail(f"nothing is expected of the mode for {cause.kind}")
 
 
 def _proposed_mode(advice: Advice) -> Mode | None:

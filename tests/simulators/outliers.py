@@ -38,8 +38,8 @@ _MAIN_RATE = 60
 class Draft:
     """A job under construction: two sources -> stage -> last. Few records come from the second source, ``side``.
 
-    ``phases`` are those in which the struck checkpoints lose the time, at ``vertex``, and ``words`` stand in what was
-    different in them or in the sentence.
+    ``phases`` are those in which the struck checkpoints lose the time, at ``vertex``. ``words`` stand in what was
+    different in them or, if ``is_in_sentence``, in the sentence of the verdict.
     """
 
     rnd: random.Random
@@ -51,6 +51,7 @@ class Draft:
     subtask_count: int | None = None
     phases: frozenset[Phase] = frozenset()
     words: str = ""
+    is_in_sentence: bool = False
 
     def __post_init__(self) -> None:
         count = self.rnd.randint(3, 4)
@@ -118,6 +119,8 @@ def pause(job: Draft) -> None:
 
     job.cost_us = cost_us
     job.phases, job.words = frozenset({Phase.START_DELAY, Phase.ALIGNMENT}), "stands still"
+    # The verdict itself says that the subtask stands still, and the differences need not.
+    job.is_in_sentence = True
 
 
 def burst(job: Draft) -> None:
@@ -205,7 +208,7 @@ def _outcome(name: str, job: Draft, checkpoint: Checkpoint, verdict: Verdict) ->
     is_there = job.vertex is None or found.vertex == job.vertex
     is_one = job.subtask_count is None or len(found.subtasks) == job.subtask_count
     words = job.words.format(job.parallelism)
-    is_named = any(words in text for text in (*found.differences, verdict.sentence))
+    is_named = any(words in text for text in ([verdict.sentence] if job.is_in_sentence else found.differences))
     is_right = is_there and is_one and found.phase in job.phases
     return Outcome(name, checkpoint.header.checkpoint_id, verdict, True, is_right, is_named)
 

@@ -44,6 +44,9 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(redraw, client, _Models()),
         output={
             "message": Output("cp-message", "children", allow_duplicate=True),
+            # If the API does not answer, the next tick reads the checkpoint again, and with it the front. Otherwise,
+            # the tick would find nothing new, remove the message, and the front would stay as it is.
+            "digest": Output("cp-digest", "data", allow_duplicate=True),
             "front": cards.chart_outputs("front"),
             "position": Output("front-position", "children"),
             "basis": Output("front-basis", "children"),

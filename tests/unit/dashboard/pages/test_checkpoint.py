@@ -75,6 +75,23 @@ async def test_without_channels_the_front_says_that_it_is_reconstructed(ui):
     assert "reconstructed the engine does not report channels" in texts(answer["front-basis"]["children"])
 
 
+async def test_a_front_that_could_not_be_read_is_read_again_although_the_checkpoint_has_ended(ui):
+    _, values = await _loaded(ui, checkpoint_values("jE", 14))
+    ui.fake.is_down = True
+
+    failed = await ui.call("front-graph.figure", values, by="cp-digest.data")
+    assert set(failed) == {"cp-message", "cp-digest"}
+    assert "It refreshes automatically" in texts(failed["cp-message"]["children"])
+
+    ui.fake.is_down = False
+    values |= {"cp-digest.data": failed["cp-digest"]["data"], "tick.n_intervals": 1}
+    again = await ui.call("cp-head.children", values, by="tick.n_intervals")
+    assert again["cp-message"]["children"] is None
+    # The new digest calls for the front.
+    values |= {"cp-digest.data": again["cp-digest"]["data"]}
+    assert "barrier" in (await ui.call("front-graph.figure", values, by="cp-digest.data"))["front-summary"]["children"]
+
+
 async def test_vertices_open_and_close_by_click_and_by_key(ui):
     values = checkpoint_values("jruntime", 22)
     press = json.dumps({"type": "vertex-toggle", "vertex": "parse"}, separators=(",", ":")) + ".n_clicks"

@@ -30,7 +30,7 @@ def test_each_page_of_the_register_has_its_pictures_and_no_others_are_kept():
     assert sum(path.stat().st_size for path in pictures.KEPT.glob("*.webp")) < 6_000_000
 
 
-# Each change of a page would fail CI until its pictures are taken again, so that CI does not compare them.
+# Each change of a page would fail CI until its pictures are taken again. Therefore CI does not compare them.
 @pytest.mark.slow
 @pytest.mark.skipif("BARRIERSCOPE_COMPARE_PICTURES" not in os.environ, reason="run it with `make compare-pictures`")
 def test_every_page_looks_like_its_picture():

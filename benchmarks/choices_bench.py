@@ -47,6 +47,10 @@ from tests.support.twin_evidence import runtime_evidence
 _JOBS_OF_A_TARGET = 50
 _RUN_S = 120.0
 _FAILURES = 5
+# Findings are read again only if this time has passed.
+_REFRESHED_AFTER_S = 1.001
+# A chooser that finds no job to choose for in so many rounds stops.
+_EMPTY_ROUNDS_MAX = 20
 
 
 class _Clock(SteppingClock):
@@ -124,7 +128,7 @@ async def _analyse(engine: AsyncEngine, clock: _Clock) -> None:
     jobs = AnalysedJobs(clock, EvidenceReader(clock))
     is_behind = True
     while is_behind:
-        clock.at += timedelta(milliseconds=1001)
+        clock.at += timedelta(seconds=_REFRESHED_AFTER_S)
         async with reading(engine) as connection:
             await jobs.refresh(connection)
         is_behind = jobs.is_behind
@@ -150,17 +154,18 @@ async def measure(url: str, jobs: int, drawn: int) -> Result:
         chooser = SettingChooser(
             engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), counting
         )
-        is_first = True
-        while (spent_s := await chooser.choose_next()) or is_first:
-            is_first = is_first and not spent_s
-            if spent_s:
-                took_s.append(spent_s)
-                # Without this, findings would never be computed again, and chosen jobs would wait for ever.
-                clock.at += timedelta(seconds=spent_s)
-            if spent_s and len(took_s) % 100 == 0:
+        empty = 0
+        while len(took_s) < jobs and empty < _EMPTY_ROUNDS_MAX:
+            spent_s = await chooser.choose_next()
+            # Without this, findings would never be computed again, and chosen jobs would wait for ever.
+            clock.at += timedelta(seconds=spent_s or _REFRESHED_AFTER_S)
+            if not spent_s:
+                empty += 1
+                continue
+            empty = 0
+            took_s.append(spent_s)
+            if len(took_s) % 100 == 0:
                 print(f"{len(took_s)} of {jobs}", file=sys.stderr, flush=True)
-            if not spent_s and len(took_s) >= jobs:
-                break
 
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     await asyncio.gather(work(), work())
@@ -168,6 +173,8 @@ async def measure(url: str, jobs: int, drawn: int) -> Result:
     async with reading(engine) as connection:
         stored = (await connection.execute(select(func.count()).select_from(setting_choices))).scalar_one()
     await engine.dispose()
+    if not took_s:
+        sys.exit(f"no settings were chosen: in {_EMPTY_ROUNDS_MAX} rounds, none of the {jobs} jobs waited for a choice")
     return Result(
         jobs=jobs,
         chosen=len(counting.simulated_s),

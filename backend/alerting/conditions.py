@@ -24,7 +24,7 @@ from backend.alerting.signals import (
     TargetSignal,
 )
 from backend.analysis import sentences as say
-from backend.analysis.finish import is_warned, predict
+from backend.analysis.finish import is_warned, predict, warned_from
 from backend.analysis.health import restart_loop
 from backend.analysis.progress import Judged
 from backend.analysis.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
@@ -197,12 +197,14 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
     found = predict(opened.running, opened.past, past_min_count=int(settings["past_min_count"]))
     if found is None:
         return _calm(settings, signal, "every subtask has acknowledged")
+    age_ms, usual_ratio = opened.running.elapsed_ms, settings["confidence_min_ratio"]
+    lately = any(c.reason is FailureReason.EXPIRED for c in signal.ended[-FINISH_LATELY_COUNT:])
     is_one = is_warned(
         found.expiry_ratio,
-        age_ms=opened.running.elapsed_ms,
+        age_ms=age_ms,
         timeout_ms=timeout_ms,
-        has_expired_lately=any(c.reason is FailureReason.EXPIRED for c in signal.ended[-FINISH_LATELY_COUNT:]),
-        warn_ratio=settings["confidence_min_ratio"],
+        has_expired_lately=lately,
+        warn_ratio=usual_ratio,
     )
     if found.expiry_ratio is None:
         if not is_one:
@@ -218,7 +220,13 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
             return Reading(ReadingKind.UNKNOWN, why)
         return _calm(settings, signal, why)
     summary = f"will probably exceed its timeout of {say.duration(timeout_ms)}"
-    return _times_out(signal, opened, summary, f"It {found.words}", found.expiry_ratio)
+    words = f"It {found.words}"
+    least, why_less = warned_from(usual_ratio, age_ms=age_ms, timeout_ms=timeout_ms, has_expired_lately=lately)
+    if why_less is not None and found.expiry_ratio < usual_ratio:
+        # Whoever compares the probability with the setting would ask why the alert fires.
+        enough = f"from {say.percent(least)} on instead of {say.percent(usual_ratio)}"
+        words += f". The alert fires {enough}, because {why_less}"
+    return _times_out(signal, opened, summary, words, found.expiry_ratio)
 
 
 def _times_out(signal: JobSignal, opened: OpenSignal, what: str, words: str, value: float) -> Reading:

@@ -41,6 +41,7 @@ from backend.analysis.thresholds import (
     FINISH_FADE_RATIO,
     FINISH_INTERVAL_RATIO,
     FINISH_LATE_AGE_RATIO,
+    FINISH_LATELY_COUNT,
     FINISH_LIKENESS_LOG,
     FINISH_MIDDLE_TAIL_RATIO,
     FINISH_MIN_COUNT,
@@ -159,19 +160,33 @@ def is_warned(
 ) -> bool:
     """Return whether to warn that an open checkpoint will time out.
 
-    ``expiry_ratio`` is that of its prediction; without one, the age decides. ``has_expired_lately`` is whether one of
-    the newest ``FINISH_LATELY_COUNT`` ended checkpoints expired. If so, a lower probability is enough: the first
-    warning of a trouble wakes somebody and needs to be sure, those that follow belong to the same trouble. Shortly
-    before the timeout, a somewhat lower one is enough too: a false page is the smaller evil then.
+    ``expiry_ratio`` is that of its prediction; without one, the age decides. The other values are those of
+    ``warned_from``.
     """
     if expiry_ratio is None:
         return age_ms > FINISH_UNKNOWN_RATIO * timeout_ms
-    least = warn_ratio
-    if has_expired_lately:
-        least = min(least, FINISH_WARN_AGAIN_RATIO)
-    if age_ms >= FINISH_LATE_AGE_RATIO * timeout_ms:
-        least = min(least, FINISH_WARN_LATE_RATIO)
+    least, _ = warned_from(warn_ratio, age_ms=age_ms, timeout_ms=timeout_ms, has_expired_lately=has_expired_lately)
     return expiry_ratio >= least
+
+
+def warned_from(
+    warn_ratio: float, *, age_ms: float, timeout_ms: float, has_expired_lately: bool
+) -> tuple[float, str | None]:
+    """Return the probability of a timeout that is enough for a warning, and why if it is less than ``warn_ratio``.
+
+    ``has_expired_lately`` is whether one of the newest ``FINISH_LATELY_COUNT`` ended checkpoints expired. If so, a
+    lower probability is enough: the first warning of a trouble wakes somebody and needs to be sure, those that follow
+    belong to the same trouble. Shortly before the timeout, a somewhat lower one is enough too: a false page is the
+    smaller evil then.
+    """
+    enough: list[tuple[float, str | None]] = [(warn_ratio, None)]
+    if has_expired_lately:
+        why = f"one of the newest {FINISH_LATELY_COUNT} ended checkpoints expired"
+        enough.append((FINISH_WARN_AGAIN_RATIO, why))
+    if age_ms >= FINISH_LATE_AGE_RATIO * timeout_ms:
+        why = f"at least {say.percent(FINISH_LATE_AGE_RATIO)} of the timeout has passed"
+        enough.append((FINISH_WARN_LATE_RATIO, why))
+    return min(enough, key=lambda one: one[0])
 
 
 def _too_few(open_: OpenCheckpoint, past_count: int, count: int, needed: int) -> str:

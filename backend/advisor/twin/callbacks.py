@@ -58,7 +58,7 @@ class Callback:
                 f"barriers of {self.struck_count} of {self.checkpoint_count} checkpoints waited up to"
                 f" {self.least_ms / 1000:.2g} s for a vertex that stood still, and all these waits ended whole periods"
                 " apart. The vertex is busy with it when its records do not explain its busy time. They are assumed to"
-                " be as quick as those of the quickest vertex"
+                " be as quick as those of the quickest other vertex"
             ),
         )
 
@@ -105,17 +105,34 @@ def callback_of(
             subject=f"long callback of {name}", taken="none: its busy time is its records'", reason=reason
         )
     period_ms, lasts_ms = found
-    rates = np.nan_to_num(flow.records_in)
-    others = [f.service_us(is_source=not evidence.topology.upstream(v))[0].min() for v, f in flows.items()]
-    of_records = np.minimum(busy, rates * min(others) / 1e6)
+    others = [
+        float(f.service_us(is_source=not evidence.topology.upstream(v))[0].min())
+        for v, f in flows.items()
+        if v != stall.wait.vertex_id
+    ]
+    of_records = np.nan_to_num(flow.records_in) * min(others, default=0.0) / 1e6
+    seen_ms = float(waits.took_ms.max())
     return Callback(
         vertex_id=stall.wait.vertex_id,
         period_ms=period_ms,
-        lasts_ms=tuple(np.minimum((busy - of_records) * period_ms, lasts_ms * busy / most).tolist()),
-        least_ms=float(waits.took_ms.max()),
+        lasts_ms=_by_subtask(busy, of_records, period_ms, seen_ms, lasts_ms),
+        least_ms=seen_ms,
         struck_count=int(_is_struck(waits).sum()),
         checkpoint_count=waits.took_ms.size,
     )
+
+
+def _by_subtask(
+    busy: Floats, of_records: Floats, period_ms: float, least_ms: float, most_ms: float
+) -> tuple[float, ...]:
+    """Return how long the callback takes at each subtask: what ``of_records`` leaves of its busy time ``busy``.
+
+    The busiest subtask takes at least ``least_ms``, the longest wait that was seen, and at most ``most_ms``. Both are
+    limited by its busy time. The limits of the other subtasks are in proportion to their busy time.
+    """
+    share = busy / busy.max()
+    most = np.minimum(most_ms * share, busy * period_ms)
+    return tuple(np.clip((busy - of_records) * period_ms, np.minimum(least_ms * share, most), most).tolist())
 
 
 def with_callback(vertices: Sequence[VertexModel], callback: Callback, busy: Floats) -> tuple[VertexModel, ...]:

@@ -79,6 +79,25 @@ def id_of(document: Mapping[str, Any]) -> str:
     return "w" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def model_of(document: Mapping[str, Any]) -> JobModel:
+    """Return the model of the job in a queued document. An earlier version may have queued it."""
+    stored = document["model"]
+    return _MODEL.validate_python({**stored, "vertices": [_with_callbacks(v) for v in stored["vertices"]]})
+
+
+def _with_callbacks(vertex: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a stored vertex with the time of its long callback by subtask.
+
+    Earlier versions stored one number for all subtasks, or null if the vertex had no callback.
+    """
+    lasts_ms = vertex.get("callback_ms", ())
+    if lasts_ms is None:
+        return {**vertex, "callback_ms": ()}
+    if isinstance(lasts_ms, int | float):
+        return {**vertex, "callback_ms": (lasts_ms,) * len(vertex["service_us"])}
+    return vertex
+
+
 def run(
     wanted: Mapping[str, Any],
     progress: Progress,
@@ -92,7 +111,7 @@ def run(
         TooLargeError: the job has too many subtasks, or the run used more CPU time than a limit allows.
     """
     began_s = cpu_s()
-    model = _MODEL.validate_python(wanted["model"])
+    model = model_of(wanted)
     models = [model, changed(model, _WHAT_IF.validate_python(wanted["what_if"]))]
     root = f"{API_ROOT}/jobs/{wanted['job_id']}/whatif/confirmations/{id_of(wanted)}/runs"
     confirmed = ConfirmedOut(predictions=[], runs=[], typical_ids=[])

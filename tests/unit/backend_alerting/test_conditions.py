@@ -260,6 +260,22 @@ def test_a_probability_is_enough_after_an_expiry_that_is_too_low_for_the_first_w
     assert read(_rule("CheckpointWillTimeOut"), over).kind is ReadingKind.UNKNOWN
 
 
+def test_an_alert_below_the_usual_probability_says_which_one_was_enough_and_why():
+    opened = _open(53_000, 2, last_ms=20_000, past=[linear_past(d) for d in (4000, 9000, 4400, 8000, 4300)])
+    text = read(_rule("CheckpointWillTimeOut"), job_signal("expired", opened=opened)).annotations["description"]
+
+    why = "because one of the newest 3 ended checkpoints expired. "
+    assert f"The alert fires from 80 % on instead of 92 %, {why}" in text
+
+
+def test_an_alert_of_the_usual_probability_does_not_mention_a_lower_one():
+    opened = _open(57_100, 2, last_ms=20_000, past=[linear_past(d) for d in (4000, 4200, 4400, 4100, 4300)])
+    text = read(_rule("CheckpointWillTimeOut"), job_signal("completed", opened=opened)).annotations["description"]
+
+    assert "will probably exceed its timeout" in text
+    assert "The alert fires from" not in text
+
+
 def test_without_a_prediction_the_rule_falls_back_to_the_age():
     past = [linear_past(4000)] * 2
     young, old = (_open(at_ms, 2, last_ms=20_000, past=past) for at_ms in (53_000, 55_000))

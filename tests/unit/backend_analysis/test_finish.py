@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.analysis import thresholds as t
-from backend.analysis.finish import PastCheckpoint, is_warned, past_checkpoint, predict
+from backend.analysis.finish import PastCheckpoint, is_warned, past_checkpoint, predict, warned_from
 from backend.analysis.progress import OpenCheckpoint
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -311,3 +311,6 @@ def test_the_probability_of_a_warning_is_lower_after_an_expiry_and_lower_still_j
 
     assert warned(least)
     assert not warned(least - 0.01)
+    enough, why = warned_from(warn_ratio, age_ms=age_ms, timeout_ms=60_000, has_expired_lately=has_expired_lately)
+    reasons = {0.8: "one of the newest 3 ended checkpoints expired", 0.85: "at least 95 % of the timeout has passed"}
+    assert (enough, why) == (least, reasons.get(least))

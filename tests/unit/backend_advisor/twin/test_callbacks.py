@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from backend.advisor.twin.callbacks import Callback, with_callback
+from backend.advisor.twin.callbacks import _by_subtask as by_subtask  # pyright: ignore[reportPrivateUsage]
 from backend.advisor.twin.callbacks import _period_ms as period_of  # pyright: ignore[reportPrivateUsage]
 from backend.advisor.twin.callbacks import _Waits as Waits  # pyright: ignore[reportPrivateUsage]
 from backend.advisor.twin.changes import WhatIf
@@ -70,6 +71,26 @@ def test_the_time_of_a_callback_is_taken_from_that_of_the_records():
     said = callback.assumption("sink")
     assert said.taken.startswith("up to 2 s in every 4 s")
     assert "5 of 20 checkpoints waited up to 1.5 s" in said.reason
+
+
+@pytest.mark.parametrize(
+    ("records_us", "expected"),
+    [
+        # A tenth of the busy time is the records'.
+        (1.0, [900.0, 450.0]),
+        # Records that are as quick as elsewhere would explain all, but barriers waited for up to 0.8 s.
+        (10.0, [800.0, 400.0]),
+        (50.0, [800.0, 400.0]),
+        # They explain nothing.
+        (0.0, [950.0, 475.0]),
+    ],
+)
+def test_a_callback_is_what_records_do_not_explain_but_never_shorter_than_the_longest_wait(records_us, expected):
+    busy, rates = np.array([0.1, 0.05]), np.array([10_000.0, 5_000.0])
+
+    assert by_subtask(busy, rates * records_us / 1e6, 10_000.0, 800.0, 950.0) == pytest.approx(expected)
+    # The busy time limits both.
+    assert by_subtask(busy, rates * 0.0, 5_000.0, 800.0, 950.0) == pytest.approx([500.0, 250.0])
 
 
 def test_a_callback_leaves_less_time_for_records_delays_each_mode_and_is_divided_among_more_subtasks():

@@ -160,7 +160,14 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
             # The present settings come first, and are known to be small enough.
             if not scored or steps <= min(steps_left, fast.STEPS_QUICK_MAX):
                 steps_left -= steps
-                outcomes[one] = predict_with(job.model, what_if)
+                try:
+                    outcomes[one] = predict_with(job.model, what_if)
+                except fast.FullQueueError:
+                    # Without the present settings, nothing can be compared. Others are left out.
+                    if one == job.present:
+                        raise
+                    scored[one] = None
+                    continue
                 scored[one] = _scored(job, one, outcomes[one])
         return [s for s in scored.values() if s is not None]
 

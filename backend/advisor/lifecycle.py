@@ -234,7 +234,8 @@ def _undone_words(card: Card, seen: Observed) -> str:
     sent = card.roll_back
     is_as_before = is_in_force(card.current, seen.config, seen.parallelism)
     reports = "the engine reports the earlier settings again" if is_as_before else "the engine reports other settings"
-    if sent is None:
+    # A roll back that was sent explains only its own settings. Another change came from elsewhere.
+    if sent is None or is_as_before is False:
         return f"undone outside of Barrierscope: {reports}"
     if sent.is_automatic:
         return f"rolled back automatically by Barrierscope, because {sent.reason}; {reports}"

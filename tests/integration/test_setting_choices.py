@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from backend.advisor.choosing import refused
+from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.target import TargetOrigin
@@ -120,6 +121,23 @@ async def test_the_next_finding_of_every_process_uses_the_choice_that_one_proces
     assert card.recommendation.chosen_by == "fast"
     assert choosing.count == 1
     assert choosing.cluster_settings == CLUSTER
+
+
+async def test_the_analysis_for_a_choice_keeps_no_request_waiting(engine, clock, report, parts, monkeypatch):
+    choosing, chooser = parts
+    await report()
+    threads = []
+
+    def noted(*args, **more):
+        threads.append(threading.get_ident())
+        return situation(*args, **more)
+
+    monkeypatch.setattr("backend.services.whatif.choosing.situation", noted)
+    assert await chooser.choose_next() > 0
+
+    assert choosing.count == 1
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 async def test_a_choice_is_made_once_until_it_is_due(engine, clock, report, parts):

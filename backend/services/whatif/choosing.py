@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.advisor.choosing import choose
 from backend.advisor.situation import situation
+from backend.advisor.tier_choice import TierChoice
 from backend.backtest.cards import ChooseFor
 from backend.backtest.moments import EVIDENCE_COUNT
 from backend.domain.checkpoint import CheckpointConfig
@@ -146,16 +147,19 @@ class SettingChooser:
         if kept is not None and not kept.is_due(modelled.config, modelled.now, ended):
             await self._release(run.id)
             return
-        # The verdict is that of the finding, so that the advice which follows from the choice agrees with it.
-        known = situation(
-            judged,
-            engine=run.engine,
-            version=record.engine_version,
-            settings_since=None if settings is None else settings.first_trigger_at,
-        )
-        known = replace(known, modelled=modelled)
-        # A stop of the process does not wait for the simulation.
-        choice = await anyio.to_thread.run_sync(choose_or_refuse, self._choose_for, known, abandon_on_cancel=True)
+
+        def chosen() -> TierChoice:
+            # The verdict is that of the finding, so that the advice which follows from the choice agrees with it.
+            known = situation(
+                judged,
+                engine=run.engine,
+                version=record.engine_version,
+                settings_since=None if settings is None else settings.first_trigger_at,
+            )
+            return choose_or_refuse(self._choose_for, replace(known, modelled=modelled))
+
+        # The analysis and the simulation run outside the event loop. A stop of the process does not wait for them.
+        choice = await anyio.to_thread.run_sync(chosen, abandon_on_cancel=True)
         async with writing(self._engine) as connection:
             # If this took so long that another process claimed the run, that one stores its choice.
             if await release_choice(connection, run.id, self._name):

@@ -158,6 +158,25 @@ def test_settings_whose_simulation_is_too_large_are_left_out(known, monkeypatch)
     assert len(many.asked) == choice.setting_count == 10
 
 
+def test_settings_that_fill_a_queue_of_the_simulation_are_left_out(known):
+    predicted = Predicted(outcome(SLOW), outcome(QUICK, 20_000.0))
+
+    def full(full_mode):
+        def predict(model, what_if):
+            if what_if.mode is full_mode:
+                raise fast.FullQueueError("a queue is full")
+            return predicted(model, what_if)
+
+        return choose(known, model_of=uncalibrated, predict_with=predict)
+
+    choice = full(Mode.UNALIGNED)
+    assert choice.why_not is None
+    assert choice.best is not None
+    assert Mode.UNALIGNED not in {s.chosen.mode for s in choice.by_mode}
+    # Without the present settings, nothing can be compared.
+    assert "a queue is full" in full(choice.now.chosen.mode).why_not
+
+
 def test_intervals_keep_their_hard_bounds(known):
     timeout_ms = known.evidence.config.timeout_ms
     predicted = Predicted(outcome(SLOW), outcome(QUICK, 20_000.0))

@@ -217,6 +217,15 @@ def test_other_settings_than_the_earlier_ones_are_not_called_earlier_ones():
     assert next_step(_VERIFIED, seen).reason.endswith("the engine reports other settings")
 
 
+@pytest.mark.parametrize("is_automatic", [True, False])
+def test_settings_that_are_neither_the_proposed_nor_the_earlier_ones_were_not_rolled_back(is_automatic):
+    card = replace(_VERIFIED, roll_back=SentRollBack(is_automatic, "4 of 9 expired"))
+
+    step = next_step(card, replace(_seen([]), config=_AFTER_10_S))
+
+    assert step.reason == "undone outside of Barrierscope: the engine reports other settings"
+
+
 @pytest.mark.parametrize(
     ("duration_ms", "interval"),
     [

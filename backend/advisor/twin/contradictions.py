@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,7 +17,9 @@ from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology, Vertex
 
-_RATE_FACTOR: Final = 1.5
+_COUNT_FACTOR: Final = 1.5
+_CHANGES_MIN: Final = 6
+"""A count with fewer different values is a few steps, and says little of a rate."""
 _RATIO_SUM_MIN, _RATIO_SUM_MAX = 0.5, 1.5
 _IDLE_RATIO: Final = 0.9
 _CLOCKS_MS: Final = 1_000.0
@@ -33,40 +35,56 @@ def refuse(evidence: JobEvidence, flows: Mapping[VertexId, VertexFlow], recorded
     """
     topology = evidence.topology
     if all(np.nansum(f.records_in) + np.nansum(f.records_out) <= 0 for f in flows.values()):
+        if any(np.nansum(f.counted_in) > 0 or np.nansum(f.out_rates_per_s) > 0 for f in flows.values()):
+            raise NotModelledError(
+                "records were read in bursts that are so far apart that no rate can be measured",
+                fix="ask again when the job reads records most of the time",
+            )
         raise NotModelledError(
             "no record was read between the readings", fix="wait until the job reads records, then ask again"
         )
-    idle = {v.id: _mean_of(_of(evidence.pressure, v.id), "idle_ratio") for v in topology.vertices}
     for vertex in topology.vertices:
-        _refuse_shares(vertex, flows[vertex.id], idle[vertex.id])
-    _refuse_rates(topology, flows, idle)
+        _refuse_shares(vertex, flows[vertex.id], evidence.pressure)
+    _refuse_counts(topology, evidence.pressure)
     _refuse_alignments(topology, recorded)
 
 
 def same_counts(readings: Sequence[VertexPressure], vertex_id: VertexId) -> int:
     """Return how many of the newest readings of a vertex have the same counts of records. 0 if it reports none."""
-    counts = [(r.records_in_count, r.records_out_count) for r in _of(readings, vertex_id)]
+    counts = [(r.records_in_count, r.records_out_count) for r in _sorted_of(readings, vertex_id)]
     if not counts or peak_of((*counts[-1][0], *counts[-1][1])) is None:
         return 0
     return next((n for n, row in enumerate(reversed(counts)) if row != counts[-1]), len(counts))
 
 
-def _refuse_shares(vertex: Vertex, flow: VertexFlow, idle: float | None) -> None:
+def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPressure]) -> None:
+    """Refuse if most readings have shares of time that make far more or far less than 100 %.
+
+    Each reading is judged alone. Shares of different readings make any sum, because the load changes between them.
+    """
     if flow.busy.size != vertex.parallelism:
         raise NotModelledError(
             f"{vertex.name} has {vertex.parallelism} subtasks and readings of {flow.busy.size}",
             fix="wait for two readings after the last rescale",
         )
-    shares = np.nan_to_num(flow.busy) + np.nan_to_num(flow.backpressured)
-    if shares.max(initial=0.0) > _RATIO_SUM_MAX:
+    held: list[float] = []
+    totals: list[float] = []
+    for reading in _sorted_of(readings, vertex.id):
+        rows = [array_of(r) for r in (reading.busy_ratio, reading.backpressured_ratio, reading.idle_ratio)]
+        if any(row.size != vertex.parallelism for row in rows[:2]):
+            continue
+        both = np.nan_to_num(rows[0]) + np.nan_to_num(rows[1])
+        held.append(float(both.max(initial=0.0)))
+        if rows[2].size == vertex.parallelism and not any(np.isnan(row).any() for row in rows):
+            totals.append(float((both + rows[2]).mean()))
+    if (most := median(held)) is not None and most > _RATIO_SUM_MAX:
         raise NotModelledError(
-            f"{vertex.name} reports to be busy and back-pressured for {shares.max():.0%} of the time",
+            f"{vertex.name} reports to be busy and back-pressured for {most:.0%} of the time",
             fix="check the clocks and the metrics of its task managers",
         )
-    is_whole = not (np.isnan(flow.busy).any() or np.isnan(flow.backpressured).any())
-    if idle is None or not is_whole or np.nansum(flow.records_in) + np.nansum(flow.records_out) <= 0:
+    total = median(totals)
+    if total is None or np.nansum(flow.records_in) + np.nansum(flow.records_out) <= 0:
         return
-    total = float(shares.mean()) + idle
     if not _RATIO_SUM_MIN <= total <= _RATIO_SUM_MAX:
         raise NotModelledError(
             f"{vertex.name} reports to be busy, back-pressured or idle for {total:.0%} of the time in all",
@@ -74,25 +92,65 @@ def _refuse_shares(vertex: Vertex, flow: VertexFlow, idle: float | None) -> None
         )
 
 
-def _refuse_rates(
-    topology: Topology, flows: Mapping[VertexId, VertexFlow], idle: Mapping[VertexId, float | None]
-) -> None:
+def _refuse_counts(topology: Topology, readings: Sequence[VertexPressure]) -> None:
+    """Refuse if a vertex sent far more or far fewer records than the only vertex behind it read in the same time.
+
+    What a burst or a window holds back is no contradiction, so both counts may also differ by as much as they swing
+    around a steady flow. Counts that changed only a few times show nothing.
+    """
     names = {v.id: v.name for v in topology.vertices}
     for edge in topology.edges:
-        sent, read = flows[edge.source], flows[edge.target]
+        strategy = (edge.ship_strategy or "").upper()
         is_single = len(topology.downstream(edge.source)) == len(topology.upstream(edge.target)) == 1
-        if not is_single or (edge.ship_strategy or "") == "BROADCAST":
+        if not is_single or strategy in {"", "BROADCAST"}:
             continue
-        out, into = float(np.nansum(sent.records_out)), float(np.nansum(read.records_in))
-        is_other = min(out, into) > 1.0 and max(out, into) > _RATE_FACTOR * min(out, into)
+        sent = _since_restart(readings, edge.source, "records_out_count")
+        read = _since_restart(readings, edge.target, "records_in_count")
+        if not sent or not read:
+            continue
+        begin, end = max(sent[0][0], read[0][0]), min(sent[-1][0], read[-1][0])
+        outs, ins = (np.array([row for row in rows if begin <= row[0] <= end]) for rows in (sent, read))
+        if len(outs) < _CHANGES_MIN or len(ins) < _CHANGES_MIN or np.unique(outs[:, 1]).size < _CHANGES_MIN:
+            continue
+        out, into = float(np.ptp(outs[:, 1])), float(np.ptp(ins[:, 1]))
+        is_steady = np.unique(ins[:, 1]).size >= _CHANGES_MIN
         # A receiver that is busy or back-pressured may read nothing for a while. An idle one reads what it gets.
-        is_unread = into <= 1.0 < out and (idle[edge.target] or 0.0) >= _IDLE_RATIO
-        if is_other or is_unread:
+        is_unread = into <= 0 and _idle(readings, edge.target, begin) >= _IDLE_RATIO
+        is_other = max(out, into) > _COUNT_FACTOR * min(out, into) + _swing(outs) + _swing(ins)
+        if is_other and (is_steady or is_unread):
+            seconds = end - begin
             raise NotModelledError(
-                f"{names[edge.source]} reports {out:.0f} records/s sent and {names[edge.target]}"
-                f" {into:.0f} records/s read",
-                fix="wait for readings that span more time, or check the metrics of both vertices",
+                f"{names[edge.source]} reports {out / seconds:.0f} records/s sent and {names[edge.target]}"
+                f" {into / seconds:.0f} records/s read",
+                fix="check the metrics of both vertices",
             )
+
+
+def _since_restart(readings: Iterable[VertexPressure], vertex_id: VertexId, name: str) -> list[tuple[float, float]]:
+    """Return the time in seconds and the count of the whole vertex, for each reading since its last restart."""
+    kept: list[tuple[float, float]] = []
+    before = np.zeros(0)
+    for reading in _sorted_of(readings, vertex_id):
+        counts = array_of(getattr(reading, name))
+        if not counts.size or np.isnan(counts).any():
+            continue
+        if counts.size != before.size or (counts < before).any():
+            kept = []
+        kept.append((reading.observed_at.timestamp(), float(counts.sum())))
+        before = counts
+    return kept
+
+
+def _swing(rows: Floats) -> float:
+    """Return the range of the distances between the counts and a steady flow, in records."""
+    times, counts = rows[:, 0] - rows[0, 0], rows[:, 1]
+    return float(np.ptp(counts - counts[0] - times * (counts[-1] - counts[0]) / times[-1]))
+
+
+def _idle(readings: Iterable[VertexPressure], vertex_id: VertexId, begin_s: float) -> float:
+    """Return the median share of idle time of a vertex since ``begin_s``; 0 if it reports none."""
+    since = (r for r in _sorted_of(readings, vertex_id) if r.observed_at.timestamp() >= begin_s)
+    return _mean_of(since, "idle_ratio") or 0.0
 
 
 def _refuse_alignments(topology: Topology, recorded: Sequence[Checkpoint]) -> None:
@@ -120,8 +178,8 @@ def _too_long(checkpoint: Checkpoint) -> tuple[int, VertexId, float, float] | No
     return checkpoint.header.checkpoint_id, most[1], most[0], float(duration_ms)
 
 
-def _of(readings: Iterable[VertexPressure], vertex_id: VertexId) -> Iterator[VertexPressure]:
-    return (r for r in readings if r.vertex_id == vertex_id)
+def _sorted_of(readings: Iterable[VertexPressure], vertex_id: VertexId) -> list[VertexPressure]:
+    return sorted((r for r in readings if r.vertex_id == vertex_id), key=lambda r: r.observed_at)
 
 
 def _mean_of(readings: Iterable[VertexPressure], name: str) -> float | None:

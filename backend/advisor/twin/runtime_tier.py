@@ -135,10 +135,6 @@ def scale_of(model: JobModel, flow: Throughput) -> Scale:
         if shorter < interval:
             notes.append(f"checkpoints are simulated every {shorter / 1000:.3g} s, not every {interval / 1000:.3g} s")
             interval = shorter
-    apart = phases_ms(model, phases=_PHASES, has_bursts=False)
-    if apart is not None and interval >= 2 * apart:
-        interval = odd_multiple_ms(interval, apart)
-        notes.append(f"checkpoints are simulated every {interval / 1000:.3g} s, to meet a callback at all its times")
     records = flow.steps_per_ms * run_ms
     bundle = max(1, ceil(records / STEPS_MAX))
     smallest = min((e.record_bytes for e in model.edges), default=100.0)
@@ -151,7 +147,12 @@ def scale_of(model: JobModel, flow: Throughput) -> Scale:
         run_ms = max(STEPS_MAX * bundle / flow.steps_per_ms, 2 * fill_ms)
         room_ms = run_ms * (1 - _WARM_UP_SHARE)
         interval = min(interval, max(room_ms / _CHECKPOINTS_WANTED, _FILLS_BETWEEN * fill_ms, 200.0))
-        notes.append(f"only {run_ms / 1000:.3g} s are simulated, with a checkpoint every {interval / 1000:.3g} s")
+        notes = [f"only {run_ms / 1000:.3g} s are simulated, with a checkpoint every {interval / 1000:.3g} s"]
+    # Last, because no later change may bring the interval back to a multiple of the callback's period.
+    apart = phases_ms(model, phases=_PHASES, has_bursts=False)
+    if apart is not None and interval >= 2 * apart:
+        interval = odd_multiple_ms(interval, apart)
+        notes.append(f"checkpoints are simulated every {interval / 1000:.3g} s, to meet a callback at all its times")
     if bundle > 1:
         notes.append(f"{bundle} records are simulated as one")
     return Scale(bundle, interval, run_ms, tuple(notes))

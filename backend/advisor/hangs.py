@@ -1,8 +1,9 @@
 """Measures writes to the checkpoint store that hang now and then, and what they do to checkpoints under other settings.
 
 The models of the twin have writes of the usual duration only. A write that took many times as long as is usual for its
-vertex hung, for whatever reason. How long writes hung in each recorded checkpoint is added to the simulated durations.
-If some writes are seen to hang, checkpoints that expired beyond that count as hung for longer than the timeout.
+subtask hung, for whatever reason. A subtask with more state than its siblings always takes longer. The models know
+that, so it is no hang. How long writes hung in each recorded checkpoint is added to the simulated durations. If some
+writes are seen to hang, checkpoints that expired beyond that count as hung for longer than the timeout.
 
 What makes writes hang is not known. It is assumed to come by time: a checkpoint at an interval twice as long waits for
 the hangs of two recorded ones. So no longer interval looks harmless only because it was not measured. Samples are drawn
@@ -22,7 +23,7 @@ import numpy as np
 from backend.advisor.advice import Interval
 from backend.advisor.proposing import share_interval
 from backend.advisor.situation import Situation, own_async_ms
-from backend.analysis.arrays import Floats
+from backend.analysis.arrays import Floats, stacked
 
 HANG_MIN_MS: Final = 500.0
 HANG_FACTOR: Final = 4.0
@@ -54,8 +55,8 @@ class Hangs:
         usual = {v: _usual(found) for v, found in rows.items()}
         delays = []
         for r in known.recorded:
-            beyond = (_beyond(own_async_ms(known.evidence, v, r.phases), usual[v]) for v in r.phases)
-            delays.append(max(beyond, default=0.0))
+            took = {v: own_async_ms(known.evidence, v, r.phases) for v in r.phases}
+            delays.append(max((_beyond(ms, usual[v][: ms.size]) for v, ms in took.items()), default=0.0))
         return cls(tuple(delays), interval_ms) if any(delays) else cls()
 
     @property
@@ -117,14 +118,17 @@ class Hangs:
         return found
 
 
-def _usual(found: Sequence[Floats]) -> float:
-    every = np.concatenate(found)
-    every = every[~np.isnan(every)]
-    return float(np.quantile(every, _USUAL)) if every.size else inf
+def _usual(found: Sequence[Floats]) -> Floats:
+    """Return the usual duration of each subtask, in milliseconds; infinite for one whose durations are not known."""
+    rows = stacked(found)
+    usual = np.full(rows.shape[1], inf)
+    is_known = ~np.isnan(rows).all(axis=0)
+    usual[is_known] = np.nanquantile(rows[:, is_known], _USUAL, axis=0)
+    return usual
 
 
-def _beyond(took_ms: Floats, usual_ms: float) -> float:
-    """Return by how much the longest write took longer than usual; 0 if it did not hang."""
-    known = took_ms[~np.isnan(took_ms)]
-    longest = float(known.max()) if known.size else 0.0
-    return longest - usual_ms if longest > max(HANG_MIN_MS, HANG_FACTOR * usual_ms) else 0.0
+def _beyond(took_ms: Floats, usual_ms: Floats) -> float:
+    """Return by how much a write took longer than is usual for its subtask, at most; 0 if none hung."""
+    # A comparison with a duration that is not known is false.
+    is_hung = took_ms > np.maximum(HANG_MIN_MS, HANG_FACTOR * usual_ms)
+    return float((took_ms - usual_ms)[is_hung].max(initial=0.0))

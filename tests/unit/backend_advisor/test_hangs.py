@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import inf
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from backend.advisor.advice import Interval
@@ -12,6 +14,33 @@ from backend.advisor.hangs import Hangs
 _SIMULATED = Interval(1_000.0, 800.0, 1_300.0)
 _NONE = Interval(0.0, 0.0, 0.0)
 _TIMEOUT_MS = 10_000.0
+_COUNT = 20
+
+
+def _of(rows):
+    """Return the hangs of recorded checkpoints, whose subtasks took as long as ``rows`` says, in milliseconds."""
+    recorded = [SimpleNamespace(phases={"sink": SimpleNamespace(own_async_ms=np.array(row))}) for row in rows]
+    return Hangs.of(SimpleNamespace(recorded=recorded, evidence=SimpleNamespace(topology=None, config=None)), 5_000)
+
+
+def test_a_subtask_that_always_takes_longer_than_its_siblings_does_not_hang():
+    assert _of([[1_000.0 + n, *[150.0] * 7] for n in range(_COUNT)]) == Hangs()
+
+
+def test_a_write_that_took_many_times_as_long_as_its_subtask_usually_does_is_a_hang():
+    rows = [[1_000.0, *[150.0] * 7] for _ in range(_COUNT)]
+    rows[3][5] = 2_150.0
+    rows[7][0] = 6_000.0
+
+    expected = [0.0] * _COUNT
+    expected[3], expected[7] = 2_000.0, 5_000.0
+    assert _of(rows).delays_ms == pytest.approx(expected)
+
+
+def test_hangs_are_found_if_some_durations_are_not_known_and_after_a_change_of_the_parallelism():
+    rows = [[np.nan, 150.0]] * 5 + [[np.nan, 150.0, 150.0]] * 5 + [[np.nan, np.nan, 5_150.0]]
+
+    assert _of(rows).delays_ms == pytest.approx([0.0] * 10 + [5_000.0])
 
 
 def _expired(hangs, interval_ms):

@@ -565,12 +565,18 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
         return ApiUnavailableError(f"Barrierscope's API answered HTTP {answer.status_code} without a reason.")
     rows = [(f"{e.pointer.lstrip('#/') or 'body'}: {e.detail}", e.allowed) for e in problem.errors]
     fields = "; ".join(words + (f"; allowed: {allowed}" if allowed else "") for words, allowed in rows)
+    # Some refusals name their only field in the sentence itself: it must not be said twice.
+    is_more = bool(rows) and not all(
+        said.rstrip(".") in problem.detail for e in problem.errors for said in (e.detail, e.allowed or "")
+    )
     # A page has room for a line for each field.
     own = [(words.removeprefix("settings."), allowed) for words, allowed in rows]
-    lines = [f"{words}." + (f" Allowed: {allowed}." if allowed else "") for words, allowed in own]
+    lines = [
+        f"{words.rstrip('.')}." + (f" Allowed: {allowed.rstrip('.')}." if allowed else "") for words, allowed in own
+    ]
     head = problem.detail[:1].upper() + problem.detail[1:]
-    parts = (head, *lines) if fields and fields not in problem.detail else ()
-    text = f"{problem.detail} ({fields})" if fields and fields not in problem.detail else problem.detail
+    parts = (head, *lines) if is_more else ()
+    text = f"{problem.detail} ({fields})" if is_more else problem.detail
     if answer.status_code >= 500:
         return ApiUnavailableError(text)
     return ApiNotFoundError(text) if answer.status_code == httpx.codes.NOT_FOUND else ApiRefusedError(text, parts)

@@ -199,7 +199,8 @@ def _error(estimate: EstimateOut | None, scored: CalibrationOut | None) -> html.
 def _error_words(row: MeasureErrorOut) -> str | None:
     """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
     if row.unit == "ratio":
-        return f"{100 * (row.predicted - row.measured):+.0f} points"
+        points = round(100 * (row.predicted - row.measured))
+        return f"{points:+d} points" if points else "0 points"
     return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"
 
 

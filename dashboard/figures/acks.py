@@ -19,7 +19,7 @@ def acknowledgements(progress: ProgressOut, *, theme: Theme) -> Chart:
     timeout_ms = progress.timeout_ms
     is_near = timeout_ms is not None and timeout_ms <= 3 * max(seen_ms, 1)
     end_ms = max(seen_ms, timeout_ms if is_near and timeout_ms else 0, 1) * 1.04
-    values, labels = ticks_ms(end_ms, steps_max=6)
+    values, labels = ticks_ms(end_ms, steps_max=5)
     # The margins are large enough for the labels. A margin that fits itself depends on earlier drawings.
     still = {"tickangle": 0, "automargin": False}
     shapes = [_total_line(progress.total, theme)]

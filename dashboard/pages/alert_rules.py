@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -139,7 +140,7 @@ async def save(
 def _rule(rule: AlertRuleOut) -> Component:
     fields = [_number(rule, name, label, getattr(rule, name), "seconds, 0 to 86400") for name, label in _TIMES]
     for t in rule.thresholds:
-        hint = f"{t.meaning}; {t.least:g} to {t.most:g}, default {t.default:g}"
+        hint = f"{t.name}: {t.meaning}; {t.least:g} to {t.most:g}, default {t.default:g}"
         bounds = f"{t.least:g} to {t.most:g}"
         fields.append(_number(rule, t.name, threshold_label(t.name), t.value, hint, bounds))
     to, icon, word = ("off", "pause", "Switch off") if rule.is_enabled else ("on", "play", "Switch on")
@@ -180,6 +181,8 @@ def _rule(rule: AlertRuleOut) -> Component:
 
 def _with_labels(said: str) -> str:
     """Return what the API said with the labels of the fields instead of their names."""
+    for name, label in _TIMES:
+        said = re.sub(rf"(?<![\w.]){name}:", f"{label}:", said)
     for name, label in _THRESHOLDS.items():
         said = said.replace(f"thresholds.{name}:", f"{label}:")
     return said

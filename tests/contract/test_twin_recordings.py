@@ -99,7 +99,7 @@ def test_what_is_missing_is_named_with_what_would_help():
     assert "records/s sent and stage-1 0 records/s read" in reason(pressure=unread(middle))
     assert "are the same in its last" in reason(pressure=unread(last))
     tenth = dict.fromkeys(idle, (0.1,) * 4)
-    assert "busy, back-pressured or idle for 30% of the time in all" in reason(
+    assert "busy, back-pressured or idle for 30 % of the time in all" in reason(
         pressure=tuple(replace(r, **tenth) for r in evidence.pressure)
     )
     longest = max(c.header.end_to_end_duration_ms or 0 for c in evidence.checkpoints)

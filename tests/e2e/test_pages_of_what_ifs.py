@@ -59,7 +59,7 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         # 4
         page.get_by_role("dialog").get_by_role("button", name="Apply now").click()
         expect(page.locator("#whatif-message")).to_contain_text("Sent.")
-        page.get_by_role("link", name="See what then happened").click()
+        page.get_by_role("link", name="Follow the effect").click()
         expect(page.locator("#whatif-then")).to_be_in_viewport()
         assert fake.what_ifs.sent == [{"mode": "unaligned"}]
         assert watch.found == []

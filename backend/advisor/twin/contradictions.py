@@ -79,7 +79,7 @@ def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPr
             totals.append(float((both + rows[2]).mean()))
     if (most := median(held)) is not None and most > _RATIO_SUM_MAX:
         raise NotModelledError(
-            f"{vertex.name} reports to be busy and back-pressured for {most:.0%} of the time",
+            f"{vertex.name} reports to be busy and back-pressured for {100 * most:.0f} % of the time",
             fix="check the clocks and the metrics of its task managers",
         )
     total = median(totals)
@@ -87,7 +87,7 @@ def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPr
         return
     if not _RATIO_SUM_MIN <= total <= _RATIO_SUM_MAX:
         raise NotModelledError(
-            f"{vertex.name} reports to be busy, back-pressured or idle for {total:.0%} of the time in all",
+            f"{vertex.name} reports to be busy, back-pressured or idle for {100 * total:.0f} % of the time in all",
             fix="check the metrics of its task managers: the three shares make 100 %",
         )
 

@@ -136,7 +136,7 @@ async def accept(
 
 def _kept_below(words: str) -> Component:
     """Build the message that a prediction is kept, with a link to its place at the end of the page."""
-    return cards.answer(True, words, link=html.A("See what then happened", href=f"#{THEN}"))
+    return cards.answer(True, words, link=html.A("Follow the effect", href=f"#{THEN}"))
 
 
 async def follow(

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from backend.contracts import api
-from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError, NotModelledError
 from dashboard.client import ApiClient
 from dashboard.components import cards
 from tests.support.dash_calls import texts
@@ -115,3 +115,30 @@ async def test_a_refusal_of_several_fields_has_a_sentence_for_each_of_them():
     )
     said = texts(cards.message(refused.value))
     assert said.count("cannot be read") == said.count("colour") == 1
+
+
+async def test_a_refusal_that_names_its_only_field_in_its_sentence_says_nothing_twice():
+    error = NotModelledError("stage-1 reports 140 % of the time", fix="check the clocks of its task managers")
+    field = {"pointer": "job", "detail": error.problem, "allowed": error.fix}
+    problem = {"type": "about:blank", "title": "t", "status": 422, "detail": str(error), "errors": [field]}
+    with pytest.raises(ApiRefusedError) as refused:
+        await _client(lambda _: httpx.Response(422, json=problem)).status()
+
+    assert str(refused.value) == str(error)
+    said = texts(cards.message(refused.value))
+    assert said.count("140 %") == said.count("check the clocks") == 1
+
+
+async def test_a_line_of_a_refusal_ends_with_one_dot():
+    field = {"pointer": "settings.interval", "detail": "'soon' cannot be read.", "allowed": "a duration."}
+    problem = {
+        "type": "about:blank",
+        "title": "t",
+        "status": 422,
+        "detail": "the what-if is invalid",
+        "errors": [field],
+    }
+    with pytest.raises(ApiRefusedError) as refused:
+        await _client(lambda _: httpx.Response(422, json=problem)).status()
+
+    assert refused.value.parts[1:] == ("interval: 'soon' cannot be read. Allowed: a duration.",)

@@ -124,9 +124,9 @@ def test_readings_in_any_order_are_counted_from_the_newest():
 @pytest.mark.parametrize(
     ("shares", "factor", "problem"),
     [
-        ((0.9, 0.8, 0.0), 1.0, "busy and back-pressured for 170%"),
-        ((0.1, 0.1, 0.1), 1.0, "idle for 30% of the time in all"),
-        ((0.9, 0.0, 0.9), 1.0, "idle for 180% of the time in all"),
+        ((0.9, 0.8, 0.0), 1.0, "busy and back-pressured for 170 %"),
+        ((0.1, 0.1, 0.1), 1.0, "idle for 30 % of the time in all"),
+        ((0.9, 0.0, 0.9), 1.0, "idle for 180 % of the time in all"),
         (BUSY, 3.0, "100 records/s sent and reader 300 records/s read"),
         (BUSY, 0.3, "100 records/s sent and reader 30 records/s read"),
         (IDLE, 0.0, "100 records/s sent and reader 0 records/s read"),

@@ -19,3 +19,11 @@ def test_every_threshold_has_a_label_that_fits_over_its_field(name):
 
 def test_a_threshold_of_a_newer_service_keeps_its_name():
     assert alert_rules.threshold_label("lag_max_s") == "lag max s"
+
+
+def test_a_refused_time_or_threshold_is_named_by_its_label():
+    said = alert_rules._with_labels(
+        "invalid (for_s: too long; keep_firing_for_s: too short; thresholds.window_ratio: low)"
+    )
+
+    assert said == "invalid (Fires after (s): too long; Resolves after (s): too short; Health windows: low)"

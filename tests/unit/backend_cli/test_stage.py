@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,8 +64,8 @@ def test_a_stage_that_added_no_target_removes_none(of_service):
 def test_a_role_that_never_becomes_ready_ends_the_start_with_an_error(of_service, monkeypatch):
     made, _ = of_service
     minutes = itertools.count()
-    monkeypatch.setattr(stage.time, "monotonic", lambda: 60.0 * next(minutes))
-    monkeypatch.setattr(stage.time, "sleep", lambda _: None)
+    quick = SimpleNamespace(monotonic=lambda: 60.0 * next(minutes), sleep=lambda _: None)
+    monkeypatch.setattr(stage, "time", quick)
 
     with pytest.raises(HostError, match="runtime is not ready after 600 s"):
         made._await("runtime", lambda: False)

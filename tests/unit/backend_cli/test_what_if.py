@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -124,7 +125,8 @@ def test_ctrl_c_cancels_the_confirmation(fake, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     fake.what_ifs.is_held = True
-    monkeypatch.setattr(what_if.time, "sleep", interrupt)
+    # Not the function of the module `time`: a thread that another test left would be interrupted too.
+    monkeypatch.setattr(what_if, "time", SimpleNamespace(sleep=interrupt))
 
     assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--confirm"]) == 130
 

@@ -32,6 +32,7 @@ from backend.domain.micro_batch import BatchState, MicroBatch, PressureSign
 from backend.domain.verdict import Basis, Confidence
 
 _PARTITIONS_MIN = 8
+_BY_PARTS = "logs, planning and sources cost the same for each micro-batch, and the rest grows with its rows"
 _BATCH_TARGET_MS = 10_000.0
 _LAG_OF_CHANGELOG = 2
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -119,14 +120,7 @@ def advise_trigger(query: Query) -> Recommendation | NoAdvice:
         current=Setting(interval_ms=round(interval.ms)),
         proposed=Setting(interval_ms=wanted),
         evidence=(query.duration_row(), query.row("share of the logs", "walCommit, commitOffsets", log, "ratio")),
-        expected=(
-            expect(
-                Metric.OPEN_RATIO,
-                use,
-                after,
-                "logs, planning and sources cost the same for each micro-batch, and the rest grows with its rows",
-            ),
-        ),
+        expected=(expect(Metric.OPEN_RATIO, use, after, _BY_PARTS),),
         confidence_reason=f"{len(query.ids)} micro-batches",
         risks=(f"results come up to {say.duration(wanted - interval.ms)} later",),
         will_not_cure=("a slow store of the checkpoint folder",),
@@ -163,14 +157,7 @@ def _with_interval(query: Query, log: float, busy: float) -> Recommendation:
         current=Setting(),
         proposed=Setting(interval_ms=wanted),
         evidence=(query.duration_row(), query.row("share of the logs", "walCommit, commitOffsets", log, "ratio")),
-        expected=(
-            expect(
-                Metric.OPEN_RATIO,
-                busy,
-                after,
-                "logs, planning and sources cost the same for each micro-batch, and the rest grows with its rows",
-            ),
-        ),
+        expected=(expect(Metric.OPEN_RATIO, busy, after, _BY_PARTS),),
         confidence=Confidence.LOW,
         confidence_reason=(
             f"{len(query.ids)} micro-batches; whether the trigger has an interval is not reported, only that none shows"

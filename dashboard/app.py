@@ -178,7 +178,7 @@ async def refresh(client: ApiClient, *, tick: int | None) -> Changes:
 def _in_browser(
     app: Dash, function: str, outputs: Sequence[Output], *inputs: Input | State, is_first_skipped: bool = False
 ) -> None:
-    """Register a function of ``barrierscope.js`` as a callback that runs in the browser."""
+    """Register a function of the scripts in ``assets`` as a callback that runs in the browser."""
     app.clientside_callback(
         ClientsideFunction("bs", function), *outputs, *inputs, prevent_initial_call=is_first_skipped
     )

@@ -2,7 +2,7 @@
 
 For viewers who prefer reduced motion there is no play button. The page shows five instants side by side instead.
 
-``barrierscope.js`` moves the slider.
+The script ``scrubber.js`` moves the slider.
 """
 
 from __future__ import annotations

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from plotly.offline import get_plotlyjs_version
 
+import dashboard
 from tests.support.dash_calls import LOOK, checkpoint_values, job_values, texts
 
 pytestmark = pytest.mark.anyio
+
+_ASSETS = Path(dashboard.__file__).parent / "assets"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +67,27 @@ async def test_charts_are_drawn_by_the_version_of_plotly_that_the_figures_are_ch
 
     assert script.status_code == 200
     assert f"plotly.js (scatter, bar, heatmap - minified) v{get_plotlyjs_version()}" in script.text[:200]
+
+
+async def test_the_script_that_others_use_is_loaded_before_them(ui):
+    scripts = re.findall(r'src="/ui/assets/(\w+)\.js\?', (await ui.http.get("/ui/")).text)
+
+    assert scripts[0] == "barrierscope"
+    assert {"requests", "focus", "cells", "session"} < set(scripts)
+
+
+async def test_each_function_that_dash_calls_in_the_browser_is_defined_in_one_script(ui):
+    in_browser = [c["clientside_function"] for c in (await ui.http.get("/ui/_dash-dependencies")).json()]
+    called = {f["function_name"] for f in in_browser if f is not None and f["namespace"] == "bs"}
+    defined = [
+        name
+        for script in _ASSETS.glob("*.js")
+        for block in script.read_text(encoding="utf-8").split("    addCallbacks({\n")[1:]
+        for name in re.findall(r"^ {8}(\w+): ", block, re.MULTILINE)
+    ]
+
+    assert len(called) > 30
+    assert sorted(called) == sorted(defined)
 
 
 async def test_nothing_is_fetched_from_another_server(ui):

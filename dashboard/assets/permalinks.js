@@ -1,0 +1,69 @@
+/* What the viewer chose on a page, in the address of the page. */
+(function () {
+    "use strict";
+
+    const { addCallbacks, setQuery, showQuery } = window.barrierscope;
+    const NO = () => window.dash_clientside.no_update;
+
+    addCallbacks({
+        linkLog: function (pressed) {
+            setQuery({ log: pressed === "true" ? "1" : null });
+            return NO();
+        },
+        placeHeatmap: function (measure, vertex, group, isLog) {
+            setQuery({
+                measure: measure === "duration" ? null : measure,
+                vertex: vertex || null,
+                rows: group === "host" ? group : null,
+                "heat-scale": isLog === "true" ? "log" : null,
+            });
+            return NO();
+        },
+        placePressure: function (length, vertex, measure) {
+            const isLinked = length === "chosen";
+            setQuery({
+                last: isLinked || length === "1h" ? null : length,
+                vertex: vertex || null,
+                measure: measure === "backpressured" ? null : measure,
+            });
+            if (!isLinked) { setQuery({ from: null, to: null }); }
+            return NO();
+        },
+        placeBacktest: function (id) {
+            if (/^\/ui\/jobs\/[^/]+\/backtest/.test(window.location.pathname)) { setQuery({ id: id }); }
+            return NO();
+        },
+        placeSpaceTime: function (opened, ends, at) {
+            setQuery({ from: ends && ends[0], to: ends && ends[1], t: at, open: null });
+            const query = new URLSearchParams(window.location.search);
+            (opened || []).forEach((vertex) => query.append("open", vertex));
+            showQuery(query);
+            return NO();
+        },
+        placeWindows: function (chosen) {
+            setQuery({
+                "before-from": chosen.before && chosen.before[0], "before-to": chosen.before && chosen.before[1],
+                "after-from": chosen.after && chosen.after[0], "after-to": chosen.after && chosen.after[1],
+                measure: chosen.measure === "end_to_end_duration_ms" ? null : chosen.measure,
+            });
+            return NO();
+        },
+        placeComparison: function (chosen) {
+            setQuery({ a: chosen.a, b: chosen.b, vertex: chosen.vertex, order: chosen.order === "difference" ? "difference" : null });
+            return NO();
+        },
+        permalink: function (opened, sort, at, picked, heat, found, fold) {
+            const query = new URLSearchParams(window.location.search);
+            ["open", "sort", "t", "pick", "heat", "find", "fold"].forEach((name) => query.delete(name));
+            if (opened) { (opened.length ? opened : [""]).forEach(function (vertex) { query.append("open", vertex); }); }
+            if (sort && sort !== "topology") { query.set("sort", sort); }
+            if (typeof at === "number") { query.set("t", String(Math.round(at))); }
+            if (picked) { query.set("pick", picked); }
+            if (heat && heat !== "none") { query.set("heat", heat); }
+            if (found) { query.set("find", found); }
+            if (found && fold === "true") { query.set("fold", "1"); }
+            showQuery(query);
+            return NO();
+        },
+    });
+})();

@@ -33,6 +33,7 @@ _FAILED = 1
 _STEPS = 9
 # The calibration has another name for this measure.
 _SCORED_AS = {"end_to_end_duration_ms": "duration_ms"}
+_AFTER_A_FAILURE = ("restore_ms", "replay_ms", "catch_up_ms")
 
 
 def what_if(
@@ -178,7 +179,7 @@ def _text(answer: WhatIfOut) -> list[str]:
     if answer.asked.problem is not None:
         lines.append(f"no prediction: {answer.asked.problem}")
     lines += ["", f"predicted by the tier {answer.asked.tier.value}; an interval holds 90 % of the next checkpoints"]
-    lines += [f"note: {note}" for note in answer.asked.notes]
+    lines += [f"note: {note}" for note in (*answer.asked.notes, *_unscored(answer))]
     if answer.others:
         lines += ["", *_table([answer.current, answer.asked, *answer.others])]
     lines += ["", *_trust(answer), *_how(answer)]
@@ -275,9 +276,36 @@ def _interval(found: IntervalOut | None, unit: str) -> str:
 def _error(estimate: EstimateOut, answer: WhatIfOut) -> str:
     if estimate.predicted is None:
         return "-"
-    scored = answer.calibration.errors if answer.calibration is not None else []
-    row = next((e for e in scored if e.measure == _SCORED_AS.get(estimate.measure.value, estimate.measure.value)), None)
+    row = _scored(estimate, answer)
     return (None if row is None else _error_words(row)) or "not scored"
+
+
+def _scored(estimate: EstimateOut, answer: WhatIfOut) -> MeasureErrorOut | None:
+    errors = answer.calibration.errors if answer.calibration is not None else []
+    name = _SCORED_AS.get(estimate.measure.value, estimate.measure.value)
+    return next((e for e in errors if e.measure == name), None)
+
+
+def _unscored(answer: WhatIfOut) -> Iterator[str]:
+    """Return a sentence for each reason why predicted measures have no error of the model."""
+    by_reason: dict[str, list[str]] = {}
+    for estimate in answer.asked.estimates:
+        row = _scored(estimate, answer)
+        if estimate.predicted is None or (row is not None and _error_words(row) is not None):
+            continue
+        if answer.calibration is None or not answer.calibration.errors:
+            why = "the model needs checkpoints after those that it was fitted on; the next ones will do"
+        elif estimate.measure.value in _AFTER_A_FAILURE:
+            why = (
+                "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
+            )
+        elif row is not None:
+            why = "the measured value is 0, of which no error is a share; compare the two values below"
+        else:
+            why = "no later checkpoint has a measured value; the next ones may have one"
+        by_reason.setdefault(why, []).append(estimate.measure.value)
+    for why, names in by_reason.items():
+        yield f"not scored ({', '.join(names)}): {why}"
 
 
 def _error_words(row: MeasureErrorOut) -> str | None:

@@ -90,7 +90,7 @@ def predictions(found: WhatIfOut) -> Component:
         ]
     )
     table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
-    return html.Div(table, className="table-scroll")
+    return html.Div([html.Div(table, className="table-scroll"), *_unscored(found)])
 
 
 def failures(found: WhatIfOut) -> list[Component]:
@@ -189,11 +189,39 @@ def _predicted(estimate: EstimateOut | None) -> html.Td:
 def _error(estimate: EstimateOut | None, scored: CalibrationOut | None) -> html.Td:
     if estimate is None or estimate.predicted is None:
         return html.Td(text.MISSING, className="right missing", title="nothing is predicted")
-    row = next((e for e in scored.errors if e.measure == _SCORED_AS.get(estimate.measure)), None) if scored else None
+    row = _scored(estimate.measure, scored)
     words = None if row is None else _error_words(row)
     if words is None:
-        return html.Td("not scored", className="right missing", title="no later checkpoint shows a value of it")
+        return html.Td("not scored", className="right missing", title=_why_not_scored(estimate.measure, scored))
     return html.Td(words, className="right number")
+
+
+def _scored(measure: Measure, scored: CalibrationOut | None) -> MeasureErrorOut | None:
+    return None if scored is None else next((e for e in scored.errors if e.measure == _SCORED_AS.get(measure)), None)
+
+
+def _why_not_scored(measure: Measure, scored: CalibrationOut | None) -> str:
+    """Return what is missing for an error of the model, and what would do."""
+    if scored is None or not scored.errors:
+        return "the model needs checkpoints after those that it was fitted on; the next ones will do"
+    if measure in AFTER_A_FAILURE:
+        return "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
+    if _scored(measure, scored) is not None:
+        return "the measured value is 0, of which no error is a share; compare the two values below"
+    return "no later checkpoint has a measured value; the next ones may have one"
+
+
+def _unscored(found: WhatIfOut) -> list[Component]:
+    """Build a sentence for each reason why predicted measures have no error of the model."""
+    by_reason: dict[str, list[str]] = {}
+    scored = found.calibration
+    for estimate in found.asked.estimates:
+        measure, row = estimate.measure, _scored(estimate.measure, scored)
+        # The costs of a failure have a card of their own, which says the same.
+        is_shown = estimate.predicted is not None and not (measure in AFTER_A_FAILURE and found.asked.failures)
+        if is_shown and (row is None or _error_words(row) is None):
+            by_reason.setdefault(_why_not_scored(measure, scored), []).append(MEASURES[measure])
+    return [html.P(f"Not scored ({'; '.join(names)}): {why}.", className="hint") for why, names in by_reason.items()]
 
 
 def _error_words(row: MeasureErrorOut) -> str | None:

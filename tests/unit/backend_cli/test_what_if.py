@@ -41,6 +41,11 @@ def test_a_what_if_shows_measured_and_predicted_values_the_error_of_the_model_an
     (restore,) = [line for line in lines if line.startswith("restore_ms")]
     assert restore.split()[1] == "-"
     assert restore.endswith("not scored")
+    restart = "compare the prediction with the next restart of the job"
+    assert f"note: not scored (restore_ms, replay_ms): checkpoints do not show what a failure costs; {restart}" in lines
+    assert any(
+        line.endswith(": no later checkpoint has a measured value; the next ones may have one") for line in lines
+    )
     assert "predicted by the tier fast; an interval holds 90 % of the next checkpoints" in lines
     assert "assumed: speed of the store: 40 MB/s (no upload was large enough to measure it)" in lines
     assert "  execution.checkpointing.unaligned.enabled: true" in lines

@@ -52,4 +52,26 @@ def test_a_share_has_its_error_in_points_and_a_measure_that_was_not_scored_says_
 
     scored = texts(whatif.predictions(found.model_copy(update={"calibration": calibration})))
     assert "+25 points" in scored
-    assert "not scored" in texts(whatif.predictions(found.model_copy(update={"calibration": None})))
+    without = texts(whatif.predictions(found.model_copy(update={"calibration": None})))
+    assert "not scored" in without
+    assert "the model needs checkpoints after those that it was fitted on; the next ones will do." in without
+
+
+def test_each_reason_for_a_missing_error_of_the_model_is_a_sentence(found):
+    def said(errors, **changes):
+        asked = found.asked.model_copy(update=changes)
+        return texts(
+            whatif.predictions(
+                found.model_copy(
+                    update={"asked": asked, "calibration": found.calibration.model_copy(update={"errors": errors})}
+                )
+            )
+        )
+
+    persisted = MeasureErrorOut(
+        measure="persisted_bytes", unit="bytes", measured=0.0, predicted=2e6, sample_count=4, error_ratio=None
+    )
+    first = "Not scored (Persisted in-flight data, median): the measured value is 0"
+    assert first in said([*found.calibration.errors, persisted])
+    assert "no later checkpoint has a measured value" in said(found.calibration.errors[:1])
+    assert "compare the prediction with the next restart" in said(found.calibration.errors, failures=[])

@@ -144,7 +144,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "No checkpoint completed within the health window: "
         "max(interval, timeout) x (min(tolerable failures, 3) + 2), as observed.",
         for_s=10.0,
-        thresholds=(Threshold("window_ratio", 1.0, 0.5, 10.0, "factor of the health window"),),
+        thresholds=(Threshold("window_ratio", 1.0, 0.5, 10.0, "the health window is multiplied by this: above 1, the alert waits longer"),),
     ),
     Rule(
         RuleName.CHECKPOINT_WILL_TIME_OUT,
@@ -159,7 +159,7 @@ RULES: Final[tuple[Rule, ...]] = (
                 0.95,
                 "required probability of the timeout; if one of the newest "
                 f"{FINISH_LATELY_COUNT} ended checkpoints expired, {FINISH_WARN_AGAIN_RATIO:g} is enough in any case, "
-                f"and {FINISH_WARN_LATE_RATIO:g} after {FINISH_LATE_AGE_RATIO:.0%} of the timeout",
+                f"and {FINISH_WARN_LATE_RATIO:g} after {100 * FINISH_LATE_AGE_RATIO:.0f} % of the timeout",
             ),
             Threshold("past_min_count", 5, 5, 15, "past checkpoints needed for a prediction", is_whole=True),
             _COMPLETED_MIN_COUNT,
@@ -204,7 +204,7 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.WARNING,
         "The size limit of the history will delete days before they reach their age limit.",
         for_s=600.0,
-        thresholds=(Threshold("held_min_ratio", 1.0, 0.1, 1.0, "part of the promised days that must fit"),),
+        thresholds=(Threshold("held_min_ratio", 1.0, 0.1, 1.0, "the alert fires if the size limit keeps a smaller share of the days that the age limit promises"),),
     ),
     Rule(
         RuleName.WATCHDOG,

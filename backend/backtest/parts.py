@@ -40,7 +40,7 @@ def short(name: str) -> str:
 
 def percent(ratio: float | None) -> str:
     """Return a share as text; a dash if it is not known."""
-    return "–" if ratio is None else f"{ratio:.0%}"
+    return "–" if ratio is None else f"{100 * ratio:.0f} %"
 
 
 def instant(at: str) -> str:
@@ -58,7 +58,7 @@ def number(value: float | None, unit: str) -> str:
         case "bytes":
             return f"{value / 1e6:,.2f} MB" if abs(value) >= 1e6 else f"{value / 1e3:,.1f} kB"
         case "ratio":
-            return f"{value:.1%}"
+            return f"{100 * value:.1f} %"
     return f"{value:,.3g} {unit}"
 
 

@@ -213,7 +213,7 @@ def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
             continue
         by_name = {e.measure.value: e for e in row.estimates}
         expired = by_name["expired_ratio"].predicted
-        share = "-" if expired is None else f"{expired.value:.0%}"
+        share = "-" if expired is None else f"{100 * expired.value:.0f} %"
         yield (
             f"{name:<52} {_span(by_name['end_to_end_duration_ms']):>30} {_span(by_name['persisted_bytes']):>30}"
             f" {share:>8}  {'*' if row.is_on_front else ''}"
@@ -255,7 +255,7 @@ def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     if unit == "ratio":
-        return f"{value:.1%}"
+        return f"{100 * value:.1f} %"
     if unit == "bytes":
         return f"{value / 1e6:.3g} MB" if value >= 1e5 else f"{value:.0f} B"
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
@@ -312,4 +312,4 @@ def _error_words(row: MeasureErrorOut) -> str | None:
     """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
     if row.unit == "ratio":
         return f"{100 * (row.predicted - row.measured):+.0f} points"
-    return None if row.error_ratio is None else f"{row.error_ratio:+.0%}"
+    return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"

@@ -27,13 +27,13 @@ _THRESHOLDS = {
     "confidence_min_ratio": "Probability, at least",
     "expired_min_count": "Expired, at least",
     "failures_min_count": "Failures in a row",
-    "held_min_ratio": "Share that fits",
+    "held_min_ratio": "Share of days kept",
     "past_min_count": "Past checkpoints",
     "restarts_min_count": "Restarts in a row",
     "silence_min_s": "Silent for (s)",
     "stale_after_s": "Not read for (s)",
     "window_count": "Among the newest",
-    "window_ratio": "Health windows",
+    "window_ratio": "Window multiplied by",
 }
 """A short label for each threshold. Its full meaning appears when the pointer is over the field."""
 

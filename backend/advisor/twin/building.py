@@ -359,7 +359,7 @@ class _Builder:
             self._assume(
                 f"rate of {vertex.name}",
                 "as fast as it can",
-                f"it was back-pressured for {held:.0%} of the time, so its input grows by at least {rate:.0f}/s",
+                f"it was back-pressured for {100 * held:.0f} % of the time, so its input grows by at least {rate:.0f}/s",
             )
             return SourceModel(rate_per_s=None)
         below = [self._flows[w] for w in self._topology.downstream(vertex.id)]

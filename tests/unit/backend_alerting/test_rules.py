@@ -69,4 +69,4 @@ def test_the_help_of_the_required_probability_says_what_is_enough_after_an_expir
     rule = next(r for r in RULES if r.name is RuleName.CHECKPOINT_WILL_TIME_OUT)
     meaning = next(t.meaning for t in rule.thresholds if t.name == "confidence_min_ratio")
     assert f"{FINISH_WARN_AGAIN_RATIO:g} is enough" in meaning
-    assert meaning.endswith("and 0.85 after 95% of the timeout")
+    assert meaning.endswith("and 0.85 after 95 % of the timeout")

@@ -36,7 +36,7 @@ def test_a_what_if_shows_measured_and_predicted_values_the_error_of_the_model_an
     (duration,) = [line for line in lines if line.startswith("end_to_end_duration_ms")]
     assert duration.split()[1:3] == ["3710", "ms"]
     assert duration.count(" to ") == 2
-    assert duration.endswith("+5%")
+    assert duration.endswith("+5 %")
     # The fake measured no restore, and its model was not scored on one.
     (restore,) = [line for line in lines if line.startswith("restore_ms")]
     assert restore.split()[1] == "-"

@@ -363,7 +363,7 @@ def test_five_instants_stand_side_by_side_or_one_above_another(fake, is_narrow):
     go.Figure(chart.figure)
     layout = chart.figure["layout"]
     titles = [n["text"] for n in layout["annotations"]]
-    assert [t.split("%")[0] for t in titles] == ["<b>0", "<b>25", "<b>50", "<b>75", "<b>100"]
+    assert [t.split(" %")[0] for t in titles] == ["<b>0", "<b>25", "<b>50", "<b>75", "<b>100"]
     lefts = [layout[f"xaxis{n}"]["domain"][0] for n in ("", 2, 3, 4, 5)]
     tops = [layout[f"yaxis{n}"]["domain"][1] for n in ("", 2, 3, 4, 5)]
     assert len(set(lefts)) == (1 if is_narrow else 5)

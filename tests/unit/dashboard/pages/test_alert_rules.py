@@ -26,4 +26,4 @@ def test_a_refused_time_or_threshold_is_named_by_its_label():
         "invalid (for_s: too long; keep_firing_for_s: too short; thresholds.window_ratio: low)"
     )
 
-    assert said == "invalid (Fires after (s): too long; Resolves after (s): too short; Health windows: low)"
+    assert said == "invalid (Fires after (s): too long; Resolves after (s): too short; Window multiplied by: low)"

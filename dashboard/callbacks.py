@@ -56,6 +56,7 @@ def connect(
     # A function that answers the first call of a page is called again by a tick, or by a store that a tick changes.
     is_ticked = any(i.component_property == "n_intervals" for i in inputs.values())
     is_asked_again = is_ticked or options.get("prevent_initial_call") is not True
+    has_button = any(i.component_property == "n_clicks" for i in inputs.values())
     is_refresh = any(i.component_property in _OF_REFRESHES for i in inputs.values())
 
     @functools.wraps(function)
@@ -71,7 +72,7 @@ def connect(
                 raise
             # If the subject of an action no longer exists, the message must not replace the whole page.
             is_of_action = isinstance(problem, ApiNotFoundError) and not is_refresh
-            said = cards.message(problem, is_asked_again=is_asked_again)
+            said = cards.message(problem, is_asked_again=is_asked_again, has_button=has_button)
             shown = cards.answer(False, str(problem)) if is_of_action else said
             cleared = {message: shown, "digest": None, _RETRY_OFF: isinstance(problem, ApiRefusedError)}
             changes = {name: value for name, value in cleared.items() if name in output}

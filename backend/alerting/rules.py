@@ -144,7 +144,15 @@ RULES: Final[tuple[Rule, ...]] = (
         "No checkpoint completed within the health window: "
         "max(interval, timeout) x (min(tolerable failures, 3) + 2), as observed.",
         for_s=10.0,
-        thresholds=(Threshold("window_ratio", 1.0, 0.5, 10.0, "the health window is multiplied by this: above 1, the alert waits longer"),),
+        thresholds=(
+            Threshold(
+                "window_ratio",
+                1.0,
+                0.5,
+                10.0,
+                "the health window is multiplied by this: above 1, the alert waits longer",
+            ),
+        ),
     ),
     Rule(
         RuleName.CHECKPOINT_WILL_TIME_OUT,
@@ -204,7 +212,15 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.WARNING,
         "The size limit of the history will delete days before they reach their age limit.",
         for_s=600.0,
-        thresholds=(Threshold("held_min_ratio", 1.0, 0.1, 1.0, "the alert fires if the size limit keeps a smaller share of the days that the age limit promises"),),
+        thresholds=(
+            Threshold(
+                "held_min_ratio",
+                1.0,
+                0.1,
+                1.0,
+                "the alert fires if the size limit keeps a smaller share of the days that the age limit promises",
+            ),
+        ),
     ),
     Rule(
         RuleName.WATCHDOG,

@@ -79,11 +79,11 @@ def retry(id_: str) -> dcc.Interval:
     return dcc.Interval(id=id_, interval=RETRY_MS, disabled=True)
 
 
-def message(problem: Exception, *, is_asked_again: bool = True) -> html.Div:
+def message(problem: Exception, *, is_asked_again: bool = True, has_button: bool = True) -> html.Div:
     """Build the message that shows an error of the API to the viewer.
 
     If what the page shows does not exist, the message replaces all other parts of the page. ``is_asked_again`` is
-    whether the page repeats the request by itself.
+    whether the page repeats the request by itself, and ``has_button`` whether the viewer repeats it with a button.
     """
     if isinstance(problem, ApiNotFoundError):
         return _not_found(problem)
@@ -92,7 +92,8 @@ def message(problem: Exception, *, is_asked_again: bool = True) -> html.Div:
     later = (
         "The page shows the data that was read last. It refreshes automatically."
         if is_asked_again
-        else "The page does not repeat this request. Repeat it when the service answers again."
+        else "The page does not repeat this request. When the service answers again, "
+        + ("press the button again." if has_button else "reload the page.")
     )
     tail = None if is_refusal else html.P(later)
     said: list[Component] = [html.P(str(problem))]

@@ -122,7 +122,7 @@ async def test_an_action_that_got_no_answer_does_not_promise_to_be_repeated(ui):
     answer = await ui.call("backtest-message.children", values, by="backtest-run.n_clicks")
 
     said = texts(answer["backtest-message"]["children"])
-    assert "The page does not repeat this request." in said
+    assert "The page does not repeat this request. When the service answers again, press the button again." in said
     assert "automatically" not in said
 
 

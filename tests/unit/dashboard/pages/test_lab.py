@@ -281,3 +281,15 @@ async def test_an_expired_result_says_so_when_a_chart_comes_into_view(ui):
     answer = await ui.call("lab-front-a-graph.figure", values, by="lab-front-a-visible.data")
 
     assert "has expired" in texts(answer["lab-message"]["children"])
+
+
+async def test_a_chart_without_an_answer_says_to_reload_because_it_has_no_button(ui):
+    ui.fake.simulations.add_completed(request())
+    shown = shown_of(await refreshed(ui))
+    ui.fake.is_down = True
+    values = LOOK | shown | {"lab-front-a-visible.data": True}
+    answer = await ui.call("lab-front-a-graph.figure", values, by="lab-front-a-visible.data")
+
+    said = texts(answer["lab-message"]["children"])
+    assert "When the service answers again, reload the page." in said
+    assert "button" not in said

@@ -13,6 +13,7 @@ from backend.contracts.whatif import Tier
 from tests.support.browsing import chromium, launched, opened, overflowing
 from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
@@ -174,6 +175,18 @@ def test_a_page_that_is_opened_while_the_api_is_away_fills_itself_when_it_is_bac
         expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned, checkpoints would take")
         expect(page.get_by_role("slider", name="Interval")).to_be_visible()
         expect(page.locator("#whatif-message")).to_be_empty()
+        expect(page.locator("#whatif-pareto-graph .scatterlayer")).to_be_visible()
         asked = fake.requests.count("POST /api/v1/jobs/jruntime/whatif")
+        told = fake.requests.count("GET /api/v1/status")
+        sent: list[str] = []
+        page.on("request", lambda request: sent.append(request.post_data or ""))
         page.clock.run_for(10_000)
+
+        # The requests of a later tick follow those of the retries, so these have been sent and answered by then.
+        def is_over() -> bool:
+            page.clock.run_for(1_000)
+            return fake.requests.count("GET /api/v1/status") > told
+
+        until(is_over, "a tick after the retries")
+        assert not any('-retry.n_intervals"' in body for body in sent)
         assert fake.requests.count("POST /api/v1/jobs/jruntime/whatif") == asked

@@ -30,6 +30,7 @@ from backend.advisor.twin.model import (
     VertexModel,
 )
 from backend.advisor.twin.outages import LOST_WORKER_MS, RESTART_MS, outages_of
+from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import is_real_failure
@@ -359,7 +360,8 @@ class _Builder:
             self._assume(
                 f"rate of {vertex.name}",
                 "as fast as it can",
-                f"it was back-pressured for {100 * held:.0f} % of the time, so its input grows by at least {rate:.0f}/s",
+                f"it was back-pressured for {say.percent(held)} of the time,"
+                f" so its input grows by at least {rate:.0f}/s",
             )
             return SourceModel(rate_per_s=None)
         below = [self._flows[w] for w in self._topology.downstream(vertex.id)]

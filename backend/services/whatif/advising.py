@@ -123,7 +123,10 @@ def _confidence(model: JobModel) -> tuple[Confidence, str]:
     if duration is None or duration.error_ratio is None:
         return Confidence.LOW, "the model could not be scored on checkpoints that it was not fitted on"
     error = abs(duration.error_ratio)
-    text = f"the model was {100 * error:.0f} % from the durations of {duration.sample_count} checkpoints that it had not seen"
+    text = (
+        f"the model was {say.percent(error)} from the durations of {duration.sample_count} checkpoints"
+        " that it had not seen"
+    )
     if error <= _HIGH_RATIO:
         return Confidence.HIGH, text
     return (Confidence.MEDIUM if error <= _MEDIUM_RATIO else Confidence.LOW), text

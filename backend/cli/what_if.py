@@ -294,13 +294,13 @@ def _unscored(answer: WhatIfOut) -> Iterator[str]:
         if estimate.predicted is None or (row is not None and _error_words(row) is not None):
             continue
         if answer.calibration is None or not answer.calibration.errors:
-            why = "the model needs checkpoints after those that it was fitted on; the next ones will do"
+            why = "the model needs checkpoints after those that it was fitted on; wait for the next ones"
         elif estimate.measure.value in _AFTER_A_FAILURE:
             why = (
                 "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
             )
         elif row is not None:
-            why = "the measured value is 0, of which no error is a share; compare the two values below"
+            why = "the measured value is 0, so an error in percent does not exist; compare the two values below"
         else:
             why = "no later checkpoint has a measured value; the next ones may have one"
         by_reason.setdefault(why, []).append(estimate.measure.value)

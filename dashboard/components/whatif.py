@@ -201,13 +201,13 @@ def _scored(measure: Measure, scored: CalibrationOut | None) -> MeasureErrorOut 
 
 
 def _why_not_scored(measure: Measure, scored: CalibrationOut | None) -> str:
-    """Return what is missing for an error of the model, and what would do."""
+    """Return what is missing for an error of the model, and what helps."""
     if scored is None or not scored.errors:
-        return "the model needs checkpoints after those that it was fitted on; the next ones will do"
+        return "the model needs checkpoints after those that it was fitted on; wait for the next ones"
     if measure in AFTER_A_FAILURE:
         return "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
     if _scored(measure, scored) is not None:
-        return "the measured value is 0, of which no error is a share; compare the two values below"
+        return "the measured value is 0, so an error in percent does not exist; compare the two values below"
     return "no later checkpoint has a measured value; the next ones may have one"
 
 

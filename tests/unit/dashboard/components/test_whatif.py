@@ -54,7 +54,7 @@ def test_a_share_has_its_error_in_points_and_a_measure_that_was_not_scored_says_
     assert "+25 points" in scored
     without = texts(whatif.predictions(found.model_copy(update={"calibration": None})))
     assert "not scored" in without
-    assert "the model needs checkpoints after those that it was fitted on; the next ones will do." in without
+    assert "the model needs checkpoints after those that it was fitted on; wait for the next ones." in without
 
 
 def test_each_reason_for_a_missing_error_of_the_model_is_a_sentence(found):

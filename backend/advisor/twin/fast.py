@@ -20,6 +20,7 @@ from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_fields import Sim
 from backend.advisor.twin.model import CheckpointSettings, EdgeModel, JobModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
+from backend.advisor.twin.passed import Passed
 from backend.advisor.twin.rates import Throughput, channel_count, odd_multiple_ms, phases_ms, throughput_of
 from backend.domain.advice import Mode
 from backend.domain.errors import NotModelledError, TooLargeError
@@ -91,7 +92,7 @@ def simulate_fast(
     ``CHECKPOINTS_MAX``.
 
     The same arguments give the same result. The rate of the sources is measured from a third of the warm-up to the end,
-    because queues fill and run dry slowly.
+    because queues fill and run dry slowly. What fills queues behind sources that read as fast as they can is left out.
 
     Raises:
         NotModelledError: the model has a forward edge between unequal parallelisms.
@@ -111,7 +112,8 @@ def _simulated(model: JobModel, seed: int, checkpoints: int | None, scale: FastS
     state = build(model, scale, seed=seed, checkpoints=checkpoints)
     head, values = state.i[0], state.v[0]
     run(state, scale.warm_up_ms / 3, _NEVER, STEPS_MAX)
-    since_ms, records = float(values[f.NOW]), _surplus(state)
+    passed = Passed(model, state, [len(_Edge(model, edge).pairs()) for edge in model.edges])
+    since_ms, records = float(values[f.NOW]), passed.records()
     run(state, scale.warm_up_ms, _NEVER, STEPS_MAX)
     run(state, math.inf, int(head[f.ENDED]) + 1, STEPS_MAX)
     first = int(head[f.TAKEN]) + 1
@@ -129,27 +131,9 @@ def _simulated(model: JobModel, seed: int, checkpoints: int | None, scale: FastS
             for number, k in enumerate(wanted, start=1)
             if state.i[k, f.STATUS] != f.PENDING
         ),
-        records_per_s=1000 * float(per_ms + (_surplus(state) - records) / elapsed_ms) if elapsed_ms > 0 else 0.0,
+        records_per_s=1000 * float(per_ms + (passed.records() - records) / elapsed_ms) if elapsed_ms > 0 else 0.0,
         notes=scale.notes,
     )
-
-
-def _surplus(state: Sim) -> float:
-    """Return the records that all sources have emitted, minus those that had become due.
-
-    A source without a rate has none due. In the steady state of a rate, this does not depend on the phase of bursts.
-    """
-    rows = slice(int(state.i[0, f.FIRST_TASK]), int(state.i[0, f.END_TASK]))
-    tasks, now = state.v[rows], float(state.v[0, f.NOW])
-    period = tasks[:, f.BURST_PERIOD]
-    is_bursty = period > 0
-    share = np.where(is_bursty, now / np.where(is_bursty, period, 1.0) % 1.0, 0.0)
-    ratio = tasks[:, f.BURST_RATIO]
-    high = np.minimum(ratio * tasks[:, f.BURST_FACTOR], 1.0)
-    burst = np.where(ratio > 0, np.minimum(share / np.maximum(ratio, 1e-9), 1.0) * high, 0.0)
-    calm = np.where(ratio < 1, np.maximum(share - ratio, 0.0) / np.maximum(1.0 - ratio, 1e-9) * (1.0 - high), 0.0)
-    due = np.where(is_bursty, now - share * period + (burst + calm) * period, now) * tasks[:, f.SOURCE_RATE]
-    return float((tasks[:, f.EMITTED] - due)[state.i[rows, f.SOURCE] == 1].sum())
 
 
 def prepare() -> None:

@@ -312,6 +312,13 @@ def test_only_a_record_that_needs_many_buffers_can_block_a_message(size: Size):
         assert sum(state.i[p, f.IS_LARGE] for p in pools) == expected
 
 
+def test_records_that_fill_queues_are_not_throughput():
+    with interpreted_fast_tier():
+        found = simulate_fast(SMALL.model(), checkpoints=1, scale=FastScale(grain=2, warm_up_ms=600.0))
+
+    assert found.records_per_s == pytest.approx(SMALL.rate_per_s, rel=0.1)
+
+
 def test_the_usual_size_of_a_run_is_bounded():
     model = three_vertices(settings=replace(ALIGNED, interval_ms=600_000.0))
     small = scale_of(model, 8)

@@ -1,0 +1,63 @@
+"""Counts what the job of a fast simulation has processed, from which its throughput follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from backend.advisor.twin import fast_fields as f
+from backend.advisor.twin.fast_fields import Sim
+from backend.advisor.twin.model import EdgeModel, JobModel, Partitioning
+from backend.advisor.twin.rates import throughput_of
+
+
+class Passed:
+    """Counts the records of all sources that the job has processed, or of which the input has become due."""
+
+    def __init__(self, model: JobModel, state: Sim, channel_counts: Sequence[int]) -> None:
+        """``channel_counts`` are the channels of each edge."""
+        self._state = state
+        self._weights: f.Floats | None = None
+        if any(v.source is not None and v.source.rate_per_s is None for v in model.vertices):
+            records = throughput_of(model).records_per_s
+            sources = sum(records[v.id] for v in model.vertices if v.source is not None)
+            # A channel's bytes as records of the sources: one of these becomes so many on the way to the edge.
+            per_edge = [
+                sources / max(1e-9, records[e.source] * _emitted_ratio(model, e)) / max(1.0, e.record_bytes)
+                for e in model.edges
+            ]
+            self._weights = np.repeat(per_edge, channel_counts)
+
+    def records(self) -> float:
+        """Return the records up to now, minus those that had become due."""
+        found = _surplus(self._state)
+        if self._weights is not None:
+            channels = self._state.v[1 : self._weights.size + 1]
+            found -= float((self._weights * (channels[:, f.QUEUED] + channels[:, f.REMOTE_BYTES])).sum())
+        return found
+
+
+def _emitted_ratio(model: JobModel, edge: EdgeModel) -> float:
+    """Return how many records an edge gets for one record that its source reads (of a source: emits)."""
+    target = model.vertex(edge.target)
+    copies = target.parallelism if edge.partitioning is Partitioning.BROADCAST else 1
+    return model.vertex(edge.source).output_ratio * copies
+
+
+def _surplus(state: Sim) -> float:
+    """Return the records that all sources have emitted, minus those that had become due.
+
+    A source without a rate has none due. In the steady state of a rate, this does not depend on the phase of bursts.
+    """
+    rows = slice(int(state.i[0, f.FIRST_TASK]), int(state.i[0, f.END_TASK]))
+    tasks, now = state.v[rows], float(state.v[0, f.NOW])
+    period = tasks[:, f.BURST_PERIOD]
+    is_bursty = period > 0
+    share = np.where(is_bursty, now / np.where(is_bursty, period, 1.0) % 1.0, 0.0)
+    ratio = tasks[:, f.BURST_RATIO]
+    high = np.minimum(ratio * tasks[:, f.BURST_FACTOR], 1.0)
+    burst = np.where(ratio > 0, np.minimum(share / np.maximum(ratio, 1e-9), 1.0) * high, 0.0)
+    calm = np.where(ratio < 1, np.maximum(share - ratio, 0.0) / np.maximum(1.0 - ratio, 1e-9) * (1.0 - high), 0.0)
+    due = np.where(is_bursty, now - share * period + (burst + calm) * period, now) * tasks[:, f.SOURCE_RATE]
+    return float((tasks[:, f.EMITTED] - due)[state.i[rows, f.SOURCE] == 1].sum())

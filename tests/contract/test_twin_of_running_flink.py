@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.advisor.twin.building import build
+from backend.advisor.twin.hidden_shares import GUESS_COUNT
 from backend.advisor.twin.model import JobModel
 from backend.domain.engines import flink
 from tests.simulators.twin_recordings import FOLDER, read
@@ -45,6 +46,18 @@ def test_the_waits_of_barriers_show_the_shares_behind_a_single_exchange(mode: st
 @pytest.mark.parametrize("mode", ["aligned", "timeout", "unaligned"])
 def test_a_stage_whose_queues_differ_has_even_shares(mode: str):
     assert model_of(f"slow-host-{mode}", "1.20.5").vertices[1].input_shares == pytest.approx([0.25] * 4)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_many_full_subtasks_have_several_likely_shares_and_no_small_buffers(version: str):
+    model = model_of("wide-timeout", version)
+    last = model.vertices[-1]
+
+    assert len(last.share_guesses) == GUESS_COUNT
+    # A division of the queues by rank made the fullest of 16 subtasks 1.4 times as full as the mean.
+    assert 16 * max(last.share_guesses[GUESS_COUNT // 2]) < 1.2
+    # Its channels have little data in a buffer, because each checkpoint ends a buffer.
+    assert model.network.segment_bytes == 32_768
 
 
 @pytest.mark.parametrize("version", VERSIONS)

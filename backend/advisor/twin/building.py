@@ -7,14 +7,14 @@ of its checkpoints (``parts``). A value that neither shows is assumed, and the m
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin import contradictions, parts
+from backend.advisor.twin import contradictions, hidden_shares, parts
 from backend.advisor.twin import flows as readings
+from backend.advisor.twin.buffers import reported_buffers
 from backend.advisor.twin.bursts import Bursts, bursts_of, period_of, with_hidden_heights
 from backend.advisor.twin.callbacks import Callback, callback_of, with_callback
 from backend.advisor.twin.flows import VertexFlow
@@ -43,7 +43,6 @@ from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.topology import Vertex
 from backend.domain.verdict import Basis
-from backend.runtime.core.units import size_bytes
 
 CHECKPOINTS_MIN_COUNT = 3
 _SECONDS_MIN = 4.0
@@ -51,15 +50,10 @@ _HELD_RATIO, _ALWAYS_HELD_RATIO = 0.5, 0.9
 _SEGMENT_MIN_BYTES, _SEGMENT_MAX_BYTES = 4096, 1 << 20
 _FILLED_RATIO = 0.8
 """The usual content of a full buffer pool, as a share of its segments: buffers are flushed before they are full."""
+_BUFFERS_SENT_MIN = 4
 _UNKNOWN_TRIGGER = Interval(5.0, 1.0, 50.0)
-_SEGMENT = "taskmanager.memory.segment-size"
-_BUFFERS = "taskmanager.network.memory.buffers-per-channel"
-_FLOATING = "taskmanager.network.memory.floating-buffers-per-gate"
-_MAX_BUFFERS = "taskmanager.network.memory.max-buffers-per-channel"
 _REACHED_RATIO = 0.9
 _WAITING_BUSY, _NEVER_IDLE = 0.2, 0.95
-_BUFFERS_FIXED_SINCE = (2, 0)
-"""Since this version Flink ignores the settings of buffers per channel and per gate, and uses the defaults."""
 _PARTITIONINGS = {
     "HASH": Partitioning.HASH,
     "REBALANCE": Partitioning.REBALANCE,
@@ -265,20 +259,19 @@ class _Builder:
         flow = self._flows[vertex.id]
         snapshot = parts.parts_of(self._recorded, vertex.id, store, self._topology, self._evidence.config)
         is_source = self._is_source(vertex.id)
-        hidden: tuple[float, ...] = ()
+        guessed: list[Floats] = []
         if is_source:
             emitted = np.nan_to_num(flow.records_out)
             shares = emitted / emitted.sum() if emitted.sum() > 0 else np.full(emitted.size, 1.0 / emitted.size)
         else:
-            queued, is_guess = self._queued_records(vertex, flow)
-            shares = flow.shares(queued)
-            is_known = bool(queued.any()) and not is_guess
-            if not is_known and self._can_be_even(vertex, flow):
+            queued = self._queued_records(vertex, flow)
+            shares = flow.shares(np.zeros(vertex.parallelism) if queued is None else queued)
+            if (queued is None or not queued.any()) and self._can_be_even(vertex, flow):
                 shares = np.full(vertex.parallelism, 1.0 / vertex.parallelism)
                 self._assume(f"input shares of {vertex.name}", "equal", "its counts and its queues do not contradict")
-            elif is_guess and flow.is_young:
-                sent = float(np.nansum(flow.total_in) + queued.sum())
-                hidden = tuple((queued / sent).tolist()) if sent > 0 else ()
+            elif queued is None:
+                guessed = self._guesses(vertex, flow)
+                shares = np.mean(guessed, axis=0) if guessed else shares
             if np.nansum(flow.counted_in) <= 0:
                 self._assume(f"input shares of {vertex.name}", "equal", "it read no record between the readings")
         return VertexModel(
@@ -295,60 +288,81 @@ class _Builder:
             state_growth_bytes_per_s=parts.growth_bytes_per_s(self._recorded, vertex.id),
             slow_host_factors=() if slow is None else tuple(slow.tolist()),
             max_parallelism=vertex.max_parallelism,
-            hidden_shares=hidden,
+            share_guesses=tuple(tuple(of.tolist()) for of in guessed),
         )
 
     def _can_be_even(self, vertex: Vertex, flow: VertexFlow) -> bool:
         """Return whether the subtasks may have equal shares: their counts differ by chance and by their queues."""
+        if not self._is_hashed(vertex):
+            return False
+        queued, room = self._queues(vertex, flow)
+        return queued is not None and flow.can_be_even(queued, room)
+
+    def _queues(self, vertex: Vertex, flow: VertexFlow) -> tuple[float | None, float]:
+        """Return the records queued for all subtasks together, and those that can be queued for one of them.
+
+        The records are None if their size is not known.
+        """
         above = self._topology.upstream(vertex.id)
         size = float(np.nansum(flow.bytes_in)) / max(float(np.nansum(flow.records_in)), 1e-9)
-        if size <= 0 or not any("HASH" in self._strategies(u, vertex.id) for u in above):
-            return False
-        queued = sum(float(np.nansum(self._flows[u].queued_out)) for u in above) + float(np.nansum(flow.queued_in))
+        if size <= 0:
+            return None, 0.0
+        queued = sum(self._flows[u].queued_out_last for u in above) + flow.queued_in_last
         network = self._network_of_queues
         senders = sum(self._flows[u].busy.size for u in above)
         room = senders * network.max_buffers_per_channel * network.segment_bytes * (1 + network.is_remote_ratio)
-        return flow.can_be_even(queued / size, room / size)
+        return queued / size, room / size
 
-    def _queued_records(self, vertex: Vertex, flow: VertexFlow) -> tuple[Floats, bool]:
-        """Return the records queued for each subtask behind a hash exchange, and whether their division is a guess.
+    def _queued_records(self, vertex: Vertex, flow: VertexFlow) -> Floats | None:
+        """Return the records queued for each subtask behind a hash exchange; None if only their sum is known.
 
-        An aligned barrier shows them: it waits as long as the subtask needs to read them. Without such barriers only
-        the sum over all subtasks is known.
+        An aligned barrier shows them: it waits as long as the subtask needs to read them.
         """
         none = np.zeros(vertex.parallelism)
         above = self._topology.upstream(vertex.id)
-        if not flow.full.any() or not any("HASH" in self._strategies(u, vertex.id) for u in above):
-            return none, False
+        if not flow.full.any() or not self._is_hashed(vertex):
+            return none
         config = self._evidence.config
         found = None if config is None else parts.waits_ms(self._recorded, vertex.id, above)
         waited = none if found is None else np.where(flow.full, np.nan_to_num(found * flow.records_in / 1000), 0.0)
         if found is not None and config is not None and not config.is_unaligned_enabled:
-            return waited, False
-        size = float(np.nansum(flow.bytes_in)) / max(float(np.nansum(flow.records_in)), 1e-9)
-        queued = sum(float(np.nansum(self._flows[u].queued_out)) for u in above) + float(np.nansum(flow.queued_in))
-        if size <= 0 or queued <= 0 or not flow.is_young:
-            return none, False
+            return waited
+        queued, _ = self._queues(vertex, flow)
+        if not queued or not flow.is_young:
+            return none
         timeout_ms = float(config.aligned_timeout_ms or 0.0) if config is not None else 0.0
         if found is not None and timeout_ms and (flow.full & (found >= _REACHED_RATIO * timeout_ms)).any():
             # Barriers that waited until the timeout show the least that is queued. What no wait shows is theirs.
             late = flow.full & (found >= _REACHED_RATIO * timeout_ms)
-            rest = max(0.0, queued / size - float(waited.sum()))
-            return waited + np.where(late, rest / late.sum(), 0.0), False
-        if flow.full.any() and np.nansum(flow.queued_in[flow.full]) > 0:
+            rest = max(0.0, queued - float(waited.sum()))
+            return waited + np.where(late, rest / late.sum(), 0.0)
+        return None
+
+    def _guesses(self, vertex: Vertex, flow: VertexFlow) -> list[Floats]:
+        """Return guesses of the shares, if only the sum of the queues of the full subtasks is known."""
+        queued, room = self._queues(vertex, flow)
+        read = np.nan_to_num(flow.total_in)
+        shown = np.where(flow.full, np.nan_to_num(flow.queued_in), 0.0)
+        if queued is None or read.sum() + queued <= 0:
+            return []
+        if shown.sum() > 0:
             # Channels between task managers show the queues of their receivers.
-            shown = np.where(flow.full, np.nan_to_num(flow.queued_in), 0.0)
-            return queued / size * shown / shown.sum(), True
-        order = np.argsort(-np.nan_to_num(flow.total_in), kind="stable")
-        ranks = np.empty(vertex.parallelism)
-        ranks[[i for i in order if flow.full[i]]] = np.arange(1, int(flow.full.sum()) + 1)
-        weights = np.where(flow.full, 1.0 / np.where(flow.full, ranks, 1.0), 0.0)
+            return hidden_shares.by_weight(read, shown, queued)
+        if flow.full.sum() < hidden_shares.MANY_FULL:
+            how = "most of it for the one that read most"
+        else:
+            how = "in one of several likely ways"
         self._assume(
             f"input shares of {vertex.name}",
-            "what its senders hold is queued for its full subtasks, most of it for the one that read most",
+            f"what its senders hold is queued for its full subtasks, {how}",
             "full subtasks read less than their share, and without aligned checkpoints no barrier shows the difference",
         )
-        return np.asarray(queued / size * weights / weights.sum()), True
+        if flow.full.sum() < hidden_shares.MANY_FULL:
+            return hidden_shares.by_rank(read, flow.full, queued)
+        never_idle, passing = flow.never_idle, flow.passing_queues
+        passing *= min(1.0, queued / 2 / max(float(passing.sum()), 1e-9))
+        rest = queued - float(passing.sum())
+        return hidden_shares.guesses(read + passing, never_idle, rest, room=room, service=self._services[vertex.id])
 
     def _source(self, vertex: Vertex, flow: VertexFlow) -> SourceModel:
         held = float(np.nan_to_num(flow.backpressured).mean())
@@ -451,7 +465,7 @@ class _Builder:
             is_remote_ratio=self._remote_ratio(),
         )
         if self._evidence.cluster_settings is not None:
-            return self._reported_buffers(network, dict(self._evidence.cluster_settings))
+            return reported_buffers(network, dict(self._evidence.cluster_settings), self._version)
         if network.debloat_target_ms is not None:
             self._assume("buffers", "32 kB, 2 a channel and 8 a gate", "with debloating, queues do not show them")
             return network
@@ -472,24 +486,14 @@ class _Builder:
             floating_buffers_per_gate=found.floating_buffers_per_gate,
         )
 
-    def _reported_buffers(self, network: NetworkModel, reported: Mapping[str, str]) -> NetworkModel:
-        """Return the buffers that the cluster is configured with. A setting that it does not list has its default."""
-        segment = size_bytes(reported[_SEGMENT]) if _SEGMENT in reported else network.segment_bytes
-        network = replace(
-            network,
-            segment_bytes=segment,
-            max_buffers_per_channel=int(reported.get(_MAX_BUFFERS, network.max_buffers_per_channel)),
-        )
-        if self._version >= _BUFFERS_FIXED_SINCE:
-            return network
-        return replace(
-            network,
-            exclusive_buffers_per_channel=int(reported.get(_BUFFERS, network.exclusive_buffers_per_channel)),
-            floating_buffers_per_gate=int(reported.get(_FLOATING, network.floating_buffers_per_gate)),
-        )
-
     def _observed_buffers(self, default: NetworkModel) -> NetworkModel | None:
-        """Return buffers that explain the content of full pools; None if the defaults explain it or no pool is full."""
+        """Return buffers that explain the content of full pools; None if the defaults explain it or no pool is full.
+
+        Each checkpoint ends the current buffer of every channel, and flushed buffers are read before they are full. So
+        channels with little data have buffers with little content, which say nothing of their size.
+        """
+        config = self._evidence.config
+        interval_ms = float((config.interval_ms if config is not None else None) or 0)
         for vertex in self._topology.vertices:
             flow = self._flows[vertex.id]
             below = self._topology.downstream(vertex.id)
@@ -499,6 +503,9 @@ class _Builder:
             if after is None or self._is_pointwise(vertex.id, below[0]):
                 continue
             channels = after.parallelism
+            sent = float(np.nansum(self._flows[after.id].bytes_in)) / flow.busy.size / channels
+            if sent * interval_ms / 1000 < _BUFFERS_SENT_MIN * default.segment_bytes:
+                continue
             expected = default.exclusive_buffers_per_channel * channels + default.floating_buffers_per_gate
             buffers = readings.pool_size_of(flow.pool_usages, expected) or expected
             full = float(np.nanmax(flow.queued_out, initial=0.0))
@@ -562,6 +569,9 @@ class _Builder:
 
     def _is_source(self, vertex: VertexId) -> bool:
         return not self._topology.upstream(vertex)
+
+    def _is_hashed(self, vertex: Vertex) -> bool:
+        return any("HASH" in self._strategies(u, vertex.id) for u in self._topology.upstream(vertex.id))
 
     def _strategies(self, source: VertexId, target: VertexId) -> set[str]:
         return {

@@ -64,7 +64,7 @@ def changed(model: JobModel, what_if: WhatIf) -> JobModel:
             assumptions.append(_of_rescaling(old, vertex, is_hashed=is_hashed))
         if what_if.without_skew:
             even = (sum(vertex.callback_ms) / vertex.parallelism,) * len(vertex.callback_ms)
-            vertex = replace(vertex, input_shares=_even(vertex.parallelism), hidden_shares=(), callback_ms=even)
+            vertex = replace(vertex, input_shares=_even(vertex.parallelism), share_guesses=(), callback_ms=even)
         if vertex.source is not None and what_if.load_factor != 1.0:
             vertex = replace(vertex, source=_with_load(vertex.source, what_if.load_factor))
         vertices.append(vertex)
@@ -280,7 +280,9 @@ def _rescaled(vertex: VertexModel, parallelism: int, *, is_hashed: bool) -> Vert
         upload_bytes=divided(vertex.upload_bytes),
         state_bytes=divided(vertex.state_bytes),
         slow_host_factors=mean(vertex.slow_host_factors),
-        hidden_shares=divided(vertex.hidden_shares) if is_hashed else (),
+        share_guesses=tuple(tuple(_hashed_shares(np.asarray(of), parts).tolist()) for of in vertex.share_guesses)
+        if is_hashed
+        else (),
     )
 
 

@@ -25,8 +25,9 @@ BUSY_RESOLUTION = 0.0005
 _SLOW_HOST_FACTOR = 1.3
 _SERVICE_KNOWN_BUSY = 0.02
 _POOL_BUFFERS_MAX = 1024
-_FULL_BUSY = 0.97
+_FULL_BUSY, _NEVER_IDLE_BUSY = 0.97, 0.997
 _AVERAGED_S, _BEGUN_S, _LINE_MIN_COUNT = 60.0, 10.0, 4
+_LAST_COUNT = 5
 _CHANCE = 3.0
 """Counts of subtasks with equal shares differ by this many standard deviations at most."""
 _SMALL_RATIO = 0.1
@@ -38,9 +39,11 @@ class VertexFlow:
     """The flow through one vertex. Arrays have one value for each subtask; NaN means not reported.
 
     ``records_in`` and ``records_out`` are per second, ``bytes_in`` is bytes per second, over ``seconds`` in which
-    ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes. ``swing_s`` says how far
-    the counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the rate of the whole vertex
-    between each two readings, which are ``step_s`` apart. ``total_in`` counts the records since the attempt began.
+    ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes, and ``queued_out_last`` and
+    ``queued_in_last`` are their sums over all subtasks at the end, when ``total_in`` was counted. ``swing_s`` says how
+    far the counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the rate of the whole
+    vertex between each two readings, which are ``step_s`` apart. ``total_in`` counts the records since the attempt
+    began.
     """
 
     busy: Floats
@@ -53,6 +56,8 @@ class VertexFlow:
     queued_out: Floats
     queued_in: Floats
     queued_out_max: float
+    queued_out_last: float
+    queued_in_last: float
     pool_usages: Floats
     swing_s: float
     out_rates_per_s: Floats
@@ -78,6 +83,19 @@ class VertexFlow:
     def full(self) -> npt.NDArray[np.bool_]:
         """The subtasks that were busy nearly all the time."""
         return np.nan_to_num(self.busy) >= _FULL_BUSY
+
+    @property
+    def never_idle(self) -> npt.NDArray[np.bool_]:
+        """The full subtasks that were never idle. If all were idle at times, all full ones."""
+        busy = np.nan_to_num(self.busy)
+        found = busy >= _NEVER_IDLE_BUSY
+        return found if found.any() else self.full
+
+    @property
+    def passing_queues(self) -> Floats:
+        """The mean queues in records of full subtasks that were idle at times: those of random arrivals (M/D/1)."""
+        busy = np.where(self.full & ~self.never_idle, np.nan_to_num(self.busy), 0.0)
+        return np.asarray(busy * busy / 2 / (1 - busy))
 
     def can_be_even(self, queued_records: float, room_records: float) -> bool:
         """Return whether equal shares explain what the subtasks read, with chance and with what is queued for them.
@@ -177,7 +195,7 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
     counted_bytes = rows(r.bytes_in_count for r in (first, last))
     ins, outs = (rows(getattr(r, of) for r in readings) for of in ("records_in_count", "records_out_count"))
     times = np.array([r.observed_at.timestamp() for r in readings])
-    queued_out = rows(r.queued_out_bytes for r in readings)
+    queued_out, queued_in = (rows(getattr(r, of) for r in readings) for of in ("queued_out_bytes", "queued_in_bytes"))
     taken, sent = (_rates(present, of, size) for of in ("records_in_count", "records_out_count"))
     passed = float(np.nansum(taken) + np.nansum(sent))
     age_s = float(np.nansum(counted_in[1]) + np.nansum(outs[-1])) / passed if passed > 0 else seconds
@@ -195,7 +213,9 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
             counted_in=counted_in[1] - counted_in[0],
             total_in=counted_in[1],
             queued_out=_over(np.median, queued_out),
-            queued_in=_over(np.median, rows(r.queued_in_bytes for r in readings)),
+            queued_in=_over(np.median, queued_in),
+            queued_out_last=float(np.nansum(_over(np.median, queued_out[-_LAST_COUNT:]))),
+            queued_in_last=float(np.nansum(_over(np.median, queued_in[-_LAST_COUNT:]))),
             queued_out_max=float(np.nan_to_num(queued_out).max(initial=0.0)),
             pool_usages=rows(r.out_pool_usage_ratio for r in readings).ravel(),
             swing_s=_swing_s(times, np.nansum(ins + np.nan_to_num(outs), axis=1), passed),

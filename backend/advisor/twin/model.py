@@ -54,8 +54,8 @@ class VertexModel:
     ``state_bytes`` what it needs to restore. ``async_fixed_ms`` is the part of the async part that does not depend on
     the bytes. ``callback_period_ms`` and ``callback_ms`` describe a long callback (timers, windows). All subtasks begin
     it together, once in each period, and take no record and no barrier during its time. The period is None if there is
-    none. ``hidden_shares`` is the part of ``input_shares`` that no
-    reading shows: its sum is known, and how it is divided among the subtasks is a guess.
+    none. ``share_guesses`` are equally likely values of ``input_shares``, sorted by the load of the fullest subtask, if
+    no reading shows how long the queue of each subtask is.
     """
 
     id: VertexId
@@ -73,7 +73,7 @@ class VertexModel:
     callback_period_ms: float | None = None
     callback_ms: tuple[float, ...] = ()
     max_parallelism: int | None = None
-    hidden_shares: tuple[float, ...] = ()
+    share_guesses: tuple[tuple[float, ...], ...] = ()
 
     @property
     def parallelism(self) -> int:

@@ -26,7 +26,8 @@ from backend.advisor.twin import formulas, recovery, runtime_tier
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.fast import simulate_fast
-from backend.advisor.twin.model import Calibration, JobModel, MeasureError, VertexModel
+from backend.advisor.twin.hidden_shares import chosen
+from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Outcome, Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.runtime_tier import OnProgress
 from backend.domain.advice import Mode
@@ -42,7 +43,6 @@ _UNCALIBRATED_ERROR = 0.3
 _JITTER_MS = 15.0
 _ERROR_MAX = 1.5
 _SHORT_MS = 1000.0
-_HIDDEN_POWERS = (1.0, 3.0, 0.3)
 
 
 def predict(
@@ -74,19 +74,20 @@ def simulated(
 ) -> list[Simulated]:
     """Run a model in a tier, once with each seed. Raises ``TooLargeError`` if it is too large for the tier.
 
-    Without ``seeds``, the runtime gets two, and the fast tier one, or two if the model has hidden shares.
+    Without ``seeds``, the runtime gets two, and the fast tier one, or two if the model has guesses of shares.
     """
     if seeds is None:
-        is_quick = tier is Tier.FAST and not any(v.hidden_shares for v in model.vertices)
+        is_quick = tier is Tier.FAST and not any(v.share_guesses for v in model.vertices)
         seeds = RUNTIME_SEEDS[:1] if is_quick else RUNTIME_SEEDS
     if tier is Tier.FORMULAS:
         return [formulas.simulate(model)]
+    guessed = [_with_guess(model, number, len(seeds)) for number in range(len(seeds))]
     if tier is Tier.FAST:
-        return [simulate_fast(_with_hidden_shares(model, number), seed=seed) for number, seed in enumerate(seeds)]
+        return [simulate_fast(of, seed=seed) for of, seed in zip(guessed, seeds, strict=True)]
     runs = []
     for number, seed in enumerate(seeds):
         report = None if on_progress is None else _part_of(on_progress, number, len(seeds))
-        runs.append(runtime_tier.simulate(_with_hidden_shares(model, number), seed=seed, on_progress=report))
+        runs.append(runtime_tier.simulate(guessed[number], seed=seed, on_progress=report))
     return runs
 
 
@@ -140,21 +141,17 @@ def _part_of(on_progress: OnProgress, number: int, count: int) -> OnProgress:
     return lambda share: on_progress((number + share) / count)
 
 
-def _with_hidden_shares(model: JobModel, number: int) -> JobModel:
-    """Return the model with another guess of shares that no reading shows (``hidden_share``), one for each seed."""
-    if not any(v.hidden_shares for v in model.vertices):
-        return model
-    power = _HIDDEN_POWERS[number % len(_HIDDEN_POWERS)]
-    return replace(model, vertices=tuple(_guessed(v, power) for v in model.vertices))
-
-
-def _guessed(vertex: VertexModel, power: float) -> VertexModel:
-    hidden = np.asarray(vertex.hidden_shares)
-    if hidden.size != vertex.parallelism or hidden.sum() <= 0:
-        return vertex
-    weights = np.where(hidden > 0, hidden, 0.0) ** power
-    shares = np.asarray(vertex.input_shares) - hidden + hidden.sum() * weights / weights.sum()
-    return replace(vertex, input_shares=tuple((shares / shares.sum()).tolist()))
+def _with_guess(model: JobModel, number: int, count: int) -> JobModel:
+    """Return the model for the simulation ``number`` of ``count``: each has another guess of unknown shares."""
+    return replace(
+        model,
+        vertices=tuple(
+            replace(v, input_shares=v.share_guesses[chosen(len(v.share_guesses), number, count)])
+            if v.share_guesses
+            else v
+            for v in model.vertices
+        ),
+    )
 
 
 def _error_of(calibration: Calibration | None, measure: str) -> MeasureError | None:

@@ -141,16 +141,16 @@ def test_no_checkpoint_in_the_simulated_time_is_no_prediction():
     assert any("no checkpoint ended" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(("hidden", "count"), [((), 1), ((0.1, 0.0, 0.0, 0.0), 2)])
-def test_the_fast_tier_runs_twice_only_if_shares_are_hidden(
-    hidden: tuple[float, ...], count: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(predicting, "simulate_fast", lambda _, *, seed: seed)
+def test_the_fast_tier_runs_twice_only_if_shares_are_guesses_and_each_run_has_another(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(predicting, "simulate_fast", lambda model, *, seed: model.vertices[-1].input_shares[0])
     source, middle, sink = three_vertices().vertices
-    model = replace(three_vertices(), vertices=(source, middle, replace(sink, hidden_shares=hidden)))
+    guessed = tuple((share, *((1 - share) / 3,) * 3) for share in (0.3, 0.4, 0.5, 0.6, 0.7))
+    model = replace(three_vertices(), vertices=(source, middle, replace(sink, share_guesses=guessed)))
 
-    assert len(simulated(model, Tier.FAST)) == count
-    assert len(simulated(model, Tier.FAST, seeds=(5, 6, 7))) == 3
+    assert simulated(three_vertices(), Tier.FAST) == [0.25]
+    assert simulated(model, Tier.FAST) == [0.4, 0.6]
+    assert simulated(model, Tier.FAST, seeds=(1,)) == [0.5]
+    assert simulated(model, Tier.FAST, seeds=(5, 6, 7)) == [0.3, 0.5, 0.7]
 
 
 def test_formulas_answer_a_what_if_with_recovery():

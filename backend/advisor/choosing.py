@@ -23,6 +23,7 @@ from backend.advisor import aligned_timeout
 from backend.advisor.advice import Interval
 from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings
 from backend.advisor.hangs import Hangs
+from backend.advisor.late_barriers import LateBarriers
 from backend.advisor.losses import BOUND_SLACK, Losses
 from backend.advisor.proposing import share_interval
 from backend.advisor.situation import Situation
@@ -76,6 +77,7 @@ class _Job:
     present: Chosen
     bytes_per_ms: float
     hangs: Hangs
+    late: LateBarriers
     interval_max_ms: int | None = None
     """No longer interval is chosen, because it is not known how many checkpoints would expire; None if it is known."""
 
@@ -133,8 +135,9 @@ def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
         interval_ms=round(model.settings.interval_ms),
     )
     speed = known.store_bytes_per_ms or upload_speed(known) or losses.bytes_per_ms
-    hangs = Hangs.of(known, present.interval_ms)
-    return _Job(known, model, losses, present, speed, hangs)
+    # The newest checkpoints say little about how often writes hang: all count from which losses are computed.
+    hangs = Hangs.of(replace(known, recorded=losses.recorded), present.interval_ms)
+    return _Job(known, model, losses, present, speed, hangs, LateBarriers.none())
 
 
 def _calibrated(known: Situation) -> JobModel:
@@ -174,8 +177,14 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
     ask([job.present])
     measured, now = job.known.expired_ratio or 0.0, scored[job.present]
     if now is not None:
+        simulated = _mean_ms(outcomes[job.present], job.model.settings.timeout_ms)
+        job = replace(job, late=LateBarriers.of(job.known, job.losses.recorded, simulated))
+        scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
+    if now is not None:
         # What expires now, although the simulation explains it neither by the model nor by the writes that hung.
         job = replace(job, hangs=job.hangs.explaining(measured, now.expired_ratio.value))
+        # Two hangs of half of the timeout in a longer interval reach it. One on record is enough: that only few were
+        # seen in some twenty checkpoints does not show that the bound holds.
         is_long = job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms
         if is_long or _is_unexplained(job.known, outcomes[job.present]):
             job = replace(job, interval_max_ms=job.present.interval_ms)
@@ -304,30 +313,56 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     if outcome.duration_ms is None or outcome.persisted_bytes is None or outcome.expired_ratio is None:
         return None
     sync = 0.0 if outcome.sync_pause_ms is None else outcome.sync_pause_ms.value
-    simulated, interval, timeout = outcome.duration_ms, chosen.interval_ms, job.model.settings.timeout_ms
-    mean, duration = job.hangs.durations(simulated, interval, timeout)
-    # That a shorter interval lets fewer writes hang is an assumption. It may save something, but no bound rests on it.
+    interval, timeout = chosen.interval_ms, job.model.settings.timeout_ms
+    mode = chosen.aligned_timeout_ms, chosen.inflight_cap_bytes
+    waits = job.late.waits_ms(*mode)
+    simulated = job.late.durations(outcome.duration_ms, waits, timeout)
+    expired = job.late.expired_ratio(outcome.expired_ratio, outcome.duration_ms.value, waits, timeout)
+    overtaken = job.late.overtaken_bytes(*mode)
+    persisted = job.late.persisted(outcome.persisted_bytes, overtaken)
+    # That fewer writes hang in a shorter interval is an assumption. Neither the loss nor a bound rests on it: if a
+    # store hangs for seconds whenever it is written to, each checkpoint of a shorter interval hangs as long.
     no_shorter = max(interval, job.present.interval_ms)
+    mean, _ = job.hangs.durations(simulated, no_shorter, timeout)
+    _, duration = job.hangs.durations(simulated, interval, timeout)
+    # What is lost follows from means: a few slow or large checkpoints can cost more than all others.
+    mean += _mean_ms(outcome, timeout) + _mean(waits) - simulated.value
+    written = outcome.persisted_mean_bytes
+    written = (outcome.persisted_bytes.value if written is None else written) + _mean(overtaken)
     found = Scored(
         chosen=chosen,
         lost_ratio=0.0,
-        heavy_ratio=job.heavy_ratio(interval, outcome.persisted_bytes),
+        heavy_ratio=job.heavy_ratio(interval, persisted),
         sync_ms=sync,
         duration_ms=duration,
         usual_ms=simulated.value,
-        persisted_bytes=outcome.persisted_bytes,
-        expired_ratio=job.hangs.expired_ratio(outcome.expired_ratio, simulated, interval, timeout),
-        bound_ratio=job.hangs.expired_ratio(outcome.expired_ratio, simulated, no_shorter, timeout).value,
+        persisted_bytes=persisted,
+        expired_ratio=job.hangs.expired_ratio(expired, simulated, interval, timeout),
+        bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter, timeout).value,
         restore_ms=outcome.restore_ms,
     )
-    return replace(found, lost_ratio=_loss(job, found, mean))
+    return replace(found, lost_ratio=_loss(job, found, mean, written))
 
 
-def _loss(job: _Job, one: Scored, duration: float) -> float:
-    """Return the share of the time that is lost under these settings, if checkpoints take ``duration`` on average."""
+def _mean_ms(outcome: Outcome, timeout_ms: float) -> float:
+    """Return the mean duration of the simulated checkpoints; the predicted value, if no single ones are known."""
+    assert outcome.duration_ms is not None
+    if not outcome.durations_ms:
+        return outcome.duration_ms.value
+    return float(np.minimum(outcome.durations_ms, timeout_ms).mean())
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if values.size else 0.0
+
+
+def _loss(job: _Job, one: Scored, duration: float, persisted: float) -> float:
+    """Return the share of the time that is lost under these settings.
+
+    Checkpoints take ``duration`` milliseconds and persist ``persisted`` bytes on average.
+    """
     per_ms = job.bytes_per_ms
-    expired = min(_EXPIRED_MAX, one.expired_ratio.value)
-    persisted = one.persisted_bytes.value
+    expired = min(_EXPIRED_MAX, one.bound_ratio)
     period = max(float(one.chosen.interval_ms), duration + job.model.settings.min_pause_ms)
     work = (one.sync_ms + STORE_PRICE * (persisted + job.upload_bytes) / per_ms) / period
     # A checkpoint that expires is followed by another one, so the newest completed one gets older by a period.

@@ -173,6 +173,11 @@ class Losses:
         return self._between
 
     @property
+    def recorded(self) -> tuple[Recorded, ...]:
+        """The checkpoints from which losses are computed."""
+        return self._known.recorded
+
+    @property
     def checkpoint_count(self) -> int:
         """The number of checkpoints from which losses are computed."""
         return len(self._known.recorded)

@@ -69,4 +69,6 @@ class Outcome:
     """What each kind of failure would cost."""
     durations_ms: tuple[float, ...] = ()
     """The durations of the simulated checkpoints, for the distribution."""
+    persisted_mean_bytes: float | None = None
+    """The mean of the persisted bytes of the simulated checkpoints that completed; their median is in the interval."""
     notes: tuple[str, ...] = ()

@@ -133,6 +133,7 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         catch_up_ms=failure.catch_up_ms,
         failures=recovery.costs_by_kind(model, duration_ms=duration, persisted_bytes=written.value),
         durations_ms=tuple(durations),
+        persisted_mean_bytes=float(np.mean(persisted)),
         notes=notes,
     )
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 
 from backend.advisor import advise, by_simulation
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
+from backend.advisor.late_barriers import LateBarriers
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import OPEN_MAX_RATIO
 from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, Scored, TierChoice
@@ -228,6 +230,38 @@ def test_writes_that_hang_for_half_of_the_timeout_keep_the_interval_from_growing
     found = chosen(_hanging(known, 0.6 * timeout), outcome(QUICK), outcome(SLOW))
 
     assert found.best.chosen.interval_ms <= known.evidence.config.interval_ms
+
+
+def test_a_shorter_interval_is_not_chosen_because_fewer_writes_would_hang(known):
+    found = chosen(_hanging(known, 5_000), outcome(QUICK), outcome(SLOW))
+
+    shorter = [s for s in found.by_mode if s.chosen.interval_ms < found.now.chosen.interval_ms]
+    assert all(s.bound_ratio >= found.now.bound_ratio for s in shorter)
+    assert found.best.chosen.interval_ms >= known.evidence.config.interval_ms
+
+
+def test_the_mean_of_the_simulated_durations_counts_and_not_their_median(known):
+    even, uneven = outcome(QUICK), replace(outcome(QUICK), durations_ms=(*(200.0,) * 8, 9_000.0, 9_000.0))
+
+    assert chosen(known, even, even).best.chosen.mode is Mode.ALIGNED
+    assert chosen(known, uneven, even).best.chosen.mode is not Mode.ALIGNED
+    large = replace(even, persisted_bytes=Interval(1e3, 0.0, 1e5), persisted_mean_bytes=1e9)
+    assert chosen(known, uneven, large).best.chosen.mode is Mode.ALIGNED
+
+
+def test_barriers_that_were_later_than_simulated_count_for_the_modes_that_wait_for_them(known, monkeypatch):
+    excess = np.array([0.0] * 8 + [6_000.0] * 2)
+    late = LateBarriers(excess, usual_ms=100.0, bytes_per_ms=1.0, parallelism=2)
+    monkeypatch.setattr(LateBarriers, "of", lambda *_: late)
+
+    choice = chosen(known, outcome(QUICK), outcome(QUICK))
+
+    assert choice.best.chosen.mode is not Mode.ALIGNED
+    assert choice.best.persisted_bytes.value > 0
+    assert choice.now.duration_ms.high >= 6_000.0
+    assert choice.now.lost_ratio > choice.best.lost_ratio
+    monkeypatch.setattr(LateBarriers, "of", lambda *_: replace(late, bytes_per_ms=1e9))
+    assert chosen(known, outcome(QUICK), outcome(QUICK)).best.chosen.mode is Mode.ALIGNED
 
 
 def test_writes_that_hang_explain_expired_checkpoints(known):

@@ -1,0 +1,133 @@
+"""Measures barriers that were later than the simulation of a job explains, and what that means for other settings.
+
+Bursts whose period no reading shows, or a subtask that is slow now and then, fill queues in some checkpoints only. A
+model with steady rates lacks these queues: in it, aligned checkpoints are always quick, and there is nothing to
+overtake. But the recorded aligned checkpoints show them. A barrier that arrived a second later than in the simulation
+had the records of that second in front of it.
+
+So each recorded checkpoint has an excess: by how much its barrier arrived later than a simulated one. An aligned
+checkpoint takes longer by it. An unaligned one overtakes these records instead, so it persists what its receiver reads
+in that time. With an aligned timeout, it does the one until the timeout and the other after it. With a cap, a
+checkpoint whose records do not fit waits for them like an aligned one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from backend.advisor.advice import Interval
+from backend.advisor.proposing import share_interval
+from backend.advisor.situation import Recorded, Situation
+from backend.advisor.thresholds import NOISE_MS
+from backend.analysis.arrays import Flags, Floats
+from backend.domain.advice import Mode
+from backend.domain.ids import VertexId
+
+_STANDARD_ERRORS_MIN: Final = 2.0
+_CHECKPOINTS_MIN: Final = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LateBarriers:
+    """By how many milliseconds the barrier of each recorded checkpoint was later than simulated, or nothing.
+
+    ``usual_ms`` is the time until the barrier of a simulated aligned checkpoint has arrived. ``bytes_per_ms`` is what
+    the subtasks of the vertex read at which barriers are late.
+    """
+
+    excess_ms: Floats
+    usual_ms: float
+    bytes_per_ms: float
+    parallelism: int
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return barriers that are no later than simulated."""
+        return cls(np.zeros(0), 0.0, 0.0, 1)
+
+    @classmethod
+    def of(cls, known: Situation, recorded: Sequence[Recorded], simulated_ms: float) -> Self:
+        """Return the late barriers of recorded checkpoints; none if chance may explain them.
+
+        ``simulated_ms`` is the mean duration of the simulated checkpoints under the present settings. Only aligned
+        checkpoints show for how long barriers wait. If they are earlier than simulated, queues may still be filling,
+        and the simulation is the careful guess.
+        """
+        rows = [r for r in recorded if r.travel_ms is not None]
+        found = _latest_vertex(known)
+        if known.mode is not Mode.ALIGNED or len(rows) < _CHECKPOINTS_MIN or found is None:
+            return cls.none()
+        travel = np.array([r.travel_ms for r in rows], dtype=np.float64)
+        rest = np.array([r.duration_ms for r in rows]) - travel
+        # The simulation has the usual sync and async parts. Those that took longer are no late barriers.
+        usual = max(0.0, simulated_ms - float(np.median(rest)))
+        more = float(travel.mean()) - usual
+        if more <= max(NOISE_MS, _STANDARD_ERRORS_MIN * float(travel.std()) / len(rows) ** 0.5):
+            return cls.none()
+        excess = np.maximum(0.0, travel - usual)
+        read = known.intake_bytes_per_ms[found]
+        return cls(excess * more / excess.mean(), usual, sum(read), len(read))
+
+    def waits_ms(self, aligned_timeout_ms: int | None, cap_bytes: int | None) -> Floats:
+        """Return by how much longer than simulated each checkpoint takes under a mode; empty if none does.
+
+        An aligned timeout of None means that barriers never overtake data, and 0 that they overtake it at once.
+        """
+        if aligned_timeout_ms is None:
+            return self.excess_ms
+        waits = np.minimum(self.excess_ms, max(0.0, aligned_timeout_ms - self.usual_ms))
+        return np.where(self._fits(waits, cap_bytes), waits, self.excess_ms)
+
+    def overtaken_bytes(self, aligned_timeout_ms: int | None, cap_bytes: int | None) -> Floats:
+        """Return by how much more than simulated each checkpoint persists under a mode; empty if none does."""
+        waits = self.waits_ms(aligned_timeout_ms, cap_bytes)
+        found: Floats = (self.excess_ms - waits) * self.bytes_per_ms
+        return found
+
+    def durations(self, simulated: Interval, waits_ms: Floats, timeout_ms: float) -> Interval:
+        """Return the durations of checkpoints and their interval, if their barriers wait so much longer."""
+        if not waits_ms.size:
+            return simulated
+        middle, high = (float(v) for v in np.quantile(waits_ms, (0.5, 0.95)))
+        value = min(timeout_ms, simulated.value + middle)
+        return Interval(value, min(simulated.low, value), min(timeout_ms, max(simulated.high, simulated.value + high)))
+
+    def expired_ratio(self, simulated: Interval, duration_ms: float, waits_ms: Floats, timeout_ms: float) -> Interval:
+        """Return the share of checkpoints that expire, if those of ``duration_ms`` wait so much longer."""
+        count = int((duration_ms + waits_ms >= timeout_ms).sum())
+        if not count:
+            return simulated
+        seen = share_interval(count, waits_ms.size)
+        return Interval(max(simulated.value, seen.value), max(simulated.low, seen.low), max(simulated.high, seen.high))
+
+    def persisted(self, simulated: Interval, overtaken_bytes: Floats) -> Interval:
+        """Return the persisted bytes of checkpoints, if they overtake so much more."""
+        if not overtaken_bytes.any():
+            return simulated
+        mean, high = float(overtaken_bytes.mean()), float(np.quantile(overtaken_bytes, 0.95))
+        value = simulated.value + mean
+        return Interval(value, simulated.low, max(value, simulated.high + high))
+
+    def _fits(self, waits: Floats, cap_bytes: int | None) -> Flags:
+        overtaken = (self.excess_ms - waits) * self.bytes_per_ms
+        limit = np.inf if cap_bytes is None else cap_bytes * self.parallelism
+        found: Flags = overtaken <= limit
+        return found
+
+
+def _latest_vertex(known: Situation) -> VertexId | None:
+    """Return the vertex that delays barriers most; None if it is not known, or not what it reads."""
+    lag: dict[VertexId, float] = {}
+    topology = known.evidence.topology
+    for r in known.recorded:
+        at = {v: float(np.nanmax(p.travel_ms)) for v, p in r.phases.items() if not np.isnan(p.travel_ms).all()}
+        for v, ms in at.items():
+            above = [at[u] for u in topology.upstream(v) if u in at]
+            if above:
+                lag[v] = lag.get(v, 0.0) + ms - max(above)
+    vertex = max(lag, key=lag.__getitem__, default=None)
+    return vertex if vertex in known.drain_bytes_per_ms else None

@@ -25,7 +25,7 @@ from backend.contracts.api import CheckpointOut, JobEventOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.history import HistoryOut, UsualRangeOut
 from dashboard import text
-from dashboard.figures.base import Chart, Trace, axis, empty, layout, modebar, note, ticks_ms, whole_step
+from dashboard.figures.base import LEGEND, Chart, Trace, axis, empty, layout, modebar, note, ticks_ms, whole_step
 from dashboard.figures.scaling import usual_largest
 from dashboard.figures.timeline.failures import failure_bands, failures_in_a_row
 from dashboard.figures.timeline.lines import annotation_rules, event_rules, limit_lines, median_steps, usual_band
@@ -38,6 +38,10 @@ from dashboard.palette import Theme
 HEIGHT_PX = 380
 # The top of the axis is this much above the longest duration.
 _ABOVE_RATIO = 1.15
+# The margin over the chart has room for a label below Plotly's buttons, which appear if the pointer is over the chart.
+_UNDER_BUTTONS_PX = 42
+# A legend at this share of the chart's height leaves room for a label below it.
+_ABOVE_LABEL = 1.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,7 @@ def timeline(
     since = around.since or min(c.triggered_at for c in checkpoints)
     brackets = median_steps([c for c in around.changes if c.at >= since], since, theme, where)
     until = around.until or max(c.triggered_at for c in checkpoints)
-    shapes, labels = _lines(
-        around, since, until, timeout_ms, interval_ms, theme, where, is_log=is_log, is_label_above=True
-    )
+    shapes, labels = _lines(around, since, until, timeout_ms, interval_ms, theme, where, is_log=is_log)
     rows = failures_in_a_row(checkpoints)
     bands = failure_bands(rows, theme, where, now)
     most_ms = None if is_log else longest_ms * _ABOVE_RATIO
@@ -116,6 +118,12 @@ def timeline_in_steps(
     more = {
         "margin": {"l": 64, "r": 56, "t": 30, "b": 44},
         "showlegend": True,
+        # The label of the usual range stands between the chart and the legend.
+        "legend": {
+            **LEGEND,
+            "font": {"size": 11, "color": theme.muted},
+            "y": 1.02 if around.usual is None else _ABOVE_LABEL,
+        },
         "yaxis2": axis(
             theme, "failed", overlaying="y", side="right", showgrid=False, range=[0, most], dtick=whole_step(most)
         ),
@@ -136,11 +144,10 @@ def _lines(
     where: tzinfo,
     *,
     is_log: bool,
-    is_label_above: bool = False,
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Return the lines and bands around the checkpoints, and their labels."""
     limits = limit_lines(timeout_ms, interval_ms, theme)
-    usual = usual_band(around.usual, theme, is_label_above=is_label_above)
+    usual = usual_band(around.usual, theme)
     # The labels of the last lines stand on their left, because there is no room on their right.
     turned = until - (until - since) / 12
     rules = event_rules([e for e in around.events if _is_within(e.at, since, around.until)], theme, where, turned)
@@ -151,7 +158,7 @@ def _lines(
         turned,
     )
     # On a logarithmic axis, the position of a label would be the logarithm of its value.
-    beside = [*([] if is_log else limits[1]), *([] if is_log and not is_label_above else usual[1])]
+    beside = [*([] if is_log else limits[1]), *usual[1]]
     return [*usual[0], *limits[0], *rules[0], *notes[0]], [*beside, *rules[1], *notes[1]]
 
 
@@ -172,7 +179,7 @@ def _layout(
         theme,
         height_px=HEIGHT_PX,
         revision=f"{revision}{is_log}{ends}",
-        margin={"l": 64, "r": 16, "t": 18, "b": 56},
+        margin={"l": 64, "r": 16, "t": 18 if around.usual is None else _UNDER_BUTTONS_PX, "b": 56},
         xaxis=axis(theme, f"triggered at ({where})", type="date", **limits),
         yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
         hovermode="closest",

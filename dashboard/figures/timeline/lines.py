@@ -26,13 +26,8 @@ _EVENT_WORDS = {
 _RULES_MAX = 40
 
 
-def usual_band(
-    usual: UsualRangeOut | None, theme: Theme, *, is_label_above: bool = False
-) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Draw the usual range of durations, if it is known.
-
-    With ``is_label_above``, its label stands above the chart, where it covers no mark.
-    """
+def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Draw the usual range of durations, if it is known. Its label stands above the chart, where it covers no mark."""
     if usual is None:
         return [], []
     band: dict[str, object] = {
@@ -51,13 +46,11 @@ def usual_band(
         theme,
         f"usual (shaded): {text.duration(round(usual.p10_ms))} to {text.duration(round(usual.p90_ms))}",
         1,
-        1 if is_label_above else usual.p90_ms,
+        1,
         xref="paper",
-        yref="paper" if is_label_above else "y",
+        yref="paper",
         xanchor="right",
         yanchor="bottom",
-        # The label has a background, because marks may lie behind its words.
-        bgcolor=theme.surface,
         hovertext=f"p10 to p90 of {text.count(usual.checkpoint_count)} completed checkpoints in 7 days"
         f"<br>median {text.duration(round(usual.p50_ms))}; from hourly rollups (reconstructed)",
     )

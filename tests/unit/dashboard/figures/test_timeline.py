@@ -192,6 +192,7 @@ def test_the_usual_range_is_a_band_with_its_words(fake):
     assert "p10 to p90" in label["hovertext"]
     assert "reconstructed" in label["hovertext"]
     assert (label["y"], label["yref"], label["yanchor"]) == (1, "paper", "bottom"), "the label covers marks"
+    assert layout["margin"]["t"] >= 40, "the label lies under the buttons"
     assert not [s for s in _timeline(fake, "jB2").figure["layout"]["shapes"] if s["type"] == "rect"]
 
 
@@ -233,6 +234,20 @@ def test_a_long_range_is_drawn_in_steps_with_gaps_failures_and_keys_to_zoom():
     assert median["y"].count(None) == 3, "the hours without checkpoints are gaps"
     assert len(chart.table.rows) == len(history.points) == len(bars["x"])
     assert "computed from its checkpoints" in chart.table.rows[0]
+
+
+def test_in_steps_the_label_of_the_usual_range_stands_between_the_chart_and_its_legend(fake):
+    usual = usual_of(fake._answer("GET", "jobs/jB2/checkpoints", b"").items, NOW).usual
+    history = history_of([], NOW - timedelta(days=7), NOW, NOW)
+    around = timeline.Around(since=history.since, until=history.until, usual=usual)
+    for is_log in (False, True):
+        layout = timeline.timeline_in_steps(
+            history, around, theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=None, is_log=is_log
+        ).figure["layout"]
+
+        (label,) = [n for n in layout["annotations"] if n["text"].startswith("usual (shaded): ")]
+        assert (label["y"], label["yref"], label["yanchor"]) == (1, "paper", "bottom"), "the label covers lines"
+        assert layout["legend"]["y"] > 1.05, "the label lies under the legend"
     empty = history.model_copy(update={"points": []})
     nothing = timeline.timeline_in_steps(empty, around, theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=None)
     assert nothing.summary == "There is no checkpoint in this range."

@@ -136,7 +136,9 @@ def _savepoint(known: Situation) -> tuple[str | None, bool]:
     if that is not known.
     """
     if known.mode is Mode.ALIGNED:
-        took = say.duration(known.duration_ms or 0.0)
+        if known.duration_ms is None:
+            return None, False
+        took = say.duration(known.duration_ms)
         return (
             (f"would expire after {took} as checkpoints do", True)
             if known.is_cut_off

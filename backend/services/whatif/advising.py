@@ -45,11 +45,12 @@ def recommendation_of(
     )
     took = before[Measure.DURATION].value
     words = f"would take {_span(duration)}" if duration is not None else "were not predicted"
+    now = f"took {say.duration(took)}" if took is not None else "had no measured duration"
     return Recommendation(
         topic=Topic.WHAT_IF,
         rules=(),
         headline=headline_of(plan),
-        reason=f"A person chose this change. Checkpoints took {say.duration(took or 0.0)}, and {words} afterwards.",
+        reason=f"A person chose this change. Checkpoints {now}, and {words} afterwards.",
         current=plan.current,
         proposed=plan.proposed,
         changes=plan.changes,

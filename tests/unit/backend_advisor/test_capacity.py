@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+from backend.advisor import capacity
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.domain.advice import Metric, Topic
+from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.topology import Topology
 from tests.support.advised_jobs import (
@@ -106,6 +108,14 @@ def test_r_rec_2_enables_unaligned_checkpoints_first_if_a_savepoint_would_expire
     assert way.startswith("unaligned checkpoints are enabled before")
     assert "would expire after 3.0 s" in way
     assert ways(slow_run()) == []
+
+
+def test_r_rec_2_says_nothing_of_a_savepoint_whose_duration_is_not_known():
+    def said(duration_ms):
+        return capacity._savepoint(SimpleNamespace(mode=Mode.ALIGNED, duration_ms=duration_ms, is_cut_off=False))
+
+    assert said(2_000.0) == ("would take 2.0 s", False)
+    assert said(None) == (None, False), "missing is not zero"
 
 
 def test_r_rec_2_takes_a_savepoint_if_the_version_cannot_restore_another_parallelism():

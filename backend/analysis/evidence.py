@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, LateBarrier
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
+
+MODEL_WINDOW: Final = timedelta(minutes=30)
+"""A model of a job is built from the readings of pressure of this time. A verdict needs only the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.evidence import MODEL_WINDOW, JobEvidence
 from backend.analysis.struck_spans import struck_spans
 from backend.backtest.stored import Chunk, StoredCheckpoint, StoredRun, as_open
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, LateBarrier
@@ -31,7 +31,6 @@ READ_WITHIN: Final = timedelta(seconds=300)
 """The newest reading counts if it is at most so old."""
 _PRESSURE_WINDOW: Final = timedelta(seconds=150)
 _PRESSURE_NEAR: Final = timedelta(seconds=60)
-_MODEL_WINDOW: Final = timedelta(minutes=30)
 _EXCEPTIONS_COUNT: Final = 10
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -62,7 +61,7 @@ class Moment:
         kept = tuple(c for c in self.evidence.checkpoints if first is None or c.header.triggered_at >= first)
         if not kept:
             return replace(self.evidence, checkpoints=())
-        begin = max(kept[0].header.triggered_at - _PRESSURE_NEAR, self.at - _MODEL_WINDOW)
+        begin = max(kept[0].header.triggered_at - _PRESSURE_NEAR, self.at - MODEL_WINDOW)
         return replace(self.evidence, checkpoints=kept, pressure=self.readings_between(begin, self.at))
 
     @property

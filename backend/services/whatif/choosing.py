@@ -10,7 +10,7 @@ from replayed checkpoints.
 
 The verdict and the queues are those of the job's finding: the readings of backpressure of the last minutes. So the
 choice and the advice that follows from it never rest on two verdicts. The model is built from the readings of
-``_PRESSURE_WINDOW``, because rates and service times need a longer time.
+``MODEL_WINDOW``, because rates and service times need a longer time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
@@ -30,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from backend.advisor.choosing import choose
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
+from backend.analysis.evidence import MODEL_WINDOW
 from backend.backtest.cards import ChooseFor
 from backend.backtest.moments import EVIDENCE_COUNT
 from backend.domain.checkpoint import CheckpointConfig
@@ -55,7 +56,6 @@ from backend.store.postgres.connections import reading, writing
 _EVERY_S: Final = 5.0
 REST_RATIO: Final = 9.0
 _CHECKPOINTS_COUNT: Final = EVIDENCE_COUNT
-_PRESSURE_WINDOW: Final = timedelta(minutes=30)
 # A job whose settings stay is not tried again before its next finding has read the choice. A finding is kept for at
 # most five minutes.
 _AGAIN_S: Final = 360.0
@@ -140,7 +140,7 @@ class SettingChooser:
             kept = choice_from((await choices_of(connection, [run.id])).get(run.id))
             judged, settings = await self._evidence.of_finding(connection, record)
             modelled = await self._evidence.under_current_settings(
-                connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
+                connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
             )
         ended = [c.header.checkpoint_id for c in modelled.checkpoints if c.header.status.is_terminal]
         # Another process may have made it meanwhile.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import anyio
 import anyio.to_thread
@@ -17,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Tier
-from backend.analysis.evidence import JobEvidence
+from backend.analysis.evidence import MODEL_WINDOW, JobEvidence
 from backend.contracts.whatif import PredictionOut
 from backend.domain.clock import Clock
 from backend.domain.errors import NotModelledError
@@ -29,7 +28,6 @@ from backend.store.jobs.reader import JobRecord, config_since, get_job
 from backend.store.postgres.connections import reading
 
 _CHECKPOINTS_COUNT = 40
-_PRESSURE_WINDOW = timedelta(minutes=30)
 _KEPT_S = 60.0
 _KEPT_COUNT = 16
 
@@ -86,7 +84,7 @@ class JobModels:
                 if known is not None and self._clock.monotonic_s() < known[1] and known[0] == version:
                     return known[2]
                 evidence = await self._evidence.under_current_settings(
-                    connection, record, limit=_CHECKPOINTS_COUNT, window=_PRESSURE_WINDOW
+                    connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
                 )
             engine = record.run.engine
             tiered = await anyio.to_thread.run_sync(self._tiers.build, evidence, engine, record.engine_version)

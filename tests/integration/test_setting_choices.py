@@ -30,6 +30,7 @@ from backend.store.schema.choice_tables import choice_claims
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.simulators.regret_jobs import Drawn
 from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
+from tests.support.failing_jobs import failing_job
 from tests.support.handwritten_jobs import START, chain
 from tests.support.made_choices import made_choice
 from tests.support.observations import job as observed_job
@@ -344,22 +345,10 @@ async def test_the_fast_simulation_chooses_from_what_a_collector_stored(engine, 
     job = Drawn.of("light/1")
     found = await anyio.to_thread.run_sync(partial(runtime_evidence, job.spec(job.now.config(), seed=1), run_s=120))
     clock.at = found.now
-    failures = tuple((found.now - timedelta(minutes=20 * n), f"lost {n}") for n in range(5, 0, -1))
     added = await TargetRepository(engine).add(
         NewTarget(url="http://127.0.0.1:18051", name="one", origin=TargetOrigin.API), at=clock.at
     )
-    seen = replace(
-        observed_job(found.checkpoints),
-        topology=found.topology,
-        placements=found.placements,
-        config=found.config,
-        counts=None,
-        pressure=found.pressure,
-        started_at=found.now - timedelta(hours=9),
-        exceptions=failures,
-        restart_count=len(failures),
-    )
-    told = replace(observation(added.id, seen, at=clock.at), engine=RUNTIME, engine_version="0.1.0")
+    told = replace(observation(added.id, failing_job(found), at=clock.at), engine=RUNTIME, engine_version="0.1.0")
     await IngestWriter(engine, clock=clock).write(told)
     evidence = EvidenceReader(clock)
     chooser = SettingChooser(engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True))

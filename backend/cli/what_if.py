@@ -19,6 +19,7 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 if TYPE_CHECKING:
     from backend.contracts.advice import IntervalOut
     from backend.contracts.whatif import (
+        CalibrationOut,
         ConfirmationOut,
         EstimateOut,
         MeasureErrorOut,
@@ -173,7 +174,8 @@ def _text(answer: WhatIfOut) -> list[str]:
         now = measured.get(estimate.measure)
         lines.append(
             f"{estimate.measure.value:<24} {_number(now.value if now else None, estimate.unit):>16}"
-            f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30} {_error(estimate, answer):>12}"
+            f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30}"
+            f" {_error(estimate, answer.calibration):>12}"
         )
     lines += _failures(answer)
     if answer.asked.problem is not None:
@@ -248,7 +250,11 @@ def _confirmed(found: ConfirmationOut) -> Iterator[str]:
     yield "confirmed on the reference runtime:"
     before, after = ({e.measure: e for e in p.estimates} for p in found.predictions)
     for measure, estimate in after.items():
-        yield f"{measure.value:<24} {'':>16} {_span(before.get(measure)):>30} {_span(estimate):>30}"
+        error = _error(estimate, found.calibration)
+        yield f"{measure.value:<24} {'':>16} {_span(before.get(measure)):>30} {_span(estimate):>30} {error:>12}"
+    scored = found.calibration
+    if scored is not None:
+        yield f"The errors are those of the runtime, scored on {len(scored.scored_ids)} later checkpoints."
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -273,15 +279,15 @@ def _interval(found: IntervalOut | None, unit: str) -> str:
     return f"{_number(found.value, unit)} ({_number(found.low, unit)} to {_number(found.high, unit)})"
 
 
-def _error(estimate: EstimateOut, answer: WhatIfOut) -> str:
+def _error(estimate: EstimateOut, scored: CalibrationOut | None) -> str:
     if estimate.predicted is None:
         return "-"
-    row = _scored(estimate, answer)
+    row = _scored(estimate, scored)
     return (None if row is None else _error_words(row)) or "not scored"
 
 
-def _scored(estimate: EstimateOut, answer: WhatIfOut) -> MeasureErrorOut | None:
-    errors = answer.calibration.errors if answer.calibration is not None else []
+def _scored(estimate: EstimateOut, scored: CalibrationOut | None) -> MeasureErrorOut | None:
+    errors = scored.errors if scored is not None else []
     name = _SCORED_AS.get(estimate.measure.value, estimate.measure.value)
     return next((e for e in errors if e.measure == name), None)
 
@@ -290,7 +296,7 @@ def _unscored(answer: WhatIfOut) -> Iterator[str]:
     """Return a sentence for each reason why predicted measures have no error of the model."""
     by_reason: dict[str, list[str]] = {}
     for estimate in answer.asked.estimates:
-        row = _scored(estimate, answer)
+        row = _scored(estimate, answer.calibration)
         if estimate.predicted is None or (row is not None and _error_words(row) is not None):
             continue
         if answer.calibration is None or not answer.calibration.errors:

@@ -209,6 +209,8 @@ class ConfirmationOut(QueuedWorkOut):
     """The simulated checkpoints of the two, in the same order. ``link`` leads to a checkpoint's barriers."""
     typical_ids: list[int | None] = []
     """The checkpoint of each run whose duration is nearest to the median; null if none ended."""
+    calibration: CalibrationOut | None = None
+    """How far the runtime was from later checkpoints. Null if it was not scored on any."""
 
 
 class WhatIfOut(Model):

@@ -154,10 +154,17 @@ def _span(found: IntervalOut | None) -> html.Td:
 
 
 def confirmed(found: ConfirmationOut) -> Component:
-    """Build the table of the measures that the runtime predicts for the job as it is and as changed."""
+    """Build the table of the measures that the runtime predicts for the job as it is and as changed, and its error."""
     columns = [_by_measure(p) for p in found.predictions]
+    changed = columns[-1] if columns else {}
     rows = [
-        html.Tr([html.Th(words, **attrs({"scope": "row"})), *(_predicted(c.get(measure)) for c in columns)])
+        html.Tr(
+            [
+                html.Th(words, **attrs({"scope": "row"})),
+                *(_predicted(c.get(measure)) for c in columns),
+                _error(changed.get(measure), found.calibration),
+            ]
+        )
         for measure, words in MEASURES.items()
         if any((e := c.get(measure)) is not None and e.predicted is not None for c in columns)
     ]
@@ -165,6 +172,7 @@ def confirmed(found: ConfirmationOut) -> Component:
     heads = [
         cards.unseen_head("Measure"),
         *(html.Th([f"{n} ", status.basis(Basis.PREDICTED)], className="right") for n in names),
+        html.Th("Error of the runtime", className="right"),
     ]
     table = html.Table([html.Thead(html.Tr(heads)), html.Tbody(rows)], className="plain-table whatif-table")
     return html.Div(table, className="table-scroll")
@@ -315,7 +323,8 @@ def state_of(found: ConfirmationOut) -> list[Component]:
         case SimulationState.QUEUED:
             return simulations.queued(found)
         case SimulationState.RUNNING:
-            words = f"{text.percent(found.progress_ratio)} is simulated: the job as it is, then the changed job."
+            steps = "the job as it is, the changed job, and the older checkpoints, which score the runtime"
+            words = f"{text.percent(found.progress_ratio)} is simulated: {steps}."
             return simulations.running(found, words)
         case SimulationState.FAILED:
             return simulations.state("failed", "cross", Tone.BAD, f"It failed: {found.reason or 'no reason is known'}.")
@@ -338,6 +347,9 @@ def confirmed_words(found: ConfirmationOut, change: str) -> Component:
         f"Reference runtime, the job as it is and with {change}. The diagrams show a typical checkpoint of each:"
         f" {numbers[0]} and {numbers[1]}. They leave out the time to write, which the durations in the table contain."
     )
+    if found.calibration is not None:
+        later = text.counted(len(found.calibration.scored_ids), "later checkpoint")
+        words += f" The error is that of the runtime for {later}, simulated from what was known before them."
     notes = [n for p in found.predictions for n in p.notes]
     tail = " ".join(f"{n[:1].upper()}{n[1:]}." for n in dict.fromkeys(notes))
     return html.P(f"{words} {tail}".strip(), className="hint")

@@ -101,6 +101,9 @@ async def test_a_what_if_is_predicted_confirmed_applied_and_compared_with_what_h
     assert await worker.turn(asyncio.Event())
     done = await _read(client, path, ConfirmationOut)
     assert (done.state, done.settings) == (SimulationState.COMPLETED, {"mode": "unaligned"}), done.reason
+    # The runtime was scored on the checkpoints that the quick tiers were scored on.
+    assert done.calibration.scored_ids == found.calibration.scored_ids
+    assert done.calibration.errors
     as_is, changed = (value_of(p, Measure.DURATION) for p in done.predictions)
     # The job is young, so its first checkpoints found shorter queues than the later ones that are simulated.
     assert measured[Measure.DURATION] / 2 < as_is < measured[Measure.DURATION] * 2

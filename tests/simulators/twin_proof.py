@@ -6,7 +6,8 @@
 
 Every pair of recorded runs that differ by one change is a prediction, in both directions. Beside the twin's prediction
 stand the plain formulas (CM-1 to CM-5) on the same model and today's replay of the recorded checkpoints. Nothing of the
-changed run is known to any of them.
+changed run is known to any of them, but how long it lasted: queues of a young job grow, so the twin is asked for the
+state of the changed job in the middle of the checkpoints that count.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from backend.advisor.advice import Interval
@@ -57,7 +58,7 @@ class Bases:
 
 def rows_of(pair: Pair, bases: Bases, tier: Tier = Tier.RUNTIME) -> Iterator[Row]:
     """Predict the changed run of a pair, and yield a row for each measure that it has."""
-    model = bases.model(pair.base, tier)
+    model = replace(bases.model(pair.base, tier), age_ms=1000 * pair.changed.middle_s)
     twin = predict(model, pair.what_if, tier)
     plain = predict(model, pair.what_if, Tier.FORMULAS)
     replay = _replayed(pair)

@@ -86,6 +86,11 @@ class Recording:
         return self.started_at + timedelta(seconds=self.seconds * WARM_UP_SHARE)
 
     @property
+    def middle_s(self) -> float:
+        """The middle of the time after the warm-up, in seconds after the start."""
+        return self.seconds * (1 + WARM_UP_SHARE) / 2
+
+    @property
     def mode(self) -> Mode:
         """The checkpoint mode of the run."""
         if self.arguments["unaligned"] != "true":

@@ -13,6 +13,7 @@ import httpx
 from backend.advisor.exporting import exports_of
 from backend.advisor.twin.applying import application
 from backend.advisor.twin.asking import asked_of, settings_of, varied
+from backend.advisor.twin.calibration import Measured, Rehearsal
 from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
 from backend.advisor.twin.outcomes import Tier as Predictor
 from backend.advisor.twin.predicting import predict
@@ -78,6 +79,16 @@ def small_model() -> JobModel:
     )
 
 
+def rehearsal() -> Rehearsal:
+    """Return how to score a tier on later checkpoints of the small job."""
+    return Rehearsal(
+        model=replace(small_model(), calibration=None),
+        fitted_ids=tuple(range(1, 13)),
+        scored_ids=tuple(range(13, 21)),
+        measured=(Measured("duration_ms", "ms", (3_600.0, 3_710.0, 3_900.0)),),
+    )
+
+
 @cache
 def _confirmed(settings: tuple[tuple[str, str], ...]) -> Result:
     asked = asked_of(small_model(), dict(settings))
@@ -85,7 +96,7 @@ def _confirmed(settings: tuple[tuple[str, str], ...]) -> Result:
 
 
 def _document(settings: Mapping[str, str], what_if: Any) -> Mapping[str, Any]:
-    return confirming.document("jruntime", "rruntime", small_model(), settings, what_if)
+    return confirming.document("jruntime", "rruntime", small_model(), settings, what_if, rehearsal())
 
 
 def _named(prediction: PredictionOut, tier: Tier) -> PredictionOut:
@@ -210,6 +221,7 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         now = self._now()
         ended = {"ended_at": now, "expires_at": now + timedelta(hours=24), "queue_position": None}
         fields = {"predictions": result.predictions, "runs": result.runs, "typical_ids": result.typical_ids}
+        fields["calibration"] = result.calibration
         self.set(name, state=SimulationState.COMPLETED, progress_ratio=1.0, started_at=now, **ended, **fields)
 
     def _apply(self, settings: dict[str, str]) -> CardOut:

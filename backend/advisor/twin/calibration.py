@@ -7,8 +7,8 @@ then, and its last checkpoints are compared, because queues and state keep growi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import log, sqrt
 
@@ -17,7 +17,7 @@ import numpy as np
 from backend.advisor.twin.building import CHECKPOINTS_MIN_COUNT, build, terminal_checkpoints
 from backend.advisor.twin.flows import flows_of
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
-from backend.advisor.twin.outcomes import Simulated, Tier
+from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.predicting import DURATION, EXPIRED, PERSISTED, RATE, SYNC, simulated
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.statistics import median
@@ -30,6 +30,50 @@ Simulate = Callable[[JobModel], Sequence[Simulated] | None]
 
 _FITTED_SHARE = 0.6
 _SCORED_MIN_COUNT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What later checkpoints, or the whole job, measured."""
+
+    measure: str
+    unit: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A model of the job that knows only its older checkpoints, and what the later ones measured.
+
+    A tier that simulates the model is scored by the distance from them. The model is as old as the job was then.
+    """
+
+    model: JobModel
+    fitted_ids: tuple[int, ...]
+    scored_ids: tuple[int, ...]
+    measured: tuple[Measured, ...]
+
+    def calibration_of(self, runs: Sequence[Simulated]) -> Calibration:
+        """Return how far these runs of the model are from what was measured."""
+        count = len(self.scored_ids)
+        checkpoints = [c for r in runs for c in r.checkpoints[-max(count, _SCORED_MIN_COUNT) :]]
+        errors = []
+        for of in self.measured:
+            predicted = _predicted(of.measure, runs, checkpoints)
+            middle, expected = median(of.values), median(predicted)
+            if middle is None or expected is None:
+                continue
+            errors.append(
+                MeasureError(
+                    measure=of.measure,
+                    unit=of.unit,
+                    measured=middle,
+                    predicted=expected,
+                    sample_count=count if of.measure == EXPIRED else len(of.values),
+                    unexplained_spread=_unexplained(of.values, predicted),
+                )
+            )
+        return Calibration(fitted_ids=self.fitted_ids, scored_ids=self.scored_ids, errors=tuple(errors))
 
 
 def calibrated(
@@ -61,13 +105,27 @@ def calibrated_in_each(
     Raises:
         NotModelledError: the job cannot be modelled from this evidence.
     """
+    model, rehearsal = rehearsed(evidence, engine=engine, version=version)
+    if rehearsal is None:
+        return [model] * len(ways)
+    runs = [way(rehearsal.model) for way in ways]
+    return [model if r is None else replace(model, calibration=rehearsal.calibration_of(r)) for r in runs]
+
+
+def rehearsed(
+    evidence: JobEvidence, *, engine: EngineCapabilities, version: str | None
+) -> tuple[JobModel, Rehearsal | None]:
+    """Return the model of a job without a calibration, and how to calibrate it; None if the evidence is too short.
+
+    Raises:
+        NotModelledError: the job cannot be modelled from this evidence.
+    """
     model = build(evidence, engine=engine, version=version)
-    uncalibrated = [model] * len(ways)
     found = terminal_checkpoints(evidence)
     older = found[: max(CHECKPOINTS_MIN_COUNT, int(len(found) * _FITTED_SHARE))]
     later = found[len(older) :]
     if len(later) < _SCORED_MIN_COUNT:
-        return uncalibrated
+        return model, None
     until = later[0].header.triggered_at
     past = replace(
         evidence,
@@ -78,28 +136,15 @@ def calibrated_in_each(
     try:
         fitted = build(past, engine=engine, version=version)
     except NotModelledError:
-        return uncalibrated
+        return model, None
     # The scored checkpoints come after those of the fit, so the job is older by then.
     elapsed_ms = (later[-1].header.triggered_at - until).total_seconds() * 1000
     fitted = replace(fitted, age_ms=(fitted.age_ms or 0.0) + elapsed_ms)
-    runs = [way(fitted) for way in ways]
-    return [model if r is None else _scored(model, evidence, older, later, r) for r in runs]
-
-
-def _scored(
-    model: JobModel,
-    evidence: JobEvidence,
-    older: Sequence[Checkpoint],
-    later: Sequence[Checkpoint],
-    runs: Sequence[Simulated],
-) -> JobModel:
-    return replace(
-        model,
-        calibration=Calibration(
-            fitted_ids=tuple(c.header.checkpoint_id for c in older),
-            scored_ids=tuple(c.header.checkpoint_id for c in later),
-            errors=tuple(_errors(evidence, later, runs)),
-        ),
+    return model, Rehearsal(
+        model=fitted,
+        fitted_ids=tuple(c.header.checkpoint_id for c in older),
+        scored_ids=tuple(c.header.checkpoint_id for c in later),
+        measured=tuple(_measured(evidence, later)),
     )
 
 
@@ -122,48 +167,31 @@ def records_per_s(evidence: JobEvidence) -> float | None:
     return sum(float(np.nansum(found[s].records_out)) for s in sources)
 
 
-def _errors(evidence: JobEvidence, later: Sequence[Checkpoint], runs: Sequence[Simulated]) -> list[MeasureError]:
-    count = len(later)
-    checkpoints = [c for r in runs for c in r.checkpoints[-max(count, _SCORED_MIN_COUNT) :]]
+def _measured(evidence: JobEvidence, later: Sequence[Checkpoint]) -> Iterator[Measured]:
     whole = [c for c in later if c.header.status is CheckpointStatus.COMPLETED]
-    rows: list[tuple[str, str, list[float | None], list[float]]] = [
-        (DURATION, "ms", [duration_ms(c) for c in later], [c.duration_ms for c in checkpoints]),
-        (
-            PERSISTED,
-            "bytes",
-            [_number(c.header.persisted_bytes) for c in whole],
-            [c.persisted_bytes for c in checkpoints if not c.is_expired],
-        ),
-        (
-            SYNC,
-            "ms",
-            [_number(largest([v for d in c.details for v in d.sync_duration_ms])) for c in later],
-            [c.sync_ms for c in checkpoints],
-        ),
-        (RATE, "records/s", [records_per_s(evidence)], [r.records_per_s for r in runs]),
-    ]
-    # Of the checkpoints that expired, the share counts, and not the median.
     expired = [float(c.header.status is not CheckpointStatus.COMPLETED) for c in later]
-    shares: list[float | None] = [sum(expired) / count] if count else []
-    own = [sum(c.is_expired for c in checkpoints) / len(checkpoints)] if checkpoints else []
-    rows.append((EXPIRED, "ratio", shares, own))
-    found = []
-    for measure, unit, measured, predicted in rows:
-        values = [v for v in measured if v is not None]
-        middle, expected = median(values), median(predicted)
-        if middle is None or expected is None:
-            continue
-        found.append(
-            MeasureError(
-                measure=measure,
-                unit=unit,
-                measured=middle,
-                predicted=expected,
-                sample_count=count if measure == EXPIRED else len(values),
-                unexplained_spread=_unexplained(values, predicted),
-            )
-        )
-    return found
+    rows: list[tuple[str, str, list[float | None]]] = [
+        (DURATION, "ms", [duration_ms(c) for c in later]),
+        (PERSISTED, "bytes", [_number(c.header.persisted_bytes) for c in whole]),
+        (SYNC, "ms", [_number(largest([v for d in c.details for v in d.sync_duration_ms])) for c in later]),
+        (RATE, "records/s", [records_per_s(evidence)]),
+        # Of the checkpoints that expired, the share counts, and not the median.
+        (EXPIRED, "ratio", [sum(expired) / len(expired)]),
+    ]
+    for measure, unit, values in rows:
+        known = tuple(v for v in values if v is not None)
+        if known:
+            yield Measured(measure, unit, known)
+
+
+def _predicted(measure: str, runs: Sequence[Simulated], checkpoints: Sequence[SimulatedCheckpoint]) -> list[float]:
+    if measure == RATE:
+        return [r.records_per_s for r in runs]
+    if measure == EXPIRED:
+        return [sum(c.is_expired for c in checkpoints) / len(checkpoints)] if checkpoints else []
+    if measure == PERSISTED:
+        return [c.persisted_bytes for c in checkpoints if not c.is_expired]
+    return [c.sync_ms if measure == SYNC else c.duration_ms for c in checkpoints]
 
 
 def _number(value: int | None) -> float | None:

@@ -1,5 +1,8 @@
 """Confirms a what-if on the reference runtime: simulates the model of the job as it is, and of the changed job.
 
+A third run scores the runtime: it simulates a model that knows only the older checkpoints of the job, and is compared
+with the later ones.
+
 The document in the queue of simulations holds everything that the run depends on, so the id is a hash of it.
 """
 
@@ -9,6 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
@@ -16,13 +20,14 @@ from pydantic import TypeAdapter
 
 from backend.advisor.twin import runtime_tier
 from backend.advisor.twin.asking import Asked
+from backend.advisor.twin.calibration import Rehearsal
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
-from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.model import Calibration, JobModel
 from backend.advisor.twin.outcomes import Simulated
 from backend.contracts.model import Model
 from backend.contracts.simulations import SimulationRunOut
-from backend.contracts.whatif import PredictionOut
+from backend.contracts.whatif import CalibrationOut, PredictionOut
 from backend.domain.errors import TooLargeError
 from backend.services.presenting import API_ROOT
 from backend.services.simulations.catalog import Limits, PlannedRun
@@ -36,13 +41,14 @@ from backend.services.simulations.simulating import (
 )
 from backend.services.whatif import tiers
 from backend.services.whatif.models import ModelledJob
-from backend.services.whatif.presenting import prediction_of
+from backend.services.whatif.presenting import calibration_of, prediction_of
 
 KIND: Final = "what-if"
 RUNS: Final = ("as it is", "changed")
 _DOCUMENTED_MAX: Final = 16
 """So many checkpoints of a run are kept with their subtasks and barriers: the newest."""
 _MODEL = TypeAdapter(JobModel)
+_REHEARSAL = TypeAdapter(Rehearsal)
 _WHAT_IF = TypeAdapter(WhatIf)
 
 
@@ -52,17 +58,27 @@ class ConfirmedOut(Model):
     predictions: list[PredictionOut]
     runs: list[SimulationRunOut]
     typical_ids: list[int | None]
+    calibration: CalibrationOut | None = None
 
 
 def document_of(job: ModelledJob, asked: Asked) -> Mapping[str, Any]:
     """Return what the queue stores for the confirmation of a what-if."""
-    return document(job.record.id, job.record.run.id, job.model, asked.settings, asked.what_if)
+    rehearsal = job.tiered.rehearsal
+    return document(job.record.id, job.record.run.id, job.model, asked.settings, asked.what_if, rehearsal)
 
 
 def document(
-    job_id: str, run_id: str, model: JobModel, settings: Mapping[str, str], what_if: WhatIf
+    job_id: str,
+    run_id: str,
+    model: JobModel,
+    settings: Mapping[str, str],
+    what_if: WhatIf,
+    rehearsal: Rehearsal | None = None,
 ) -> Mapping[str, Any]:
-    """Return what the queue stores for the confirmation of ``what_if``, which was read from ``settings``."""
+    """Return what the queue stores for the confirmation of ``what_if``, which was read from ``settings``.
+
+    Without ``rehearsal`` the runtime is not scored.
+    """
     return {
         "kind": KIND,
         "job_id": job_id,
@@ -70,6 +86,7 @@ def document(
         "settings": dict(settings),
         "what_if": _WHAT_IF.dump_python(what_if, mode="json"),
         "model": _MODEL.dump_python(model, mode="json"),
+        "rehearsal": None if rehearsal is None else _REHEARSAL.dump_python(rehearsal, mode="json"),
     }
 
 
@@ -104,29 +121,36 @@ def run(
     limits: Limits,
     cpu_s: Callable[[], float] = time.thread_time,
 ) -> Result:
-    """Simulate the job of a document as it is, and with its change.
+    """Simulate the job of a document as it is, and with its change, and score the runtime on later checkpoints.
 
     Raises:
         SimulationStoppedError: ``progress.is_stopped`` was set.
-        TooLargeError: the job has too many subtasks, or the run used more CPU time than a limit allows.
+        TooLargeError: the job has too many subtasks, or the runs of the job used more CPU time than a limit allows.
     """
     began_s = cpu_s()
-    model = model_of(wanted)
+    # The models of a document have the calibration of another tier, which says nothing about these runs.
+    model = replace(model_of(wanted), calibration=None)
     models = [model, changed(model, _WHAT_IF.validate_python(wanted["what_if"]))]
+    rehearsal = None if wanted.get("rehearsal") is None else _REHEARSAL.validate_python(wanted["rehearsal"])
+    count = len(models) + (rehearsal is not None)
     root = f"{API_ROOT}/jobs/{wanted['job_id']}/whatif/confirmations/{id_of(wanted)}/runs"
     confirmed = ConfirmedOut(predictions=[], runs=[], typical_ids=[])
     stored = []
-    for number, (name, one) in enumerate(zip(RUNS, models, strict=True)):
 
-        def note(share: float, before: int = number) -> None:
-            progress.ratio = (before + share) / len(models)
+    def note_from(before: int) -> Callable[[float], None]:
+        def note(share: float) -> None:
+            progress.ratio = (before + share) / count
             if progress.is_stopped:
                 raise SimulationStoppedError
             if cpu_s() - began_s > limits.cpu_max_s:
                 problem = f"it needs more than {limits.cpu_max_s:g} s of CPU time"
                 raise TooLargeError("job", problem, field="confirm", fix="use the quick prediction")
 
-        finished = runtime_tier.run(one, on_progress=note)
+        return note
+
+    simulated = []
+    for number, (name, one) in enumerate(zip(RUNS, models, strict=True)):
+        finished = runtime_tier.run(one, on_progress=note_from(number))
         recorded = Recorded(finished.engine, EVENTS_MAX // len(models))
         for record in finished.counted[-_DOCUMENTED_MAX:]:
             recorded.add(record)
@@ -134,11 +158,25 @@ def run(
         out, checkpoints = documented(planned, recorded, number, root)
         confirmed.runs.append(out)
         stored += checkpoints
-        settings = wanted["settings"] if number else {}
-        confirmed.predictions.append(prediction_of(one, settings, tiers.confirmed(model, one, [finished.simulated])))
+        simulated.append(finished.simulated)
         kept = {c.checkpoint_id for c in checkpoints}
         confirmed.typical_ids.append(typical_id(finished.simulated, kept))
+    calibration = None if rehearsal is None else _calibration(rehearsal, note_from(len(models)))
+    scored = replace(model, calibration=calibration)
+    confirmed.calibration = calibration_of(scored)
+    for one, settings, run_of in zip(models, ({}, wanted["settings"]), simulated, strict=True):
+        new = replace(one, calibration=calibration)
+        confirmed.predictions.append(prediction_of(new, settings, tiers.confirmed(model, new, [run_of])))
     return Result([confirmed], stored)
+
+
+def _calibration(rehearsal: Rehearsal, on_progress: Callable[[float], None]) -> Calibration | None:
+    """Return the error of the runtime; None if scoring it takes too long, since the runs of the job are done."""
+    try:
+        found = runtime_tier.run(rehearsal.model, on_progress=on_progress)
+    except TooLargeError:
+        return None
+    return rehearsal.calibration_of([found.simulated])
 
 
 def typical_id(simulated: Simulated, kept: set[int]) -> int | None:

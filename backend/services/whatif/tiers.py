@@ -7,12 +7,12 @@ difference too, and each tier has its own calibration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from backend.advisor.twin import fast, predicting
-from backend.advisor.twin.calibration import calibrated_in_each
+from backend.advisor.twin.calibration import Rehearsal, rehearsed
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.model import JobModel
@@ -30,11 +30,13 @@ _NOT_ASKED: Final = "this process does not compile the fast simulation"
 class TieredModel:
     """A job's model once for each quick tier, with the calibration of this tier.
 
-    ``why_not`` is why the model has no fast tier; None if it has one.
+    ``why_not`` is why the model has no fast tier; None if it has one. ``rehearsal`` scores further tiers; None if the
+    job has too few checkpoints.
     """
 
     by_tier: Mapping[Tier, JobModel]
     why_not: str | None = None
+    rehearsal: Rehearsal | None = None
 
     @property
     def best(self) -> JobModel:
@@ -83,8 +85,9 @@ class QuickTiers:
         why_not = self._why_not
         tiers = (Tier.FORMULAS,) if why_not else (Tier.FORMULAS, Tier.FAST)
         ways = [_in_formulas, _in_fast][: len(tiers)]
-        models = calibrated_in_each(evidence, engine=engine, version=version, ways=ways)
-        return TieredModel(dict(zip(tiers, models, strict=True)), why_not)
+        model, rehearsal = rehearsed(evidence, engine=engine, version=version)
+        models = [_scored(model, rehearsal, way) for way in ways]
+        return TieredModel(dict(zip(tiers, models, strict=True)), why_not, rehearsal)
 
 
 def choose(job: TieredModel, what_ifs: Sequence[WhatIf]) -> tuple[Tier, str | None]:
@@ -119,11 +122,20 @@ def predict(job: TieredModel, what_if: WhatIf, tier: Tier) -> Outcome:
 def confirmed(model: JobModel, new: JobModel, runs: Sequence[Simulated]) -> Outcome:
     """Return what runs of the changed model ``new`` on the reference runtime predict.
 
-    The calibration of another tier says nothing about these runs, so it is left out and the intervals are wide.
+    ``new`` has the calibration of the runtime. It has none if the runtime was not scored, and the intervals are wide.
     """
-    found = predicting.outcome_of(replace(new, calibration=None), runs, calibrated_mode=model.settings.mode)
+    found = predicting.outcome_of(new, runs, calibrated_mode=model.settings.mode)
     own = tuple(note for run in runs for note in run.notes)
-    return replace(found, notes=(*dict.fromkeys(own), _NOT_SCORED))
+    return replace(found, notes=(*dict.fromkeys(own), *(() if new.calibration is not None else (_NOT_SCORED,))))
+
+
+def _scored(
+    model: JobModel, rehearsal: Rehearsal | None, way: Callable[[JobModel], Sequence[Simulated] | None]
+) -> JobModel:
+    runs = None if rehearsal is None else way(rehearsal.model)
+    if rehearsal is None or runs is None:
+        return model
+    return replace(model, calibration=rehearsal.calibration_of(runs))
 
 
 def _in_formulas(model: JobModel) -> Sequence[Simulated]:

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
+from backend.advisor.twin import runtime_tier
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.model import JobModel
+from backend.contracts.whatif import Measure
+from backend.domain.errors import TooLargeError
 from backend.services.simulations.catalog import LIMITS
 from backend.services.simulations.simulating import Progress, SimulationStoppedError
 from backend.services.whatif.confirming import document, model_of, run
-from tests.support.made_up_what_ifs import small_model
+from backend.services.whatif.presenting import value_of
+from tests.support.made_up_what_ifs import rehearsal, small_model
 
 
 def stored(callback_ms: Any) -> dict[str, Any]:
@@ -39,3 +44,50 @@ def test_a_confirmation_that_an_earlier_version_queued_is_simulated():
     # The run gets as far as the first report of its progress, so its document was readable.
     with pytest.raises(SimulationStoppedError):
         run(stored(None), Progress(is_stopped=True), LIMITS)
+
+
+@pytest.fixture(scope="module")
+def queued() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        json.dumps(document("jruntime", "rruntime", small_model(), {}, WhatIf(), rehearsal()))
+    )
+    return found
+
+
+def test_a_confirmation_states_the_error_of_the_runtime_and_not_that_of_another_tier(queued: dict[str, Any]):
+    progress = Progress()
+    (found,) = run(queued, progress, LIMITS).runs
+
+    assert progress.ratio == pytest.approx(1.0)
+    assert found.calibration is not None
+    (error,) = found.calibration.errors
+    # The quick tier predicted 3880 ms.
+    assert (error.measured, error.sample_count) == (3_710.0, 3)
+    assert error.predicted == value_of(found.predictions[0], Measure.DURATION)
+    for prediction in found.predictions:
+        errors = {e.measure: e.error_ratio for e in prediction.estimates}
+        assert errors[Measure.DURATION] == error.error_ratio
+        assert errors[Measure.SYNC] is None
+        assert not any("not scored" in note for note in prediction.notes)
+
+
+def test_a_confirmation_is_kept_without_an_error_if_scoring_takes_too_long(
+    queued: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    real = runtime_tier.run
+
+    ran: list[JobModel] = []
+
+    def counted(model: JobModel, **kwargs: Any) -> Any:
+        ran.append(model)
+        if len(ran) == 3:
+            raise TooLargeError("job", "it needs more CPU time", field="confirm", fix="use the quick prediction")
+        return real(model, **kwargs)
+
+    monkeypatch.setattr(runtime_tier, "run", counted)
+    (found,) = run(queued, Progress(), LIMITS).runs
+
+    assert found.calibration is None
+    assert len(found.predictions) == 2
+    assert all(e.error_ratio is None for p in found.predictions for e in p.estimates)
+    assert all(any("not scored" in note for note in p.notes) for p in found.predictions)

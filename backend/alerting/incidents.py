@@ -108,11 +108,6 @@ def assign(
     return assigned, tuple(changed.values())
 
 
-def incidents_of(alerts: Iterable[Alert]) -> Mapping[AlertId, IncidentId]:
-    """Return the incident of each episode, if these are all the episodes that exist."""
-    return assign(alerts, ())[0]
-
-
 def _joined(alert: Alert, incidents: Sequence[Incident]) -> Incident:
     """Return the incident that the episode joins, with the episode included."""
     cause = cause_of(alert.reading)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from backend.alerting.incidents import INCIDENT_GAP, Cause, assign, cause_of, incidents_of, subject_of
+from backend.alerting.incidents import INCIDENT_GAP, Cause, assign, cause_of, subject_of
 from backend.alerting.labels import AlertId
 from backend.alerting.lifecycle import Reading, ReadingKind
 from tests.support.drawn_alerts import drawn_alerts
@@ -44,7 +44,7 @@ def _named(kind, vertex, phase):
     ("gap", "count"), [(-30 * _SECOND, 1), (timedelta(), 1), (INCIDENT_GAP, 1), (INCIDENT_GAP + _SECOND, 2)]
 )
 def test_an_episode_continues_an_incident_that_is_open_or_ended_at_most_ten_minutes_before(gap, count):
-    assert len(set(incidents_of(_pair(gap=gap)).values())) == count
+    assert len(set(assign(_pair(gap=gap), ())[0].values())) == count
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_an_episode_continues_an_incident_that_is_open_or_ended_at_most_ten_minu
     ],
 )
 def test_causes_that_name_different_vertices_or_phases_are_different_incidents(first, second, count):
-    assert len(set(incidents_of(_pair(gap=_SECOND, first=first, second=second)).values())) == count
+    assert len(set(assign(_pair(gap=_SECOND, first=first, second=second), ())[0].values())) == count
 
 
 def test_an_episode_joins_the_incident_that_names_its_vertex():
@@ -71,7 +71,7 @@ def test_an_episode_joins_the_incident_that_names_its_vertex():
     named = Reading(ReadingKind.ACTIVE, "so it is", annotations=_named("skew", "map", "not known"))
     third = replace(second, id=AlertId("a3"), began_at=second.began_at + _SECOND, reading=named)
 
-    assert incidents_of([first, second, third]) == {"a1": "i1", "a2": "i2", "a3": "i1"}
+    assert assign([first, second, third], ())[0] == {"a1": "i1", "a2": "i2", "a3": "i1"}
 
 
 def test_an_alert_of_the_service_is_an_incident_of_its_rule():
@@ -86,10 +86,10 @@ def test_an_alert_of_the_service_is_an_incident_of_its_rule():
 @pytest.mark.parametrize("seed", range(60))
 def test_each_episode_belongs_to_one_incident_in_any_order(seed):
     alerts = drawn_alerts(seed, 40)
-    assigned = incidents_of(alerts)
+    assigned = assign(alerts, ())[0]
 
     shuffled = random.Random(seed).sample(alerts, len(alerts))
-    assert incidents_of(shuffled) == assigned, f"seed={seed}"
+    assert assign(shuffled, ())[0] == assigned, f"seed={seed}"
     assert assigned.keys() == {a.id for a in alerts}, f"seed={seed}"
     for incident in set(assigned.values()):
         own = sorted((a for a in alerts if assigned[a.id] == incident), key=lambda a: (a.began_at, a.id))
@@ -114,7 +114,7 @@ def test_episodes_that_are_assigned_as_they_begin_get_the_same_incidents(seed):
         assigned |= added
         known |= {i.id: i for i in changed}
 
-    assert assigned == incidents_of(alerts), f"seed={seed}"
+    assert assigned == assign(alerts, ())[0], f"seed={seed}"
 
 
 def _as_of(incident, alerts, assigned, now):

@@ -42,12 +42,12 @@ ENV PATH=/opt/barrierscope/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     BARRIERSCOPE_DATA_DIR=/var/lib/barrierscope \
     BARRIERSCOPE_HEARTBEAT_FILE=/tmp/barrierscope-heartbeat
-# By number, so that a cluster can see that it is not root. Only /tmp and /var/lib/barrierscope are written to.
+# A number instead of a name, so that a cluster can see that it is not root. Only /tmp and /var/lib/barrierscope are written to.
 USER 10001:10001
 WORKDIR /tmp
 VOLUME /var/lib/barrierscope
 EXPOSE 8050 18050
-# Every role that goes on touches its heartbeat each 5 s; `migrate` and `pipeline` end before this is asked.
+# Every long-running role touches its heartbeat every 5 s; `migrate` and `pipeline` end before this is asked.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
   CMD test -n "$(find "$BARRIERSCOPE_HEARTBEAT_FILE" -mmin -1)"
 ENTRYPOINT ["barrierscope"]

@@ -184,7 +184,7 @@ def _by_measure(prediction: PredictionOut) -> dict[Measure, EstimateOut]:
 
 def _predicted(estimate: EstimateOut | None) -> html.Td:
     if estimate is None or estimate.predicted is None:
-        return html.Td(text.MISSING, className="right missing", title="this tier cannot say")
+        return html.Td(text.MISSING, className="right missing", title="the tier that answered does not predict this")
     found = estimate.predicted
     span = f"{value(found.low, estimate.unit)} to {value(found.high, estimate.unit)}"
     return html.Td(

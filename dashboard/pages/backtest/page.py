@@ -102,7 +102,7 @@ def _results() -> list[Component]:
         cards.chart(
             "backtest-effects",
             "Predicted and measured durations",
-            hint="a bar holds what was predicted; measured if the change was made",
+            hint="a line is the predicted interval; the measured duration is drawn if the change was made",
             height_px=figures.EFFECTS_HEIGHT_PX,
             after=html.Div(id="backtest-cards"),
         ),

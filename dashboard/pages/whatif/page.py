@@ -89,7 +89,7 @@ def _results() -> list[Component]:
         cards.card(
             "What a failure would cost",
             html.Div(id="whatif-failures"),
-            hint="by what fails; the reading of state, the input since the last checkpoint, and the catch-up",
+            hint="for each kind of failure: the restart, the input read again, and the catch-up",
         ),
         html.Div(
             [

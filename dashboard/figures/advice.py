@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from backend.contracts.advice import CandidateOut, CardOut, IntervalOut, MeasuredOut
 from backend.domain.advice import AdviceState, Metric
 from dashboard import text
-from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, size_ticks, ticks_ms
 from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
 
 CANDIDATES_HEIGHT_PX = 340
@@ -76,7 +76,7 @@ def candidates(card: CardOut | None, *, theme: Theme, is_narrow: bool = False) -
             showlegend=True,
             xaxis=_time_axis("predicted end-to-end duration", _ends([d for _, d, _ in placed]), theme),
             yaxis=axis(
-                theme, "predicted persisted data", range=[-0.05 * largest, 1.08 * largest], **_size_ticks(largest)
+                theme, "predicted persisted data", range=[-0.05 * largest, 1.08 * largest], **size_ticks(largest)
             ),
             annotations=labels,
             hovermode="closest",
@@ -344,7 +344,7 @@ def _value_axis(metric: Metric, values: Sequence[float], theme: Theme) -> dict[s
     if metric is Metric.DURATION:
         return _time_axis(_METRICS[metric], values, theme)
     most = max(values, default=0.0) or 1.0
-    return axis(theme, _METRICS[metric], range=[-0.04 * most, 1.04 * most], **_size_ticks(most))
+    return axis(theme, _METRICS[metric], range=[-0.04 * most, 1.04 * most], **size_ticks(most))
 
 
 def _outcome_summary(shown: Sequence[CardOut]) -> str:
@@ -396,10 +396,3 @@ def _time_axis(title: str, values_ms: Sequence[float], theme: Theme) -> dict[str
     return axis(
         theme, f"{title} (log)", type="log", range=ends, tickvals=steps, ticktext=[text.duration(v) for v in steps]
     )
-
-
-def _size_ticks(most: float) -> dict[str, object]:
-    step = 10.0 ** math.floor(math.log10(most)) if most > 0 else 1.0
-    step = next(step * f for f in (0.2, 0.5, 1.0, 2.0) if most / (step * f) <= 6)
-    values = [step * i for i in range(int(most / step) + 1)]
-    return {"tickvals": values, "ticktext": [text.size(v) for v in values]}

@@ -6,10 +6,12 @@ takes a hundred times as long as all other steps of drawing. The unit tests vali
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dashboard import text as words
 from dashboard.palette import Theme
 
 Figure = Mapping[str, object]
@@ -156,6 +158,14 @@ def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
         ),
     }  # fmt: skip
     return Chart(figure, Table((), ()), text, height_px)
+
+
+def size_ticks(most_bytes: float) -> dict[str, object]:
+    """Return the parts of an axis that place at most seven round ticks from 0 to ``most_bytes``, and their labels."""
+    step = 10.0 ** math.floor(math.log10(most_bytes)) if most_bytes > 0 else 1.0
+    step = next(step * f for f in (0.2, 0.5, 1.0, 2.0) if most_bytes / (step * f) <= 6)
+    values = [step * i for i in range(int(most_bytes / step) + 1)]
+    return {"tickvals": values, "ticktext": [words.size(v) for v in values]}
 
 
 def ticks_ms(longest_ms: float, *, steps_max: int = 9) -> tuple[list[float], list[str]]:

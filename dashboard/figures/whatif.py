@@ -9,7 +9,7 @@ from itertools import pairwise
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import Measure, PredictionOut, WhatIfOut
 from dashboard import text
-from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.figures.base import Cell, Chart, Figure, Table, Trace, axis, empty, layout, note, size_ticks, ticks_ms
 from dashboard.palette import ACKED, ALIGNED, UNALIGNED, Theme
 
 DURATIONS_HEIGHT_PX = 260
@@ -180,7 +180,7 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
             hovermode="closest",
             xaxis=x_axis,
             yaxis=axis(
-                theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **_size_ticks(largest)
+                theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **size_ticks(largest)
             ),
             annotations=[
                 note(theme, role, math.log10(d.value) if is_log else d.value, k.value, yanchor="bottom", yshift=7)
@@ -226,10 +226,3 @@ def time_axis(title: str, values_ms: Sequence[float], theme: Theme) -> dict[str,
     ends = [math.log10(least / 1.4), math.log10(most * 1.4)]
     labels = [text.duration(v) for v in steps]
     return axis(theme, f"{title} (log)", type="log", range=ends, tickvals=steps, ticktext=labels)
-
-
-def _size_ticks(most: float) -> dict[str, object]:
-    step = 10.0 ** math.floor(math.log10(most)) if most > 0 else 1.0
-    step = next(step * f for f in (0.2, 0.5, 1.0, 2.0) if most / (step * f) <= 6)
-    values = [step * i for i in range(int(most / step) + 1)]
-    return {"tickvals": values, "ticktext": [text.size(v) for v in values]}

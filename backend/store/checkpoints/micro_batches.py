@@ -23,7 +23,7 @@ from backend.store.postgres.copying import Cursor
 from backend.store.postgres.encoding import clean, dump
 from backend.store.postgres.statements import bound, duration_after, sql_of
 from backend.store.schema import tables
-from backend.store.schema.arrays import INT8_MAX
+from backend.store.schema.arrays import int8
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import row_of, value_of
 
@@ -121,14 +121,10 @@ def _row(run_id: str, checkpoint: Checkpoint, batch: MicroBatch) -> dict[str, An
         checkpoint_id=header.checkpoint_id,
         triggered_on=day_of(header.triggered_at),
         status=header.status.value,
-        phases_ms=[_int8(batch.phase_ms(p)) for p in _PHASES] if batch.phases_ms else None,
+        phases_ms=[int8(batch.phase_ms(p)) for p in _PHASES] if batch.phases_ms else None,
         state=None if batch.state is None else dump(asdict(batch.state)),
         sources=dump([{n: _cut(v) for n, v in asdict(s).items()} for s in batch.sources]),
     )
-
-
-def _int8(value: int | None) -> int | None:
-    return value if value is not None and abs(value) <= INT8_MAX else None
 
 
 def _cut(value: object) -> object:

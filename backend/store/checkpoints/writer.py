@@ -44,7 +44,7 @@ from backend.store.postgres.copying import Cursor, copy_rows, insert_rows
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import beside_key, bound, each, replaced, sql_of
 from backend.store.schema import tables
-from backend.store.schema.arrays import INT8_MAX, compact, limit_of
+from backend.store.schema.arrays import compact, int8, limit_of
 from backend.store.schema.documents import barriers_blob
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import row_of
@@ -383,11 +383,7 @@ def _own_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _maxima(details: Sequence[VertexDetail]) -> dict[str, int | None]:
-    return {name: _int8(largest([largest(getattr(d, array)) for d in details])) for name, array in _MAXIMA.items()}
-
-
-def _int8(value: int | None) -> int | None:
-    return value if value is not None and abs(value) <= INT8_MAX else None
+    return {name: int8(largest([largest(getattr(d, array)) for d in details])) for name, array in _MAXIMA.items()}
 
 
 def _identity(key: HeaderKey) -> dict[str, Any]:

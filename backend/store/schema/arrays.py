@@ -29,6 +29,11 @@ def limit_of(column: Column[Any]) -> int:
     return _MAX_BY_TYPE[type(kind)]
 
 
+def int8(value: int | None) -> int | None:
+    """Return the value, or None if PostgreSQL's bigint cannot hold it."""
+    return value if value is not None and abs(value) <= INT8_MAX else None
+
+
 def compact(values: Sequence[int | None], limit: int = INT8_MAX) -> list[int | None] | None:
     """Return the stored form of ``values``. ``limit`` is the largest magnitude that the column can hold."""
     return _compact([v if v is not None and -limit <= v <= limit else None for v in values])

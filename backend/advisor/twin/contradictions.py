@@ -43,22 +43,25 @@ def refuse(evidence: JobEvidence, flows: Mapping[VertexId, VertexFlow], recorded
         raise NotModelledError(
             "no record was read between the readings", fix="wait until the job reads records, then ask again"
         )
+    # Once for all: a fleet's large jobs have tens of thousands of readings.
+    readings = _by_vertex(evidence.pressure)
     for vertex in topology.vertices:
-        _refuse_shares(vertex, flows[vertex.id], evidence.pressure)
-    _refuse_counts(topology, evidence.pressure)
+        _refuse_shares(vertex, flows[vertex.id], readings.get(vertex.id, ()))
+    _refuse_counts(topology, readings)
     _refuse_alignments(topology, recorded)
 
 
 def same_counts(readings: Sequence[VertexPressure], vertex_id: VertexId) -> int:
     """Return how many of the newest readings of a vertex have the same counts of records. 0 if it reports none."""
-    counts = [(r.records_in_count, r.records_out_count) for r in _sorted_of(readings, vertex_id)]
+    own = _by_vertex(r for r in readings if r.vertex_id == vertex_id).get(vertex_id, ())
+    counts = [(r.records_in_count, r.records_out_count) for r in own]
     if not counts or peak_of((*counts[-1][0], *counts[-1][1])) is None:
         return 0
     return next((n for n, row in enumerate(reversed(counts)) if row != counts[-1]), len(counts))
 
 
 def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPressure]) -> None:
-    """Refuse if most readings have shares of time that make far more or far less than 100 %.
+    """Refuse if most readings of a vertex have shares of time that make far more or far less than 100 %.
 
     Each reading is judged alone. Shares of different readings make any sum, because the load changes between them.
     """
@@ -69,7 +72,7 @@ def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPr
         )
     held: list[float] = []
     totals: list[float] = []
-    for reading in _sorted_of(readings, vertex.id):
+    for reading in readings:
         rows = [array_of(r) for r in (reading.busy_ratio, reading.backpressured_ratio, reading.idle_ratio)]
         if any(row.size != vertex.parallelism for row in rows[:2]):
             continue
@@ -92,7 +95,7 @@ def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPr
         )
 
 
-def _refuse_counts(topology: Topology, readings: Sequence[VertexPressure]) -> None:
+def _refuse_counts(topology: Topology, readings: Mapping[VertexId, Sequence[VertexPressure]]) -> None:
     """Refuse if a vertex sent far more or far fewer records than the only vertex behind it read in the same time.
 
     What a burst or a window holds back is no contradiction, so both counts may also differ by as much as they swing
@@ -104,8 +107,8 @@ def _refuse_counts(topology: Topology, readings: Sequence[VertexPressure]) -> No
         is_single = len(topology.downstream(edge.source)) == len(topology.upstream(edge.target)) == 1
         if not is_single or strategy in {"", "BROADCAST"}:
             continue
-        sent = _since_restart(readings, edge.source, "records_out_count")
-        read = _since_restart(readings, edge.target, "records_in_count")
+        sent = _since_restart(readings.get(edge.source, ()), "records_out_count")
+        read = _since_restart(readings.get(edge.target, ()), "records_in_count")
         if not sent or not read:
             continue
         begin, end = max(sent[0][0], read[0][0]), min(sent[-1][0], read[-1][0])
@@ -115,7 +118,7 @@ def _refuse_counts(topology: Topology, readings: Sequence[VertexPressure]) -> No
         out, into = float(np.ptp(outs[:, 1])), float(np.ptp(ins[:, 1]))
         is_steady = np.unique(ins[:, 1]).size >= _CHANGES_MIN
         # A receiver that is busy or back-pressured may read nothing for a while. An idle one reads what it gets.
-        is_unread = into <= 0 and _idle(readings, edge.target, begin) >= _IDLE_RATIO
+        is_unread = into <= 0 and _idle(readings[edge.target], begin) >= _IDLE_RATIO
         is_other = max(out, into) > _COUNT_FACTOR * min(out, into) + _swing(outs) + _swing(ins)
         if is_other and (is_steady or is_unread):
             seconds = end - begin
@@ -126,11 +129,11 @@ def _refuse_counts(topology: Topology, readings: Sequence[VertexPressure]) -> No
             )
 
 
-def _since_restart(readings: Iterable[VertexPressure], vertex_id: VertexId, name: str) -> list[tuple[float, float]]:
-    """Return the time in seconds and the count of the whole vertex, for each reading since its last restart."""
+def _since_restart(readings: Iterable[VertexPressure], name: str) -> list[tuple[float, float]]:
+    """Return the time in seconds and the count of the whole vertex, for each of its readings since its last restart."""
     kept: list[tuple[float, float]] = []
     before = np.zeros(0)
-    for reading in _sorted_of(readings, vertex_id):
+    for reading in readings:
         counts = array_of(getattr(reading, name))
         if not counts.size or np.isnan(counts).any():
             continue
@@ -147,9 +150,9 @@ def _swing(rows: Floats) -> float:
     return float(np.ptp(counts - counts[0] - times * (counts[-1] - counts[0]) / times[-1]))
 
 
-def _idle(readings: Iterable[VertexPressure], vertex_id: VertexId, begin_s: float) -> float:
-    """Return the median share of idle time of a vertex since ``begin_s``; 0 if it reports none."""
-    since = (r for r in _sorted_of(readings, vertex_id) if r.observed_at.timestamp() >= begin_s)
+def _idle(readings: Iterable[VertexPressure], begin_s: float) -> float:
+    """Return the median share of idle time in a vertex's readings since ``begin_s``; 0 if it reports none."""
+    since = (r for r in readings if r.observed_at.timestamp() >= begin_s)
     return _mean_of(since, "idle_ratio") or 0.0
 
 
@@ -178,8 +181,14 @@ def _too_long(checkpoint: Checkpoint) -> tuple[int, VertexId, float, float] | No
     return checkpoint.header.checkpoint_id, most[1], most[0], float(duration_ms)
 
 
-def _sorted_of(readings: Iterable[VertexPressure], vertex_id: VertexId) -> list[VertexPressure]:
-    return sorted((r for r in readings if r.vertex_id == vertex_id), key=lambda r: r.observed_at)
+def _by_vertex(readings: Iterable[VertexPressure]) -> dict[VertexId, list[VertexPressure]]:
+    """Return the readings of each vertex, oldest first."""
+    found: dict[VertexId, list[VertexPressure]] = {}
+    for reading in readings:
+        found.setdefault(reading.vertex_id, []).append(reading)
+    for own in found.values():
+        own.sort(key=lambda r: r.observed_at)
+    return found
 
 
 def _mean_of(readings: Iterable[VertexPressure], name: str) -> float | None:

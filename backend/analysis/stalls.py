@@ -39,6 +39,7 @@ _NOT_OVERTAKEN = frozenset({"BROADCAST", "FORWARD", "RESCALE"})
 _OVERLAP_MIN = 0.6
 _PAIRS_MIN = 4
 _VARIED_TIMES = 1.25
+_STOOD_STILL_RATIO = 0.25
 _GROWTH_RATIO = 0.5
 _GROWTH_OF_ONE_RATIO = 0.7
 
@@ -66,12 +67,14 @@ class Reads:
 class Wait:
     """The wait of the barrier in front of one vertex: the mean over the checkpoints by subtask, in milliseconds.
 
+    ``peak_ms`` is the longest wait in a single checkpoint.
     ``reads`` is what the subtasks with a long wait read while the barrier waited. None if no readings are from this
     time. ``is_overtaking`` is whether the barriers waited although they overtake queues.
     """
 
     vertex_id: VertexId
     wait_ms: Floats
+    peak_ms: float
     reads: Reads | None
     is_overtaking: bool
 
@@ -83,7 +86,9 @@ class Wait:
     @property
     def subtasks(self) -> tuple[int, ...]:
         """The subtasks in front of which the barrier waited longest."""
-        return indices_of(self.wait_ms >= max(HOP_MIN_MS, STANDOUT_RATIO * self.longest_ms))
+        # A barrier that overtakes queues waits only for a task that stands still, so a shorter wait counts.
+        least = _STOOD_STILL_RATIO if self.is_overtaking else STANDOUT_RATIO
+        return indices_of(self.wait_ms >= max(HOP_MIN_MS, least * self.longest_ms))
 
     @property
     def stands_still(self) -> bool:
@@ -140,6 +145,7 @@ def _long_wait_before(case: Case, vertex_id: VertexId, *, to_last: bool) -> Wait
     return Wait(
         vertex_id=vertex_id,
         wait_ms=means,
+        peak_ms=max(highest_of(a.wait_ms) or 0.0 for a in arrivals),
         reads=reads_in(case, vertex_id, long, spans, overlap_min=_OVERLAP_MIN),
         is_overtaking=bool(long) and sum(overtaking) * 2 > len(overtaking),
     )

@@ -211,10 +211,10 @@ def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[date
 def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
     """Return the lowest wait if it has no reason but that a vertex stood still; None if there may have been a queue.
 
-    The vertex has much time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
+    The vertex has time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
     are too far apart to show what it read while the barrier waited show this much. If the vertex is held back itself,
-    the one that stood still is further downstream, and the result is about that one. The
-    second value is the vertex that the barriers wait for.
+    the one that stood still is further downstream, and the result is about that one. The second value is the vertex
+    that the barriers wait for.
     """
     if case.suspect is not None or not case.readings:
         return None
@@ -231,25 +231,52 @@ def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
     busy = [highest_of(array_of(r.busy_ratio)[list(wait.subtasks)]) for r in readings if r.busy_ratio]
     if not known(busy):
         return None
-    is_steady = _has_steady_input(case)
     spare_ratio = _SPARE_RATIO if is_mixed else _SPARE_ALWAYS_RATIO
-    return (wait, before) if is_steady and (quantile(busy, 0.9) or 0.0) <= spare_ratio else None
+    most_busy = quantile(busy, 0.9) or 0.0
+    sources = _large_sources(case)
+    if most_busy > _SPARE_ALWAYS_RATIO or not sources:
+        return None
+    is_spare = most_busy <= spare_ratio and all(_is_steady(rates) for rates in sources)
+    return (wait, before) if is_spare or all(_is_only_held_back(rates, wait.peak_ms) for rates in sources) else None
 
 
-def _has_steady_input(case: Case) -> bool:
-    """Return whether every source emits steadily that ever emits a tenth of the input or more, by the readings."""
-    by_source: list[tuple[float, list[float]]] = []
-    for vertex in case.evidence.topology.vertices:
-        if not case.evidence.topology.upstream(vertex.id):
-            rates = [rate for *_, rate in input_rates([r for r in case.readings if r.vertex_id == vertex.id])]
-            by_source.append((median(rates) or 0.0, rates))
-    total = sum(usual for usual, _ in by_source)
+_Rates = list[tuple[datetime, datetime, float]]
+
+
+def _large_sources(case: Case) -> list[_Rates]:
+    """Return the rates between readings of every source that ever emits a tenth of the input or more.
+
+    A source of which no rate was read may emit in bursts, so none is returned then.
+    """
+    topology = case.evidence.topology
+    sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
+    found = [input_rates([r for r in case.readings if r.vertex_id == v]) for v in sources]
+    if not all(found):
+        return []
+    total = sum(median(rate for *_, rate in rates) or 0.0 for rates in found)
     # A source that usually emits little may emit much in a burst, so its highest rate counts.
-    large = [(usual, rates) for usual, rates in by_source if max(rates, default=0.0) >= _LARGE_RATIO * total]
-    return bool(large) and all(
-        len(rates) >= _RATES_MIN and max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
-        for usual, rates in large
-    )
+    return [rates for rates in found if max(rate for *_, rate in rates) >= _LARGE_RATIO * total]
+
+
+def _is_steady(found: _Rates) -> bool:
+    rates = [rate for *_, rate in found]
+    usual = median(rates) or 0.0
+    return len(rates) >= _RATES_MIN and max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
+
+
+def _is_only_held_back(found: _Rates, peak_ms: float) -> bool:
+    """Return whether a source departs from a steady flow by no more than barriers waited.
+
+    A vertex that stands still holds back its source at most for that time, and then the source catches up. A source
+    that emits in bursts departs by more: by the time between the bursts, and by that of the queue that they make.
+    """
+    seconds = np.array([(until - since).total_seconds() for since, until, _ in found])
+    records = np.array([rate for *_, rate in found]) * seconds
+    if len(found) < _RATES_MIN or records.sum() <= 0:
+        return False
+    times, counts = (np.append(0.0, np.cumsum(row)) for row in (seconds, records))
+    per_s, begin = np.polyfit(times, counts, 1)
+    return per_s > 0 and float(np.ptp(counts - begin - per_s * times) / per_s) * 1000 <= peak_ms
 
 
 def _caught_up(case: Case, wait: Wait) -> bool:
@@ -287,7 +314,7 @@ def _still_rows(wait: Wait, where: str) -> list[Evidence]:
         text = f"{where}: records read while the barrier waited, over their usual number"
         found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.rate_ratio, "ratio"))
     if not wait.stands_still:
-        found.append(rows.note("it has much time to spare and its input is steady, so no queue delayed the barriers"))
+        found.append(rows.note("it has time to spare and its input is steady, so no queue delayed the barriers"))
     if wait.is_overtaking:
         found.append(rows.note("the barriers overtake queues, so no queue delayed them"))
     return found

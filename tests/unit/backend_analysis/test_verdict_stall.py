@@ -149,8 +149,8 @@ def test_a_sink_that_is_always_busy_and_reads_steadily_lacks_capacity():
     assert held_by_commits(lambda barriers: 600 + 50 * barriers).kind is VerdictKind.CAPACITY
 
 
-def struck_now_and_then(source_rate, *, held=0.0):
-    """Diagnose a job of which every third checkpoint waits 4 s before a vertex that is busy a third of the time.
+def struck_now_and_then(source_rate, *, held=0.0, busy=0.35):
+    """Diagnose a job of which every third checkpoint waits 4 s before a vertex that is busy for the share ``busy``.
 
     The readings are 10 s apart, too far to show what the vertex reads while a barrier waits. ``source_rate`` gives the
     records that the source emits in the 10 s before a reading, by its number. ``held`` is the back-pressure of the
@@ -163,7 +163,7 @@ def struck_now_and_then(source_rate, *, held=0.0):
         source = reading(SOURCE, [0.1] * 4, [0.2] * 4, at_s=at_s)
         readings += [
             replace(source, records_out_count=(emitted,) * 4),
-            reading(MIDDLE, [0.05 if held else 0.35] * 4, [held] * 4, records=[emitted] * 4, at_s=at_s),
+            reading(MIDDLE, [0.05 if held else busy] * 4, [held] * 4, records=[emitted] * 4, at_s=at_s),
             reading(LAST, [0.35 if held else 0.1] * 4, records=[emitted] * 4, at_s=at_s),
         ]
     evidence = job(run, readings)
@@ -175,7 +175,32 @@ def test_an_intermittent_wait_before_a_vertex_with_time_to_spare_and_steady_inpu
 
     assert found.health is Health.INTERMITTENT
     assert (found.verdict.kind, found.verdict.vertex) == (VerdictKind.CALLBACK, MIDDLE)
-    assert "it has much time to spare" in "; ".join(e.statement for e in found.verdict.evidence)
+    assert "it has time to spare" in "; ".join(e.statement for e in found.verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    ("rates", "busy", "kind"),
+    [
+        # The source falls behind by 3 s of its flow, which is less than the 4 s that barriers wait, and catches up.
+        ((700, 1_300), 0.65, VerdictKind.CALLBACK),
+        ((700, 1_300), 0.8, VerdictKind.CAPACITY),
+        # It falls behind by 5 s, so it emits in bursts of its own.
+        ((500, 1_500), 0.65, VerdictKind.CAPACITY),
+        ((500, 1_500), 0.35, VerdictKind.CAPACITY),
+    ],
+)
+def test_a_source_that_is_only_held_back_by_the_wait_is_steady(rates, busy, kind):
+    verdict = struck_now_and_then(lambda number: rates[number % 2], busy=busy).verdict
+
+    assert (verdict.kind, verdict.vertex) == (kind, MIDDLE)
+
+
+def test_every_subtask_at_which_overtaking_barriers_waited_long_stood_still():
+    waits = [2_000, 1_800, 2_600, 1_200]
+    run = [completed(n, detail(MIDDLE, first=waits), detail(LAST, first=[ms + 5 for ms in waits])) for n in range(1, 9)]
+    verdict = diagnose(job(run, CALM, config=UNALIGNED)).verdict
+
+    assert (verdict.kind, verdict.vertex, verdict.subtasks) == (VerdictKind.CALLBACK, MIDDLE, (0, 1, 2, 3))
 
 
 def test_the_vertex_below_is_named_if_it_holds_back_the_one_before_which_barriers_wait():

@@ -110,6 +110,11 @@ def lowest_wait(case: Case, *, to_last: bool = False) -> Wait | None:
     return None
 
 
+def wait_before(case: Case, vertex_id: VertexId) -> Wait | None:
+    """Return the long wait of first barriers before a vertex; None if it is short, not known, or at a source."""
+    return _long_wait_before(case, vertex_id, to_last=False) if case.evidence.topology.upstream(vertex_id) else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arrival:
     """The first barriers of one checkpoint at one vertex, by subtask.

@@ -30,6 +30,8 @@ _COMMITS_MIN = 5
 _RATES_MIN = 4
 # A source that emits less than this share of the input fills no queue.
 _LARGE_RATIO = 0.1
+# While a queue is worked off, a subtask reads at least this share of what it can read.
+_QUEUE_RATIO = 0.75
 # The input is steady if its rates differ from the median by at most this factor. Bursts differ by more.
 _STEADY_TIMES = 1.25
 # A vertex that is busy for at most this share of the time has room for a burst of its input.
@@ -280,30 +282,55 @@ def _is_only_held_back(found: _Rates, peak_ms: float) -> bool:
 
 
 def _caught_up(case: Case, wait: Wait) -> bool:
-    """Return whether the subtasks may have read their records after the wait of the one checkpoint that is judged.
+    """Return whether the subtasks may have read their records after the wait, and not during it.
 
     Readings that are further apart than the wait is long then show as many records as ever.
     """
     load = case.loads.get(wait.vertex_id)
-    if not case.is_of_one or wait.reads is None or load is None:
+    if wait.reads is None or load is None:
         return False
     busy = highest_of(load.busy[[i for i in wait.subtasks if i < load.busy.size]])
-    return busy is not None and busy <= wait.reads.free_ratio
+    if busy is None:
+        return False
+    if case.is_of_one:
+        return busy <= wait.reads.free_ratio
+    # A subtask that works off a queue is busy all that time, so it reads several times as many records as usual.
+    return wait.reads.rate_ratio * busy <= _QUEUE_RATIO * (1 - wait.reads.free_ratio)
 
 
 def _at_holder(case: Case, wait: Wait) -> Wait:
-    """Return the wait at the vertex that holds back the one before which the barrier waits, or else the same wait."""
+    """Return the wait at the vertex that holds back the one before which the barrier waits, or else the same wait.
+
+    If the barrier waited longer above this vertex, which it holds back, that is how long it stood still.
+    """
     vertex_id = wait.vertex_id
     while (load := case.loads.get(vertex_id)) is not None:
         below = [v for v in case.evidence.topology.downstream(vertex_id) if v in case.loads]
         if not below or (highest_of(load.backpressured) or 0.0) <= BACKPRESSURED_OK_RATIO:
             break
         vertex_id = max(below, key=lambda v: highest_of(case.loads[v].busy) or 0.0)
-    if vertex_id == wait.vertex_id or load is None:
+    if load is None:
         return wait
+    longest_ms = wait.longest_ms
+    if vertex_id == wait.vertex_id:
+        longest_ms = _wait_above(case, vertex_id)
+        if longest_ms <= wait.longest_ms:
+            return wait
     # Its subtasks that are busy stood still; how long is known only from the wait above them.
     most = highest_of(load.busy) or 0.0
-    return replace(wait, vertex_id=vertex_id, wait_ms=np.where(load.busy * 2 >= most, wait.longest_ms, 0.0))
+    return replace(wait, vertex_id=vertex_id, wait_ms=np.where(load.busy * 2 >= most, longest_ms, 0.0))
+
+
+def _wait_above(case: Case, vertex_id: VertexId) -> float:
+    """Return the longest wait, in milliseconds, before the vertices that this one holds back; 0 if there is none."""
+    waits = [
+        wait.longest_ms
+        for v in case.evidence.topology.upstream(vertex_id)
+        if (load := case.loads.get(v)) is not None
+        and (highest_of(load.backpressured) or 0.0) > BACKPRESSURED_OK_RATIO
+        and (wait := stalls.wait_before(case, v)) is not None
+    ]
+    return max(waits, default=0.0)
 
 
 def _still_rows(wait: Wait, where: str) -> list[Evidence]:

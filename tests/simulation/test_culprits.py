@@ -23,6 +23,12 @@ _NAMES = (
     "commit/102",
     # Once called a lack of capacity: readings are too far apart to show that the vertex stands still.
     "callback/100/intermittent",
+    # Once called a lack of capacity: the callback holds back the source, whose rate changes.
+    "callback/50000",
+    # The same: two readings are apart by the callback and the time in which the vertex catches up.
+    "callback/92000/intermittent",
+    # Of four subtasks, one was named: the barriers waited above the vertex, which it holds back.
+    "callback/92000",
     "stuck_sync/100",
     "coordinator/100",
     "slow_host/100",

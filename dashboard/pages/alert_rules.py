@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.alerts import AlertRuleOut, AlertRulePatch
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
-from dashboard import routes, text
+from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
@@ -172,7 +172,9 @@ def _rule(rule: AlertRuleOut) -> Component:
             html.Div(
                 [html.Div(head, className="chips"), html.P(rule.meaning, className="hint")], className="rule-words"
             ),
-            html.Div(fields, className="rule-fields") if rule.severity != "none" else html.Div(text.MISSING),
+            html.Div(fields, className="rule-fields")
+            if rule.severity != "none"
+            else html.Div("nothing to set", className="hint"),
             html.Div(buttons if rule.severity != "none" else [], className="actions"),
         ],
         className="rule-row",

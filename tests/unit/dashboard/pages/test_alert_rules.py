@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from backend.alerting.rules import RULES
+from dashboard import text
 from dashboard.pages import alert_rules
+from tests.support.api_examples import example
+from tests.support.dash_calls import texts
 
 
 @pytest.mark.parametrize("name", sorted({t.name for rule in RULES for t in rule.thresholds}))
@@ -19,6 +22,15 @@ def test_every_threshold_has_a_label_that_fits_over_its_field(name):
 
 def test_a_threshold_of_a_newer_service_keeps_its_name():
     assert alert_rules.threshold_label("lag_max_s") == "lag max s"
+
+
+def test_a_rule_without_settings_says_so_and_not_that_they_are_missing():
+    rule = example("rule").model_copy(update={"name": "Watchdog", "severity": "none"})
+
+    said = texts(alert_rules._rule(rule))
+
+    assert "nothing to set" in said
+    assert text.MISSING not in said
 
 
 def test_a_refused_time_or_threshold_is_named_by_its_label():

@@ -14,7 +14,8 @@ from backend.cli.dry_runs import lines_of
 from backend.cli.options import pairs, say
 from backend.cli.targets import Api, Client
 from backend.domain.engines import SettingsFormat
-from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.errors import BarrierscopeError, FieldProblem, InvalidInputError
+from backend.domain.text import printable
 
 if TYPE_CHECKING:
     from backend.contracts.advice import IntervalOut
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         CalibrationOut,
         ConfirmationOut,
         EstimateOut,
+        MeasuredNowOut,
         MeasureErrorOut,
         PredictionOut,
         VaryIn,
@@ -148,8 +150,18 @@ def _awaited(client: Client, path: str) -> ConfirmationOut:
                     return found
                 time.sleep(_POLL_S)
     except KeyboardInterrupt:
-        client.delete(path)
+        try:
+            client.delete(path)
+        except (BarrierscopeError, KeyboardInterrupt) as error:
+            why = str(error) or "it was interrupted once more"
+            _warn(f"interrupted; the confirmation could not be cancelled, and may still run on the server: {why}")
+        else:
+            _warn("interrupted; the confirmation is cancelled, and the server stops it within seconds")
         raise
+
+
+def _warn(words: str) -> None:
+    typer.echo(f"barrierscope: {printable(words)}", err=True)
 
 
 @contextmanager
@@ -167,13 +179,13 @@ def _progress() -> Iterator[Callable[[float], None]]:
 
 def _text(answer: WhatIfOut) -> list[str]:
     lines = [f"{answer.job} ({answer.job_id}), {len(answer.checkpoint_ids)} checkpoints under the current settings", ""]
-    lines.append(f"{'':<24} {'measured now':>16} {'as it is':>30} {'changed':>30} {'model error':>12}")
+    lines.append(f"{'':<24} {'measured':>16} {'as it is':>30} {'changed':>30} {'model error':>12}")
     measured = {m.measure: m for m in answer.measured}
     as_is = {e.measure: e for e in answer.current.estimates}
     for estimate in answer.asked.estimates:
         now = measured.get(estimate.measure)
         lines.append(
-            f"{estimate.measure.value:<24} {_number(now.value if now else None, estimate.unit):>16}"
+            f"{estimate.measure.value:<24} {_measured(now, len(answer.checkpoint_ids)):>16}"
             f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30}"
             f" {_error(estimate, answer.calibration):>12}"
         )
@@ -188,6 +200,17 @@ def _text(answer: WhatIfOut) -> list[str]:
     if answer.confirmation is not None:
         lines += ["", *_confirmed(answer.confirmation)]
     return lines
+
+
+def _measured(now: MeasuredNowOut | None, count: int) -> str:
+    """Return a measured value. A share of few checkpoints is their count, because it says little about the next."""
+    from backend.contracts.whatif import FEW_COUNT, Measure
+
+    if now is None:
+        return "-"
+    if now.measure is Measure.EXPIRED and now.value is not None and 0 < count < FEW_COUNT:
+        return f"{round(now.value * count)} of {count}"
+    return _number(now.value, now.unit)
 
 
 def _failures(answer: WhatIfOut) -> Iterator[str]:

@@ -21,6 +21,8 @@ CANDIDATES_MAX: Final = 24
 """The largest number of what-ifs in one request, beside the first one."""
 POINTS_MAX: Final = 200
 """The largest number of simulated durations that an answer has for one what-if."""
+FEW_COUNT: Final = 10
+"""A share of fewer checkpoints says little about the next ones, so pages and the command show their count."""
 
 WhatIfKey = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
 WhatIfValue = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[^\x00]+$")]
@@ -150,7 +152,10 @@ class MeasuredNowOut(Model):
     measure: Measure
     unit: str
     value: float | None
-    """The median; of the expired ratio, the share. Null if it was not measured."""
+    """The median; of the expired ratio, the share. Null if it was not measured.
+
+    A share of fewer than 10 ``checkpoint_ids`` says little about the next checkpoints.
+    """
     values: list[float | None] = []
     """The value of each of ``checkpoint_ids``. Empty for a measure that single checkpoints do not have."""
     basis: Basis = Basis.MEASURED

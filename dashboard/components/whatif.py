@@ -11,11 +11,13 @@ from dash.development.base_component import Component
 from backend.contracts.advice import IntervalOut
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import (
+    FEW_COUNT,
     CalibrationOut,
     ConfirmationOut,
     EstimateOut,
     FailureKind,
     Measure,
+    MeasuredNowOut,
     MeasureErrorOut,
     PredictionOut,
     Tier,
@@ -66,7 +68,7 @@ def value(number: float | None, unit: str) -> str:
 
 
 def predictions(found: WhatIfOut) -> Component:
-    """Build the table of every measure: measured now, predicted for the job as it is, and predicted with the change."""
+    """Build the table of every measure: measured, predicted for the job as it is, and predicted with the change."""
     measured = {m.measure: m for m in found.measured}
     current, asked = _by_measure(found.current), _by_measure(found.asked)
     rows = []
@@ -77,13 +79,13 @@ def predictions(found: WhatIfOut) -> Component:
         if then is None and as_is is None and now is None:
             continue
         cells: list[Component] = [html.Th(words, **attrs({"scope": "row"}))]
-        cells.append(html.Td(text.MISSING if now is None else value(now.value, now.unit), className="right number"))
+        cells.append(_measured(now, len(found.checkpoint_ids)))
         cells += [_predicted(as_is), _predicted(then), _error(then, found.calibration)]
         rows.append(html.Tr(cells))
     heads = html.Tr(
         [
             cards.unseen_head("Measure"),
-            html.Th("Measured now", className="right"),
+            html.Th(["Measured", *_measured_on(found.checkpoint_ids)], className="right"),
             html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
             html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right"),
             html.Th("Error of the model", className="right"),
@@ -91,6 +93,28 @@ def predictions(found: WhatIfOut) -> Component:
     )
     table = html.Table([html.Thead(heads), html.Tbody(rows)], className="plain-table whatif-table")
     return html.Div([html.Div(table, className="table-scroll"), *_unscored(found)])
+
+
+def _measured_on(ids: Sequence[int]) -> list[Component]:
+    """Name the checkpoints of the measured values, which stay what they are while the page is open."""
+    if not ids:
+        return []
+    words = f"checkpoint {ids[0]}" if len(ids) == 1 else f"checkpoints {ids[0]} to {ids[-1]}"
+    return [html.Br(), html.Span(words, className="hint")]
+
+
+def _measured(now: MeasuredNowOut | None, count: int) -> html.Td:
+    """Build a measured value. A share of few checkpoints is their count, because it says little about the next ones."""
+    if now is None or now.value is None:
+        return html.Td(text.MISSING, className="right number")
+    if now.measure is not Measure.EXPIRED or not count:
+        return html.Td(value(now.value, now.unit), className="right number")
+    words = f"{round(now.value * count)} of {count}"
+    if count < FEW_COUNT:
+        return html.Td([words, html.Br(), html.Span("too few for a share", className="hint")], className="right number")
+    return html.Td(
+        [value(now.value, now.unit), html.Br(), html.Span(words, className="hint")], className="right number"
+    )
 
 
 def failures(found: WhatIfOut) -> list[Component]:

@@ -18,8 +18,10 @@ _LOG_MIN_RATIO = 10.0
 # An axis over more powers of ten has one tick for each.
 _POWERS_MAX = 3
 _SPREAD = 0.5
+# Labels of points that are nearer than this, as a share of the axis, would lie on each other.
+_LABEL_WIDTH_RATIO, _LABEL_HEIGHT_RATIO = 0.12, 0.07
 _GOLDEN = 0.618034
-_ROWS = ("measured now", "predicted, as it is", "predicted, changed")
+_ROWS = ("measured", "predicted, as it is", "predicted, changed")
 _COLUMNS = ("row", "duration (ms)")
 _PARETO_COLUMNS = ("what-if", "duration (ms)", "persisted (bytes)", "expire (ratio)", "front")
 
@@ -48,32 +50,28 @@ def _interval_of(prediction: PredictionOut, measure: Measure) -> IntervalOut | N
 def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Chart:
     """Draw the measured durations, and those that the model predicts for the job as it is and as changed."""
     measured = next((m.values for m in found.measured if m.measure is Measure.DURATION), [])
-    values = (
-        [v for v in measured if v is not None],
-        found.current.durations_ms,
-        found.asked.durations_ms,
-    )
-    bands = (
-        None,
-        _interval_of(found.current, Measure.DURATION),
-        _interval_of(found.asked, Measure.DURATION),
-    )
-    everything = [v for row in values for v in row] + [v for b in bands if b is not None for v in (b.low, b.high)]
+    rows = [
+        (_ROWS[0], [v for v in measured if v is not None], None, UNALIGNED),
+        (_ROWS[1], found.current.durations_ms, _interval_of(found.current, Measure.DURATION), ALIGNED),
+    ]
+    if found.asked.settings:
+        rows.append((_ROWS[2], found.asked.durations_ms, _interval_of(found.asked, Measure.DURATION), ACKED))
+    everything = [v for _, points, _, _ in rows for v in points]
+    everything += [v for _, _, b, _ in rows if b is not None for v in (b.low, b.high)]
     if not everything:
         return empty(theme, "No duration was measured or predicted.", height_px=DURATIONS_HEIGHT_PX)
-    colors = (UNALIGNED, ALIGNED, ACKED)
     traces: list[Trace] = []
     shapes: list[dict[str, object]] = []
-    for row, (points, band, color) in enumerate(zip(values, bands, colors, strict=True)):
+    for row, (name, points, band, color) in enumerate(rows):
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": _ROWS[row],
+                "name": name,
                 "x": list(points),
                 "y": [row + _SPREAD * ((i * _GOLDEN) % 1 - 0.5) for i in range(len(points))],
                 "marker": {"color": color, "size": 7, "opacity": 0.75},
-                "text": [f"{_ROWS[row]}: {text.duration(v)}" for v in points],
+                "text": [f"{name}: {text.duration(v)}" for v in points],
                 "hovertemplate": "%{text}<extra></extra>",
             }
         )
@@ -86,7 +84,7 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
                 place | ends | {"type": "line", "x0": band.value, "x1": band.value,
                                 "line": {"color": color, "width": 2}},
             ]  # fmt: skip
-    labels = [r.replace(", ", ",<br>") for r in _ROWS] if is_narrow else list(_ROWS)
+    labels = [name.replace(", ", ",<br>") if is_narrow else name for name, *_ in rows]
     figure: Figure = {
         "data": traces,
         "layout": layout(
@@ -97,16 +95,18 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
             hovermode="closest",
             shapes=shapes,
             xaxis=time_axis("end-to-end duration", everything, theme),
-            yaxis=axis(theme, range=[2.6, -0.6], tickvals=[0, 1, 2], ticktext=labels, showgrid=False),
+            yaxis=axis(
+                theme, range=[len(rows) - 0.4, -0.6], tickvals=list(range(len(rows))), ticktext=labels, showgrid=False
+            ),
         ),
     }
-    rows: list[tuple[Cell, ...]] = [(_ROWS[i], v) for i, row in enumerate(values) for v in row]
+    cells: list[tuple[Cell, ...]] = [(name, v) for name, points, _, _ in rows for v in points]
     said = [
         f"{name} {text.duration(b.value)}, {text.duration(b.low)} to {text.duration(b.high)}"
-        for name, b in zip(_ROWS, bands, strict=True)
+        for name, _, b, _ in rows
         if b is not None
     ]
-    return Chart(figure, Table(_COLUMNS, tuple(rows)), f"Durations. {'; '.join(said)}.", DURATIONS_HEIGHT_PX)
+    return Chart(figure, Table(_COLUMNS, tuple(cells)), f"Durations. {'; '.join(said)}.", DURATIONS_HEIGHT_PX)
 
 
 # --- duration against persisted data ------------------------------------------------------------------------------
@@ -114,7 +114,9 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
 
 def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None = None) -> Chart:
     """Draw the predicted duration of each what-if against its persisted data, and those that none beats."""
-    everything = [("now", found.current), ("asked", found.asked), *(("", p) for p in found.others)]
+    everything = [("now", found.current), *(("", p) for p in found.others)]
+    if found.asked.settings:
+        everything.insert(1, ("asked", found.asked))
     placed = [
         (_role(role, p, proposed), p, d, k)
         for role, p in everything
@@ -168,7 +170,6 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
     largest = max(k.high for _, _, _, k in placed) or 1.0
     ends = [v for _, _, d, _ in placed for v in (d.low, d.high)]
     x_axis = time_axis("predicted end-to-end duration", ends, theme)
-    is_log = x_axis.get("type") == "log"
     figure: Figure = {
         "data": traces,
         "layout": layout(
@@ -182,11 +183,7 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
             yaxis=axis(
                 theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **size_ticks(largest)
             ),
-            annotations=[
-                note(theme, role, math.log10(d.value) if is_log else d.value, k.value, yanchor="bottom", yshift=7)
-                for role, _, d, k in placed
-                if role
-            ],
+            annotations=_labels(theme, [(role, d.value, k.value) for role, _, d, k in placed if role], x_axis, largest),
         ),
     }
     table = tuple(
@@ -197,6 +194,25 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
     )
     summary = f"{len(placed)} what-ifs by duration and persisted data. {said}."
     return Chart(figure, Table(_PARETO_COLUMNS, table), summary, PARETO_HEIGHT_PX)
+
+
+def _labels(
+    theme: Theme, named: Sequence[tuple[str, float, float]], x_axis: Mapping[str, object], largest: float
+) -> list[dict[str, object]]:
+    """Return the labels of the named what-ifs. Those whose points lie nearly on each other share one label."""
+    is_log = x_axis.get("type") == "log"
+    ends = x_axis["range"]
+    assert isinstance(ends, list)
+    width, height = _LABEL_WIDTH_RATIO * (ends[1] - ends[0]), _LABEL_HEIGHT_RATIO * largest
+    shared: list[tuple[list[str], float, float]] = []
+    for role, duration_ms, size in named:
+        x = math.log10(duration_ms) if is_log else duration_ms
+        near = next((row for row in shared if abs(row[1] - x) < width and abs(row[2] - size) < height), None)
+        if near is None:
+            shared.append(([role], x, size))
+        else:
+            near[0].append(role)
+    return [note(theme, ", ".join(roles), x, y, yanchor="bottom", yshift=7) for roles, x, y in shared]
 
 
 def _role(role: str, prediction: PredictionOut, proposed: Mapping[str, str] | None) -> str:

@@ -61,8 +61,17 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         page.get_by_role("dialog").get_by_role("button", name="Apply now").click()
         expect(page.locator("#whatif-message")).to_contain_text("Sent.")
         page.get_by_role("link", name="Follow the effect").click()
-        expect(page.locator("#whatif-then")).to_be_in_viewport()
+        then = page.locator("#whatif-then")
+        expect(then.get_by_role("heading", name="Change the mode to unaligned")).to_be_in_viewport()
         assert fake.what_ifs.sent == [{"mode": "unaligned"}]
+        # Until the effect is measured, the page says that its values are from before the change.
+        table, stale = page.locator("#whatif-table"), page.locator("#whatif-stale")
+        expect(stale).to_contain_text("The values below are from checkpoints before it")
+        expect(table).to_contain_text("checkpoints 13 to 20")
+        fake.what_ifs.measure()
+        expect(table).to_contain_text("checkpoints 30 to 37")
+        expect(stale).to_be_empty()
+        expect(then).to_contain_text("the predictions held")
         assert watch.found == []
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import httpx
 
 from backend.advisor.exporting import exports_of
-from backend.advisor.twin.applying import application
+from backend.advisor.twin.applying import application, headline_of
 from backend.advisor.twin.asking import asked_of, settings_of, varied
 from backend.advisor.twin.calibration import Measured, Rehearsal
 from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
 from backend.advisor.twin.outcomes import Tier as Predictor
 from backend.advisor.twin.predicting import predict
 from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut
+from backend.contracts.api import Page
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import (
     AssumptionOut,
@@ -31,6 +32,7 @@ from backend.contracts.whatif import (
     WhatIfOut,
     WhatIfSettingOut,
 )
+from backend.domain.advice import AdviceState, Topic
 from backend.domain.engines import RUNTIME
 from backend.services.simulations.catalog import LIMITS
 from backend.services.simulations.simulating import Progress, Result, unpacked
@@ -117,6 +119,9 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         """The tier that the answers name. With closed formulas, they say that a better one is coming."""
         self.sent: list[dict[str, str]] = []
         self.kept: list[CardOut] = []
+        """The cards of the what-ifs that were applied, newest first."""
+        self.first_id = 13
+        """The first of the checkpoints that the answers are about."""
 
     def answer(self, method: str, parts: list[str], body: bytes) -> Any:
         """Respond to a request, or return None if it is not about what-ifs."""
@@ -127,6 +132,8 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
                 return self._apply(dict(WhatIfApplyIn.model_validate_json(body).settings))
             case "POST", ["jobs", job, "whatif", "dry-run"]:
                 return self._try(job, dict(WhatIfApplyIn.model_validate_json(body).settings))
+            case "GET", ["jobs", _, "recommendations"] if self.kept:
+                return Page[CardOut](items=list(self.kept), as_of=self._now())
             case "GET", ["jobs", _, "whatif", "confirmations", name]:
                 return self.read(name)
             case "DELETE", ["jobs", _, "whatif", "confirmations", name]:
@@ -170,7 +177,7 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
                 MeasuredNowOut(measure=Measure.THROUGHPUT, unit="records/s", value=376.0),
                 MeasuredNowOut(measure=Measure.SYNC, unit="ms", value=2.0),
             ],
-            checkpoint_ids=list(range(13, 21)),
+            checkpoint_ids=list(range(self.first_id, self.first_id + 8)),
             current=found[0],
             asked=found[1],
             is_better_tier_coming=self.tier is Tier.FORMULAS,
@@ -226,5 +233,21 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
 
     def _apply(self, settings: dict[str, str]) -> CardOut:
         self.sent.append(settings)
+        plan = application(small_model(), asked_of(small_model(), settings).what_if, RUNTIME)
         card: CardOut = example("card")
-        return card
+        about = {"topic": Topic.WHAT_IF, "headline": headline_of(plan), "checkpoint_ids": list(range(13, 21))}
+        kept = {
+            "state": AdviceState.APPLIED,
+            "state_reason": "sent to the target; its effect is not measured yet",
+            "created_at": self._now(),
+            "measured": [],
+            "recommendation": card.recommendation.model_copy(update=about),
+        }
+        self.kept.insert(0, card.model_copy(update=kept))
+        return self.kept[0]
+
+    def measure(self) -> None:
+        """Measure the effect of the newest kept what-if: its change is in force, and later checkpoints are measured."""
+        update = {"state": AdviceState.VERIFIED, "state_reason": "the predictions held"}
+        self.kept[0] = self.kept[0].model_copy(update=update)
+        self.first_id = 30

@@ -54,6 +54,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "wanted": Input("whatif-wanted", "data"),
             "look": Input("look", "data"),
             "ready": Input("whatif-ready", "data"),
+            "settled": Input("whatif-settled", "data"),
         },
         state={"route": State("whatif-route", "data"), "answered": State("whatif-answered", "data")},
         running=[(Output("whatif-results", "className"), "whatif-results is-waiting", "whatif-results")],
@@ -95,7 +96,7 @@ def _register_sliders(app: Dash, client: ApiClient) -> None:
             "sliders": Output("whatif-sliders", "children"),
             "ranges": Output("whatif-ranges", "data"),
         },
-        inputs={"refill": Input("whatif-refill", "data")},
+        inputs={"refill": Input("whatif-refill", "data"), "settled": Input("whatif-settled", "data")},
         state={"wanted": State("whatif-wanted", "data"), "route": State("whatif-route", "data")},
         retry=FILL_RETRY,
     )
@@ -125,7 +126,9 @@ def _register_sliders(app: Dash, client: ApiClient) -> None:
     )
 
 
-async def fill(client: ApiClient, *, refill: int, wanted: dict[str, Any], route: dict[str, str]) -> Changes:
+async def fill(
+    client: ApiClient, *, refill: int, settled: str | None, wanted: dict[str, Any], route: dict[str, str]
+) -> Changes:
     """Build the sliders at the positions of the wanted settings. If these are invalid, at the job's own values."""
     settings = wanted["settings"]
     try:
@@ -164,10 +167,14 @@ async def answer(
     wanted: dict[str, Any],
     look: object,
     ready: int | None,
+    settled: str | None,
     route: dict[str, str],
     answered: dict[str, Any] | None,
 ) -> Changes:
-    """Return what is predicted for the wanted settings. ``ready`` changes when a better tier can answer."""
+    """Return what is predicted for the wanted settings.
+
+    ``ready`` changes when a better tier can answer, and ``settled`` when the effect of a change was measured.
+    """
     view = look_of(look)
     found = await client.what_if(route["job"], WhatIfIn(settings=wanted["settings"]))
     before = Tier(answered["tier"]) if answered and settings_in(answered) == dict(found.asked.settings) else None
@@ -187,7 +194,12 @@ async def answer(
         "proposed": found.proposed,
         "propose": found.proposed is None,
         "title": f"What if: {found.job}",
-        "answered": {"settings": dict(found.asked.settings), "digest": digest(found), "tier": found.asked.tier.value},
+        "answered": {
+            "settings": dict(found.asked.settings),
+            "digest": digest(found),
+            "tier": found.asked.tier.value,
+            "first_id": found.checkpoint_ids[0] if found.checkpoint_ids else None,
+        },
         "failures": whatif.failures(found),
         "waits": not found.is_better_tier_coming,
         "digest": digest(found),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,12 +16,14 @@ from backend.domain.advice import AdviceState, Topic
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, confirming, dry_run
+from dashboard.components import advice_cards, cards, confirming, dry_run, status
 from dashboard.live import digest, look_of
 from dashboard.pages.whatif.answers import settings_in
 
 THEN = "whatif-then"
 _SHOWN_MAX = 3
+_OPEN = (AdviceState.ACCEPTED, AdviceState.APPLIED)
+"""The states of a card whose effect is not measured yet."""
 
 
 def register(app: Dash, client: ApiClient) -> None:
@@ -67,14 +70,22 @@ def register(app: Dash, client: ApiClient) -> None:
             # Not that of the page, which may have the answer to what the viewer did.
             "message": Output("whatif-then-message", "children"),
             "then": Output("whatif-then", "children"),
+            "stale": Output("whatif-stale", "children"),
+            "followed": Output("whatif-followed", "data"),
+            "settled": Output("whatif-settled", "data"),
             "digest": Output("whatif-then-digest", "data"),
         },
         inputs={
             "tick": Input("tick", "n_intervals"),
             "sent": Input("whatif-sent", "data"),
+            "answered": Input("whatif-answered", "data"),
             "look": Input("look", "data"),
         },
-        state={"route": State("whatif-route", "data"), "before": State("whatif-then-digest", "data")},
+        state={
+            "route": State("whatif-route", "data"),
+            "before": State("whatif-then-digest", "data"),
+            "followed": State("whatif-followed", "data"),
+        },
     )
 
 
@@ -144,19 +155,47 @@ async def follow(
     *,
     tick: int | None,
     sent: str | None,
+    answered: dict[str, Any] | None,
     look: object,
     route: dict[str, str],
     before: str | None,
+    followed: str | None,
 ) -> Changes:
-    """Return the kept what-ifs of the job, each with what was measured after it."""
+    """Return the kept what-ifs of the job, each with what was measured after it.
+
+    ``followed`` is the card whose effect was not measured yet. When it is, the page asks for its answer again.
+    """
     view = look_of(look)
     page = await client.recommendations(route["job"])
     kept = [c for c in page.items if c.recommendation.topic is Topic.WHAT_IF][:_SHOWN_MAX]
-    now = digest(*kept, str(view.where))
+    stale = _stale(kept[0], answered, view.where) if kept else None
+    now = digest(*kept, str(view.where), str(stale is None))
     if now == before:
         raise PreventUpdate
-    changes: Changes = {"message": None, "digest": now, "then": [_kept(c, view.where) for c in kept] or _nothing()}
+    open_id = kept[0].id if kept and kept[0].state in _OPEN else None
+    changes: Changes = {
+        "message": None,
+        "digest": now,
+        "then": [_kept(c, view.where) for c in kept] or _nothing(),
+        "stale": stale,
+        "followed": open_id,
+    }
+    if followed is not None and followed != open_id:
+        changes["settled"] = followed
     return changes
+
+
+def _stale(newest: CardOut, answered: Mapping[str, Any] | None, where: Any) -> Component | None:
+    """Say that the shown answer is from before the newest change; None if it is not."""
+    before = newest.recommendation.checkpoint_ids
+    first = answered.get("first_id") if answered else None
+    if newest.state not in _OPEN or not before or first is None or first > before[-1]:
+        return None
+    at = text.instant(newest.created_at, where)
+    is_sent = newest.state is AdviceState.APPLIED
+    said = f"A change was sent at {at}." if is_sent else f"A change by a person is awaited since {at}."
+    after = "The values below are from checkpoints before it, and are replaced when its effect is measured."
+    return html.P([status.icon("clock"), html.Span(f"{said} {after}")], className="whatif-stale")
 
 
 def _nothing() -> list[Component]:
@@ -172,7 +211,7 @@ def _kept(card: CardOut, where: Any) -> Component:
     ]
     if card.measured:
         parts.append(advice_cards.result(card))
-    elif card.state in (AdviceState.ACCEPTED, AdviceState.APPLIED):
+    elif card.state in _OPEN:
         parts.append(advice_cards.expected(card))
     parts.append(html.P(dcc.Link("Details and roll back", href=routes.advice(card.job_id))))
     return html.Div(parts, className="whatif-kept")

@@ -18,7 +18,10 @@ _POLL_MS = 700
 _BETTER_MS = 4_000
 """While a better tier is being prepared, the page asks for its answer this often."""
 _TITLES = {"a": "as it is", "b": "changed"}
-_STORES = ("proposed", "answered", "digest", "shown", "drawn", "sent", "then-digest", "ranges", "title", "ready")
+_STORES = (
+    *("proposed", "answered", "digest", "shown", "drawn", "sent", "then-digest", "ranges", "title", "ready"),
+    *("followed", "settled"),
+)
 
 
 def layout(route: routes.Route) -> Component:
@@ -48,6 +51,7 @@ def layout(route: routes.Route) -> Component:
                 className="card whatif-controls",
                 **attrs({"aria-label": "Changed settings"}),
             ),
+            html.Div(id="whatif-stale", **attrs({"aria-live": "polite"})),
             html.Div(_results(), id="whatif-results", className="whatif-results"),
             _confirmation(),
             cards.card(

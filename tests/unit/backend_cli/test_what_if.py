@@ -52,6 +52,14 @@ def test_a_what_if_shows_measured_and_predicted_values_the_error_of_the_model_an
 
 
 @pytest.mark.usefixtures("fake")
+def test_a_share_of_few_checkpoints_is_their_count(capsys):
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) == 0
+
+    (expired,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("expired_ratio")]
+    assert expired.split()[1:4] == ["0", "of", "8"]
+
+
+@pytest.mark.usefixtures("fake")
 def test_a_range_becomes_one_row_for_each_value_and_the_pareto_front_is_marked(capsys):
     assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--vary", "interval=5 s..60 s", "--steps", "3"]) == 0
 
@@ -137,6 +145,25 @@ def test_ctrl_c_cancels_the_confirmation(fake, monkeypatch, capsys):
 
     (confirmation,) = fake.what_ifs.known.values()
     assert confirmation.state is SimulationState.CANCELLED
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "barrierscope: interrupted; the confirmation is cancelled, and the server stops it within seconds"
+    ]
+
+
+def test_ctrl_c_while_the_api_is_away_says_that_the_confirmation_may_still_run(fake, monkeypatch, capsys):
+    def interrupt(_):
+        fake.is_down = True
+        raise KeyboardInterrupt
+
+    fake.what_ifs.is_held = True
+    monkeypatch.setattr(what_if, "time", SimpleNamespace(sleep=interrupt))
+
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--confirm"]) == 130
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "could not be cancelled, and may still run on the server" in line
 
 
 @pytest.mark.usefixtures("fake")

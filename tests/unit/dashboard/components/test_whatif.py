@@ -75,3 +75,11 @@ def test_each_reason_for_a_missing_error_of_the_model_is_a_sentence(found):
     assert first in said([*found.calibration.errors, persisted])
     assert "no later checkpoint has a measured value" in said(found.calibration.errors[:1])
     assert "compare the prediction with the next restart" in said(found.calibration.errors, failures=[])
+
+
+def test_a_measured_share_of_few_checkpoints_is_their_count(found):
+    assert "0 of 8 too few for a share" in " ".join(texts(whatif.predictions(found)).split())
+
+    many = texts(whatif.predictions(found.model_copy(update={"checkpoint_ids": list(range(13, 33))})))
+    assert "too few" not in many
+    assert "checkpoints 13 to 32" in many

@@ -55,3 +55,23 @@ def test_a_what_if_under_which_fewer_checkpoints_expire_is_on_the_front_although
     (points,) = [t for t in pareto(found, theme=LIGHT).figure["data"] if t.get("name") == "now"]
     assert "50 % expire" in points["text"][0]
     assert points["marker"]["symbol"] == ["circle"]
+
+
+def labels(found: WhatIfOut) -> list[str]:
+    return [note["text"] for note in pareto(found, theme=LIGHT).figure["layout"]["annotations"]]
+
+
+def test_a_page_on_which_nothing_was_changed_shows_the_job_as_it_is_once():
+    found = answer(prediction("1 s", 100, 50), prediction("1 s", 100, 50), prediction("2 s", 500, 10))
+    found.asked.settings.clear()
+
+    assert labels(found) == ["now"]
+    assert [t["name"] for t in durations(found, theme=LIGHT).figure["data"]] == ["measured", "predicted, as it is"]
+
+
+def test_labels_of_points_that_lie_nearly_on_each_other_are_one_label():
+    near = answer(prediction("1 s", 100, 50), prediction("2 s", 101, 51), prediction("3 s", 500, 10))
+    far = answer(prediction("1 s", 100, 50), prediction("2 s", 500, 10))
+
+    assert labels(near) == ["now, asked"]
+    assert labels(far) == ["now", "asked"]

@@ -37,6 +37,8 @@ STEPS_QUICK_MAX: Final = 1_000_000
 """The largest job for a quick answer: about a second for each setting."""
 CHECKPOINTS_MIN, CHECKPOINTS_MAX = 3, 8
 """Checkpoints of a held back job differ by a percent or two, which is less than the calibration error."""
+_RUNS: Final = 4
+"""So many runs of a small job take at most twice as many steps as one run of a large one may have."""
 _PHASES: Final = 16
 """In how many phases of its bursts, or of a callback, a job's checkpoints are simulated."""
 GRAIN: Final = 8
@@ -229,6 +231,18 @@ def scale_of(model: JobModel, checkpoints: int) -> FastScale:
     if steps() > STEPS_WANTED:
         warm_up_ms = max(warm_up_ms * STEPS_WANTED / steps(), _FILLS_MIN * fill_ms, 2 * max(periods), 1000.0)
     return FastScale(grain, warm_up_ms, gap_ms, between_ms, notes)
+
+
+def seeds_within(model: JobModel) -> tuple[int, ...]:
+    """Return the seeds of the runs for one answer: several for a small job, otherwise one.
+
+    What is queued for each subtask depends on which records came before, and changes slowly: all checkpoints of one run
+    persist about equally much, and those of another run more or less. So one run understates the spread.
+    """
+    model, count = _at_all_phases(model) or (model, _count_of(model))
+    scale = scale_of(model, count)
+    steps = _steps_per_ms(model, throughput_of(model), scale.grain) * (scale.warm_up_ms + count * scale.between_ms)
+    return tuple(range(1, 1 + (_RUNS if steps <= STEPS_WANTED / 2 else 1)))
 
 
 def _count_of(model: JobModel) -> int:

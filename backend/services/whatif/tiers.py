@@ -116,7 +116,11 @@ def predict(job: TieredModel, what_if: WhatIf, tier: Tier) -> Outcome:
         InvalidInputError: a change does not apply to this job.
         TooLargeError: the job is too large for the tier.
     """
-    return predicting.predict(job.by_tier[tier], what_if, tier)
+    model = job.by_tier[tier]
+    new = changed(model, what_if)
+    seeds = fast.seeds_within(new) if tier is Tier.FAST else ()
+    runs = predicting.simulated(new, tier, seeds=seeds if len(seeds) > 1 else None)
+    return predicting.outcome_of(new, runs, calibrated_mode=model.settings.mode)
 
 
 def confirmed(model: JobModel, new: JobModel, runs: Sequence[Simulated]) -> Outcome:

@@ -9,7 +9,8 @@ import pytest
 
 from backend.advisor.twin import predicting
 from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.fast import FullQueueError
+from backend.advisor.twin.changing import changed
+from backend.advisor.twin.fast import FullQueueError, seeds_within
 from backend.advisor.twin.outcomes import Tier
 from backend.domain.advice import Mode
 from backend.domain.errors import TooLargeError
@@ -44,6 +45,16 @@ def test_the_fast_tier_answers_with_its_own_calibration(interpreted: None):
     assert found.duration_ms.value < 500
     # Closed formulas have another model, which was not scored.
     assert any("not be scored" in n for n in predict(job, _UNALIGNED, Tier.FORMULAS).notes)
+
+
+def test_a_small_job_is_simulated_several_times_because_what_is_queued_differs_more_between_runs(interpreted: None):
+    model = small_model()
+    (one,) = predicting.simulated(changed(model, _UNALIGNED), Tier.FAST, seeds=(1,))
+    found = predict(both(), _UNALIGNED, Tier.FAST)
+
+    assert len(found.durations_ms) == 4 * len(one.checkpoints)
+    large = changed(model, WhatIf(parallelism=(("enrich", 64), ("aggregate", 64))))
+    assert seeds_within(large) == (1,)
 
 
 def test_formulas_answer_for_the_whole_comparison_if_one_of_its_what_ifs_is_too_large():

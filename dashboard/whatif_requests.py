@@ -70,9 +70,12 @@ class WhatIfRequests:
         """Cancel a confirmation."""
         await self._request("DELETE", _confirmation_path(job, confirmation), None, _TIMEOUT_S)
 
-    async def apply_what_if(self: Requests, job: str, settings: Mapping[str, str]) -> CardOut:
-        """Change the settings of the running job, and keep the prediction."""
-        path, body = f"jobs/{quote(job, safe='')}/whatif/apply", WhatIfApplyIn(settings=dict(settings))
+    async def apply_what_if(
+        self: Requests, job: str, settings: Mapping[str, str], model_id: str | None = None
+    ) -> CardOut:
+        """Change the settings of the running job, and keep the prediction of the answer with this ``model_id``."""
+        path = f"jobs/{quote(job, safe='')}/whatif/apply"
+        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id)
         return await self._send("POST", path, body, CardOut, timeout_s=_LONG_TIMEOUT_S)
 
     async def try_what_if(self: Requests, job: str, settings: Mapping[str, str]) -> DryRunOut:
@@ -80,9 +83,12 @@ class WhatIfRequests:
         path, body = f"jobs/{quote(job, safe='')}/whatif/dry-run", WhatIfApplyIn(settings=dict(settings))
         return await self._send("POST", path, body, DryRunOut, timeout_s=_LONG_TIMEOUT_S)
 
-    async def accept_what_if(self: Requests, job: str, settings: Mapping[str, str]) -> CardOut:
-        """Keep the prediction of a change that a person makes."""
-        path, body = f"jobs/{quote(job, safe='')}/whatif/accept", WhatIfApplyIn(settings=dict(settings))
+    async def accept_what_if(
+        self: Requests, job: str, settings: Mapping[str, str], model_id: str | None = None
+    ) -> CardOut:
+        """Keep the prediction of a change that a person makes, from the answer with this ``model_id``."""
+        path = f"jobs/{quote(job, safe='')}/whatif/accept"
+        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id)
         return await self._send("POST", path, body, CardOut, timeout_s=_LONG_TIMEOUT_S)
 
 

@@ -60,6 +60,11 @@ class WhatIfApplyIn(Model):
     """A what-if whose change is to be made, or was made by a person."""
 
     settings: Annotated[WhatIfSettings, Field(min_length=1)]
+    model_id: Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]+$")] | None = None
+    """The ``model_id`` of the answer whose prediction is to be kept. It is kept exactly, for ten minutes.
+
+    Without it, or later, the newest model of the job predicts anew.
+    """
 
 
 class Tier(StrEnum):
@@ -225,6 +230,8 @@ class WhatIfOut(Model):
     job_id: str
     run_id: str
     engine: str
+    model_id: str | None = None
+    """The model that predicted. With it, ``apply`` and ``accept`` keep this prediction and not a newer one."""
     measured: list[MeasuredNowOut]
     checkpoint_ids: list[int]
     """The checkpoints of ``measured``, oldest first."""

@@ -64,6 +64,7 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         then = page.locator("#whatif-then")
         expect(then.get_by_role("heading", name="Change the mode to unaligned")).to_be_in_viewport()
         assert fake.what_ifs.sent == [{"mode": "unaligned"}]
+        assert fake.what_ifs.named == ["a1"]
         # Until the effect is measured, the page says that its values are from before the change.
         table, stale = page.locator("#whatif-table"), page.locator("#whatif-stale")
         expect(stale).to_contain_text("The values below are from checkpoints before it")

@@ -191,7 +191,7 @@ async def test_bad_input_is_one_problem_that_names_the_setting(client, body, poi
 async def test_the_front_does_not_rest_on_shares_of_expired_checkpoints_that_are_withdrawn(client, monkeypatch):
     usual = predicting.predict
 
-    def predict(model, what_if, tier):
+    def predict(model, what_if, tier, **_):
         share, duration = 1.0, 300.0
         if what_if != WhatIf():
             share, duration = (0.5, 100.0) if what_if.interval_ms is None else (0.2, 200.0)
@@ -203,6 +203,21 @@ async def test_the_front_does_not_rest_on_shares_of_expired_checkpoints_that_are
     shown = (found.current, found.asked, *found.others)
     assert [value_of(p, Measure.EXPIRED) for p in shown] == [None] * 3
     assert [p.is_on_front for p in shown] == [False, True, False]
+
+
+async def test_the_prediction_that_was_shown_is_kept_although_a_newer_model_predicts_something_else(client, job):
+    shown = await _ask(client, {"settings": _UNALIGNED})
+    await job.run(90)
+    newer = await _ask(client, {"settings": _UNALIGNED})
+    assert newer.model_id != shown.model_id
+    assert newer.checkpoint_ids != shown.checkpoint_ids
+
+    body = {"settings": _UNALIGNED, "model_id": shown.model_id}
+    card = await _ask(client, body, path="/accept", model=CardOut)
+
+    kept = {e.metric: e.predicted.value for e in card.recommendation.expected}
+    assert kept[Metric.DURATION] == value_of(shown.asked, Measure.DURATION)
+    assert card.recommendation.checkpoint_ids == shown.checkpoint_ids
 
 
 async def test_what_cannot_be_applied_is_refused(client, job):
@@ -233,7 +248,7 @@ async def test_a_dry_run_says_what_would_be_sent_where_and_what_refuses_it(clien
 async def test_a_dry_run_of_a_change_without_a_prediction_says_that_it_is_refused(client, job, monkeypatch):
     usual = predicting.predict
 
-    def only_as_it_is(model, what_if, tier):
+    def only_as_it_is(model, what_if, tier, **_):
         if what_if != WhatIf():
             raise NotModelledError("its queues have no place left", fix="use the confirmation")
         return usual(model, what_if, tier)

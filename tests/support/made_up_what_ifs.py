@@ -118,6 +118,8 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         self.tier = Tier.FAST
         """The tier that the answers name. With closed formulas, they say that a better one is coming."""
         self.sent: list[dict[str, str]] = []
+        self.named: list[str | None] = []
+        """The models that the applied what-ifs named."""
         self.kept: list[CardOut] = []
         """The cards of the what-ifs that were applied, newest first."""
         self.first_id = 13
@@ -129,7 +131,9 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
             case "POST", ["jobs", job, "whatif"]:
                 return self._answer(job, WhatIfIn.model_validate_json(body))
             case "POST", ["jobs", _, "whatif", "apply"]:
-                return self._apply(dict(WhatIfApplyIn.model_validate_json(body).settings))
+                wanted = WhatIfApplyIn.model_validate_json(body)
+                self.named.append(wanted.model_id)
+                return self._apply(dict(wanted.settings))
             case "POST", ["jobs", job, "whatif", "dry-run"]:
                 return self._try(job, dict(WhatIfApplyIn.model_validate_json(body).settings))
             case "GET", ["jobs", _, "recommendations"] if self.kept:
@@ -170,6 +174,7 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
             job_id=job,
             run_id="rruntime",
             engine=RUNTIME.kind,
+            model_id="a1",
             measured=[
                 MeasuredNowOut(measure=Measure.DURATION, unit="ms", value=3_710.0, values=list(_DURATIONS_MS)),
                 MeasuredNowOut(measure=Measure.EXPIRED, unit="ratio", value=0.0),

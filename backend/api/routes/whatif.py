@@ -41,7 +41,7 @@ async def apply_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut:
 
     409 if the change needs a restart or is no setting.
     """
-    return await services.what_if.apply(job, wanted.settings, is_sent=True)
+    return await services.what_if.apply(job, wanted.settings, is_sent=True, model_id=wanted.model_id)
 
 
 @router.post("/dry-run", responses=examples.of("dry_run"))
@@ -53,7 +53,7 @@ async def try_what_if(job: JobId, wanted: Chosen, services: Given) -> DryRunOut:
 @router.post("/accept", responses=examples.of("card"))
 async def accept_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut:
     """Keep the prediction of a change that you make yourself. It is measured once the engine reports the settings."""
-    return await services.what_if.apply(job, wanted.settings, is_sent=False)
+    return await services.what_if.apply(job, wanted.settings, is_sent=False, model_id=wanted.model_id)
 
 
 @router.get(_ONE, responses=examples.of("what_if_confirmation"))

@@ -122,6 +122,7 @@ class WhatIfService:
             job_id=job.record.id,
             run_id=job.record.run.id,
             engine=job.record.run.engine.kind,
+            model_id=job.id,
             measured=measured,
             checkpoint_ids=ids,
             current=current,
@@ -190,10 +191,13 @@ class WhatIfService:
             refusals = [] if first.problem is None else [_NOTHING_TO_KEEP.format(first.problem)]
         return await self._advice.dry_run_what_if(job.record, plan.how_to, plan.changes, refusals)
 
-    async def apply(self, job_id: str, settings: Mapping[str, str], *, is_sent: bool) -> CardOut:
+    async def apply(
+        self, job_id: str, settings: Mapping[str, str], *, is_sent: bool, model_id: str | None = None
+    ) -> CardOut:
         """Keep the prediction of a what-if as a card, whose effect is measured once the engine reports the settings.
 
-        If ``is_sent``, change the settings of the running job; otherwise a person changes them.
+        If ``is_sent``, change the settings of the running job; otherwise a person changes them. With ``model_id``, the
+        prediction of the answer with this id is kept, as it was shown.
 
         Raises:
             UnknownEntityError, NotModelledError, InvalidInputError: as ``answer``.
@@ -203,7 +207,7 @@ class WhatIfService:
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.
         """
-        job = await self._models.of_job(job_id)
+        job = await self._models.of_job(job_id, model_id)
         asked = asked_of(job.model, settings)
         plan = application(job.model, asked.what_if, job.record.run.engine)
         can_apply, why_not = _can_apply(job, asked, plan)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -30,6 +31,9 @@ from backend.store.postgres.connections import reading
 _CHECKPOINTS_COUNT = 40
 _KEPT_S = 60.0
 _KEPT_COUNT = 16
+_SHOWN_S = 600.0
+"""A model whose answer was shown can be named for this time, so that what is kept is what was shown."""
+_SHOWN_COUNT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class ModelledJob:
     record: JobRecord
     evidence: JobEvidence
     tiered: TieredModel
+    id: str = field(default_factory=lambda: uuid4().hex)
     predictions: dict[tuple[Tier, WhatIf], PredictionOut] = field(default_factory=dict)
 
     @property
@@ -59,6 +64,7 @@ class JobModels:
         self._evidence = evidence
         self._tiers = tiers
         self._kept: OrderedDict[JobId, tuple[object, float, ModelledJob]] = OrderedDict()
+        self._shown: OrderedDict[str, tuple[object, float, ModelledJob]] = OrderedDict()
         # Models are built one at a time, so that requests for them leave processor time to the rest of the API.
         self._turn = anyio.Lock()
 
@@ -67,8 +73,8 @@ class JobModels:
         """Whether the fast tier is being compiled, so that a later answer may be more exact."""
         return self._tiers.is_coming
 
-    async def of_job(self, job_id: str) -> ModelledJob:
-        """Return a job with its model.
+    async def of_job(self, job_id: str, model_id: str | None = None) -> ModelledJob:
+        """Return a job with its model: that with the id ``model_id`` if this process still has it, or else the newest.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -80,9 +86,9 @@ class JobModels:
                 _refuse(record)
                 changed_at = (await config_since(connection, [record.run.id])).get(record.run.id)
                 version = record.run.id, record.run.restart_count, record.run.state, changed_at, self._tiers.tier
-                known = self._kept.get(record.id)
-                if known is not None and self._clock.monotonic_s() < known[1] and known[0] == version:
-                    return known[2]
+                for known in (self._shown.get(model_id or ""), self._kept.get(record.id)):
+                    if known is not None and self._clock.monotonic_s() < known[1] and known[0] == version:
+                        return known[2]
                 evidence = await self._evidence.under_current_settings(
                     connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
                 )
@@ -93,6 +99,9 @@ class JobModels:
             self._kept.move_to_end(record.id)
             if len(self._kept) > _KEPT_COUNT:
                 self._kept.popitem(last=False)
+            self._shown[job.id] = version, self._clock.monotonic_s() + _SHOWN_S, job
+            if len(self._shown) > _SHOWN_COUNT:
+                self._shown.popitem(last=False)
             return job
 
 

@@ -117,10 +117,8 @@ def predict(job: TieredModel, what_if: WhatIf, tier: Tier) -> Outcome:
         TooLargeError: the job is too large for the tier.
     """
     model = job.by_tier[tier]
-    new = changed(model, what_if)
-    seeds = fast.seeds_within(new) if tier is Tier.FAST else ()
-    runs = predicting.simulated(new, tier, seeds=seeds if len(seeds) > 1 else None)
-    return predicting.outcome_of(new, runs, calibrated_mode=model.settings.mode)
+    seeds = fast.seeds_within(changed(model, what_if)) if tier is Tier.FAST else ()
+    return predicting.predict(model, what_if, tier, seeds=seeds if len(seeds) > 1 else None)
 
 
 def confirmed(model: JobModel, new: JobModel, runs: Sequence[Simulated]) -> Outcome:

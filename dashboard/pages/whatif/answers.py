@@ -198,6 +198,7 @@ async def answer(
             "settings": dict(found.asked.settings),
             "digest": digest(found),
             "tier": found.asked.tier.value,
+            "model_id": found.model_id,
             "first_id": found.checkpoint_ids[0] if found.checkpoint_ids else None,
         },
         "failures": whatif.failures(found),

@@ -111,7 +111,9 @@ async def ask(
         dry_run.tried(await client.try_what_if(route["job"], settings_in(answered))),
         html.P("The change takes effect while the job runs. This page then shows what happened.", className="hint"),
     ]
-    return {"message": None} | confirming.opened({"settings": settings_in(answered)}, question)
+    # What the page shows is kept, not what a newer model would predict.
+    subject = {"settings": settings_in(answered), "model_id": answered.get("model_id")}
+    return {"message": None} | confirming.opened(subject, question)
 
 
 async def try_out(
@@ -129,7 +131,7 @@ async def apply(
     """Apply the what-if once the viewer has confirmed it."""
     if not confirmed or not subject:
         raise PreventUpdate
-    card = await client.apply_what_if(route["job"], subject["settings"])
+    card = await client.apply_what_if(route["job"], subject["settings"], subject.get("model_id"))
     words = "Sent. The prediction is kept, and compared with the next checkpoints."
     return {"message": _kept_below(words), "sent": card.id}
 
@@ -140,7 +142,7 @@ async def accept(
     """Keep the prediction of a change that the viewer makes."""
     if not clicks or not answered:
         raise PreventUpdate
-    card = await client.accept_what_if(route["job"], settings_in(answered))
+    card = await client.accept_what_if(route["job"], settings_in(answered), answered.get("model_id"))
     words = "Kept. The prediction is compared with the checkpoints after the engine reports the new settings."
     return {"message": _kept_below(words), "sent": card.id}
 

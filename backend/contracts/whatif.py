@@ -63,7 +63,7 @@ class WhatIfApplyIn(Model):
     model_id: Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]+$")] | None = None
     """The ``model_id`` of the answer whose prediction is to be kept. It is kept exactly, for ten minutes.
 
-    Without it, or later, the newest model of the job predicts anew.
+    Without it, or later, the newest model of the job predicts.
     """
 
 

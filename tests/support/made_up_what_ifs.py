@@ -240,7 +240,7 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         self.sent.append(settings)
         plan = application(small_model(), asked_of(small_model(), settings).what_if, RUNTIME)
         card: CardOut = example("card")
-        about = {"topic": Topic.WHAT_IF, "headline": headline_of(plan), "checkpoint_ids": tuple(range(13, 21))}
+        about = {"topic": Topic.WHAT_IF, "headline": headline_of(plan), "checkpoint_ids": list(range(13, 21))}
         kept = {
             "state": AdviceState.APPLIED,
             "state_reason": "sent to the target; its effect is not measured yet",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 from statistics import NormalDist
 from typing import Final
 
@@ -45,6 +45,7 @@ from backend.advisor.twin.changing import changed
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.predicting import DURATION, predict
+from backend.advisor.uneven import Uneven
 from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, array_of
 from backend.domain.advice import Mode
@@ -78,6 +79,7 @@ class _Job:
     bytes_per_ms: float
     hangs: Hangs
     late: LateBarriers
+    uneven: Uneven
     interval_max_ms: int | None = None
     """No longer interval is chosen, because it is not known how many checkpoints would expire; None if it is known."""
 
@@ -86,13 +88,24 @@ class _Job:
         """What a checkpoint writes beside in-flight data."""
         return sum(sum(v.upload_bytes) for v in self.model.vertices)
 
-    def heavy_ratio(self, interval_ms: int, persisted_bytes: Interval) -> float:
-        """Return the share of the checkpoints whose data the store cannot write in the time that R-CAP-1 allows.
+    def limit_bytes(self, interval_ms: int) -> float:
+        """Return what the store can write in the time that R-CAP-1 allows at an interval.
 
-        With a longer interval there is more time, but not before the interval has been changed.
+        With a longer interval there is more time, but not before the interval has been changed; nor while a series of
+        choices is followed, because its steps may be taken back one by one.
         """
         limits = min(interval_ms, self.present.interval_ms) / 2, self.model.settings.timeout_ms / 3
-        return _share_above(self.bytes_per_ms * CAP_WRITE_RATIO * min(limits), persisted_bytes)
+        found = self.bytes_per_ms * CAP_WRITE_RATIO * min(limits)
+        return found if self.known.series is None else min(found, self.known.series.limit_bytes)
+
+    def heavy_ratio(self, chosen: Chosen, persisted_bytes: Interval, mean_bytes: float) -> float:
+        """Return the share of the checkpoints that persist more than the limit, ``mean_bytes`` on average.
+
+        The larger share counts: that of the simulation, or that of checkpoints as uneven as the recorded ones.
+        """
+        limit, cap = self.limit_bytes(chosen.interval_ms), chosen.inflight_cap_bytes
+        most_bytes = inf if cap is None else float(cap * sum(len(v.upload_bytes) for v in self.model.vertices))
+        return max(_share_above(limit, persisted_bytes), self.uneven.share_above(limit, mean_bytes, most_bytes))
 
 
 def choose(
@@ -124,7 +137,9 @@ def refused(known: Situation, why_not: str | None) -> TierChoice:
     """Return a choice that chose nothing, with the reason."""
     newest = max((r.id for r in known.recorded), default=0)
     evidence = known.evidence
-    return TierChoice(made_at=evidence.now, newest_id=newest, config=evidence.config, why_not=why_not)
+    return TierChoice(
+        made_at=evidence.now, newest_id=newest, config=evidence.config, why_not=why_not, series=known.series
+    )
 
 
 def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
@@ -137,7 +152,9 @@ def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
     speed = known.store_bytes_per_ms or upload_speed(known) or losses.bytes_per_ms
     # The newest checkpoints say little about how often writes hang: all count from which losses are computed.
     hangs = Hangs.of(replace(known, recorded=losses.recorded), present.interval_ms)
-    return _Job(known, model, losses, present, speed, hangs, LateBarriers.none())
+    return _Job(
+        known, model, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode)
+    )
 
 
 def _calibrated(known: Situation) -> JobModel:
@@ -204,6 +221,9 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
     closed = (_with_best_interval(job, one.chosen, outcomes[one.chosen]) for one in first)
     promising = _ranked([best for best in closed if best is not None])
     second = _ranked(_allowed(job, ask(s.chosen for s in promising[:_PROMISING_COUNT])))
+    if _order(second)(second[0])[0] > 0:
+        # The closed form has the in-flight data of another interval, so others than the promising may keep the bounds.
+        second = _ranked(_allowed(job, ask(s.chosen for s in promising)))
     found = ask(c for s in second[:_NEIGHBOURS_OF] for c in _neighbours(job, s.chosen))
     allowed = _ranked(_allowed(job, found))
     modes: dict[tuple[object, ...], Scored] = {}
@@ -215,6 +235,7 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         now=now,
         best=_preferred(job, allowed),
         by_mode=tuple(modes.values()),
+        limit_bytes=job.limit_bytes(job.present.interval_ms),
         setting_count=len(scored),
         error_ratio=error,
         error_words=words,
@@ -332,7 +353,7 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     found = Scored(
         chosen=chosen,
         lost_ratio=0.0,
-        heavy_ratio=job.heavy_ratio(interval, persisted),
+        heavy_ratio=job.heavy_ratio(chosen, persisted, written),
         sync_ms=sync,
         duration_ms=duration,
         usual_ms=simulated.value,

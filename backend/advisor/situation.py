@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 
 from backend.advisor.thresholds import WRITE_MEASURED_MIN_BYTES, WRITE_MEASURED_MIN_MS
+from backend.advisor.tier_choice import Series
 from backend.analysis import case as cases
 from backend.analysis.arrays import Floats, array_of, column_medians, highest_of, peak_of, stacked
 from backend.analysis.case import Case
@@ -129,6 +130,8 @@ class Situation:
     """For each reading of back-pressure, its time and the ratio of the most back-pressured subtask."""
     modelled: JobEvidence | None = None
     """The evidence from which models of the job are built: readings of a longer time. None: that of the facts."""
+    series: Series | None = None
+    """The choices of settings that were followed before, of which the present ones are the last; None without any."""
 
     @property
     def engine_words(self) -> str:

@@ -60,13 +60,26 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Choices that were followed one after the other: when the first was made, and the limit on in-flight data then.
+
+    The limit is the bytes that all subtasks together may persist in a checkpoint (R-CAP-1). It depends on the interval,
+    and is kept while the series goes on: so the settings before it may be taken back one by one, in any order.
+    """
+
+    began_at: datetime
+    limit_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TierChoice:
     """What the fast simulation says about a job.
 
     ``now`` and ``best`` are the present and the best settings, and ``by_mode`` the best settings of each mode. They are
     missing if the simulation could not choose; ``why_not`` then says why. ``error_ratio`` is the error of the durations
     that the model predicted for checkpoints that it had not seen, and ``error_words`` says that. ``newest_id`` is the
-    newest checkpoint that the choice rests on.
+    newest checkpoint that the choice rests on. ``limit_bytes`` is what a checkpoint
+    may persist under the present settings, and ``series`` are the choices that were followed before, if any.
     """
 
     made_at: datetime
@@ -79,6 +92,26 @@ class TierChoice:
     error_ratio: float | None = None
     error_words: str = ""
     why_not: str | None = None
+    limit_bytes: float | None = None
+    series: Series | None = None
+
+    def series_at(self, config: CheckpointConfig | None, now: datetime) -> Series | None:
+        """Return the choices that were followed, if a job has these settings now; None if none were.
+
+        A series ends ``HOLDS`` after its first choice, or with settings that were not chosen.
+        """
+        found = self.series
+        if self.config != config:
+            best = self.best
+            if (
+                config is None
+                or best is None
+                or self.limit_bytes is None
+                or best.chosen.interval_ms != config.interval_ms
+            ):
+                return None
+            found = found or Series(began_at=self.made_at, limit_bytes=self.limit_bytes)
+        return found if found is not None and now - found.began_at <= HOLDS else None
 
     def holds(self, config: CheckpointConfig | None, now: datetime) -> bool:
         """Return whether the choice is about these settings, and young enough."""

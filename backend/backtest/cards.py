@@ -181,7 +181,10 @@ class AdviceReplayer:
                 settings_since=moment.first_trigger_at,
                 case=case,
             )
-            self._choice = moment.run.id, self._choose_for(replace(known, modelled=moment.modelled()))
+            earlier = None if self._choice is None else self._choice[1]
+            series = None if earlier is None else earlier.series_at(moment.evidence.config, moment.evidence.now)
+            chosen = self._choose_for(replace(known, modelled=moment.modelled(), series=series))
+            self._choice = moment.run.id, chosen
         for held in self._held:
             self._follow(held, moment, advice)
         for recommendation in advice.recommendations:

@@ -53,11 +53,13 @@ class Choosing:
         self.error: Exception | None = None
         self.intervals_ms: list[int] = []
         self.cluster_settings = None
+        self.series = None
 
     def __call__(self, known):
         self.count += 1
         self.intervals_ms.append(known.evidence.config.interval_ms)
         self.cluster_settings = known.evidence.cluster_settings
+        self.series = known.series
         if self.error is not None:
             raise self.error
         return made_choice(known) if self.why_not is None else refused(known, self.why_not)
@@ -71,7 +73,7 @@ async def report(engine, clock):
     )
     writer = IngestWriter(engine, clock=clock)
 
-    async def write(config=CONFIG, count=8, exceptions=FAILURES, at_s=62, others=(), pressure=READINGS):
+    async def write(config=CONFIG, count=8, exceptions=FAILURES, at_s=62, others=(), pressure=READINGS, **changes):
         clock.at = START + timedelta(seconds=at_s)
         seen = replace(
             observed_job(slow_run(count)),
@@ -85,6 +87,7 @@ async def report(engine, clock):
             exceptions=exceptions,
             restart_count=len(exceptions),
         )
+        seen = replace(seen, **changes)
         more = [replace(seen, name=run, engine_run_id=run * 32, config=other) for run, other in others]
         await writer.write(observation(added.id, seen, *more, at=clock.at))
 
@@ -153,6 +156,23 @@ async def test_a_choice_is_made_once_until_it_is_due(engine, clock, report, part
     await report(other, count=25, at_s=300)
     assert await chooser.choose_next() > 0
     assert choosing.count == 2
+
+
+@pytest.mark.parametrize("changes", [{}, {"engine_run_id": "f" * 32, "started_at": START - timedelta(hours=1)}])
+async def test_a_choice_knows_the_limit_before_the_first_of_those_that_were_followed(report, parts, changes):
+    """The settings change while the job runs, or the job starts again with them."""
+    choosing, chooser = parts
+    await report()
+    assert await chooser.choose_next() > 0
+    assert choosing.series is None
+
+    followed = replace(CONFIG, is_unaligned_enabled=True, aligned_timeout_ms=300)
+    await report(followed, count=15, at_s=140, **changes)
+    await report(followed, count=25, at_s=300, **changes)
+    assert await chooser.choose_next() > 0
+
+    assert choosing.count == 2
+    assert choosing.series.limit_bytes == 1e6
 
 
 async def test_the_rules_say_why_the_simulation_did_not_choose(engine, clock, report, parts):

@@ -55,6 +55,7 @@ from backend.advisor.intervals import best_interval_ms
 from backend.advisor.proposing import share_interval
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import STORE_PRICE
+from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
@@ -152,9 +153,11 @@ def advised(bench: Bench, first: JobEvidence, notes: list[str], *, is_simulated:
     If ``is_simulated``, the fast simulation chooses, as it does in the product.
     """
     settings, evidence = dict(bench.job.now.config()), first
+    choice: TierChoice | None = None
     for _ in range(TRIALS):
         found = _as_found(evidence)
-        known = replace(situation(found, engine=RUNTIME, version=_VERSION), modelled=evidence)
+        series = None if choice is None else choice.series_at(evidence.config, evidence.now)
+        known = replace(situation(found, engine=RUNTIME, version=_VERSION), modelled=evidence, series=series)
         choice = choose(known) if is_simulated else None
         advice = advise(found, engine=RUNTIME, version=_VERSION, choice=choice)
         if choice is not None and choice.why_not is not None:

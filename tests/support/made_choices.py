@@ -22,6 +22,7 @@ def made_choice(known: Situation) -> TierChoice:
         setting_count=9,
         error_ratio=0.0,
         error_words="exact",
+        limit_bytes=1e6,
     )
 
 

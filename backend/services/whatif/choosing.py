@@ -44,6 +44,7 @@ from backend.services.jobs.findings import choice_from, document_of_choice
 from backend.services.whatif.preparing import choose_or_refuse
 from backend.services.whatif.tiers import QuickTiers
 from backend.store.advice.choices import (
+    choice_before,
     choice_times_of,
     choices_of,
     claim_choice,
@@ -138,6 +139,8 @@ class SettingChooser:
         run = record.run
         async with reading(self._engine) as connection:
             kept = choice_from((await choices_of(connection, [run.id])).get(run.id))
+            # A job may have to start again to get its new settings.
+            earlier = kept or choice_from(await choice_before(connection, run.id))
             judged, settings = await self._evidence.of_finding(connection, record)
             modelled = await self._evidence.under_current_settings(
                 connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
@@ -156,7 +159,8 @@ class SettingChooser:
                 version=record.engine_version,
                 settings_since=None if settings is None else settings.first_trigger_at,
             )
-            return choose_or_refuse(self._choose_for, replace(known, modelled=modelled))
+            series = None if earlier is None else earlier.series_at(modelled.config, modelled.now)
+            return choose_or_refuse(self._choose_for, replace(known, modelled=modelled, series=series))
 
         # The analysis and the simulation run outside the event loop. A stop of the process does not wait for them.
         choice = await anyio.to_thread.run_sync(chosen, abandon_on_cancel=True)

@@ -13,9 +13,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.domain.ids import RunId
 from backend.store.postgres.statements import beside_key, one_of, replaced, seconds_from_now
 from backend.store.schema import choice_tables as tables
+from backend.store.schema import tables as job_tables
 
 _OF_RUNS = select(tables.setting_choices.c.run_id, tables.setting_choices.c.document).where(
     one_of(tables.setting_choices.c.run_id, "runs")
+)
+_RUN = job_tables.runs
+_OTHER = _RUN.alias()
+_BEFORE_RUN = (
+    select(tables.setting_choices.c.document)
+    .join(_OTHER, _OTHER.c.id == tables.setting_choices.c.run_id)
+    .join(_RUN, _RUN.c.job_id == _OTHER.c.job_id)
+    .where(_RUN.c.id == bindparam("run"), _OTHER.c.started_at < _RUN.c.started_at)
+    .order_by(_OTHER.c.started_at.desc())
+    .limit(1)
 )
 _TIMES_OF_RUNS = select(tables.setting_choices.c.run_id, tables.setting_choices.c.made_at).where(
     one_of(tables.setting_choices.c.run_id, "runs")
@@ -48,6 +59,12 @@ async def choices_of(connection: AsyncConnection, run_ids: Sequence[str]) -> dic
     """Return the stored choices of these runs as documents. A run without one is absent."""
     rows = (await connection.execute(_OF_RUNS, {"runs": list(run_ids)})).all()
     return {row.run_id: row.document for row in rows}
+
+
+async def choice_before(connection: AsyncConnection, run_id: RunId) -> Mapping[str, Any] | None:
+    """Return the choice for the newest earlier run of the same job that has one, as a document; None without any."""
+    document: Mapping[str, Any] | None = (await connection.execute(_BEFORE_RUN, {"run": run_id})).scalar()
+    return document
 
 
 async def choice_times_of(connection: AsyncConnection, run_ids: Sequence[str]) -> dict[str, datetime]:

@@ -14,12 +14,13 @@ from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
 from backend.advisor.late_barriers import LateBarriers
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import OPEN_MAX_RATIO
-from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, Scored, TierChoice
+from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, Scored, Series, TierChoice
 from backend.advisor.twin import fast
 from backend.advisor.twin.building import build
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
+from backend.advisor.uneven import Uneven
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.verdict import Confidence
@@ -262,6 +263,75 @@ def test_barriers_that_were_later_than_simulated_count_for_the_modes_that_wait_f
     assert choice.now.lost_ratio > choice.best.lost_ratio
     monkeypatch.setattr(LateBarriers, "of", lambda *_: replace(late, bytes_per_ms=1e9))
     assert chosen(known, outcome(QUICK), outcome(QUICK)).best.chosen.mode is Mode.ALIGNED
+
+
+def test_a_mode_whose_largest_checkpoints_would_be_too_heavy_is_not_chosen(known, monkeypatch):
+    """The mean would keep the limit. But the queues of every fifth recorded checkpoint were three times as large."""
+    limit = chosen(known).limit_bytes
+    half = outcome(QUICK, 1.0)
+    half = replace(half, persisted_bytes=Interval(*(limit / 2,) * 3), persisted_mean_bytes=limit / 2)
+    assert chosen(known, outcome(SLOW), half).best.chosen.mode is not Mode.ALIGNED
+
+    monkeypatch.setattr(Uneven, "of", lambda *_: Uneven(np.array([0.5, 0.5, 0.5, 0.5, 3.0])))
+    found = chosen(known, outcome(SLOW), half)
+
+    assert found.best.chosen.inflight_cap_bytes is not None or found.best.chosen.mode is Mode.ALIGNED
+    assert max(s.heavy_ratio for s in found.by_mode) == pytest.approx(0.2)
+
+
+def test_if_none_of_the_promising_settings_keeps_the_bounds_the_others_are_simulated_too(known):
+    """The shortest aligned timeout promises least, and only it has little in-flight data at another interval."""
+    asked = _asked(known, outcome(QUICK, 20_000.0))
+    last_ms = min(w.aligned_timeout_ms for w in asked if w.aligned_timeout_ms)
+    first_ms = min(w.interval_ms for w in asked if w.aligned_timeout_ms == last_ms)
+
+    def predict(model, what_if):
+        if what_if.mode is Mode.ALIGNED:
+            return outcome(SLOW, expired=1.0)
+        if what_if.aligned_timeout_ms != last_ms:
+            return outcome(QUICK, 1e12)
+        return outcome(QUICK, 1e13 if what_if.interval_ms == first_ms else 20_000.0)
+
+    choice = choose(known, model_of=uncalibrated, predict_with=predict)
+
+    assert choice.best.chosen.aligned_timeout_ms == last_ms
+    assert choice.best.heavy_ratio == 0.0
+
+
+def _asked(known, unaligned):
+    predicted = Predicted(outcome(SLOW), unaligned)
+    choose(known, model_of=uncalibrated, predict_with=predicted)
+    return predicted.asked
+
+
+def test_while_choices_are_followed_the_limit_on_in_flight_data_stays_as_it_was_before_the_first(known):
+    first = chosen(known)
+    series = Series(began_at=first.made_at, limit_bytes=first.limit_bytes / 10)
+    heavy = outcome(QUICK, first.limit_bytes / 3)
+
+    assert chosen(known, outcome(SLOW), heavy).best.chosen.mode is not Mode.ALIGNED
+    later = chosen(replace(known, series=series), outcome(SLOW), heavy)
+
+    assert later.limit_bytes == series.limit_bytes
+    assert later.series == series
+    assert later.best.chosen.mode is Mode.ALIGNED
+
+
+def test_a_series_of_choices_goes_on_while_they_are_followed_and_for_a_day(known):
+    first = chosen(known)
+    now, config = first.made_at, known.evidence.config
+    followed = replace(config, interval_ms=first.best.chosen.interval_ms, aligned_timeout_ms=777)
+    series = first.series_at(followed, now)
+
+    assert series == Series(began_at=now, limit_bytes=first.limit_bytes)
+    second = replace(first, config=followed, series=series, made_at=now + HOLDS / 2)
+    assert second.series_at(followed, now + HOLDS) == series
+    assert second.series_at(replace(followed, aligned_timeout_ms=888), now + HOLDS) == series
+    assert second.series_at(followed, now + HOLDS + timedelta(seconds=1)) is None
+    # Nothing was followed: the settings are the same, or none that was chosen, or they are not known.
+    assert first.series_at(config, now) is None
+    assert first.series_at(replace(followed, interval_ms=12_345), now) is None
+    assert first.series_at(None, now) is None
 
 
 def test_writes_that_hang_explain_expired_checkpoints(known):

@@ -102,3 +102,23 @@ def test_the_fast_simulation_chooses_when_it_is_due_and_the_next_moment_uses_its
     assert max(r.observed_at for r in known.evidence.pressure) <= known.evidence.now
     assert ("execution.checkpointing.aligned-checkpoint-timeout", "0 ms", "300 ms") in [tuple(c) for c in card.changes]
     assert any("fast simulation" in p.method for p in card.predictions)
+
+
+def test_the_choice_after_a_change_that_was_advised_knows_the_limit_before_it():
+    config = replace(EXACTLY_ONCE, interval_ms=10_000, timeout_ms=60_000)
+    followed = replace(config, is_unaligned_enabled=True, aligned_timeout_ms=300)
+    failures = tuple((BEGIN - timedelta(hours=n), f"lost {n}") for n in range(5, 0, -1))
+    after = [persisting(quick(n, 230), 270_000) for n in range(13, 40)]
+    configs = [(BEGIN, config), (CHANGED_AT, followed)]
+    past = Past(stored([*slow(1, 12), *after]), loaded(200), configs=configs, exceptions=failures)
+    asked = []
+
+    def choose_for(known):
+        asked.append(known)
+        return made_choice(known)
+
+    result_of("j", past, {Part.ADVICE}, choose_for=choose_for)
+
+    assert asked[0].series is None
+    assert asked[-1].evidence.config == followed
+    assert asked[-1].series.limit_bytes == 1e6

@@ -1,0 +1,52 @@
+"""Tests of how uneven the queues of recorded checkpoints are."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from backend.advisor.uneven import Uneven
+from backend.domain.advice import Mode
+
+_TRAVELS_MS = [1_000.0] * 9 + [6_000.0] * 3
+_MEAN_BYTES, _LIMIT_BYTES = 1_000.0, 2_000.0
+
+
+def _of(travels_ms, mode=Mode.ALIGNED, *, persisted=None, is_failed=False):
+    rows = [
+        SimpleNamespace(travel_ms=ms, persisted_bytes=size, is_failed=is_failed)
+        for ms, size in zip(travels_ms, persisted or [0.0] * len(travels_ms), strict=True)
+    ]
+    return Uneven.of(rows, mode)
+
+
+def test_checkpoints_persist_as_unevenly_as_their_aligned_barriers_travelled():
+    found = _of(_TRAVELS_MS)
+
+    assert found.share_above(_LIMIT_BYTES, _MEAN_BYTES, 1e9) == pytest.approx(3 / 12)
+    assert found.share_above(3 * _LIMIT_BYTES, _MEAN_BYTES, 1e9) == 0.0
+    # A cap leaves none of them above the limit.
+    assert found.share_above(_LIMIT_BYTES, _MEAN_BYTES, _LIMIT_BYTES) == 0.0
+
+
+def test_unaligned_checkpoints_say_themselves_how_uneven_they_are():
+    found = _of([50.0] * 12, Mode.UNALIGNED, persisted=_TRAVELS_MS)
+
+    assert found.share_above(_LIMIT_BYTES, _MEAN_BYTES, 1e9) == pytest.approx(3 / 12)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        _of(_TRAVELS_MS[4:]),
+        _of(_TRAVELS_MS, is_failed=True),
+        _of([None] * 12),
+        _of([0.0] * 12),
+        _of(_TRAVELS_MS, Mode.ALIGNED_WITH_TIMEOUT),
+        _of(_TRAVELS_MS, None),
+    ],
+    ids=["few", "expired", "not known", "nothing queued", "a part of the queues", "mode not known"],
+)
+def test_without_comparable_checkpoints_nothing_is_said(found):
+    assert found.share_above(_LIMIT_BYTES, 10 * _LIMIT_BYTES, 1e9) == 0.0

@@ -21,7 +21,7 @@ from backend.analysis.case import Case
 from backend.analysis.critical_path import Phases, arrived_below_ms
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import judged_checkpoints, slow_limit_ms
-from backend.analysis.phases import checkpoint_phases
+from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.statistics import highest, median
 from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
@@ -32,6 +32,7 @@ from backend.domain.engines import EngineCapabilities
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Topology
 from backend.domain.verdict import Diagnosis
 
 _AROUND = timedelta(seconds=10)
@@ -298,7 +299,7 @@ def _recorded(checkpoint: Checkpoint, evidence: JobEvidence, walked: Phases | No
         end = header.failed_at or evidence.now
         duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
     is_failed = header.status is CheckpointStatus.FAILED
-    is_awaited = any(np.isnan(rows.travel_ms).any() for rows in phases.values())
+    is_awaited = any(_awaits(rows, evidence, v) for v, rows in phases.items())
     sources = [v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)]
     return Recorded(
         checkpoint=checkpoint,
@@ -311,6 +312,27 @@ def _recorded(checkpoint: Checkpoint, evidence: JobEvidence, walked: Phases | No
         sync_ms=highest(highest_of(rows.sync_duration_ms) for rows in phases.values()),
         own_async_ms=highest(highest_of(own_async_ms(evidence, v, phases)) for v in phases),
     )
+
+
+def _awaits(rows: VertexPhases, evidence: JobEvidence, vertex_id: VertexId) -> bool:
+    """Return whether a subtask still waited for its last barrier when the checkpoint ended.
+
+    The gauges of a subtask that has not acknowledged tell when its first barrier arrived. If it aligns several
+    channels, the others may have held it until the end. The subtasks that acknowledged in time do not show that wait.
+    """
+    if bool(np.isnan(rows.travel_ms).any()):
+        return True
+    config = evidence.config
+    if config is None or config.overtakes or rows.is_complete:
+        return False
+    return not _has_one_channel(evidence.topology, vertex_id)
+
+
+def _has_one_channel(topology: Topology, vertex_id: VertexId) -> bool:
+    """Return whether each subtask of a vertex reads one channel at most, so that its first barrier is its last."""
+    senders = [topology.vertex(e.source) for e in topology.inputs(vertex_id) if e.ship_strategy != "FORWARD"]
+    counts = [v.parallelism for v in senders if v is not None]
+    return len(topology.inputs(vertex_id)) - len(senders) + sum(counts) <= 1
 
 
 def own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) -> Floats:

@@ -10,7 +10,7 @@ from backend.advisor.advice import NoAdvice, Recommendation
 from backend.advisor.checkpoint_mode import advise_mode
 from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Mode
-from backend.domain.checkpoint import Protocol
+from backend.domain.checkpoint import LateBarrier, Protocol
 from backend.domain.engines import flink
 from backend.domain.verdict import VerdictKind
 from tests.support.advised_jobs import (
@@ -27,7 +27,7 @@ from tests.support.advised_jobs import (
     slow_run,
     with_timeout,
 )
-from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, job, quick
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, completed, detail, failed, job, quick
 from tests.support.handwritten_runs import CALM, declined, snapshotting
 
 # --- R-UC-1 ---
@@ -75,6 +75,25 @@ def test_if_all_checkpoints_expired_the_advice_says_that_their_full_duration_is_
     failures = expected(found, Metric.EXPIRED)
     assert (failures.before, failures.predicted.value) == (1.0, 0.0)
     assert found.confidence.value != "high"
+
+
+@pytest.mark.parametrize(("ship", "speaks"), [("HASH", True), ("FORWARD", False)])
+def test_a_subtask_whose_first_barrier_came_early_may_still_wait_for_its_last_one(ship, speaks):
+    """Of one subtask, a gauge shows the first barrier. With several channels, others held it until the timeout."""
+    rows = (
+        detail(SOURCE, first=[5] * 4),
+        detail(MIDDLE, first=[900] * 4),
+        detail(LAST, first=[1_500, 1_500, 1_500, None], alignment=300),
+    )
+    runs = [failed(n, *rows, after_ms=10_000) for n in range(1, 9)]
+    gauge = LateBarrier(vertex_id=LAST, subtask=3, start_delay_ms=1_300, seen_at=START, resolution_ms=4_000)
+    config = replace(EXACTLY_ONCE, timeout_ms=10_000)
+    late = {c.header.checkpoint_id: (gauge,) for c in runs}
+    found = mode_of(advised(runs, config=config, topology=chain(ship=ship), late_barriers=late))
+
+    assert isinstance(found, Recommendation) is speaks, found
+    if not speaks:
+        assert "the barrier travels for 18 % of the duration" in found.reason
 
 
 def test_without_back_pressure_no_other_mode_is_advised():

@@ -192,7 +192,7 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         return [s for s in scored.values() if s is not None]
 
     ask([job.present])
-    measured, now = job.known.expired_ratio or 0.0, scored[job.present]
+    measured, now = _expired_ratio(job.losses), scored[job.present]
     if now is not None:
         simulated = _mean_ms(outcomes[job.present], job.model.settings.timeout_ms)
         job = replace(job, late=LateBarriers.of(job.known, job.losses.recorded, simulated))
@@ -203,7 +203,7 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         # Two hangs of half of the timeout in a longer interval reach it. One on record is enough: that only few were
         # seen in some twenty checkpoints does not show that the bound holds.
         is_long = job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms
-        if is_long or _is_unexplained(job.known, outcomes[job.present]):
+        if is_long or _is_unexplained(job, outcomes[job.present]):
             job = replace(job, interval_max_ms=job.present.interval_ms)
         scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
     if now is None:
@@ -242,12 +242,24 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
     )
 
 
-def _is_unexplained(known: Situation, outcome: Outcome) -> bool:
-    """Return whether clearly more checkpoints expired than the model explains: more than chance allows for."""
-    if not known.recorded or outcome.expired_ratio is None:
+def _expired_ratio(losses: Losses) -> float:
+    """Return the share of expired checkpoints among all those that show how often writes hang.
+
+    The newest few are too few: a bad minute among them, or a good one, is taken for what the job always does.
+    """
+    return sum(r.is_expired for r in losses.recorded) / len(losses.recorded)
+
+
+def _is_unexplained(job: _Job, outcome: Outcome) -> bool:
+    """Return whether clearly more checkpoints expired than the model explains: more than chance allows for.
+
+    Either is enough: that the newest few show it, whose cause may be new, or that all of them do.
+    """
+    if outcome.expired_ratio is None:
         return False
-    measured = share_interval(sum(r.is_expired for r in known.recorded), len(known.recorded))
-    return measured.low > outcome.expired_ratio.value + BOUND_SLACK
+    least = outcome.expired_ratio.value + BOUND_SLACK
+    counted = (job.known.recorded, job.losses.recorded)
+    return any(rows and share_interval(sum(r.is_expired for r in rows), len(rows)).low > least for rows in counted)
 
 
 def upload_speed(known: Situation) -> float | None:

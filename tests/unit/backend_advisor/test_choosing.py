@@ -12,6 +12,7 @@ from backend.advisor import advise, by_simulation
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
 from backend.advisor.late_barriers import LateBarriers
+from backend.advisor.losses import Losses
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import OPEN_MAX_RATIO
 from backend.advisor.tier_choice import HOLDS, RENEWED_AFTER, RENEWED_COUNT, Scored, Series, TierChoice
@@ -340,6 +341,30 @@ def test_writes_that_hang_explain_expired_checkpoints(known):
     assert choice.why_not is None
     assert choice.now.expired_ratio.value == pytest.approx(1 / 3, abs=0.1)
     assert choice.now.duration_ms.high > 2_000
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_expired_checkpoints_count_among_all_that_show_how_often_writes_hang(known, monkeypatch, is_newest):
+    """Half of the ten newest checkpoints expired, and none before. Or none of them did, and half of those before."""
+    hanging = _hanging(known, 2_000)
+    monkeypatch.setattr(Losses, "recorded", property(lambda _: rows))
+    some = hanging.recorded[:10]
+    bad, good = (tuple(replace(r, is_expired=is_bad and n % 2 == 0) for n, r in enumerate(some)) for is_bad in (1, 0))
+    rows = (*bad, *good, *good) if is_newest else (*good, *bad, *good)
+
+    choice = chosen(replace(hanging, recorded=rows[:10]), outcome(QUICK), outcome(SLOW))
+
+    assert choice.why_not is None
+    assert choice.now.expired_ratio.value == pytest.approx(5 / 30, abs=0.05)
+
+
+def test_older_expired_checkpoints_keep_the_interval_from_growing_too(known, monkeypatch):
+    older = tuple(replace(r, is_expired=True) for r in known.recorded[:3])
+    monkeypatch.setattr(Losses, "recorded", property(lambda _: (*older, *known.recorded)))
+
+    found = chosen(known, outcome(QUICK), outcome(SLOW))
+
+    assert found.best.chosen.interval_ms <= known.evidence.config.interval_ms
 
 
 def test_clearly_more_expired_checkpoints_than_simulated_keep_the_interval_from_growing(known):

@@ -57,7 +57,7 @@ def backtest(
     parts = frozenset(only or EVERY_PART)
     with stopped_by_signal(), progress_bar("checkpoints") as on_progress:
         found = here(url, job or (), first, on_progress, parts)
-    write(found, parts, html, output_format)
+    write(found, parts, html, output_format, since=since)
 
 
 def instant_of(since: str | None) -> datetime | None:
@@ -65,8 +65,15 @@ def instant_of(since: str | None) -> datetime | None:
     return None if since is None else instant(since, option="--since")
 
 
-def write(found: list[Found], parts: Collection[Part], html: Path | None, output_format: OutputFormat) -> None:
-    """Print the results of these parts, and write the page if a file is named."""
+def write(
+    found: list[Found],
+    parts: Collection[Part],
+    html: Path | None,
+    output_format: OutputFormat,
+    *,
+    since: str | None = None,
+) -> None:
+    """Print the results of these parts, and write the page if a file is named. ``since`` is the option of this name."""
     from backend.backtest import report
 
     results = [(job.name, result) for job, result in found]
@@ -77,7 +84,10 @@ def write(found: list[Found], parts: Collection[Part], html: Path | None, output
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps(report.document(results)))
     elif not any(job.checkpoint_count for job, _ in found):
-        typer.echo("nothing to replay: no ended checkpoint is stored")
+        if since is None:
+            typer.echo("nothing to replay: no ended checkpoint is stored; wait for the first one")
+        else:
+            typer.echo(f"nothing to replay: no checkpoint triggered since {since} has ended; pass an earlier --since")
     else:
         typer.echo("\n".join(report.table(results, parts)))
     if html is not None and output_format is OutputFormat.TEXT:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         MeasuredNowOut,
         MeasureErrorOut,
         PredictionOut,
-        VaryIn,
         WhatIfIn,
         WhatIfOut,
     )
@@ -69,17 +68,22 @@ def what_if(
     Names of settings: mode, aligned-timeout, in-flight-cap, debloating, interval, min-pause, checkpoint-timeout, load,
     without-skew, without-slow-host, and parallelism.VERTEX.
     """
-    from backend.contracts.whatif import WhatIfIn, WhatIfOut
+    from backend.contracts.whatif import WhatIfOut
 
     if dry_run:
         _refuse_beside_dry_run({"--vary": vary is not None, "--confirm": confirm, "--export": export is not None})
-    wanted = WhatIfIn(settings=pairs(settings or [], option="--set"), vary=_vary(vary, steps), confirm=confirm)
+    wanted = _wanted(settings or [], vary, steps, confirm=confirm)
     if dry_run:
         _try_out(job, wanted, api, as_json=as_json)
         return
     with Client(api) as client:
         root = f"/api/v1/jobs/{client.job_id(job)}/whatif"
-        answer = client.post(root, wanted, WhatIfOut)
+        try:
+            answer = client.post(root, wanted, WhatIfOut)
+        except KeyboardInterrupt:
+            if confirm:
+                _warn("interrupted before the server answered; a confirmation may still run there, and ends by itself")
+            raise
         if answer.confirmation is not None:
             path = f"{root}/confirmations/{answer.confirmation.id}"
             answer = answer.model_copy(update={"confirmation": _awaited(client, path)})
@@ -124,17 +128,40 @@ def _exported(answer: WhatIfOut, wanted: SettingsFormat) -> str:
     return text
 
 
-def _vary(text: str | None, steps: int) -> VaryIn | None:
-    from backend.contracts.whatif import VaryIn
+def _wanted(settings: Sequence[str], vary: str | None, steps: int, *, confirm: bool) -> WhatIfIn:
+    """Return the what-if. Raises InvalidInputError if an option cannot be read, or if a setting has two values."""
+    from pydantic import ValidationError
 
-    if text is None:
-        return None
+    from backend.contracts.whatif import WhatIfIn
+
+    changed = pairs(settings, option="--set")
+    if len(changed) < len(settings):
+        names = [text.partition("=")[0].strip() for text in settings]
+        twice = ", ".join(name for name in changed if names.count(name) > 1)
+        raise InvalidInputError([FieldProblem("--set", f"{twice} is set twice", "one value")], what="option")
+    try:
+        return WhatIfIn.model_validate(
+            {"settings": changed, "vary": None if vary is None else _vary(vary, steps), "confirm": confirm}
+        )
+    except ValidationError as error:
+        problems = [
+            FieldProblem(
+                f"--{'vary' if e['loc'][0] == 'vary' else 'set'}",
+                f"{' '.join(str(part) for part in e['loc'][1:2])}: {e['msg']}".lstrip(": "),
+                "at most 24 of KEY=VALUE, with a value of 1 to 50 characters",
+            )
+            for e in error.errors()
+        ]
+        raise InvalidInputError(problems, what="option") from None
+
+
+def _vary(text: str, steps: int) -> Mapping[str, object]:
     key, sign, ends = text.partition("=")
     low, dots, high = ends.partition("..")
     if not (sign and dots and key.strip() and low.strip() and high.strip()):
         problem = FieldProblem("--vary", f"{text!r} is not KEY=FROM..TO", 'such as "interval=1 s..60 s"')
         raise InvalidInputError([problem], what="option")
-    return VaryIn(key=key.strip(), low=low.strip(), high=high.strip(), count=steps)
+    return {"key": key.strip(), "low": low.strip(), "high": high.strip(), "count": steps}
 
 
 def _awaited(client: Client, path: str) -> ConfirmationOut:

@@ -68,7 +68,11 @@ def value(number: float | None, unit: str) -> str:
 
 
 def predictions(found: WhatIfOut) -> Component:
-    """Build the table of every measure: measured, predicted for the job as it is, and predicted with the change."""
+    """Build the table of every measure: measured, predicted for the job as it is, and predicted with the change.
+
+    If nothing is changed, there is no column for the change.
+    """
+    is_changed = bool(found.asked.settings)
     measured = {m.measure: m for m in found.measured}
     current, asked = _by_measure(found.current), _by_measure(found.asked)
     rows = []
@@ -80,14 +84,15 @@ def predictions(found: WhatIfOut) -> Component:
             continue
         cells: list[Component] = [html.Th(words, **attrs({"scope": "row"}))]
         cells.append(_measured(now, len(found.checkpoint_ids)))
-        cells += [_predicted(as_is), _predicted(then), _error(then, found.calibration)]
+        cells += [_predicted(as_is), *([_predicted(then)] if is_changed else []), _error(then, found.calibration)]
         rows.append(html.Tr(cells))
     heads = html.Tr(
         [
             cards.unseen_head("Measure"),
-            html.Th(["Measured", *_measured_on(found.checkpoint_ids)], className="right"),
+            # A narrow page takes the text of the head as a label before each value, without the line break.
+            html.Th(["Measured ", *_measured_on(found.checkpoint_ids)], className="right"),
             html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
-            html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right"),
+            *([html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right")] if is_changed else []),
             html.Th("Error of the model", className="right"),
         ]
     )
@@ -122,14 +127,14 @@ def failures(found: WhatIfOut) -> list[Component]:
     as_is = {f.failure: f for f in found.current.failures}
     if not found.asked.failures:
         return [html.P(f"Nothing is predicted: {_why_no_cost(found.asked)}.", className="hint")]
+    names = ("As it is", "Changed") if found.asked.settings else ("As it is",)
     parts: list[Component] = []
     for cost in found.asked.failures:
         before = as_is.get(cost.failure)
         heads = html.Tr(
             [
                 cards.unseen_head("After a failure"),
-                html.Th(["As it is ", status.basis(Basis.PREDICTED)], className="right"),
-                html.Th(["Changed ", status.basis(Basis.PREDICTED)], className="right"),
+                *(html.Th([f"{n} ", status.basis(Basis.PREDICTED)], className="right") for n in names),
             ]
         )
         rows = [
@@ -137,7 +142,7 @@ def failures(found: WhatIfOut) -> list[Component]:
                 [
                     html.Th(words, **attrs({"scope": "row"})),
                     _missing(_why_no_cost(found.current)) if before is None else _span(getattr(before, name)),
-                    _span(getattr(cost, name)),
+                    *([_span(getattr(cost, name))] if found.asked.settings else []),
                 ]
             )
             for name, words in _COSTS.items()

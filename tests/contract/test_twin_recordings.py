@@ -52,6 +52,7 @@ def test_a_back_pressured_job_has_the_service_time_and_record_size_of_its_argume
         "speed of the store",
         "rate of Source: main-source",
         "input shares of stage-1",
+        "state",
     }
 
 

@@ -200,6 +200,12 @@ def test_the_command_prints_a_table_a_document_and_writes_a_page(url, tmp_path, 
     assert found == json.loads(json.dumps(report.document([("failing", here(url, ["failing"])[0][1])])))["jobs"][0]
 
 
+def test_an_instant_after_the_last_checkpoint_is_named(url, capsys):
+    assert run(["backtest", "--database-url", url, "--since", "2099-01-01T00:00:00Z"]) == 0
+    words = "no checkpoint triggered since 2099-01-01T00:00:00Z has ended; pass an earlier --since"
+    assert capsys.readouterr().out == f"nothing to replay: {words}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -34,6 +34,8 @@ _CAPS_BYTES: Final = tuple((1 << 10) * n for n in (16, 32, 64, 128, 256, 512, 10
 _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0)
 _PARALLELISMS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _PARALLELISM_FACTOR: Final = 4
+_LONGEST_MS: Final = 365 * 86_400_000.0
+"""Longer times have the wrong unit, or mean that there is no limit."""
 _NEAREST_COUNT: Final = 3
 _NEAREST_MIN: Final = 0.6
 _ALL_NAMES: Final = "barrierscope whatif --help lists all names"
@@ -430,7 +432,11 @@ def _number(unit: Unit, text: str, field: str, problems: list[FieldProblem]) -> 
     try:
         match unit:
             case Unit.MS:
-                return duration_us(text) / 1000
+                took_ms = duration_us(text) / 1000
+                if took_ms > _LONGEST_MS:
+                    problems.append(FieldProblem(field, f"{text[:50]!r} is longer than a year", "at most 365 d"))
+                    return None
+                return took_ms
             case Unit.BYTES:
                 return float(size_bytes(text))
             case Unit.SUBTASKS:

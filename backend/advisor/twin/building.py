@@ -139,8 +139,8 @@ class _Builder:
         elif self._callback is not None:
             self._assumptions.append(self._callback)
         edges = tuple(self._edge(e.source, e.target, e.ship_strategy) for e in self._topology.edges)
-        growth = parts.growth_assumption(vertices)
-        self._assumptions += [] if growth is None else [growth]
+        state = parts.state_assumption(vertices)
+        self._assumptions += [] if state is None else [state]
         sources = [v.id for v in self._topology.vertices if self._is_source(v.id)]
         trigger = parts.trigger_delay_of(self._recorded, sources)
         if trigger is None:

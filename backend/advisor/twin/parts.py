@@ -230,20 +230,28 @@ def growth_bytes_per_s(recorded: Sequence[Recorded], vertex: VertexId) -> float:
     return slope if is_clear else 0.0
 
 
-def growth_assumption(vertices: Sequence[VertexModel]) -> Assumption | None:
-    """Return the assumption that the state stays as large as it is; None if it would not double within a month."""
+def state_assumption(vertices: Sequence[VertexModel]) -> Assumption | None:
+    """Return the assumption that the state stays as large as it is, with its size; None if no size is known.
+
+    If the state would double within a month, the assumption says when.
+    """
+    state = sum(sum(v.state_bytes) for v in vertices)
+    if state <= 0:
+        return None
     growing = [v for v in vertices if v.state_growth_bytes_per_s > 0]
     per_s = sum(v.state_growth_bytes_per_s for v in growing)
-    state = sum(sum(v.state_bytes) for v in vertices)
-    if per_s <= 0 or state / per_s > _MONTH_S:
-        return None
+    grown = f"it grew by {say.size(per_s * _DAY_S)} a day between the checkpoints"
+    costs = "each full checkpoint and the time to restore"
+    if per_s <= 0:
+        reason = f"no clear growth between the checkpoints; {costs} depend on it"
+    elif state / per_s > _MONTH_S:
+        reason = f"{grown}, too little to double it within 30 days; {costs} depend on it"
+    else:
+        reason = f"{grown}; at this pace it doubles in {_long_time(state / per_s)}, and with it {costs}"
     return Assumption(
-        subject=f"state of {' and '.join(v.name for v in growing)}",
+        subject=f"state of {' and '.join(v.name for v in growing)}" if growing else "state",
         taken=f"as large as now, {say.size(state)} in all",
-        reason=(
-            f"it grew by {say.size(per_s * _DAY_S)} a day between the checkpoints; at this pace it doubles in"
-            f" {_long_time(state / per_s)}, and with it each full checkpoint and the time to restore"
-        ),
+        reason=reason,
     )
 
 

@@ -167,12 +167,31 @@ def test_ctrl_c_while_the_api_is_away_says_that_the_confirmation_may_still_run(f
 
 
 @pytest.mark.usefixtures("fake")
+def test_ctrl_c_before_the_answer_says_that_a_confirmation_may_still_run(monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(what_if.Client, "post", interrupt)
+
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--confirm"]) == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a confirmation may still run there" in line
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["jnone"], "job 'jnone'"),
         (["jruntime", "--set", "colour=red"], "settings.colour"),
         (["jruntime", "--set", "colour"], "--set"),
+        (["jruntime", "--set", "interval="], "--set: interval: String should have at least 1 character"),
+        (["jruntime", "--set", f"interval={'5' * 60}"], "at most 50 characters"),
+        (["jruntime", *(f"--set=key-{n}=1" for n in range(25))], "at most 24"),
+        (["jruntime", "--vary", f"interval=5s..{'9' * 60}"], "--vary: high: "),
+        (["jruntime", "--set", "mode=unaligned", "--set", "mode=aligned"], "mode is set twice"),
         (["jruntime", "--vary", "interval=5s"], "is not KEY=FROM..TO"),
         (["jruntime", "--vary", "mode=a..b"], "has no range"),
         (["jruntime", "--set", "mode=unaligned", "--dry-run", "--confirm"], "--confirm"),

@@ -86,6 +86,7 @@ def test_a_range_is_divided_by_ratios_if_it_is_wide_and_by_differences_otherwise
         ("without-skew", "false", "true", "has no range"),
         ("interval", "5 s", "5 s", "is not above"),
         ("interval", "x", "5 s", "cannot be read"),
+        ("interval", "5 s", "366 d", "longer than a year"),
         ("colour", "1", "2", "is not a setting"),
     ],
 )

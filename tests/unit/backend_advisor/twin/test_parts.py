@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from backend.advisor.twin.parts import Recorded, growth_assumption, growth_bytes_per_s, store_of
+from backend.advisor.twin.model import Assumption
+from backend.advisor.twin.parts import Recorded, growth_bytes_per_s, state_assumption, store_of
 from backend.analysis.phases import checkpoint_phases
 from tests.support.handwritten_jobs import ALIGNED, LAST, chain, completed, detail
 from tests.support.twin_models import vertex
@@ -84,7 +85,7 @@ def test_state_without_clear_growth_has_none(sizes: list[int]):
 def test_growth_that_doubles_the_state_within_a_month_is_said_with_its_day_and_its_time():
     growing = vertex("window", 2, state_bytes=(3.0 * GB, 3.0 * GB), state_growth_bytes_per_s=2 * GB / DAY_S)
     still = vertex("join", 2, state_bytes=(1.0 * GB, 1.0 * GB))
-    said = growth_assumption([still, growing])
+    said = state_assumption([still, growing])
 
     assert said is not None
     assert said.subject == "state of window"
@@ -92,9 +93,24 @@ def test_growth_that_doubles_the_state_within_a_month_is_said_with_its_day_and_i
     assert "grew by 2.0 GB a day" in said.reason
     assert "doubles in 4 days, and with it each full checkpoint" in said.reason
     hourly = vertex("window", 2, state_bytes=(3.0 * GB, 5.0 * GB), state_growth_bytes_per_s=2 * GB / 3600)
-    quick = growth_assumption([hourly])
+    quick = state_assumption([hourly])
     assert quick is not None
     assert "doubles in 4 hours" in quick.reason
     slow = vertex("window", 2, state_bytes=(3.0 * GB, 3.0 * GB), state_growth_bytes_per_s=GB / 10 / DAY_S)
-    assert growth_assumption([slow, still]) is None
-    assert growth_assumption([still]) is None
+    assert state_assumption([slow, still]) == Assumption(
+        subject="state of window",
+        taken="as large as now, 8.0 GB in all",
+        reason=(
+            "it grew by 100.0 MB a day between the checkpoints, too little to double it within 30 days; each full"
+            " checkpoint and the time to restore depend on it"
+        ),
+    )
+
+
+def test_the_size_of_state_without_growth_is_named():
+    said = state_assumption([vertex("join", 2, state_bytes=(1.0 * GB, 1.0 * GB))])
+
+    assert said is not None
+    assert (said.subject, said.taken) == ("state", "as large as now, 2.0 GB in all")
+    assert said.reason.startswith("no clear growth")
+    assert state_assumption([vertex("map", 2)]) is None

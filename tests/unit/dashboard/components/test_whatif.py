@@ -83,3 +83,15 @@ def test_a_measured_share_of_few_checkpoints_is_their_count(found):
     many = texts(whatif.predictions(found.model_copy(update={"checkpoint_ids": list(range(13, 33))})))
     assert "too few" not in many
     assert "checkpoints 13 to 32" in many
+    # A narrow page takes the text of a head as a label, in which a line break leaves no space.
+    assert "Measured checkpoints 13 to 32" in many
+
+
+def test_without_a_change_there_is_no_column_of_the_changed_job(found):
+    nothing = found.model_copy(update={"asked": found.asked.model_copy(update={"settings": {}})})
+
+    assert "Changed" in texts(whatif.predictions(found))
+    assert "Changed" in texts(whatif.failures(found))
+    assert "Changed" not in texts(whatif.predictions(nothing))
+    assert "Changed" not in texts(whatif.failures(nothing))
+    assert "As it is" in texts(whatif.failures(nothing))

@@ -352,7 +352,7 @@ def state_of(found: ConfirmationOut) -> list[Component]:
         case SimulationState.QUEUED:
             return simulations.queued(found)
         case SimulationState.RUNNING:
-            steps = "the job as it is, the changed job, and the older checkpoints, which score the runtime"
+            steps = "the job as it is, the changed job, and, to score the runtime, what it knew earlier"
             words = f"{text.percent(found.progress_ratio)} is simulated: {steps}."
             return simulations.running(found, words)
         case SimulationState.FAILED:

@@ -67,6 +67,7 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         assert fake.what_ifs.named == ["a1"]
         # Until the effect is measured, the page says that its values are from before the change.
         table, stale = page.locator("#whatif-table"), page.locator("#whatif-stale")
+        expect(stale).to_contain_text("A change was sent at")
         expect(stale).to_contain_text("The values below are from checkpoints before it")
         expect(table).to_contain_text("checkpoints 13 to 20")
         fake.what_ifs.measure()

@@ -17,7 +17,7 @@ from backend.advisor.twin.calibration import Measured, Rehearsal
 from backend.advisor.twin.model import Assumption, Calibration, JobModel, MeasureError, NetworkModel
 from backend.advisor.twin.outcomes import Tier as Predictor
 from backend.advisor.twin.predicting import predict
-from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut
+from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut, LifeEventOut
 from backend.contracts.api import Page
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import (
@@ -32,7 +32,7 @@ from backend.contracts.whatif import (
     WhatIfOut,
     WhatIfSettingOut,
 )
-from backend.domain.advice import AdviceState, Topic
+from backend.domain.advice import AdviceState, AdviceStep, Topic
 from backend.domain.engines import RUNTIME
 from backend.services.simulations.catalog import LIMITS
 from backend.services.simulations.simulating import Progress, Result, unpacked
@@ -241,10 +241,14 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         plan = application(small_model(), asked_of(small_model(), settings).what_if, RUNTIME)
         card: CardOut = example("card")
         about = {"topic": Topic.WHAT_IF, "headline": headline_of(plan), "checkpoint_ids": list(range(13, 21))}
+        now, reason = self._now(), "sent to the target; waiting for the engine to report the settings"
+        sent = LifeEventOut(at=now, kind=AdviceStep.APPLY, state=AdviceState.ACCEPTED, reason=reason)
         kept = {
-            "state": AdviceState.APPLIED,
-            "state_reason": "sent to the target; its effect is not measured yet",
-            "created_at": self._now(),
+            "state": AdviceState.ACCEPTED,
+            "state_reason": reason,
+            "created_at": now,
+            "applied_at": None,
+            "history": (sent,),
             "measured": (),
             "recommendation": card.recommendation.model_copy(update=about),
         }

@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import CardOut
 from backend.contracts.whatif import WhatIfIn
-from backend.domain.advice import AdviceState, Topic
+from backend.domain.advice import AdviceState, AdviceStep, Topic
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
@@ -193,11 +193,19 @@ def _stale(newest: CardOut, answered: Mapping[str, Any] | None, where: Any) -> C
     first = answered.get("first_id") if answered else None
     if newest.state not in _OPEN or not before or first is None or first > before[-1]:
         return None
-    at = text.instant(newest.created_at, where)
-    is_sent = newest.state is AdviceState.APPLIED
-    said = f"A change was sent at {at}." if is_sent else f"A change by a person is awaited since {at}."
+    said = _change_words(newest, where)
     after = "The values below are from checkpoints before it, and are replaced when its effect is measured."
     return html.P([status.icon("clock"), html.Span(f"{said} {after}")], className="whatif-stale")
+
+
+def _change_words(card: CardOut, where: Any) -> str:
+    """Say since when a change is awaited or in force, and whether Barrierscope sent it."""
+    sent = next((e for e in card.history if e.kind is AdviceStep.APPLY), None)
+    if sent is not None:
+        return f"A change was sent at {text.instant(sent.at, where)}."
+    if card.applied_at is None:
+        return f"A change by a person is awaited since {text.instant(card.created_at, where)}."
+    return f"A change by a person is in force since {text.instant(card.applied_at, where)}."
 
 
 def _nothing() -> list[Component]:

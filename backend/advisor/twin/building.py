@@ -271,7 +271,7 @@ class _Builder:
                 self._assume(f"input shares of {vertex.name}", "equal", "its counts and its queues do not contradict")
             elif queued is None:
                 guessed = self._guesses(vertex, flow)
-                shares = np.mean(guessed, axis=0) if guessed else shares
+                shares = guessed[hidden_shares.chosen(len(guessed), 0, 1)] if guessed else shares
             if np.nansum(flow.counted_in) <= 0:
                 self._assume(f"input shares of {vertex.name}", "equal", "it read no record between the readings")
         return VertexModel(

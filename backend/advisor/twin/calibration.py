@@ -53,8 +53,11 @@ class Rehearsal:
     scored_ids: tuple[int, ...]
     measured: tuple[Measured, ...]
 
-    def calibration_of(self, runs: Sequence[Simulated]) -> Calibration:
-        """Return how far these runs of the model are from what was measured."""
+    def calibration_of(self, runs: Sequence[Simulated]) -> Calibration | None:
+        """Return how far these runs of the model are from what was measured.
+
+        None if durations cannot be compared, as when no checkpoint ended in the simulated time.
+        """
         count = len(self.scored_ids)
         checkpoints = [c for r in runs for c in r.checkpoints[-max(count, _SCORED_MIN_COUNT) :]]
         errors = []
@@ -73,6 +76,8 @@ class Rehearsal:
                     unexplained_spread=_unexplained(of.values, predicted),
                 )
             )
+        if all(e.measure != DURATION for e in errors):
+            return None
         return Calibration(fitted_ids=self.fitted_ids, scored_ids=self.scored_ids, errors=tuple(errors))
 
 

@@ -20,14 +20,7 @@ class Passed:
         self._state = state
         self._weights: f.Floats | None = None
         if any(v.source is not None and v.source.rate_per_s is None for v in model.vertices):
-            records = throughput_of(model).records_per_s
-            sources = sum(records[v.id] for v in model.vertices if v.source is not None)
-            # A channel's bytes as records of the sources: one of these becomes so many on the way to the edge.
-            per_edge = [
-                sources / max(1e-9, records[e.source] * _emitted_ratio(model, e)) / max(1.0, e.record_bytes)
-                for e in model.edges
-            ]
-            self._weights = np.repeat(per_edge, channel_counts)
+            self._weights = np.repeat(_source_records_per_byte(model), channel_counts)
 
     def records(self) -> float:
         """Return the records up to now, minus those that had become due."""
@@ -36,6 +29,26 @@ class Passed:
             channels = self._state.v[1 : self._weights.size + 1]
             found -= float((self._weights * (channels[:, f.QUEUED] + channels[:, f.REMOTE_BYTES])).sum())
         return found
+
+
+def _source_records_per_byte(model: JobModel) -> list[float]:
+    """Return for each edge how many records of the sources a byte on it stands for; 0 if nothing flows there.
+
+    Only the sources above an edge count for it. If a vertex has several outputs, a record of a source is divided evenly
+    between them, so that it is counted once and not once for each output.
+    """
+    records = throughput_of(model).records_per_s
+    sources = {v.id: records[v.id] if v.source is not None else 0.0 for v in model.vertices}
+    found = [0.0] * len(model.edges)
+    # The vertices are in the order of the flow.
+    for vertex in model.vertices:
+        outputs = [(n, e) for n, e in enumerate(model.edges) if e.source == vertex.id]
+        for number, edge in outputs:
+            share = sources[vertex.id] / len(outputs)
+            sources[edge.target] += share
+            emitted = records[vertex.id] * _emitted_ratio(model, edge)
+            found[number] = share / emitted / max(1.0, edge.record_bytes) if emitted > 0 else 0.0
+    return found
 
 
 def _emitted_ratio(model: JobModel, edge: EdgeModel) -> float:

@@ -81,7 +81,7 @@ def simulated(
         seeds = RUNTIME_SEEDS[:1] if is_quick else RUNTIME_SEEDS
     if tier is Tier.FORMULAS:
         return [formulas.simulate(model)]
-    guessed = [_with_guess(model, number, len(seeds)) for number in range(len(seeds))]
+    guessed = [with_guess(model, number, len(seeds)) for number in range(len(seeds))]
     if tier is Tier.FAST:
         return [simulate_fast(of, seed=seed) for of, seed in zip(guessed, seeds, strict=True)]
     runs = []
@@ -142,8 +142,11 @@ def _part_of(on_progress: OnProgress, number: int, count: int) -> OnProgress:
     return lambda share: on_progress((number + share) / count)
 
 
-def _with_guess(model: JobModel, number: int, count: int) -> JobModel:
-    """Return the model for the simulation ``number`` of ``count``: each has another guess of unknown shares."""
+def with_guess(model: JobModel, number: int = 0, count: int = 1) -> JobModel:
+    """Return the model for the simulation ``number`` of ``count``: each has another guess of unknown shares.
+
+    The only simulation gets the guess in the middle.
+    """
     return replace(
         model,
         vertices=tuple(
@@ -188,13 +191,13 @@ def _log_error(calibration: Calibration | None, measure: str, value: float) -> f
     """Return the calibration error of a measure as a standard deviation of its logarithm.
 
     Short durations are off by milliseconds, whatever they are a share of: an error that was measured on a short
-    duration is not multiplied if a long one is predicted.
+    duration is not multiplied if a long one is predicted. A measure that was not scored has the error of a model that
+    was not: nothing of this job supports a narrow interval.
     """
     error = _error_of(calibration, measure)
-    if calibration is None:
-        return _UNCALIBRATED_ERROR
     if error is None or error.measured <= 0 or error.predicted <= 0:
-        return 0.0
+        # Such as the persisted bytes of a job whose checkpoints have been aligned.
+        return _UNCALIBRATED_ERROR
     distance = log(error.predicted / error.measured)
     found = min(_ERROR_MAX, hypot(distance, error.unexplained_spread))
     if measure == DURATION and error.measured < _SHORT_MS and value > error.measured:

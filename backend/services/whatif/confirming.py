@@ -25,10 +25,11 @@ from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.model import Calibration, JobModel
 from backend.advisor.twin.outcomes import Simulated
+from backend.advisor.twin.predicting import with_guess
 from backend.contracts.model import Model
 from backend.contracts.simulations import SimulationRunOut
 from backend.contracts.whatif import CalibrationOut, PredictionOut
-from backend.domain.errors import TooLargeError
+from backend.domain.errors import DomainError, TooLargeError
 from backend.services.presenting import API_ROOT
 from backend.services.simulations.catalog import Limits, PlannedRun
 from backend.services.simulations.simulating import (
@@ -150,7 +151,7 @@ def run(
 
     simulated = []
     for number, (name, one) in enumerate(zip(RUNS, models, strict=True)):
-        finished = runtime_tier.run(one, on_progress=note_from(number))
+        finished = runtime_tier.run(with_guess(one), on_progress=note_from(number))
         recorded = Recorded(finished.engine, EVENTS_MAX // len(models))
         for record in finished.counted[-_DOCUMENTED_MAX:]:
             recorded.add(record)
@@ -171,10 +172,11 @@ def run(
 
 
 def _calibration(rehearsal: Rehearsal, on_progress: Callable[[float], None]) -> Calibration | None:
-    """Return the error of the runtime; None if scoring it takes too long, since the runs of the job are done."""
+    """Return the error of the runtime; None if it could not be scored, since the runs of the job are done."""
     try:
-        found = runtime_tier.run(rehearsal.model, on_progress=on_progress)
-    except TooLargeError:
+        found = runtime_tier.run(with_guess(rehearsal.model), on_progress=on_progress)
+    except DomainError:
+        # Such as too much CPU time, or an older model that the runtime cannot simulate.
         return None
     return rehearsal.calibration_of([found.simulated])
 

@@ -321,6 +321,27 @@ def test_what_is_queued_has_not_been_processed():
     assert found.records_per_s == pytest.approx(SMALL.rate_per_s, rel=0.1)
 
 
+@pytest.mark.parametrize("shape", ["join", "join-with-a-rate", "fan-out"])
+def test_what_is_queued_in_front_of_a_join_or_behind_a_fan_out_counts_once(shape: str):
+    # The sinks can do 1000 records/s of both inputs, or of each copy.
+    whole = SMALL.model()
+    source, _, sink = whole.vertices
+    hashed = replace(whole.edges[0], partitioning=Partitioning.HASH)
+    if shape == "fan-out":
+        vertices = (source, replace(sink, id="one"), replace(sink, id="other"))
+        edges = tuple(replace(hashed, source=source.id, target=v.id) for v in vertices[1:])
+    else:
+        rate_per_s = 500.0 if shape == "join-with-a-rate" else None
+        other = replace(source, id="other", source=SourceModel(rate_per_s=rate_per_s))
+        vertices = (source, other, sink)
+        edges = tuple(replace(hashed, source=v.id, target=sink.id) for v in vertices[:2])
+    model = replace(whole, vertices=vertices, edges=edges, settings=replace(UNALIGNED, interval_ms=200.0))
+    with interpreted_fast_tier():
+        found = simulate_fast(model, checkpoints=1, scale=FastScale(grain=2, warm_up_ms=300.0))
+
+    assert found.records_per_s == pytest.approx(SMALL.rate_per_s, rel=0.1)
+
+
 def test_the_usual_size_of_a_run_is_bounded():
     model = three_vertices(settings=replace(ALIGNED, interval_ms=600_000.0))
     small = scale_of(model, 8)

@@ -161,3 +161,16 @@ def test_formulas_answer_a_what_if_with_recovery():
     assert found.restore_ms is not None
     assert found.catch_up_ms is not None
     assert found.catch_up_ms.value == pytest.approx(found.restore_ms.value + found.duration_ms.value + 5000.0)
+
+
+@pytest.mark.parametrize("measured", [None, 0.0])
+def test_a_measure_that_was_not_scored_has_the_interval_of_a_model_that_was_not(measured: float | None):
+    # Aligned checkpoints of the job persisted nothing, or their bytes are not known.
+    model = scored(100.0, 100.0) if measured is None else scored(measured, 0.0, measure=PERSISTED)
+    found = outcome_of(model, runs(checkpoint(100.0, persisted=1e6))).persisted_bytes
+    unscored = outcome_of(replace(model, calibration=None), runs(checkpoint(100.0, persisted=1e6))).persisted_bytes
+
+    assert found is not None
+    assert found == unscored
+    assert found.low < 0.7e6
+    assert found.high > 1.4e6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from backend.advisor.twin import runtime_tier
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.contracts.whatif import Measure
-from backend.domain.errors import TooLargeError
+from backend.domain.errors import DomainError, NotModelledError, TooLargeError
 from backend.services.simulations.catalog import LIMITS
 from backend.services.simulations.simulating import Progress, SimulationStoppedError
 from backend.services.whatif.confirming import document, model_of, run
@@ -71,8 +72,15 @@ def test_a_confirmation_states_the_error_of_the_runtime_and_not_that_of_another_
         assert not any("not scored" in note for note in prediction.notes)
 
 
-def test_a_confirmation_is_kept_without_an_error_if_scoring_takes_too_long(
-    queued: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "problem",
+    [
+        TooLargeError("job", "it needs more CPU time", field="confirm", fix="use the quick prediction"),
+        NotModelledError("the older job cannot be simulated", fix="wait for more checkpoints"),
+    ],
+)
+def test_a_confirmation_is_kept_without_an_error_if_it_cannot_be_scored(
+    queued: dict[str, Any], problem: DomainError, monkeypatch: pytest.MonkeyPatch
 ):
     real = runtime_tier.run
 
@@ -81,7 +89,7 @@ def test_a_confirmation_is_kept_without_an_error_if_scoring_takes_too_long(
     def counted(model: JobModel, **kwargs: Any) -> Any:
         ran.append(model)
         if len(ran) == 3:
-            raise TooLargeError("job", "it needs more CPU time", field="confirm", fix="use the quick prediction")
+            raise problem
         return real(model, **kwargs)
 
     monkeypatch.setattr(runtime_tier, "run", counted)
@@ -91,3 +99,23 @@ def test_a_confirmation_is_kept_without_an_error_if_scoring_takes_too_long(
     assert len(found.predictions) == 2
     assert all(e.error_ratio is None for p in found.predictions for e in p.estimates)
     assert all(any("not scored" in note for note in p.notes) for p in found.predictions)
+
+
+def test_all_runs_of_a_confirmation_have_the_guess_of_the_shares_that_the_quick_tier_takes(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    source, middle, last = small_model().vertices
+    guessed = replace(last, input_shares=(0.5, 0.5), share_guesses=((0.4, 0.6), (0.3, 0.7), (0.2, 0.8)))
+    model = replace(small_model(), vertices=(source, middle, guessed))
+    older = replace(rehearsal(), model=model)
+    real = runtime_tier.run
+    ran: list[tuple[float, ...]] = []
+
+    def noted(one: JobModel, **kwargs: Any) -> Any:
+        ran.append(one.vertices[-1].input_shares)
+        return real(small_model(), **kwargs)
+
+    monkeypatch.setattr(runtime_tier, "run", noted)
+    run(json.loads(json.dumps(document("jruntime", "rruntime", model, {}, WhatIf(), older))), Progress(), LIMITS)
+
+    assert ran == [(0.3, 0.7)] * 3

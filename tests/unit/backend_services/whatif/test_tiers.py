@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.twin import predicting
+from backend.advisor.twin.calibration import Measured
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.fast import FullQueueError, seeds_within
-from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.outcomes import Simulated, Tier
 from backend.domain.advice import Mode
 from backend.domain.errors import TooLargeError
 from backend.services.whatif.tiers import QuickTiers, TieredModel, choose, predict
 from tests.support.interpreted_fast_tier import interpreted_fast_tier
-from tests.support.made_up_what_ifs import small_model
+from tests.support.made_up_what_ifs import rehearsal, small_model
 from tests.support.twin_models import three_vertices
 
 _UNALIGNED = WhatIf(mode=Mode.UNALIGNED)
@@ -103,3 +104,12 @@ def test_the_tier_follows_the_preparation():
     tiers.finish("no space left")
     assert not tiers.is_coming
     assert "no space left" in (tiers.why_not or "")
+
+
+def test_a_run_in_which_no_checkpoint_ended_does_not_score_its_tier():
+    run = Simulated(tier=Tier.RUNTIME, seed=1, checkpoints=(), records_per_s=100.0, notes=())
+    older = rehearsal()
+    with_rate = replace(older, measured=(*older.measured, Measured(predicting.RATE, "records/s", (100.0,))))
+
+    assert older.calibration_of([run]) is None
+    assert with_rate.calibration_of([run]) is None

@@ -6,9 +6,11 @@ overtake. But the recorded aligned checkpoints show them. A barrier that arrived
 had the records of that second in front of it.
 
 So each recorded checkpoint has an excess: by how much its barrier arrived later than a simulated one. An aligned
-checkpoint takes longer by it. An unaligned one overtakes these records instead, so it persists what its receiver reads
-in that time. With an aligned timeout, it does the one until the timeout and the other after it. With a cap, a
-checkpoint whose records do not fit waits for them like an aligned one.
+checkpoint takes longer by it. An unaligned one overtakes these records instead, so it persists what its receivers read
+in that time. A subtask with a queue in front of a barrier is never idle: it reads more than on average, if it is idle
+at other times. And only subtasks whose own barrier was late have such a queue. With an aligned timeout, a checkpoint
+does the one until the timeout and the other after it. With a cap, a checkpoint whose records do not fit waits for them
+like an aligned one.
 """
 
 from __future__ import annotations
@@ -23,31 +25,33 @@ from backend.advisor.advice import Interval
 from backend.advisor.proposing import share_interval
 from backend.advisor.situation import Recorded, Situation
 from backend.advisor.thresholds import NOISE_MS
-from backend.analysis.arrays import Flags, Floats
+from backend.analysis.arrays import Flags, Floats, array_of
 from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
 _STANDARD_ERRORS_MIN: Final = 2.0
 _CHECKPOINTS_MIN: Final = 10
+_OCCUPIED_MIN_RATIO: Final = 0.02
+"""Shares of busy time below this are too coarse to divide by."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateBarriers:
     """By how many milliseconds the barrier of each recorded checkpoint was later than simulated, or nothing.
 
-    ``usual_ms`` is the time until the barrier of a simulated aligned checkpoint has arrived. ``bytes_per_ms`` is what
-    the subtasks of the vertex read at which barriers are late.
+    ``usual_ms`` is the time until the barrier of a simulated aligned checkpoint has arrived. ``bytes_per_ms`` has a row
+    for each checkpoint, with what each subtask of the vertex at which barriers are late reads in a millisecond of that
+    excess: 0 for those whose barrier was on time.
     """
 
     excess_ms: Floats
     usual_ms: float
-    bytes_per_ms: float
-    parallelism: int
+    bytes_per_ms: Floats
 
     @classmethod
     def none(cls) -> Self:
         """Return barriers that are no later than simulated."""
-        return cls(np.zeros(0), 0.0, 0.0, 1)
+        return cls(np.zeros(0), 0.0, np.zeros((0, 1)))
 
     @classmethod
     def of(cls, known: Situation, recorded: Sequence[Recorded], simulated_ms: float) -> Self:
@@ -59,7 +63,8 @@ class LateBarriers:
         """
         rows = [r for r in recorded if r.travel_ms is not None]
         found = _latest_vertex(known)
-        if known.mode is not Mode.ALIGNED or len(rows) < _CHECKPOINTS_MIN or found is None:
+        read = None if found is None else _read_at_full_speed(known, found)
+        if known.mode is not Mode.ALIGNED or len(rows) < _CHECKPOINTS_MIN or found is None or read is None:
             return cls.none()
         travel = np.array([r.travel_ms for r in rows], dtype=np.float64)
         rest = np.array([r.duration_ms for r in rows]) - travel
@@ -69,8 +74,8 @@ class LateBarriers:
         if more <= max(NOISE_MS, _STANDARD_ERRORS_MIN * float(travel.std()) / len(rows) ** 0.5):
             return cls.none()
         excess = np.maximum(0.0, travel - usual)
-        read = known.intake_bytes_per_ms[found]
-        return cls(excess * more / excess.mean(), usual, sum(read), len(read))
+        is_late = np.array([_late_shares(r, found, usual, read.size) for r in rows])
+        return cls(excess * more / excess.mean(), usual, is_late * read)
 
     def waits_ms(self, aligned_timeout_ms: int | None, cap_bytes: int | None) -> Floats:
         """Return by how much longer than simulated each checkpoint takes under a mode; empty if none does.
@@ -85,7 +90,7 @@ class LateBarriers:
     def overtaken_bytes(self, aligned_timeout_ms: int | None, cap_bytes: int | None) -> Floats:
         """Return by how much more than simulated each checkpoint persists under a mode; empty if none does."""
         waits = self.waits_ms(aligned_timeout_ms, cap_bytes)
-        found: Floats = (self.excess_ms - waits) * self.bytes_per_ms
+        found: Floats = self._overtaken(waits).sum(axis=1)
         return found
 
     def durations(self, simulated: Interval, waits_ms: Floats, timeout_ms: float) -> Interval:
@@ -113,9 +118,12 @@ class LateBarriers:
         return Interval(value, simulated.low, max(value, simulated.high + high))
 
     def _fits(self, waits: Floats, cap_bytes: int | None) -> Flags:
-        overtaken = (self.excess_ms - waits) * self.bytes_per_ms
-        limit = np.inf if cap_bytes is None else cap_bytes * self.parallelism
-        found: Flags = overtaken <= limit
+        found: Flags = (self._overtaken(waits) <= (np.inf if cap_bytes is None else cap_bytes)).all(axis=1)
+        return found
+
+    def _overtaken(self, waits: Floats) -> Floats:
+        """Return the bytes that each checkpoint overtakes, a row each, in front of each subtask."""
+        found: Floats = (self.excess_ms - waits)[:, np.newaxis] * self.bytes_per_ms
         return found
 
 
@@ -131,3 +139,36 @@ def _latest_vertex(known: Situation) -> VertexId | None:
                 lag[v] = lag.get(v, 0.0) + ms - max(above)
     vertex = max(lag, key=lag.__getitem__, default=None)
     return vertex if vertex in known.drain_bytes_per_ms else None
+
+
+def _read_at_full_speed(known: Situation, vertex_id: VertexId) -> Floats | None:
+    """Return the bytes that each subtask reads in a millisecond in which it is not idle; None if that is not known."""
+    readings = [r for r in known.evidence.pressure if r.vertex_id == vertex_id]
+    read = array_of(known.intake_bytes_per_ms[vertex_id])
+    rows = [
+        array_of(r.busy_ratio) + np.nan_to_num(array_of(r.backpressured_ratio))
+        for r in readings
+        if len(r.busy_ratio) == len(r.backpressured_ratio) == read.size
+    ]
+    occupied = np.array(rows)
+    # A subtask that reads nothing needs no speed.
+    if not rows or (np.isnan(occupied).all(axis=0) & (read > 0)).any():
+        return None
+    occupied = np.nanmean(np.where(np.isnan(occupied).all(axis=0), 1.0, occupied), axis=0)
+    found: Floats = read / np.clip(occupied, _OCCUPIED_MIN_RATIO, 1.0)
+    return found
+
+
+def _late_shares(one: Recorded, vertex_id: VertexId, usual_ms: float, count: int) -> Floats:
+    """Return by what share of the checkpoint's excess the barrier of each subtask was late.
+
+    A barrier that had not arrived when the checkpoint ended was as late as the checkpoint.
+    """
+    assert one.travel_ms is not None
+    rows = one.phases.get(vertex_id)
+    travel = np.full(count, one.travel_ms)
+    if rows is not None and one.travel_ms > usual_ms:
+        known_ms = rows.travel_ms[:count]
+        travel[: known_ms.size] = np.where(np.isnan(known_ms), one.travel_ms, known_ms)
+    shares: Floats = np.clip((travel - usual_ms) / max(1.0, one.travel_ms - usual_ms), 0.0, 1.0)
+    return shares

@@ -78,8 +78,8 @@ class TierChoice:
     ``now`` and ``best`` are the present and the best settings, and ``by_mode`` the best settings of each mode. They are
     missing if the simulation could not choose; ``why_not`` then says why. ``error_ratio`` is the error of the durations
     that the model predicted for checkpoints that it had not seen, and ``error_words`` says that. ``newest_id`` is the
-    newest checkpoint that the choice rests on. ``limit_bytes`` is what a checkpoint
-    may persist under the present settings, and ``series`` are the choices that were followed before, if any.
+    newest checkpoint that the choice rests on. ``limit_bytes`` is what a checkpoint may persist under the present
+    settings, and ``series`` are the choices that were followed before, if any.
     """
 
     made_at: datetime
@@ -102,16 +102,21 @@ class TierChoice:
         """
         found = self.series
         if self.config != config:
-            best = self.best
-            if (
-                config is None
-                or best is None
-                or self.limit_bytes is None
-                or best.chosen.interval_ms != config.interval_ms
-            ):
+            if config is None or self.limit_bytes is None or not self._is_followed_by(config):
                 return None
             found = found or Series(began_at=self.made_at, limit_bytes=self.limit_bytes)
         return found if found is not None and now - found.began_at <= HOLDS else None
+
+    def _is_followed_by(self, config: CheckpointConfig) -> bool:
+        """Return whether settings are those of a choice: the best one, or the best of a mode that has to stay.
+
+        A choice sets mode, aligned timeout, cap and interval. If these are as before, nothing was followed.
+        """
+        now = self.now.chosen if self.now is not None else None
+        aligned_timeout_ms = (config.aligned_timeout_ms or 0) if config.is_unaligned_enabled else None
+        found = aligned_timeout_ms, config.inflight_cap_bytes, config.interval_ms
+        offered = (s.chosen for s in (self.best, *self.by_mode) if s is not None)
+        return any(found == (c.aligned_timeout_ms, c.inflight_cap_bytes, c.interval_ms) for c in offered if c != now)
 
     def holds(self, config: CheckpointConfig | None, now: datetime) -> bool:
         """Return whether the choice is about these settings, and young enough."""

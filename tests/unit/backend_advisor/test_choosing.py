@@ -253,7 +253,7 @@ def test_the_mean_of_the_simulated_durations_counts_and_not_their_median(known):
 
 def test_barriers_that_were_later_than_simulated_count_for_the_modes_that_wait_for_them(known, monkeypatch):
     excess = np.array([0.0] * 8 + [6_000.0] * 2)
-    late = LateBarriers(excess, usual_ms=100.0, bytes_per_ms=1.0, parallelism=2)
+    late = LateBarriers(excess, usual_ms=100.0, bytes_per_ms=np.full((10, 2), 0.5))
     monkeypatch.setattr(LateBarriers, "of", lambda *_: late)
 
     choice = chosen(known, outcome(QUICK), outcome(QUICK))
@@ -262,7 +262,7 @@ def test_barriers_that_were_later_than_simulated_count_for_the_modes_that_wait_f
     assert choice.best.persisted_bytes.value > 0
     assert choice.now.duration_ms.high >= 6_000.0
     assert choice.now.lost_ratio > choice.best.lost_ratio
-    monkeypatch.setattr(LateBarriers, "of", lambda *_: replace(late, bytes_per_ms=1e9))
+    monkeypatch.setattr(LateBarriers, "of", lambda *_: replace(late, bytes_per_ms=np.full((10, 2), 1e9)))
     assert chosen(known, outcome(QUICK), outcome(QUICK)).best.chosen.mode is Mode.ALIGNED
 
 
@@ -318,21 +318,64 @@ def test_while_choices_are_followed_the_limit_on_in_flight_data_stays_as_it_was_
     assert later.best.chosen.mode is Mode.ALIGNED
 
 
+def _with(config, chosen):
+    """Return settings of a job after those of a choice were followed."""
+    return replace(
+        config,
+        interval_ms=chosen.interval_ms,
+        is_unaligned_enabled=chosen.aligned_timeout_ms is not None,
+        aligned_timeout_ms=chosen.aligned_timeout_ms,
+        inflight_cap_bytes=chosen.inflight_cap_bytes,
+    )
+
+
 def test_a_series_of_choices_goes_on_while_they_are_followed_and_for_a_day(known):
     first = chosen(known)
     now, config = first.made_at, known.evidence.config
-    followed = replace(config, interval_ms=first.best.chosen.interval_ms, aligned_timeout_ms=777)
+    followed = _with(config, first.best.chosen)
     series = first.series_at(followed, now)
 
     assert series == Series(began_at=now, limit_bytes=first.limit_bytes)
-    second = replace(first, config=followed, series=series, made_at=now + HOLDS / 2)
+    # Other cards may have been followed too.
+    assert first.series_at(replace(followed, min_pause_ms=777), now) == series
+    second = replace(first, config=followed, now=first.best, best=first.now, series=series, made_at=now + HOLDS / 2)
     assert second.series_at(followed, now + HOLDS) == series
-    assert second.series_at(replace(followed, aligned_timeout_ms=888), now + HOLDS) == series
+    assert second.series_at(config, now + HOLDS) == series
     assert second.series_at(followed, now + HOLDS + timedelta(seconds=1)) is None
-    # Nothing was followed: the settings are the same, or none that was chosen, or they are not known.
+    # Nothing was followed: the settings are the same, or they are not known.
     assert first.series_at(config, now) is None
-    assert first.series_at(replace(followed, interval_ms=12_345), now) is None
     assert first.series_at(None, now) is None
+
+
+def test_the_best_settings_of_a_mode_that_has_to_stay_are_followed_too(known):
+    first = chosen(known)
+    other = next(s for s in first.by_mode if s.chosen not in (first.best.chosen, first.now.chosen))
+
+    assert first.series_at(_with(known.evidence.config, other.chosen), first.made_at) is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"interval_ms": 12_345}, {"aligned_timeout_ms": 888}, {"is_unaligned_enabled": False}, {"inflight_cap_bytes": 1}],
+    ids=lambda c: next(iter(c)),
+)
+def test_settings_that_were_not_chosen_begin_no_series_and_end_one(known, changes):
+    first = chosen(known)
+    series = Series(began_at=first.made_at, limit_bytes=1.0)
+    other = replace(_with(known.evidence.config, first.best.chosen), **changes)
+
+    assert first.series_at(other, first.made_at) is None
+    assert replace(first, series=series).series_at(other, first.made_at) is None
+
+
+def test_a_change_of_other_settings_alone_begins_no_series(known):
+    """The best settings have the present interval, and only the timeout of checkpoints was raised."""
+    first = chosen(known)
+    config = known.evidence.config
+    best = replace(first.best, chosen=replace(first.best.chosen, interval_ms=config.interval_ms))
+
+    raised = replace(config, timeout_ms=600_000)
+    assert replace(first, best=best, by_mode=(best, first.now)).series_at(raised, first.made_at) is None
 
 
 def test_writes_that_hang_explain_expired_checkpoints(known):

@@ -31,11 +31,16 @@ class Uneven:
     def of(cls, recorded: Sequence[Recorded], mode: Mode | None) -> Self:
         """Return how uneven the queues of the recorded checkpoints were, whose mode is ``mode``.
 
-        Checkpoints that expired do not count: when their barriers would have arrived is not known. Those with an
-        aligned timeout wait for a part of their queues and persist another part, so neither says how large they were.
+        Aligned checkpoints that expired count with the time until then, which is the least that their barriers would
+        have travelled: they are those with the largest queues. Unaligned ones do not count, and neither do those that
+        failed for another reason. Checkpoints with an aligned timeout wait for a part of their queues and persist
+        another part, so neither says how large the queues were.
         """
         done = [r for r in recorded if not r.is_failed]
-        of_mode = {Mode.ALIGNED: [r.travel_ms for r in done], Mode.UNALIGNED: [r.persisted_bytes for r in done]}
+        of_mode = {
+            Mode.ALIGNED: [r.travel_ms for r in recorded if r.is_expired or not r.is_failed],
+            Mode.UNALIGNED: [r.persisted_bytes for r in done],
+        }
         found = array_of(of_mode.get(mode, []) if mode is not None else [])
         found = found[~np.isnan(found)]
         if found.size < _CHECKPOINTS_MIN or found.mean() <= 0:

@@ -118,7 +118,8 @@ class LateBarriers:
         return Interval(value, simulated.low, max(value, simulated.high + high))
 
     def _fits(self, waits: Floats, cap_bytes: int | None) -> Flags:
-        found: Flags = (self._overtaken(waits) <= (np.inf if cap_bytes is None else cap_bytes)).all(axis=1)
+        most = np.maximum.reduce(self._overtaken(waits), axis=1)
+        found: Flags = most <= (np.inf if cap_bytes is None else cap_bytes)
         return found
 
     def _overtaken(self, waits: Floats) -> Floats:

@@ -180,6 +180,17 @@ def test_ctrl_c_before_the_answer_says_that_a_confirmation_may_still_run(monkeyp
     assert capsys.readouterr().err == ""
 
 
+def test_a_refusal_says_once_what_is_wrong_and_what_would_help(monkeypatch, capsys):
+    detail = "the job cannot be modelled: it has ended; start it"
+    errors = [{"pointer": "job", "detail": "it has ended", "allowed": "start it"}]
+    problem = {"type": "urn:x", "title": "Unprocessable", "status": 422, "detail": detail, "errors": errors}
+    answer = httpx.MockTransport(lambda _: httpx.Response(422, json=problem))
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=answer))
+
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) != 0
+    assert capsys.readouterr().err == f"barrierscope: {detail}\n"
+
+
 @pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize(
     ("arguments", "words"),

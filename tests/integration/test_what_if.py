@@ -10,6 +10,7 @@ import pytest
 from backend.advisor.advice import Interval
 from backend.advisor.twin import fast, formulas, outcomes, predicting
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.tiers import QuickTiers
 from backend.contracts.advice import CardOut, DryRunOut, JobAdviceOut
 from backend.contracts.api import JobOut, Page
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
@@ -21,7 +22,6 @@ from backend.services.simulations.simulating import SimulationStoppedError
 from backend.services.simulations.worker import Pace, SimulationWorker
 from backend.services.whatif import confirming
 from backend.services.whatif.presenting import value_of
-from backend.services.whatif.tiers import QuickTiers
 from tests.support.modelled_jobs import StoredJob
 from tests.support.observations import completed, observation
 from tests.support.observations import job as observed_job

@@ -103,7 +103,7 @@ class _Builder:
         if engine.is_flink_release and self._version > NEWEST_FLINK:
             newest = ".".join(map(str, NEWEST_FLINK))
             reason = f"the job runs on {version}, and no release after {newest} was compared with the model"
-            self._assume("rules of Flink", f"those of {newest}", reason)
+            self._assume("rules of Flink", f"as in {newest}", reason)
         self._flows = readings.flows_of(evidence.pressure)
         self._recorded = [
             parts.Recorded(c, checkpoint_phases(c, evidence.config, evidence.late(c.header.checkpoint_id)))

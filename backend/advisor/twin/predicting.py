@@ -22,6 +22,7 @@ from statistics import NormalDist
 import numpy as np
 
 from backend.advisor.advice import Interval
+from backend.advisor.proposing import share_interval
 from backend.advisor.twin import formulas, recovery, runtime_tier
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
@@ -43,6 +44,7 @@ _UNCALIBRATED_ERROR = 0.3
 _JITTER_MS = 15.0
 _ERROR_MAX = 1.5
 _SHORT_MS = 1000.0
+_SHARE_SLACK = 0.1
 
 
 def predict(
@@ -136,6 +138,15 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         persisted_mean_bytes=float(np.mean(persisted)),
         notes=notes,
     )
+
+
+def explains_expired(predicted: Interval, measured_ratio: float, count: int) -> bool:
+    """Return whether the share of expired checkpoints that is predicted for the job as it is agrees with the measured.
+
+    ``measured_ratio`` is the share of the newest ``count`` checkpoints that expired.
+    """
+    likely = share_interval(round(measured_ratio * count), count)
+    return predicted.low <= likely.high + _SHARE_SLACK and likely.low <= predicted.high + _SHARE_SLACK
 
 
 def _part_of(on_progress: OnProgress, number: int, count: int) -> OnProgress:

@@ -16,12 +16,14 @@ import anyio
 import anyio.to_thread
 
 from backend.advisor.exporting import exports_of
+from backend.advisor.twin import tiers
 from backend.advisor.twin.applying import Application, application
 from backend.advisor.twin.asking import Asked, Name, asked_of, names_of, settings_of, varied
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
 from backend.advisor.twin.outcomes import Tier as QuickTier
+from backend.advisor.twin.tiers import TieredModel
 from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
 from backend.contracts.whatif import (
@@ -39,7 +41,6 @@ from backend.domain.errors import ConflictError, DomainError, InvalidInputError,
 from backend.services.advice.cards import AdviceService
 from backend.services.simulations.queueing import SimulationQueue
 from backend.services.simulations.simulating import unpacked
-from backend.services.whatif import tiers
 from backend.services.whatif.advising import recommendation_of
 from backend.services.whatif.confirming import document_of, id_of
 from backend.services.whatif.models import JobModels, ModelledJob
@@ -51,7 +52,6 @@ from backend.services.whatif.presenting import (
     unpredicted,
     with_front,
 )
-from backend.services.whatif.tiers import TieredModel
 from backend.store.simulations.simulations import SimulationRecord
 
 Predict = Callable[[TieredModel, WhatIf, QuickTier], Outcome]

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.tiers import QuickTiers, TieredModel
 from backend.analysis.evidence import MODEL_WINDOW, JobEvidence
 from backend.contracts.whatif import PredictionOut
 from backend.domain.clock import Clock
@@ -24,7 +25,6 @@ from backend.domain.errors import NotModelledError
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
 from backend.services.jobs.evidence import EvidenceReader
-from backend.services.whatif.tiers import QuickTiers, TieredModel
 from backend.store.jobs.reader import JobRecord, config_since, get_job
 from backend.store.postgres.connections import reading
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from backend.advisor.advice import Interval
-from backend.advisor.proposing import share_interval
 from backend.advisor.twin.building import terminal_checkpoints
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
+from backend.advisor.twin.predicting import explains_expired
 from backend.analysis import sentences as say
 from backend.analysis.statistics import highest, median
 from backend.contracts.advice import IntervalOut
@@ -38,7 +38,6 @@ UNITS: Final[Mapping[Measure, str]] = {
     Measure.REPLAY: "ms",
     Measure.CATCH_UP: "ms",
 }
-_SHARE_SLACK: Final = 0.1
 # The names under which a calibration scores the measures.
 _SCORED: Final[Mapping[Measure, str]] = {
     Measure.DURATION: "duration_ms",
@@ -134,8 +133,7 @@ def checked(
     share = next((m.value for m in measured if m.measure is Measure.EXPIRED), None)
     if current is None or share is None or not count:
         return list(predictions)
-    likely = share_interval(round(share * count), count)
-    if current.low <= likely.high + _SHARE_SLACK and likely.low <= current.high + _SHARE_SLACK:
+    if explains_expired(Interval(current.value, current.low, current.high), share, count):
         return list(predictions)
     note = (
         f"with the present settings the model lets {say.percent(current.value)} of the checkpoints expire, and"

@@ -579,4 +579,6 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
     text = f"{problem.detail} ({fields})" if is_more else problem.detail
     if answer.status_code >= 500:
         return ApiUnavailableError(text)
-    return ApiNotFoundError(text) if answer.status_code == httpx.codes.NOT_FOUND else ApiRefusedError(text, parts)
+    if answer.status_code == httpx.codes.NOT_FOUND:
+        return ApiNotFoundError(text)
+    return ApiRefusedError(text, parts, kind=problem.type.rpartition(":")[2])

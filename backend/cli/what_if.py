@@ -206,13 +206,13 @@ def _progress() -> Iterator[Callable[[float], None]]:
 
 def _text(answer: WhatIfOut) -> list[str]:
     lines = [f"{answer.job} ({answer.job_id}), {len(answer.checkpoint_ids)} checkpoints under the current settings", ""]
-    lines.append(f"{'':<24} {'measured':>16} {'as it is':>30} {'changed':>30} {'model error':>12}")
+    lines.append(f"{'':<24} {'measured':>34} {'as it is':>30} {'changed':>30} {'model error':>12}")
     measured = {m.measure: m for m in answer.measured}
     as_is = {e.measure: e for e in answer.current.estimates}
     for estimate in answer.asked.estimates:
         now = measured.get(estimate.measure)
         lines.append(
-            f"{estimate.measure.value:<24} {_measured(now, len(answer.checkpoint_ids)):>16}"
+            f"{estimate.measure.value:<24} {_measured(now, len(answer.checkpoint_ids)):>34}"
             f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30}"
             f" {_error(estimate, answer.calibration):>12}"
         )
@@ -220,6 +220,7 @@ def _text(answer: WhatIfOut) -> list[str]:
     if answer.asked.problem is not None:
         lines.append(f"no prediction: {answer.asked.problem}")
     lines += ["", f"predicted by the tier {answer.asked.tier.value}; an interval holds 90 % of the next checkpoints"]
+    lines.append("measured: the interval of a share is Wilson's at 90 %; any other holds the middle 90 %")
     lines += [f"note: {note}" for note in (*answer.asked.notes, *_unscored(answer))]
     if answer.others:
         lines += ["", *_table([answer.current, answer.asked, *answer.others])]
@@ -230,14 +231,21 @@ def _text(answer: WhatIfOut) -> list[str]:
 
 
 def _measured(now: MeasuredNowOut | None, count: int) -> str:
-    """Return a measured value. A share of few checkpoints is their count, because it says little about the next."""
+    """Return a measured value with its interval. A share says of how many checkpoints it is.
+
+    A share of few checkpoints is their count, because it says little about the next.
+    """
     from backend.contracts.whatif import FEW_COUNT, Measure
 
-    if now is None:
+    if now is None or now.value is None:
         return "-"
-    if now.measure is Measure.EXPIRED and now.value is not None and 0 < count < FEW_COUNT:
-        return f"{round(now.value * count)} of {count}"
-    return _number(now.value, now.unit)
+    words = _number(now.value, now.unit)
+    if now.measure is Measure.EXPIRED and count:
+        counted = f"{round(now.value * count)} of {count}"
+        words = counted if count < FEW_COUNT else f"{words}, {counted}"
+    if now.low is None or now.high is None:
+        return words
+    return f"{words} ({_number(now.low, now.unit)} to {_number(now.high, now.unit)})"
 
 
 def _failures(answer: WhatIfOut) -> Iterator[str]:
@@ -253,7 +261,7 @@ def _failures(answer: WhatIfOut) -> Iterator[str]:
             ("until caught up", "recovery_ms"),
         ):
             was, would = getattr(before, name, None), getattr(cost, name)
-            yield f"  {words:<22} {'-':>16} {_interval(was, 'ms'):>30} {_interval(would, 'ms'):>30} {'-':>12}"
+            yield f"  {words:<22} {'-':>34} {_interval(was, 'ms'):>30} {_interval(would, 'ms'):>30} {'-':>12}"
 
 
 def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
@@ -301,7 +309,7 @@ def _confirmed(found: ConfirmationOut) -> Iterator[str]:
     before, after = ({e.measure: e for e in p.estimates} for p in found.predictions)
     for measure, estimate in after.items():
         error = _error(estimate, found.calibration)
-        yield f"{measure.value:<24} {'':>16} {_span(before.get(measure)):>30} {_span(estimate):>30} {error:>12}"
+        yield f"{measure.value:<24} {'':>34} {_span(before.get(measure)):>30} {_span(estimate):>30} {error:>12}"
     scored = found.calibration
     if scored is not None:
         yield f"The errors are those of the runtime, scored on {len(scored.scored_ids)} later checkpoints."

@@ -164,6 +164,14 @@ class MeasuredNowOut(Model):
 
     A share of fewer than 10 ``checkpoint_ids`` says little about the next checkpoints.
     """
+    low: float | None = None
+    """The lower end of the interval of ``value``. Null if it is not known.
+
+    The interval of the expired ratio is Wilson's at 90 %. That of a rate holds the middle 90 % of the rates between two
+    readings, and that of any other measure the middle 90 % of the checkpoints.
+    """
+    high: float | None = None
+    """The upper end of the interval."""
     values: list[float | None] = []
     """The value of each of ``checkpoint_ids``. Empty for a measure that single checkpoints do not have."""
     basis: Basis = Basis.MEASURED
@@ -261,3 +269,9 @@ class WhatIfOut(Model):
     """The settings that open advice on the checkpoint mode proposes, under our names; null if there is none."""
     confirmation: ConfirmationOut | None = None
     as_of: datetime
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a setting that was asked for differs from the job's own value."""
+        current = {s.name: s.current for s in self.settings}
+        return any(current.get(name) != value for name, value in self.asked.settings.items())

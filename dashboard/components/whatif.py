@@ -72,7 +72,7 @@ def predictions(found: WhatIfOut) -> Component:
 
     If nothing is changed, there is no column for the change.
     """
-    is_changed = bool(found.asked.settings)
+    is_changed = found.is_changed
     measured = {m.measure: m for m in found.measured}
     current, asked = _by_measure(found.current), _by_measure(found.asked)
     rows = []
@@ -109,17 +109,23 @@ def _measured_on(ids: Sequence[int]) -> list[Component]:
 
 
 def _measured(now: MeasuredNowOut | None, count: int) -> html.Td:
-    """Build a measured value. A share of few checkpoints is their count, because it says little about the next ones."""
+    """Build a measured value with its interval. A share says of how many checkpoints it is.
+
+    A share of few checkpoints is their count, because it says little about the next ones.
+    """
     if now is None or now.value is None:
         return html.Td(text.MISSING, className="right number")
-    if now.measure is not Measure.EXPIRED or not count:
-        return html.Td(value(now.value, now.unit), className="right number")
-    words = f"{round(now.value * count)} of {count}"
-    if count < FEW_COUNT:
-        return html.Td([words, html.Br(), html.Span("too few for a share", className="hint")], className="right number")
-    return html.Td(
-        [value(now.value, now.unit), html.Br(), html.Span(words, className="hint")], className="right number"
-    )
+    is_span = now.low is not None and now.high is not None
+    span = f"{value(now.low, now.unit)} to {value(now.high, now.unit)}" if is_span else "no interval is known"
+    words, about = value(now.value, now.unit), "the middle 90 % of these checkpoints"
+    if now.measure is Measure.THROUGHPUT:
+        about = "the middle 90 % of the rates between two readings"
+    elif now.measure is Measure.EXPIRED and count:
+        counted, about = f"{round(now.value * count)} of {count}", f"Wilson interval at 90 %, of {count} checkpoints"
+        span = f"share: {span}" if count < FEW_COUNT else f"{counted}, {span}"
+        words = counted if count < FEW_COUNT else words
+    parts: list[Component | str] = [words, html.Br(), html.Span(span, className="hint")]
+    return html.Td(parts, className="right number", title=about if is_span else None)
 
 
 def failures(found: WhatIfOut) -> list[Component]:
@@ -127,7 +133,7 @@ def failures(found: WhatIfOut) -> list[Component]:
     as_is = {f.failure: f for f in found.current.failures}
     if not found.asked.failures:
         return [html.P(f"Nothing is predicted: {_why_no_cost(found.asked)}.", className="hint")]
-    names = ("As it is", "Changed") if found.asked.settings else ("As it is",)
+    names = ("As it is", "Changed") if found.is_changed else ("As it is",)
     parts: list[Component] = []
     for cost in found.asked.failures:
         before = as_is.get(cost.failure)
@@ -142,7 +148,7 @@ def failures(found: WhatIfOut) -> list[Component]:
                 [
                     html.Th(words, **attrs({"scope": "row"})),
                     _missing(_why_no_cost(found.current)) if before is None else _span(getattr(before, name)),
-                    *([_span(getattr(cost, name))] if found.asked.settings else []),
+                    *([_span(getattr(cost, name))] if found.is_changed else []),
                 ]
             )
             for name, words in _COSTS.items()
@@ -273,7 +279,7 @@ def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
     """Return the answer as a sentence."""
     if found.asked.problem is not None:
         return f"No prediction: {found.asked.problem}."
-    if not changed:
+    if not changed or not found.is_changed:
         return "Move a slider to see what would happen."
     before, after = _by_measure(found.current), _by_measure(found.asked)
     one = before.get(Measure.DURATION)

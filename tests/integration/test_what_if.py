@@ -89,6 +89,7 @@ async def test_a_what_if_is_predicted_confirmed_applied_and_compared_with_what_h
     # The prediction stands beside what was measured.
     measured = {m.measure: m.value for m in found.measured}
     assert measured[Measure.DURATION] > 1000
+    assert all(m.low <= m.value <= m.high for m in found.measured)
     assert len(found.checkpoint_ids) == len(found.measured[0].values) >= 5
     assert value_of(found.asked, Measure.DURATION) < measured[Measure.DURATION] / 5
     assert value_of(found.asked, Measure.PERSISTED) > 0

@@ -259,7 +259,7 @@ async def compare(
 
 def change(found: WhatIfOut) -> list[Component]:
     """Build the change in the engine's own keys, with the buttons that make it."""
-    if not found.asked.settings:
+    if not found.is_changed:
         return [html.P("Nothing is changed yet.", className="hint")]
     parts: list[Component] = []
     if found.changes:

@@ -77,8 +77,10 @@ def input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, date
         if before is None:
             continue
         seconds = (reading.observed_at - before.observed_at).total_seconds()
-        grown = sum(known(reading.records_out_count)) - sum(known(before.records_out_count))
-        if seconds > 0 and grown >= 0 and known(reading.records_out_count):
+        own, old = known(reading.records_out_count), known(before.records_out_count)
+        grown = sum(own) - sum(old)
+        # A count that only one of the two readings has would be taken for records of this time.
+        if seconds > 0 and grown >= 0 and own and len(own) == len(old):
             found.append((before.observed_at, reading.observed_at, grown / seconds))
     return found
 

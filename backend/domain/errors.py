@@ -223,7 +223,15 @@ class ApiNotFoundError(ApiRefusedError):
 
 
 class ApiUnavailableError(UpstreamError):
-    """Our API does not respond to a client, or another program responds at its address."""
+    """Our API does not respond to a client, or another program responds at its address.
+
+    ``kind`` is the last part of the type of the problem, if our API sent one. It is ``upstream`` if our API responds,
+    but a target does not.
+    """
+
+    def __init__(self, text: str, *, kind: str | None = None) -> None:
+        self.kind = kind
+        super().__init__(text)
 
 
 class RateLimitedError(BarrierscopeError):

@@ -102,6 +102,8 @@ def _sent_outputs() -> dict[str, Output]:
     return {
         "message": Output("whatif-message", "children", allow_duplicate=True),
         "sent": Output("whatif-sent", "data", allow_duplicate=True),
+        # Below the buttons, so that it is in view.
+        "tried": Output("whatif-tried", "children", allow_duplicate=True),
     }
 
 
@@ -143,7 +145,7 @@ async def apply(
     try:
         card = await client.apply_what_if(route["job"], subject["settings"], subject.get("model_id"))
     except ApiRefusedError as problem:
-        return {"message": _gone(problem)}
+        return {"tried": _gone(problem)}
     words = "Sent. The prediction is kept, and compared with the next checkpoints."
     return {"message": _kept_below(words), "sent": card.id}
 
@@ -157,7 +159,7 @@ async def accept(
     try:
         card = await client.accept_what_if(route["job"], settings_in(answered), answered.get("model_id"))
     except ApiRefusedError as problem:
-        return {"message": _gone(problem)}
+        return {"tried": _gone(problem)}
     words = "Kept. The prediction is compared with the checkpoints after the engine reports the new settings."
     return {"message": _kept_below(words), "sent": card.id}
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         ConfirmationOut,
         EstimateOut,
         MeasuredNowOut,
-        MeasureErrorOut,
         PredictionOut,
         WhatIfIn,
         WhatIfOut,
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 _FAILED = 1
 _STEPS = 9
-# The calibration has another name for this measure.
-_SCORED_AS = {"end_to_end_duration_ms": "duration_ms"}
-_AFTER_A_FAILURE = ("restore_ms", "replay_ms", "catch_up_ms")
 
 
 def what_if(
@@ -281,13 +277,15 @@ def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
 
 
 def _trust(answer: WhatIfOut) -> Iterator[str]:
+    from backend.contracts.whatif_scores import error_words
+
     scored = answer.calibration
     if scored is None:
         yield "the model could not be scored on checkpoints that it was not fitted on"
     else:
         yield f"fitted on {len(scored.fitted_ids)} checkpoints, scored on {len(scored.scored_ids)} later ones:"
         for e in scored.errors:
-            error = _error_words(e) or "-"
+            error = error_words(e) or "-"
             yield f"  {e.measure}: {e.predicted:.6g} {e.unit} predicted, {e.measured:.6g} measured ({error})"
     for assumed in answer.assumptions:
         yield f"assumed: {assumed.subject}: {assumed.taken} ({assumed.reason})"
@@ -338,42 +336,19 @@ def _interval(found: IntervalOut | None, unit: str) -> str:
 
 
 def _error(estimate: EstimateOut, scored: CalibrationOut | None) -> str:
-    if estimate.predicted is None:
-        return "-"
-    row = _scored(estimate, scored)
-    return (None if row is None else _error_words(row)) or "not scored"
+    from backend.contracts.whatif_scores import error_of
 
-
-def _scored(estimate: EstimateOut, scored: CalibrationOut | None) -> MeasureErrorOut | None:
-    errors = scored.errors if scored is not None else []
-    name = _SCORED_AS.get(estimate.measure.value, estimate.measure.value)
-    return next((e for e in errors if e.measure == name), None)
+    return "-" if estimate.predicted is None else error_of(estimate.measure, scored) or "not scored"
 
 
 def _unscored(answer: WhatIfOut) -> Iterator[str]:
     """Return a sentence for each reason why predicted measures have no error of the model."""
+    from backend.contracts.whatif_scores import error_of, why_not_scored
+
     by_reason: dict[str, list[str]] = {}
     for estimate in answer.asked.estimates:
-        row = _scored(estimate, answer.calibration)
-        if estimate.predicted is None or (row is not None and _error_words(row) is not None):
-            continue
-        if answer.calibration is None or not answer.calibration.errors:
-            why = "the model needs checkpoints after those that it was fitted on; wait for the next ones"
-        elif estimate.measure.value in _AFTER_A_FAILURE:
-            why = (
-                "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
-            )
-        elif row is not None:
-            why = "the measured value is 0, so an error in percent does not exist; compare the two values below"
-        else:
-            why = "no later checkpoint has a measured value; the next ones may have one"
-        by_reason.setdefault(why, []).append(estimate.measure.value)
+        if estimate.predicted is not None and error_of(estimate.measure, answer.calibration) is None:
+            why = why_not_scored(estimate.measure, answer.calibration)
+            by_reason.setdefault(why, []).append(estimate.measure.value)
     for why, names in by_reason.items():
         yield f"not scored ({', '.join(names)}): {why}"
-
-
-def _error_words(row: MeasureErrorOut) -> str | None:
-    """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
-    if row.unit == "ratio":
-        return f"{100 * (row.predicted - row.measured):+.0f} points"
-    return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from dash import html
 from dash.development.base_component import Component
@@ -18,11 +17,11 @@ from backend.contracts.whatif import (
     FailureKind,
     Measure,
     MeasuredNowOut,
-    MeasureErrorOut,
     PredictionOut,
     Tier,
     WhatIfOut,
 )
+from backend.contracts.whatif_scores import AFTER_A_FAILURE, SCORED_AS, error_of, error_words, why_not_scored
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, simulations, status
@@ -39,7 +38,6 @@ MEASURES = {
     Measure.REPLAY: "Input read again after a failure",
     Measure.CATCH_UP: "Catch-up after a failure",
 }
-AFTER_A_FAILURE = (Measure.RESTORE, Measure.REPLAY, Measure.CATCH_UP)
 FAILURES = {FailureKind.TASK: "A task fails", FailureKind.WORKER: "A worker (TaskManager) is lost"}
 _COSTS = {
     "outage_ms": "Outage, until records flow again",
@@ -48,16 +46,6 @@ _COSTS = {
     "recovery_ms": "In all, from the failure",
 }
 TIERS = {Tier.FORMULAS: "closed formulas", Tier.FAST: "fast simulation", Tier.RUNTIME: "reference runtime"}
-
-
-_SCORED_AS: Final[Mapping[Measure, str]] = {
-    Measure.DURATION: "duration_ms",
-    Measure.PERSISTED: "persisted_bytes",
-    Measure.EXPIRED: "expired_ratio",
-    Measure.THROUGHPUT: "records_per_s",
-    Measure.SYNC: "sync_pause_ms",
-}
-"""The names of the measures in the calibration."""
 
 
 def value(number: float | None, unit: str) -> str:
@@ -232,26 +220,10 @@ def _predicted(estimate: EstimateOut | None) -> html.Td:
 def _error(estimate: EstimateOut | None, scored: CalibrationOut | None) -> html.Td:
     if estimate is None or estimate.predicted is None:
         return html.Td(text.MISSING, className="right missing", title="nothing is predicted")
-    row = _scored(estimate.measure, scored)
-    words = None if row is None else _error_words(row)
+    words = error_of(estimate.measure, scored)
     if words is None:
-        return html.Td("not scored", className="right missing", title=_why_not_scored(estimate.measure, scored))
+        return html.Td("not scored", className="right missing", title=why_not_scored(estimate.measure, scored))
     return html.Td(words, className="right number")
-
-
-def _scored(measure: Measure, scored: CalibrationOut | None) -> MeasureErrorOut | None:
-    return None if scored is None else next((e for e in scored.errors if e.measure == _SCORED_AS.get(measure)), None)
-
-
-def _why_not_scored(measure: Measure, scored: CalibrationOut | None) -> str:
-    """Return what is missing for an error of the model, and what helps."""
-    if scored is None or not scored.errors:
-        return "the model needs checkpoints after those that it was fitted on; wait for the next ones"
-    if measure in AFTER_A_FAILURE:
-        return "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
-    if _scored(measure, scored) is not None:
-        return "the measured value is 0, so an error in percent does not exist; compare the two values below"
-    return "no later checkpoint has a measured value; the next ones may have one"
 
 
 def _unscored(found: WhatIfOut) -> list[Component]:
@@ -259,20 +231,12 @@ def _unscored(found: WhatIfOut) -> list[Component]:
     by_reason: dict[str, list[str]] = {}
     scored = found.calibration
     for estimate in found.asked.estimates:
-        measure, row = estimate.measure, _scored(estimate.measure, scored)
+        measure = estimate.measure
         # The costs of a failure have a card of their own, which says the same.
         is_shown = estimate.predicted is not None and not (measure in AFTER_A_FAILURE and found.asked.failures)
-        if is_shown and (row is None or _error_words(row) is None):
-            by_reason.setdefault(_why_not_scored(measure, scored), []).append(MEASURES[measure])
+        if is_shown and error_of(measure, scored) is None:
+            by_reason.setdefault(why_not_scored(measure, scored), []).append(MEASURES[measure])
     return [html.P(f"Not scored ({'; '.join(names)}): {why}.", className="hint") for why, names in by_reason.items()]
-
-
-def _error_words(row: MeasureErrorOut) -> str | None:
-    """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
-    if row.unit == "ratio":
-        points = round(100 * (row.predicted - row.measured))
-        return f"{points:+d} points" if points else "0 points"
-    return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"
 
 
 def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
@@ -330,7 +294,7 @@ def trust(found: WhatIfOut) -> list[Component]:
                     html.Th(_scored_words(e.measure), **attrs({"scope": "row"})),
                     html.Td(value(e.measured, e.unit), className="right number"),
                     html.Td([value(e.predicted, e.unit), " ", status.basis(Basis.PREDICTED)], className="right number"),
-                    html.Td(_error_words(e) or text.MISSING, className="right number"),
+                    html.Td(error_words(e) or text.MISSING, className="right number"),
                 ]
             )
             for e in scored.errors
@@ -348,7 +312,7 @@ def trust(found: WhatIfOut) -> list[Component]:
 
 
 def _scored_words(measure: str) -> str:
-    known = {name: of for of, name in _SCORED_AS.items()}
+    known = {name: of for of, name in SCORED_AS.items()}
     return MEASURES[known[measure]] if measure in known else measure.replace("_", " ")
 
 

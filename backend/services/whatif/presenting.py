@@ -26,6 +26,7 @@ from backend.contracts.whatif import (
     PredictionOut,
     Tier,
 )
+from backend.contracts.whatif_scores import SCORED_AS
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
 from backend.domain.pressure import VertexPressure
 from backend.services.whatif.models import ModelledJob
@@ -43,14 +44,6 @@ UNITS: Final[Mapping[Measure, str]] = {
 _SHARE_SLACK: Final = 0.1
 _MIDDLE: Final = (0.05, 0.5, 0.95)
 """The quantiles of an interval that holds the middle 90 %, with the median between them."""
-# The names under which a calibration scores the measures.
-_SCORED: Final[Mapping[Measure, str]] = {
-    Measure.DURATION: "duration_ms",
-    Measure.EXPIRED: "expired_ratio",
-    Measure.PERSISTED: "persisted_bytes",
-    Measure.THROUGHPUT: "records_per_s",
-    Measure.SYNC: "sync_pause_ms",
-}
 
 
 def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome) -> PredictionOut:
@@ -75,7 +68,7 @@ def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome
                 unit=UNITS[measure],
                 predicted=_interval(value),
                 tier=Tier(outcome.tier.value),
-                error_ratio=errors.get(_SCORED.get(measure, "")),
+                error_ratio=errors.get(SCORED_AS.get(measure, "")),
             )
             for measure, value in predicted.items()
         ],

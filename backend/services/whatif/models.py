@@ -38,8 +38,8 @@ _SHOWN_S = 600.0
 """A model whose answer was shown can be named for this time, so that what is kept is what was shown."""
 _SHOWN_COUNT = 32
 _GONE: Final = (
-    "the prediction of this answer is no longer kept, because it is older than"
-    f" {_SHOWN_S / 60:g} min, or the job was restarted or changed after it; ask again"
+    f"the prediction of this answer is no longer kept: it is older than {_SHOWN_S / 60:g} min, the job was restarted or"
+    " changed after it, or another replica of the API gave it; ask again"
 )
 
 

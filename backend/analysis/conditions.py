@@ -21,6 +21,9 @@ _NTH = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth"}
 _STRUCK_MIN = 3
 # The input just before a checkpoint fills the queues in which its barrier waits.
 _BEFORE = timedelta(seconds=5)
+# Readings may be further apart than that time is long. Those that cover at least these shares of it, and of the time
+# between them, show the input of that time.
+_COVERED_MIN, _SHOWN_MIN = 0.5, 0.25
 # From this factor on, the usual input is nearly none, and the factor says little.
 IDLE_TIMES = 20
 # Up to this share of a group may be on the wrong side.
@@ -77,18 +80,32 @@ def input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, date
         if before is None:
             continue
         seconds = (reading.observed_at - before.observed_at).total_seconds()
-        grown = sum(known(reading.records_out_count)) - sum(known(before.records_out_count))
-        if seconds > 0 and grown >= 0 and known(reading.records_out_count):
+        own, old = known(reading.records_out_count), known(before.records_out_count)
+        grown = sum(own) - sum(old)
+        # A count that only one of the two readings has would be taken for records of this time.
+        if seconds > 0 and grown >= 0 and own and len(own) == len(old):
             found.append((before.observed_at, reading.observed_at, grown / seconds))
     return found
 
 
 def rate_at(checkpoint: Checkpoint, rates: Sequence[tuple[datetime, datetime, float]]) -> float | None:
-    """Return the highest of these input rates from shortly before the trigger to some seconds after it."""
+    """Return the highest of these input rates from shortly before the trigger to some seconds after it.
+
+    A rate counts if the middle of its time is in this span. If there is none, because the readings are far apart, one
+    counts that covers most of the span.
+    """
     header = checkpoint.header
     begin = header.triggered_at - _BEFORE
     end = header.triggered_at + timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, 5_000))
-    return highest(rate for since, until, rate in rates if begin <= since + (until - since) / 2 <= end)
+    inside = highest(rate for since, until, rate in rates if begin <= since + (until - since) / 2 <= end)
+    if inside is not None:
+        return inside
+    return highest(
+        rate
+        for since, until, rate in rates
+        if (both := min(until, end) - max(since, begin)) >= _COVERED_MIN * (end - begin)
+        and both >= _SHOWN_MIN * (until - since)
+    )
 
 
 def _by_size(report: HealthReport) -> str | None:

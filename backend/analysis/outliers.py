@@ -51,6 +51,8 @@ _COMPARED_MAX = 5
 _READ_AT_COUNT = 3
 _BEFORE = timedelta(seconds=20)
 _LONG = timedelta(seconds=60)
+_APART = timedelta(seconds=12)
+"""Readings that are usually 10 s apart are rarely further apart than this."""
 _RECORDS_MIN = 20
 """Fewer records than this say nothing about the shares of the subtasks, or about the input."""
 _MS = timedelta(milliseconds=1)
@@ -95,7 +97,8 @@ def neighbours_of(checkpoint: Checkpoint, evidence: JobEvidence, duration_ms: fl
 def reading_spans(checkpoint: Checkpoint, evidence: JobEvidence) -> list[Span]:
     """Return the times around some neighbours, whose readings show what is usual; none if there are no neighbours.
 
-    They are oldest first, do not overlap, and end before the readings of the evidence begin.
+    They are oldest first, do not overlap, and end before the readings of the evidence begin. They are a little longer
+    than the times around the neighbours, because a rate needs the reading before and the one after.
     """
     took = checkpoint.header.end_to_end_duration_ms
     found = None if took is None else neighbours_of(checkpoint, evidence, took)
@@ -105,6 +108,7 @@ def reading_spans(checkpoint: Checkpoint, evidence: JobEvidence) -> list[Span]:
     spans: list[Span] = []
     for neighbour in found.quick[-_READ_AT_COUNT:]:
         since, until = _span(neighbour, evidence.now)
+        since, until = since - _APART, until + _APART
         since = max(since, spans[-1][1]) if spans else since
         until = min(until, newest)
         spans += [(since, until)] if since < until else []

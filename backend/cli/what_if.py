@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         ConfirmationOut,
         EstimateOut,
         MeasuredNowOut,
-        MeasureErrorOut,
         PredictionOut,
         WhatIfIn,
         WhatIfOut,
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 _FAILED = 1
 _STEPS = 9
-# The calibration has another name for this measure.
-_SCORED_AS = {"end_to_end_duration_ms": "duration_ms"}
-_AFTER_A_FAILURE = ("restore_ms", "replay_ms", "catch_up_ms")
 
 
 def what_if(
@@ -206,13 +202,13 @@ def _progress() -> Iterator[Callable[[float], None]]:
 
 def _text(answer: WhatIfOut) -> list[str]:
     lines = [f"{answer.job} ({answer.job_id}), {len(answer.checkpoint_ids)} checkpoints under the current settings", ""]
-    lines.append(f"{'':<24} {'measured':>16} {'as it is':>30} {'changed':>30} {'model error':>12}")
+    lines.append(f"{'':<24} {'measured':>34} {'as it is':>30} {'changed':>30} {'model error':>12}")
     measured = {m.measure: m for m in answer.measured}
     as_is = {e.measure: e for e in answer.current.estimates}
     for estimate in answer.asked.estimates:
         now = measured.get(estimate.measure)
         lines.append(
-            f"{estimate.measure.value:<24} {_measured(now, len(answer.checkpoint_ids)):>16}"
+            f"{estimate.measure.value:<24} {_measured(now, len(answer.checkpoint_ids)):>34}"
             f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30}"
             f" {_error(estimate, answer.calibration):>12}"
         )
@@ -220,6 +216,7 @@ def _text(answer: WhatIfOut) -> list[str]:
     if answer.asked.problem is not None:
         lines.append(f"no prediction: {answer.asked.problem}")
     lines += ["", f"predicted by the tier {answer.asked.tier.value}; an interval holds 90 % of the next checkpoints"]
+    lines.append("measured: the interval of a share is Wilson's at 90 %; any other holds the middle 90 %")
     lines += [f"note: {note}" for note in (*answer.asked.notes, *_unscored(answer))]
     if answer.others:
         lines += ["", *_table([answer.current, answer.asked, *answer.others])]
@@ -230,14 +227,21 @@ def _text(answer: WhatIfOut) -> list[str]:
 
 
 def _measured(now: MeasuredNowOut | None, count: int) -> str:
-    """Return a measured value. A share of few checkpoints is their count, because it says little about the next."""
+    """Return a measured value with its interval. A share says of how many checkpoints it is.
+
+    A share of few checkpoints is their count, because it says little about the next.
+    """
     from backend.contracts.whatif import FEW_COUNT, Measure
 
-    if now is None:
+    if now is None or now.value is None:
         return "-"
-    if now.measure is Measure.EXPIRED and now.value is not None and 0 < count < FEW_COUNT:
-        return f"{round(now.value * count)} of {count}"
-    return _number(now.value, now.unit)
+    words = _number(now.value, now.unit)
+    if now.measure is Measure.EXPIRED and count:
+        counted = f"{round(now.value * count)} of {count}"
+        words = counted if count < FEW_COUNT else f"{words}, {counted}"
+    if now.low is None or now.high is None:
+        return words
+    return f"{words} ({_number(now.low, now.unit)} to {_number(now.high, now.unit)})"
 
 
 def _failures(answer: WhatIfOut) -> Iterator[str]:
@@ -253,7 +257,7 @@ def _failures(answer: WhatIfOut) -> Iterator[str]:
             ("until caught up", "recovery_ms"),
         ):
             was, would = getattr(before, name, None), getattr(cost, name)
-            yield f"  {words:<22} {'-':>16} {_interval(was, 'ms'):>30} {_interval(would, 'ms'):>30} {'-':>12}"
+            yield f"  {words:<22} {'-':>34} {_interval(was, 'ms'):>30} {_interval(would, 'ms'):>30} {'-':>12}"
 
 
 def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
@@ -273,13 +277,15 @@ def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
 
 
 def _trust(answer: WhatIfOut) -> Iterator[str]:
+    from backend.contracts.whatif_scores import error_words
+
     scored = answer.calibration
     if scored is None:
         yield "the model could not be scored on checkpoints that it was not fitted on"
     else:
         yield f"fitted on {len(scored.fitted_ids)} checkpoints, scored on {len(scored.scored_ids)} later ones:"
         for e in scored.errors:
-            error = _error_words(e) or "-"
+            error = error_words(e) or "-"
             yield f"  {e.measure}: {e.predicted:.6g} {e.unit} predicted, {e.measured:.6g} measured ({error})"
     for assumed in answer.assumptions:
         yield f"assumed: {assumed.subject}: {assumed.taken} ({assumed.reason})"
@@ -301,7 +307,7 @@ def _confirmed(found: ConfirmationOut) -> Iterator[str]:
     before, after = ({e.measure: e for e in p.estimates} for p in found.predictions)
     for measure, estimate in after.items():
         error = _error(estimate, found.calibration)
-        yield f"{measure.value:<24} {'':>16} {_span(before.get(measure)):>30} {_span(estimate):>30} {error:>12}"
+        yield f"{measure.value:<24} {'':>34} {_span(before.get(measure)):>30} {_span(estimate):>30} {error:>12}"
     scored = found.calibration
     if scored is not None:
         yield f"The errors are those of the runtime, scored on {len(scored.scored_ids)} later checkpoints."
@@ -330,42 +336,19 @@ def _interval(found: IntervalOut | None, unit: str) -> str:
 
 
 def _error(estimate: EstimateOut, scored: CalibrationOut | None) -> str:
-    if estimate.predicted is None:
-        return "-"
-    row = _scored(estimate, scored)
-    return (None if row is None else _error_words(row)) or "not scored"
+    from backend.contracts.whatif_scores import error_of
 
-
-def _scored(estimate: EstimateOut, scored: CalibrationOut | None) -> MeasureErrorOut | None:
-    errors = scored.errors if scored is not None else []
-    name = _SCORED_AS.get(estimate.measure.value, estimate.measure.value)
-    return next((e for e in errors if e.measure == name), None)
+    return "-" if estimate.predicted is None else error_of(estimate.measure, scored) or "not scored"
 
 
 def _unscored(answer: WhatIfOut) -> Iterator[str]:
     """Return a sentence for each reason why predicted measures have no error of the model."""
+    from backend.contracts.whatif_scores import error_of, why_not_scored
+
     by_reason: dict[str, list[str]] = {}
     for estimate in answer.asked.estimates:
-        row = _scored(estimate, answer.calibration)
-        if estimate.predicted is None or (row is not None and _error_words(row) is not None):
-            continue
-        if answer.calibration is None or not answer.calibration.errors:
-            why = "the model needs checkpoints after those that it was fitted on; wait for the next ones"
-        elif estimate.measure.value in _AFTER_A_FAILURE:
-            why = (
-                "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
-            )
-        elif row is not None:
-            why = "the measured value is 0, so an error in percent does not exist; compare the two values below"
-        else:
-            why = "no later checkpoint has a measured value; the next ones may have one"
-        by_reason.setdefault(why, []).append(estimate.measure.value)
+        if estimate.predicted is not None and error_of(estimate.measure, answer.calibration) is None:
+            why = why_not_scored(estimate.measure, answer.calibration)
+            by_reason.setdefault(why, []).append(estimate.measure.value)
     for why, names in by_reason.items():
         yield f"not scored ({', '.join(names)}): {why}"
-
-
-def _error_words(row: MeasureErrorOut) -> str | None:
-    """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
-    if row.unit == "ratio":
-        return f"{100 * (row.predicted - row.measured):+.0f} points"
-    return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"

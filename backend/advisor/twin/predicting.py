@@ -226,18 +226,11 @@ def _expired(found: Sequence[SimulatedCheckpoint], spread: float, timeout_ms: fl
     later = sum(c.is_expired or c.duration_ms * exp(spread) + _JITTER_MS * _NINETY >= timeout_ms for c in found)
     if not later:
         return Interval(0.0, 0.0, 0.0)
-    low, high = _wilson(count, total)[0], _wilson(later, total)[1]
+    low, high = share_interval(count, total).low, share_interval(later, total).high
     done = sorted(c.duration_ms for c in found if not c.is_expired)
     if count and done:
         low = min(low, _share_if_shorter(done, total, spread, timeout_ms))
     return Interval(count / total, low, high)
-
-
-def _wilson(count: int, total: int) -> tuple[float, float]:
-    z, share = _NINETY, count / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * (share * (1 - share) / total + z * z / (4 * total * total)) ** 0.5
-    return centre - half if count else 0.0, centre + half if count < total else 1.0
 
 
 def _share_if_shorter(done: Sequence[float], total: int, spread: float, timeout_ms: float) -> float:

@@ -201,8 +201,8 @@ class WhatIfService:
 
         Raises:
             UnknownEntityError, NotModelledError, InvalidInputError: as ``answer``.
-            ConflictError: nothing would change, a part is no setting, the change needs a restart, or an earlier what-if
-                of this job is still open.
+            ConflictError: nothing would change, a part is no setting, the change needs a restart, an earlier what-if of
+                this job is still open, or the prediction that was shown is no longer kept.
             InvalidInputError: the target's address is no longer allowed, or the target refuses the values.
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.

@@ -51,6 +51,7 @@ from backend.services.whatif.presenting import (
     prediction_of,
     unpredicted,
     with_front,
+    with_trend,
 )
 from backend.store.simulations.simulations import SimulationRecord
 
@@ -108,7 +109,7 @@ class WhatIfService:
         measured, ids = measured_of(job)
         predictions = await self._predictions(job, [Asked(WhatIf(), {}), asked, *others])
         # The front rests only on what is shown.
-        current, first, *rest = with_front(checked(predictions, measured, len(ids)))
+        current, first, *rest = with_front(checked(with_trend(predictions, measured), measured, len(ids)))
         model = job.tiered.by_tier[QuickTier(first.tier.value)]
         plan = application(job.model, asked.what_if, job.record.run.engine)
         confirmation = None
@@ -217,7 +218,7 @@ class WhatIfService:
             raise ConflictError(why_not or "the change needs a restart", kind="restart-needed")
         measured, ids = measured_of(job)
         predictions = await self._predictions(job, [Asked(WhatIf(), {}), asked])
-        current, first = checked(predictions, measured, len(ids))
+        current, first = checked(with_trend(predictions, measured), measured, len(ids))
         if first.problem is not None:
             raise ConflictError(_NOTHING_TO_KEEP.format(first.problem), kind="what-if-not-predicted")
         advice = recommendation_of(job, plan, current, first)

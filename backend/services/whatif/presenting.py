@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from statistics import median_high
 from typing import Final
 
 from backend.advisor.advice import Interval
@@ -42,6 +43,8 @@ UNITS: Final[Mapping[Measure, str]] = {
     Measure.REPLAY: "ms",
     Measure.CATCH_UP: "ms",
 }
+_TREND_MIN_COUNT: Final = 3
+_TREND_FACTOR: Final = 1.1
 _MIDDLE: Final = (0.05, 0.5, 0.95)
 """The quantiles of an interval that holds the middle 90 %, with the median between them."""
 
@@ -140,6 +143,32 @@ def checked(
     )
     is_kept_if_none = current.value > share
     return [_without_expired(p, note, is_kept_if_none=is_kept_if_none) for p in predictions]
+
+
+def with_trend(predictions: Sequence[PredictionOut], measured: Sequence[MeasuredNowOut]) -> list[PredictionOut]:
+    """Return the predictions with a note if the durations of the measured checkpoints clearly rise or fall.
+
+    The median of all of them then differs from that of the next ones, which are predicted. The queues of a young job
+    rise in this way. Durations rise if each of the newest third is longer than each of the oldest third, by more than a
+    tenth in the median.
+    """
+    durations = next((m.values for m in measured if m.measure is Measure.DURATION), [])
+    took = [v for v in durations if v is not None]
+    third = len(took) // 3
+    if third < _TREND_MIN_COUNT:
+        return list(predictions)
+    first, last = took[:third], took[-third:]
+    change = median_high(last) / max(1.0, median_high(first))
+    rises = min(last) > max(first) and change > _TREND_FACTOR
+    falls = max(last) < min(first) and change < 1 / _TREND_FACTOR
+    if not rises and not falls:
+        return list(predictions)
+    note = (
+        f"the durations of the measured checkpoints {'rise' if rises else 'fall'}: the newest {third} took"
+        f" {say.duration(median_high(last))} in the median, and the oldest {third} {say.duration(median_high(first))};"
+        " the next checkpoints are predicted"
+    )
+    return [p.model_copy(update={"notes": [*p.notes, note]}) for p in predictions]
 
 
 def _without_expired(prediction: PredictionOut, note: str, *, is_kept_if_none: bool) -> PredictionOut:

@@ -23,7 +23,7 @@ import numpy as np
 from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, array_of, column_medians, indices_of, mean_of, stacked
 from backend.analysis.comparison import NOISE_MS, reached_ms
-from backend.analysis.conditions import IDLE_TIMES, input_rates, rate_at
+from backend.analysis.conditions import IDLE_TIMES, input_rates, rate_around
 from backend.analysis.critical_path import CriticalPath, CriticalStep, Phases
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import struck_limit_ms
@@ -358,7 +358,7 @@ def _input(
     rates = input_rates([r for v in sources for r in by_vertex.get(v, ())])
     # A few records are no burst, and many times none is still none.
     some = [(since, until, r) for since, until, r in rates if r * (until - since).total_seconds() >= _RECORDS_MIN]
-    own, usual = rate_at(checkpoint, some), median(rate_at(c, rates) for c in neighbours.quick)
+    own, usual = rate_around(checkpoint, some), median(rate_around(c, rates) for c in neighbours.quick)
     if own is None or usual is None:
         return
     if own >= CONDITION_TIMES * usual:

@@ -4,7 +4,7 @@ A seed determines the mechanism, its place and the rest of the job. The job runs
 live target. A struck checkpoint is one that took at least five times as long as the quick ones. Its verdict has to name
 the place, and what was different has to name the mechanism.
 
-    python -m tests.simulators.outliers [--seeds 5] [--first 0] [--kind store] [--poll 10]
+    python -m tests.simulators.outliers [--seeds 5] [--first 0] [--kind store]
 """
 
 from __future__ import annotations
@@ -176,14 +176,11 @@ def drawn(name: str) -> Draft:
     return job
 
 
-async def judged(name: str, *, poll_s: float = POLL_S) -> tuple[list[Outcome], int]:
-    """Run the job. Return what was said of its struck checkpoints, and how many others were called unlike the rest.
-
-    Its readings are ``poll_s`` apart.
-    """
+async def judged(name: str) -> tuple[list[Outcome], int]:
+    """Run the job. Return what was said of its struck checkpoints, and how many others were called unlike the rest."""
     job = drawn(name)
     async with SimulatedTarget([job.spec()]) as target:
-        gathered = await target.watched(polls=math.ceil(RUN_S / poll_s), every_s=poll_s)
+        gathered = await target.watched(polls=math.ceil(RUN_S / POLL_S), every_s=POLL_S)
     evidence = gathered.evidence()
     ended = [c for c in evidence.checkpoints if c.header.end_to_end_duration_ms is not None]
     usual = sorted(c.header.end_to_end_duration_ms or 0 for c in ended)[int(QUICK_QUANTILE * len(ended))]
@@ -234,14 +231,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--kind", choices=sorted(KINDS), action="append")
-    parser.add_argument("--poll", type=float, default=POLL_S, metavar="SECONDS", help="time between two readings")
     parser.add_argument("--quiet", action="store_true", help="print no sentences")
     options = parser.parse_args(arguments)
     outcomes: list[Outcome] = []
     wrong_count = 0
     for kind in options.kind or KINDS:
         for seed in range(options.first, options.first + options.seeds):
-            found, wrong = asyncio.run(judged(f"{kind}/{seed}", poll_s=options.poll))
+            found, wrong = asyncio.run(judged(f"{kind}/{seed}"))
             outcomes += found
             wrong_count += wrong
             for one in [] if options.quiet else found:

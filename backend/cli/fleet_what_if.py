@@ -40,14 +40,16 @@ def document(rows: Sequence[Row], settings: Mapping[str, str]) -> dict[str, Any]
     return {"asked": dict(settings), "effects": {e.value: counts[e.value] for e in Effect}, "jobs": jobs}
 
 
-def text(rows: Sequence[Row], settings: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the table, of the counts, and of the reasons for no prediction."""
+def text(rows: Sequence[Row], settings: Mapping[str, str], most: int) -> Iterator[str]:
+    """Yield the lines of the table (``most`` jobs at most), of the counts, and of the reasons for no prediction."""
     asked = ", ".join(f"{key}={value}" for key, value in settings.items())
     yield f"{asked} on {_jobs(len(rows))}"
     known = [row for row in ordered(rows) if row[2].effect is not Effect.UNKNOWN]
     if known:
         yield ""
-        yield from columns.lines_of([_HEAD, *(_cells(name, answer) for _, name, answer in known)], left=2)
+        yield from columns.lines_of([_HEAD, *(_cells(name, answer) for _, name, answer in known[:most])], left=2)
+        if len(known) > most:
+            yield f"and {len(known) - most} more; --most {len(known)} or --format json shows them"
     counts = Counter(answer.effect for _, _, answer in rows)
     yield ""
     yield from (f"{counts[effect]:>6}  {_WORDS[effect]}" for effect in Effect if counts[effect])

@@ -126,6 +126,7 @@ def what_if(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A changed setting, as in `barrierscope whatif`; repeatable."),
     ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Jobs in the table; the counts are of all jobs.")] = 50,
     *,
     spark: SparkOptions,
     output_format: Format = OutputFormat.TEXT,
@@ -148,7 +149,7 @@ def what_if(
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps(fleet_what_if.document(rows, wanted)))
     elif rows:
-        say(*fleet_what_if.text(rows, wanted))
+        say(*fleet_what_if.text(rows, wanted, most))
     else:
         typer.echo("nothing to predict: no job is running; start one, and ask when five checkpoints have ended")
 

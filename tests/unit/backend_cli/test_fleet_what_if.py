@@ -42,7 +42,7 @@ _ROWS = [
 
 
 def test_the_jobs_that_gain_most_come_first_and_each_reason_is_told_once():
-    lines = list(fleet_what_if.text(_ROWS, _SETTINGS))
+    lines = list(fleet_what_if.text(_ROWS, _SETTINGS, 50))
 
     assert lines[0] == "mode=unaligned on 11 running jobs"
     table = lines[2:8]
@@ -58,8 +58,15 @@ def test_the_jobs_that_gain_most_come_first_and_each_reason_is_told_once():
     assert lines[-1] == "  1 running job (lost): it has no barriers"
 
 
+def test_a_long_table_is_cut_and_says_how_to_see_the_rest():
+    lines = list(fleet_what_if.text(_ROWS, _SETTINGS, 2))
+    assert [line.split()[0] for line in lines[2:5]] == ["job", "failing", "later"]
+    assert lines[5] == "and 3 more; --most 5 or --format json shows them"
+    assert "     2  quicker" in lines
+
+
 def test_without_any_prediction_there_is_no_table():
-    lines = list(fleet_what_if.text([_ROWS[2]], _SETTINGS))
+    lines = list(fleet_what_if.text([_ROWS[2]], _SETTINGS, 50))
     assert lines == [
         "mode=unaligned on 1 running job",
         "",

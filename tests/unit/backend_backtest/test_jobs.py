@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.backtest import jobs
+from backend.backtest import jobs, report
 from backend.backtest.cards import AdviceReplayer
 from tests.support.handwritten_jobs import failed, quick
 from tests.support.long_pasts import LongPast
@@ -42,3 +42,12 @@ def test_kept_values_and_a_shared_diagnosis_change_no_result(made, monkeypatch):
     assert found == plain
     assert found.advice.cards
     assert found.verdict.episodes
+
+
+def test_the_table_of_a_fleet_scrolls_so_that_the_charts_stay_within_reach():
+    found = jobs.result_of("j", _past())
+    page = report.page([(f"job-{n}", found) for n in range(40)], title="Backtest", script="")
+
+    assert ".scroll{overflow:auto;max-height:" in page
+    assert page.count('<div class="scroll" tabindex="0">\n<table') == 5
+    assert page.count("<tr><td>job-39") >= 3

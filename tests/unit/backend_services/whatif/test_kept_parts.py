@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from backend.advisor.twin.tiers import QuickTiers
 from backend.analysis.evidence import JobEvidence
 from backend.contracts.whatif import Measure
 from backend.domain.engines import flink
 from backend.services.whatif.kept_parts import dropped_count, shown_part, subtask_count
 from backend.services.whatif.models import ModelledJob
 from backend.services.whatif.presenting import measured_of
-from backend.services.whatif.tiers import QuickTiers
 from tests.support.long_pasts import LongPast
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import uvloop
 from sqlalchemy import func, select
@@ -30,6 +31,7 @@ from backend.advisor.twin import fast
 from backend.advisor.twin.tiers import QuickTiers
 from backend.analysis.evidence import JobEvidence
 from backend.domain.engines import RUNTIME
+from backend.domain.errors import StoreUnavailableError
 from backend.domain.target import TargetOrigin
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
@@ -48,15 +50,21 @@ _JOBS_OF_A_TARGET = 50
 _RUN_S = 120.0
 # Findings are read again only if this time has passed.
 _REFRESHED_AFTER_S = 1.001
-# A chooser that finds no job to choose for in so many rounds stops.
-_EMPTY_ROUNDS_MAX = 20
+# How long a chooser waits if no job waits for it.
+_IDLE_S = 1.0
 
 
 class _Clock(SteppingClock):
-    """A clock whose monotonic time passes by itself, which budgets of time need."""
+    """A clock that passes by itself from where it was set.
+
+    Nothing sets it while the choosers work: time that one of them skipped would count as work of the other.
+    """
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=time.perf_counter())
 
     def monotonic_s(self) -> float:
-        return super().monotonic_s() + time.perf_counter()
+        return self.now().timestamp()
 
 
 class _Counting:
@@ -79,12 +87,16 @@ class _Counting:
 class Result:
     """What the choices for a fleet cost. ``cpu_ms`` is the processor time of this process for one choice.
 
-    ``simulated_ms`` is the part of the simulation. ``at_work_s`` is how long two choosers worked. ``with_rests_s`` is
-    the time until each job has a choice, if both rest as the service does: that of the chooser with more to do. Here
-    both share one process and wait for each other, so two processes need less.
+    ``simulated_ms`` is the part of the simulation. ``looked_at`` counts the jobs that a chooser claimed, with those
+    for which the other one had chosen meanwhile. ``took_s`` is the time until each job had a choice. ``with_rests_s``
+    is that time if both choosers rest as the service does: that of the chooser with more to do. It is measured if
+    ``rest_ratio`` is that of the service, and computed otherwise. Here both share one process and wait for each other,
+    so two processes need less.
     """
 
     jobs: int
+    rest_ratio: float
+    looked_at: int
     chosen: int
     refused: int
     stored: int
@@ -92,7 +104,7 @@ class Result:
     cpu_ms: float
     simulated_ms: float
     simulated_max_ms: float
-    at_work_s: float
+    took_s: float
     with_rests_s: float
 
 
@@ -121,61 +133,76 @@ async def _analyse(engine: AsyncEngine, clock: _Clock) -> None:
         is_behind = jobs.is_behind
 
 
-async def measure(url: str, jobs: int, drawn: int) -> Result:
-    """Return what the choices for ``jobs`` jobs cost, of which ``drawn`` differ, in the empty store at ``url``."""
-    specs = [Drawn.of(f"{kind}/1") for kind in list(KINDS)[:drawn]]
+class _Choosers:
+    """Two choosers, which work until each of the jobs was chosen for or ``at_most_s`` have passed."""
+
+    def __init__(self, engine: AsyncEngine, clock: _Clock, counting: _Counting, options: argparse.Namespace) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._counting = counting
+        self._jobs: int = options.jobs
+        self._rest_ratio: float = options.rest
+        self._at_most_s: float = options.at_most_s
+        self.spent_s: list[float] = []
+
+    async def work(self) -> float:
+        """Choose, and return how long this chooser worked."""
+        evidence = EvidenceReader(self._clock)
+        jobs = AnalysedJobs(self._clock, evidence)
+        chooser = SettingChooser(self._engine, self._clock, evidence, jobs, QuickTiers(is_ready=True), self._counting)
+        began_s, own_s = time.perf_counter(), 0.0
+        while len(self._counting.simulated_s) < self._jobs and time.perf_counter() - began_s < self._at_most_s:
+            spent_s = 0.0
+            # As the role does, a chooser waits for a store that does not answer.
+            with contextlib.suppress(StoreUnavailableError):
+                spent_s = await chooser.choose_next()
+            if not spent_s:
+                await asyncio.sleep(_IDLE_S)
+                continue
+            own_s += spent_s
+            self.spent_s.append(spent_s)
+            if len(self.spent_s) % 100 == 0:
+                counts = f"{len(self._counting.simulated_s)} of {self._jobs}"
+                print(f"{time.perf_counter() - began_s:.0f} s: {counts}", file=sys.stderr, flush=True)
+            await asyncio.sleep(self._rest_ratio * spent_s)
+        return own_s
+
+
+async def measure(url: str, options: argparse.Namespace) -> Result:
+    """Return what the choices for so many jobs cost in the empty store at ``url``."""
+    specs = [Drawn.of(f"{kind}/1") for kind in list(KINDS)[: options.drawn]]
     seen = [
         await asyncio.to_thread(runtime_evidence, j.spec(j.now.config(), seed=1), run_s=_RUN_S, every_s=5.0)
         for j in specs
     ]
     clock, engine, counting = _Clock(NOW), create_store_engine(url), _Counting()
-    clock.at = max(found.now for found in seen)
     await asyncio.to_thread(fast.prepare)
-    await _fill(engine, clock, seen, jobs)
+    clock.at = max(found.now for found in seen) - timedelta(seconds=time.perf_counter())
+    await _fill(engine, clock, seen, options.jobs)
     await _analyse(engine, clock)
-    print(f"{jobs} jobs are stored, each with a finding", file=sys.stderr, flush=True)
-    took_s: list[float] = []
-
-    async def work() -> float:
-        own_s = 0.0
-        evidence = EvidenceReader(clock)
-        chooser = SettingChooser(
-            engine, clock, evidence, AnalysedJobs(clock, evidence), QuickTiers(is_ready=True), counting
-        )
-        empty = 0
-        while len(took_s) < jobs and empty < _EMPTY_ROUNDS_MAX:
-            spent_s = await chooser.choose_next()
-            # Without this, findings would never be computed again, and chosen jobs would wait for ever.
-            clock.at += timedelta(seconds=spent_s or _REFRESHED_AFTER_S)
-            if not spent_s:
-                empty += 1
-                continue
-            empty = 0
-            took_s.append(spent_s)
-            own_s += spent_s
-            if len(took_s) % 100 == 0:
-                print(f"{len(took_s)} of {jobs}", file=sys.stderr, flush=True)
-        return own_s
-
+    print(f"{options.jobs} jobs are stored, each with a finding", file=sys.stderr, flush=True)
+    choosers = _Choosers(engine, clock, counting, options)
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    each_s = await asyncio.gather(work(), work())
-    at_work_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    each_s = await asyncio.gather(choosers.work(), choosers.work())
+    took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     async with reading(engine) as connection:
         stored = (await connection.execute(select(func.count()).select_from(setting_choices))).scalar_one()
     await engine.dispose()
-    if not took_s:
-        sys.exit(f"no settings were chosen: in {_EMPTY_ROUNDS_MAX} rounds, none of the {jobs} jobs waited for a choice")
+    if not counting.simulated_s:
+        sys.exit(f"no settings were chosen: none of the {options.jobs} jobs waited for a choice")
     return Result(
-        jobs=jobs,
+        jobs=options.jobs,
+        rest_ratio=options.rest,
+        looked_at=len(choosers.spent_s),
         chosen=len(counting.simulated_s),
         refused=counting.refusals.total(),
         stored=stored,
-        wall_ms=statistics.median(took_s) * 1000,
-        cpu_ms=cpu_s / max(1, len(took_s)) * 1000,
+        wall_ms=statistics.median(choosers.spent_s) * 1000,
+        cpu_ms=cpu_s / len(counting.simulated_s) * 1000,
         simulated_ms=statistics.median(counting.simulated_s) * 1000,
         simulated_max_ms=max(counting.simulated_s) * 1000,
-        at_work_s=at_work_s,
-        with_rests_s=max(each_s) * (1 + REST_RATIO),
+        took_s=took_s,
+        with_rests_s=took_s if options.rest == REST_RATIO else max(each_s) * (1 + REST_RATIO),
     )
 
 
@@ -184,10 +211,12 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--drawn", type=int, default=8)
+    parser.add_argument("--rest", type=float, default=0.0, help=f"times the work; the product rests {REST_RATIO:g}")
+    parser.add_argument("--at-most-s", type=float, default=3600.0, help="end then, with those jobs chosen for")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     with temporary_server() as server, server.databases.migrated() as url:
-        found = uvloop.run(measure(url, options.jobs, options.drawn))
+        found = uvloop.run(measure(url, options))
     if options.json:
         print(json.dumps(asdict(found)))
         return

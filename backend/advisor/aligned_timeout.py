@@ -94,6 +94,8 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
     every aligned checkpoint takes longer than the lower bound. Return None if the queues are not known, or if no
     timeout fits.
     """
+    # The grid is a part of this one. At once, the replay of all its timeouts costs hardly more than that of one.
+    recordings.prepare([0, *_grid(bounds(known, 0.0))])
     at_once = recordings.replay(0)
     if at_once is None:
         return None
@@ -102,7 +104,6 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
     if limit.is_crossed or not known.engine.has_aligned_timeout:
         return _at_once(known, at_once, limit) if is_constant else None
     grid = _grid(limit)
-    recordings.prepare(grid)
     found = [r for t in grid if (r := recordings.replay(t)) is not None]
     if not found:
         return None

@@ -428,6 +428,8 @@ def _read_bytes(arrived_ms: Floats, rates: Floats, sent_ms: Floats) -> Floats:
     order = np.argsort(arrived_ms)
     arrived, rate = arrived_ms[order], rates[order]
     # At index i: the sums over the receivers from the i-th earliest arrival on.
-    rate_sums, sums = (np.append(np.cumsum(row[::-1])[::-1], 0.0) for row in (rate, rate * arrived))
+    rate_sums, sums = np.zeros(rate.size + 1), np.zeros(rate.size + 1)
+    np.cumsum(rate[::-1], out=rate_sums[-2::-1])
+    np.cumsum((rate * arrived)[::-1], out=sums[-2::-1])
     later = np.searchsorted(arrived, sent_ms, side="right")
     return np.asarray(sums[later] - sent_ms * rate_sums[later])

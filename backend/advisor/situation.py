@@ -21,6 +21,7 @@ from backend.analysis.case import Case
 from backend.analysis.critical_path import Phases, arrived_below_ms
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import judged_checkpoints, slow_limit_ms
+from backend.analysis.kept import kept
 from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.statistics import highest, median
@@ -243,7 +244,8 @@ def situation(
     walked = {w.checkpoint.header.checkpoint_id: w.phases for w in case.walked}
     recorded = tuple(_recorded(c, evidence, walked.get(c.header.checkpoint_id)) for c in judged)
     readings = evidence.pressure
-    intake = _intake(readings)
+    taken = _taken(readings)
+    intake = _intake(taken)
     return Situation(
         evidence=evidence,
         engine=engine,
@@ -253,11 +255,11 @@ def situation(
         recorded=recorded,
         queues=_queues(readings),
         held=backpressured_max(case.loads),
-        steps_ms=_steps(readings),
+        steps_ms=_steps(taken),
         drain_bytes_per_ms={v: sum(row) for v, row in intake.items() if sum(row) > 0},
         intake_bytes_per_ms=intake,
-        record_bytes=_record_sizes(readings),
-        records_per_s=_record_rates(readings),
+        record_bytes=_record_sizes(taken),
+        records_per_s=_record_rates(taken),
         store_bytes_per_ms=_store_speed(recorded),
         since=min((r.observed_at for r in readings), default=None),
         until=max((r.observed_at for r in readings), default=None),
@@ -298,16 +300,26 @@ def _recorded(checkpoint: Checkpoint, evidence: JobEvidence, walked: Phases | No
     if duration is None:
         end = header.failed_at or evidence.now
         duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
+    length_ms = float(duration)
+    return kept(
+        (checkpoint, phases, evidence.topology),
+        ("recorded", evidence.config, length_ms),
+        lambda: _facts(checkpoint, evidence, phases, length_ms),
+    )
+
+
+def _facts(checkpoint: Checkpoint, evidence: JobEvidence, phases: Phases, duration_ms: float) -> Recorded:
+    header = checkpoint.header
     is_failed = header.status is CheckpointStatus.FAILED
     is_awaited = any(_awaits(rows, evidence, v) for v, rows in phases.items())
     sources = [v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)]
     return Recorded(
         checkpoint=checkpoint,
         phases=phases,
-        duration_ms=float(duration),
+        duration_ms=duration_ms,
         is_expired=is_failed and header.failure_reason is FailureReason.EXPIRED,
         is_failed=is_failed,
-        travel_ms=float(duration) if is_awaited else highest(highest_of(rows.travel_ms) for rows in phases.values()),
+        travel_ms=duration_ms if is_awaited else highest(highest_of(rows.travel_ms) for rows in phases.values()),
         source_delay_ms=highest(highest_of(phases[v].first_barrier_ms) for v in sources if v in phases),
         sync_ms=highest(highest_of(rows.sync_duration_ms) for rows in phases.values()),
         own_async_ms=highest(highest_of(own_async_ms(evidence, v, phases)) for v in phases),
@@ -372,56 +384,64 @@ def _medians(readings: Mapping[VertexId, Floats]) -> dict[VertexId, tuple[float,
     return {v: tuple(np.nan_to_num(column_medians(rows)).tolist()) for v, rows in readings.items()}
 
 
-def _steps(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
-    """Return the busy milliseconds per record at the slowest subtask of each vertex.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Taken:
+    """What each subtask of a vertex read between the first and the last reading, and how busy it was in the last."""
 
-    They are computed from the first and the last reading.
-    """
+    elapsed_s: float
+    busy: Floats
+    records: Floats
+    bytes_in: Floats
+
+    @property
+    def elapsed_ms(self) -> float:
+        return self.elapsed_s * 1000
+
+
+def _taken(readings: Sequence[VertexPressure]) -> dict[VertexId, _Taken]:
+    return {
+        vertex_id: _Taken(
+            elapsed_s=(rows[-1].observed_at - rows[0].observed_at).total_seconds(),
+            busy=array_of(rows[-1].busy_ratio),
+            records=_grown(rows[0].records_in_count, rows[-1].records_in_count),
+            bytes_in=_grown(rows[0].bytes_in_count, rows[-1].bytes_in_count),
+        )
+        for vertex_id, rows in _by_vertex(readings).items()
+    }
+
+
+def _steps(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
+    """Return the busy milliseconds per record at the slowest subtask of each vertex."""
     found: dict[VertexId, float] = {}
-    for vertex_id, rows in _by_vertex(readings).items():
-        first, last = rows[0], rows[-1]
-        elapsed_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
-        busy, taken = array_of(last.busy_ratio), _grown(first.records_in_count, last.records_in_count)
-        count = min(busy.size, taken.size)
-        costs = busy[:count] * elapsed_ms / np.where(taken[:count] > 0, taken[:count], np.nan)
+    for vertex_id, own in taken.items():
+        count = min(own.busy.size, own.records.size)
+        records = own.records[:count]
+        costs = own.busy[:count] * own.elapsed_ms / np.where(records > 0, records, np.nan)
         most = highest_of(costs)
         if most is not None:
             found[vertex_id] = most
     return found
 
 
-def _intake(readings: Sequence[VertexPressure]) -> dict[VertexId, tuple[float, ...]]:
-    """Return the bytes per millisecond that each subtask read between the first and the last reading."""
-    found: dict[VertexId, tuple[float, ...]] = {}
-    for vertex_id, rows in _by_vertex(readings).items():
-        first, last = rows[0], rows[-1]
-        elapsed_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
-        taken = _grown(first.bytes_in_count, last.bytes_in_count)
-        if elapsed_ms > 0 and taken.sum() > 0:
-            found[vertex_id] = tuple((taken / elapsed_ms).tolist())
-    return found
+def _intake(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, tuple[float, ...]]:
+    """Return the bytes per millisecond that each subtask read."""
+    return {
+        vertex_id: tuple((own.bytes_in / own.elapsed_ms).tolist())
+        for vertex_id, own in taken.items()
+        if own.elapsed_ms > 0 and own.bytes_in.sum() > 0
+    }
 
 
-def _record_sizes(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
-    """Return the mean bytes of a record that each vertex read between the first and the last reading."""
-    found: dict[VertexId, float] = {}
-    for vertex_id, rows in _by_vertex(readings).items():
-        count = float(_grown(rows[0].records_in_count, rows[-1].records_in_count).sum())
-        size = float(_grown(rows[0].bytes_in_count, rows[-1].bytes_in_count).sum())
-        if count > 0 and size > 0:
-            found[vertex_id] = size / count
-    return found
+def _record_sizes(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
+    """Return the mean bytes of a record that each vertex read."""
+    sums = {v: (float(own.records.sum()), float(own.bytes_in.sum())) for v, own in taken.items()}
+    return {v: size / count for v, (count, size) in sums.items() if count > 0 and size > 0}
 
 
-def _record_rates(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
-    """Return the records that each vertex read in a second, between the first and the last reading."""
-    found: dict[VertexId, float] = {}
-    for vertex_id, rows in _by_vertex(readings).items():
-        elapsed_s = (rows[-1].observed_at - rows[0].observed_at).total_seconds()
-        count = float(_grown(rows[0].records_in_count, rows[-1].records_in_count).sum())
-        if elapsed_s > 0 and count > 0:
-            found[vertex_id] = count / elapsed_s
-    return found
+def _record_rates(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
+    """Return the records that each vertex read in a second."""
+    counts = {v: float(own.records.sum()) for v, own in taken.items()}
+    return {v: counts[v] / own.elapsed_s for v, own in taken.items() if own.elapsed_s > 0 and counts[v] > 0}
 
 
 def _grown(before: Sequence[int | None], after: Sequence[int | None]) -> Floats:

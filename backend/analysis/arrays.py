@@ -28,9 +28,9 @@ _KEPT_COUNT: Final = 8192
 
 @dataclass(slots=True)
 class _Kept:
-    """The array of a tuple. The tuple is kept too, so that its id stays its own."""
+    """The array of a tuple, or of another owner. The owner is kept too, so that its id stays its own."""
 
-    values: tuple[float | None, ...]
+    owner: object
     array: Floats
     peak: float | None
     has_peak: bool = False
@@ -68,7 +68,7 @@ def peak_of(values: Iterable[float | None]) -> float | None:
     return found.peak
 
 
-def _converted(values: Iterable[float | None]) -> Floats:
+def _converted(values: Iterable[float | None] | Sequence[tuple[float | None, ...]]) -> Floats:
     return np.array(values if isinstance(values, tuple | list) else list(values), dtype=np.float64)
 
 
@@ -77,13 +77,26 @@ def _kept_of(values: Iterable[float | None]) -> _Kept | None:
     if there is None or not isinstance(values, tuple) or len(values) > _KEPT_LENGTH_MAX:
         return None
     found = there.get(id(values))
-    if found is None:
-        if len(there) >= _KEPT_COUNT:
-            there.clear()
-        array = _converted(values)
-        array.setflags(write=False)
-        found = there[id(values)] = _Kept(values, array, None)
+    return _noted(there, values, _converted(values)) if found is None else found
+
+
+def _noted(there: dict[int, _Kept], owner: object, array: Floats) -> _Kept:
+    if len(there) >= _KEPT_COUNT:
+        there.clear()
+    array.setflags(write=False)
+    found = there[id(owner)] = _Kept(owner, array, None)
     return found
+
+
+def array_for(owner: object, rows: Sequence[tuple[float | None, ...]]) -> Floats:
+    """Return tuples of the same length, which belong to ``owner``, as the rows of one array. It is kept like theirs."""
+    there = _kept.get()
+    if there is None or len(rows[0]) > _KEPT_LENGTH_MAX:
+        return _converted(rows)
+    found = there.get(id(owner))
+    if found is None:
+        found = _noted(there, owner, _converted(rows))
+    return found.array
 
 
 def missing(count: int) -> Floats:
@@ -130,6 +143,8 @@ def numbers_of(values: Floats) -> tuple[float | None, ...]:
 def stacked(rows: Sequence[Floats]) -> Floats:
     """Return the rows as one matrix. A row that is shorter than the longest one ends in missing values."""
     width = max((row.size for row in rows), default=0)
+    if rows and all(row.size == width for row in rows):
+        return np.concatenate(rows).reshape(len(rows), width)
     found = np.full((len(rows), width), np.nan)
     for whole, row in zip(found, rows, strict=True):
         whole[: row.size] = row
@@ -138,16 +153,16 @@ def stacked(rows: Sequence[Floats]) -> Floats:
 
 def column_means(rows: Floats) -> Floats:
     """Return the mean of each column over the rows that report it."""
-    return _by_column(rows, lambda known: known.mean(axis=1))
+    return by_column(rows, lambda known: known.mean(axis=1))
 
 
 def column_medians(rows: Floats) -> Floats:
     """Return the median of each column over the rows that report it."""
-    return _by_column(rows, _medians)
+    return by_column(rows, _medians)
 
 
-def _by_column(rows: Floats, statistic: Callable[[Floats], Floats]) -> Floats:
-    """Apply a statistic to the reported values of each column.
+def by_column(rows: Floats, statistic: Callable[[Floats], Floats]) -> Floats:
+    """Return a statistic of the reported values of each column; NaN for a column without any.
 
     ``statistic`` receives a matrix without missing values, and returns one value for each row. Each row of this
     matrix contains the reported values of one column of ``rows``.

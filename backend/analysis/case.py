@@ -17,6 +17,7 @@ from backend.analysis.conditions import condition
 from backend.analysis.critical_path import CriticalPath, Phases, path_through
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import HealthReport
+from backend.analysis.kept import kept
 from backend.analysis.lazy import lazy
 from backend.analysis.outliers import Neighbours, neighbours_of
 from backend.analysis.phases import VertexPhases, checkpoint_phases
@@ -289,7 +290,13 @@ def _walk(checkpoint: Checkpoint, evidence: JobEvidence) -> Walked:
         end = header.failed_at or evidence.now
         duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
     phases = checkpoint_phases(checkpoint, evidence.config, late)
-    return Walked(checkpoint, phases, evidence.topology, duration)
+    topology = evidence.topology
+    # What a walked checkpoint computes when it is first asked is then kept too.
+    return kept(
+        (checkpoint, phases, topology),
+        ("walked", duration),
+        lambda: Walked(checkpoint, phases, topology, duration),
+    )
 
 
 def _near(checkpoint: Checkpoint, duration_ms: int, readings: Sequence[VertexPressure]) -> tuple[VertexPressure, ...]:

@@ -18,6 +18,7 @@ from math import isfinite
 import numpy as np
 
 from backend.analysis.arrays import Floats, highest_of, missing
+from backend.analysis.kept import kept
 from backend.analysis.phases import SubtaskPhases, VertexPhases, checkpoint_phases
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
 from backend.domain.ids import VertexId
@@ -87,6 +88,10 @@ def path_through(phases: Phases, topology: Topology, *, end_ms: int | None) -> C
 
     ``end_ms`` is the time from the trigger to the end of the checkpoint.
     """
+    return kept((phases, topology), ("path", end_ms), lambda: _path_through(phases, topology, end_ms))
+
+
+def _path_through(phases: Phases, topology: Topology, end_ms: int | None) -> CriticalPath | None:
     last = _last(phases, topology)
     if last is None:
         return None
@@ -185,8 +190,12 @@ def sent_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> Floats:
     A subtask forwards its barrier at the start of its snapshot, before the sync part. The value is missing if the
     time of one sender is not known.
     """
-    edges = [(e, phases[e.source].snapshot_at_ms) for e in _inputs(topology, vertex_id, phases)]
-    return _latest(edges, len(phases.get(vertex_id, ())))
+
+    def latest() -> Floats:
+        edges = [(e, phases[e.source].snapshot_at_ms) for e in _inputs(topology, vertex_id, phases)]
+        return _latest(edges, len(phases.get(vertex_id, ())))
+
+    return kept((phases, topology), ("sent", vertex_id), latest)
 
 
 def arrived_below_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> Floats:

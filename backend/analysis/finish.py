@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import exp, log
 from statistics import median
 
@@ -33,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.analysis import sentences as say
+from backend.analysis.kept import kept
 from backend.analysis.progress import OpenCheckpoint, SubtaskKey
 from backend.analysis.thresholds import (
     FINISH_COUNT,
@@ -146,7 +148,9 @@ def predict(
         far = f"{open_.acknowledged_count} of {open_.subtask_count} acknowledgements"
         words = f"not predictable: none of the last {say.checkpoints(len(alike))} had come as far, {far}"
         return Finish(Outlook.UNKNOWN, words)
-    found = _finish(open_, _Mixture(open_, alike))
+    # The age of the open checkpoint does not change the mixture, so looks at several ages may share it.
+    state = (open_.subtask_count, open_.acknowledged_count, open_.last_ack_ms, tuple(open_.first_barriers_ms.items()))
+    found = _finish(open_, kept((past,), ("mixture", *state), lambda: _Mixture(open_, alike)))
     return replace(found, plain_rule_ms=None if open_.timeout_ms is None else FINISH_PLAIN_RATIO * open_.timeout_ms)
 
 
@@ -256,7 +260,7 @@ def _finish(open_: OpenCheckpoint, mixture: _Mixture) -> Finish:
     age_ms = max(1.0, float(open_.elapsed_ms))
     limit_ms = None if open_.timeout_ms is None else max(float(open_.timeout_ms), age_ms)
     until_ms = limit_ms or _FAR * max(age_ms, float(mixture.ends_ms.max()))
-    times = np.geomspace(age_ms, until_ms, _GRID_COUNT)
+    times = _times(age_ms, until_ms)
     open_share = mixture.survival(times)
     open_share = open_share / open_share[0]
     past_limit = float(open_share[-1])
@@ -278,6 +282,14 @@ def _finish(open_: OpenCheckpoint, mixture: _Mixture) -> Finish:
         f" {to if high is None else say.duration(high)}; {basis})"
     )
     return Finish(Outlook.FINISHES, words, likely, low, high, coverage, expiry, compared, longer)
+
+
+@lru_cache(maxsize=256)
+def _times(from_ms: float, until_ms: float) -> NDArray[np.float64]:
+    """Return the times at which a distribution is computed. Checkpoints of the same age and timeout have the same."""
+    found = np.geomspace(from_ms, until_ms, _GRID_COUNT)
+    found.setflags(write=False)
+    return found
 
 
 def _tail_at(age_ratio: float, tail: float) -> float:

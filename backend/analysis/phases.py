@@ -25,6 +25,7 @@ from typing import overload
 import numpy as np
 
 from backend.analysis.arrays import Flags, Floats, array_of, highest_of, indices_of
+from backend.analysis.kept import kept
 from backend.analysis.lazy import lazy
 from backend.analysis.thresholds import ROUNDING_MS
 from backend.domain.checkpoint import (
@@ -388,7 +389,8 @@ def checkpoint_phases(
         aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
         is_unaligned_enabled=config.is_unaligned_enabled if config is not None else None,
     )
-    return _phases(checkpoint.details, _snapshot_timeout_ms(checkpoint.header, timeout), late)
+    from_ms, barriers = _snapshot_timeout_ms(checkpoint.header, timeout), tuple(late)
+    return kept((checkpoint,), ("phases", from_ms, barriers), lambda: _phases(checkpoint.details, from_ms, barriers))
 
 
 def _snapshot_timeout_ms(header: CheckpointHeader, timeout_ms: int | None) -> int | None:

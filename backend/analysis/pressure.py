@@ -20,6 +20,7 @@ import numpy as np
 from backend.analysis.arrays import (
     Flags,
     Floats,
+    array_for,
     array_of,
     column_means,
     highest_of,
@@ -237,7 +238,8 @@ class _Shares:
         self._width = max(widths)
         self._is_ragged = len(widths) > 1
         if not self._is_ragged:
-            self._values = np.array(rows, dtype=np.float64)
+            own = [array_for(r, row) for r, row in zip(readings, rows, strict=True)]
+            self._values = np.concatenate(own).reshape(len(rows), 3, self._width)
         else:
             padded = [array_of((*values, *[None] * (self._width - len(values)))) for row in rows for values in row]
             self._values = np.array(padded).reshape(len(rows), 3, self._width)

@@ -17,6 +17,7 @@ import numpy as np
 
 from backend.analysis.arrays import Floats, column_means, highest_of, indices_of, stacked
 from backend.analysis.critical_path import Phases, sent_ms
+from backend.analysis.kept import kept
 from backend.analysis.phases import VertexPhases
 from backend.analysis.thresholds import HOP_MIN_MS, PHASE_MIN_MS, PHASE_MIN_RATIO, STANDOUT_RATIO
 from backend.domain.ids import VertexId
@@ -115,7 +116,11 @@ def _late_row(rows: VertexPhases, least: float) -> Floats | None:
 
 
 def _hop_row(topology: Topology, phases: Phases, vertex_id: VertexId, duration_ms: int) -> Floats:
-    rows = phases[vertex_id]
-    is_awaited = ~rows.is_acknowledged & np.isnan(rows.travel_ms)
-    reached = np.where(is_awaited, duration_ms, rows.travel_ms)
-    return np.maximum(0.0, reached - sent_ms(topology, vertex_id, phases))
+
+    def row() -> Floats:
+        rows = phases[vertex_id]
+        is_awaited = ~rows.is_acknowledged & np.isnan(rows.travel_ms)
+        reached = np.where(is_awaited, duration_ms, rows.travel_ms)
+        return np.maximum(0.0, reached - sent_ms(topology, vertex_id, phases))
+
+    return kept((phases, topology), ("hops", vertex_id, duration_ms), row)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from backend.analysis.arrays import kept_arrays
 from backend.analysis.finish import past_of
+from backend.analysis.kept import kept_values
 from backend.backtest.cards import AdviceReplay, AdviceReplayer, ChooseFor
 from backend.backtest.early_warning import AgeBand, EndedCheckpoint, Score, Tally, Watched, tally_of, watched
 from backend.backtest.moments import Moment, Moments
@@ -93,7 +94,7 @@ def result_of(
     result = JobResult(job_id)
     newest: deque[Warned] = deque(maxlen=WARNINGS_KEPT)
     # Each checkpoint and each reading is evidence at many moments.
-    with kept_arrays():
+    with kept_arrays(), kept_values():
         rows = _replayed(history, result, parts, on_progress, choose_for)
         if Part.WARNING in parts:
             result.tally = tally_of(_noted(watched(_ended(rows, history, result)), newest))

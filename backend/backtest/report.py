@@ -174,7 +174,8 @@ def _warnings_section(results: Sequence[Named]) -> str:
     return f"""<h2>Warnings of timeouts</h2>
 <p>Each checkpoint is predicted at several ages. A page is false if no checkpoint of its episode expired. The lead is
 the median share of the timeout that was left at the first warning.</p>
-<div class="scroll"><table><thead><tr><th>job<th>checkpoints<th>expired<th>recall<th>lead<th>pages<th>false pages
+<div class="scroll" tabindex="0">
+<table><thead><tr><th>job<th>checkpoints<th>expired<th>recall<th>lead<th>pages<th>false pages
 <th>recall, rule by age<th>lead<th>pages<th>false pages</thead><tbody>{rows}</tbody></table></div>
 <h3>When each warning would have come</h3><p>As a share of the timeout.</p><div id="warnings"></div>
 <h3>Coverage by age</h3><p>How many intervals of the finish held, and how many were to hold.</p>

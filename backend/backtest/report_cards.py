@@ -128,12 +128,14 @@ def section(results: Sequence[Named]) -> str:
 <p>The cards that would have been opened at the end of a checkpoint. A card is <em>applied</em> if the engine
 reported the proposed settings later; then the effect was measured and is compared with the predicted interval. Of other
 cards only the prediction is known.</p>
-<div class="scroll"><table><thead><tr><th>job<th>cards<th>withdrawn<th>applied<th>worse<th>rolled back
+<div class="scroll" tabindex="0">
+<table><thead><tr><th>job<th>cards<th>withdrawn<th>applied<th>worse<th>rolled back
 <th>measured inside<th>share</thead><tbody>{rows}</tbody></table></div>
 <h3>Predicted and measured durations</h3>
 <p>The predicted duration of each card with its interval and, if the change was made, the measured one.</p>
 <div id="cards"></div>
-<div class="scroll"><table class="texts cards">
+<div class="scroll" tabindex="0">
+<table class="texts cards">
 <thead><tr><th>job<th>opened at<th>advice<th>what came of it<th>effect</thead><tbody>{cards}</tbody></table></div>
 """
 

@@ -101,10 +101,12 @@ def section(results: Sequence[Named]) -> str:
 again. <em>Stable</em>: the share of the checkpoints of the episodes at which the cause was named. <em>Held</em>: of the
 {FOLLOWED_COUNT} checkpoints after the first statement, the share in which the named place was the slowest on the
 critical path (reconstructed). <em>As stored</em>: the share of the stored verdicts that name the same cause.</p>
-<div class="scroll"><table><thead><tr><th>job<th>verdicts<th>episodes<th>stable<th>held<th>as stored</thead>
+<div class="scroll" tabindex="0">
+<table><thead><tr><th>job<th>verdicts<th>episodes<th>stable<th>held<th>as stored</thead>
 <tbody>{rows}</tbody></table></div>
 <h3>What was said, and when</h3><div id="episodes"></div>
-<div class="scroll"><table class="texts"><thead><tr><th>job<th>first said at<th>checkpoint<th>suffering before<th>said
+<div class="scroll" tabindex="0">
+<table class="texts"><thead><tr><th>job<th>first said at<th>checkpoint<th>suffering before<th>said
 <th>held<th>as stored<th>what it said first</thead><tbody>{episodes}</tbody></table></div>
 """
 

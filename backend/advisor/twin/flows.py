@@ -6,13 +6,14 @@ restart are left out, and so is the first third of many readings, while buffers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.analysis.arrays import Floats, array_of
+from backend.analysis.arrays import Floats, array_of, by_column
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement
@@ -292,14 +293,9 @@ def _typical(rows: Floats) -> Floats:
     return np.where(middle < _SMALL_RATIO, _over(np.mean, rows), middle)
 
 
-def _over(statistic: object, rows: Floats) -> Floats:
+def _over(statistic: Callable[..., Floats], rows: Floats) -> Floats:
     """Return the statistic of each column over its reported values; NaN for a column without any."""
-    found = np.full(rows.shape[1], np.nan)
-    for i, column in enumerate(rows.T):
-        known = column[~np.isnan(column)]
-        if known.size:
-            found[i] = statistic(known)  # type: ignore[operator]
-    return found
+    return by_column(rows, partial(statistic, axis=1))
 
 
 def pool_size_of(usages: Floats, expected: int) -> int | None:

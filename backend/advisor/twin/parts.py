@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from backend.advisor.advice import Interval
 from backend.advisor.thresholds import WRITE_BYTES_PER_MS
 from backend.advisor.twin.model import Assumption, StoreModel, VertexModel
 from backend.analysis import sentences as say
-from backend.analysis.arrays import Floats, array_of
+from backend.analysis.arrays import Floats, array_of, by_column
 from backend.analysis.critical_path import Phases, arrived_below_ms
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.ids import VertexId
@@ -59,20 +60,22 @@ def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: Chec
     arrivals = np.concatenate([p.travel_ms for p in r.phases.values()])
     # Times are rounded, so an arrival may be reported a little after the end that it caused.
     ends = phases.async_end_ms + _ROUNDED_MS
-    released: Floats = np.array([np.max(arrivals[arrivals <= end], initial=0.0) for end in ends])
+    arrived = np.sort(arrivals[~np.isnan(arrivals)])
+    # The latest arrival before each end, or the trigger.
+    until = np.maximum(np.concatenate([[0.0], arrived]), 0.0)
+    released: Floats = np.where(np.isnan(ends), 0.0, until[np.searchsorted(arrived, ends, side="right")])
     if topology.downstream(vertex):
         released = np.maximum(released, arrived_below_ms(topology, vertex, r.phases))
     return np.minimum(phases.own_async_ms, np.maximum(0.0, phases.async_end_ms - released))
 
 
-def _middle(rows: Sequence[Floats], size: int, statistic: object = np.median) -> Floats:
+def _middle(rows: Sequence[Floats], size: int, statistic: Callable[..., Floats] = np.median) -> Floats:
     """Return a statistic of each subtask over the rows in which it has a value; 0 without any value."""
-    found = np.zeros(size)
-    for i in range(size):
-        known = [float(row[i]) for row in rows if i < row.size and not np.isnan(row[i])]
-        if known:
-            found[i] = statistic(known)  # type: ignore[operator]
-    return found
+    found = np.full((len(rows), size), np.nan)
+    for whole, row in zip(found, rows, strict=True):
+        whole[: row.size] = row[:size]
+    values = by_column(found, partial(statistic, axis=1))
+    return np.where(np.isnan(values), 0.0, values)
 
 
 def store_of(
@@ -116,24 +119,36 @@ def _shared_speed(recorded: Sequence[Recorded], topology: Topology, config: Chec
     """Return the bytes that all uploads of a checkpoint write in a millisecond during which at least one runs."""
     speeds = []
     for r in recorded:
-        spans: list[tuple[float, float]] = []
-        total = 0.0
-        for detail in r.checkpoint.details:
-            if detail.vertex_id not in r.phases:
-                continue
-            ends, own = r.phases[detail.vertex_id].async_end_ms, own_async_ms(r, detail.vertex_id, topology, config)
-            written = array_of(detail.checkpointed_size_bytes)
-            for end, took, size in zip(ends.tolist(), own.tolist(), written.tolist(), strict=True):
-                if took > 0 and size > 0:
-                    spans.append((end - took, end))
-                    total += size
-        running = last = 0.0
-        for begin, end in sorted(spans):
-            running += max(0.0, end - max(begin, last)) if last else end - begin
-            last = max(last, end)
+        begins, ends, sizes = _uploads(r, topology, config)
+        if not ends.size:
+            continue
+        # A cumulative sum adds the values one after the other, so its last value does not depend on the machine.
+        total = float(np.cumsum(sizes)[-1])
+        is_timed = ~np.isnan(ends)
+        begins, ends = begins[is_timed], ends[is_timed]
+        order = np.lexsort((ends, begins))
+        begins, ends = begins[order], ends[order]
+        # When the last of the uploads that began earlier ended; 0 before the first one.
+        last = np.concatenate([[0.0], np.maximum.accumulate(ends)])[:-1]
+        alone = np.where(last > 0.0, np.maximum(0.0, ends - np.maximum(begins, last)), ends - begins)
+        running = float(np.cumsum(alone)[-1]) if alone.size else 0.0
         if total >= _LARGE_BYTES and running >= _LARGE_MS:
             speeds.append(total / running)
     return float(np.median(speeds)) if speeds else None
+
+
+def _uploads(r: Recorded, topology: Topology, config: CheckpointConfig | None) -> tuple[Floats, Floats, Floats]:
+    """Return when each upload of a checkpoint began and ended, and its bytes."""
+    rows = []
+    for detail in r.checkpoint.details:
+        if detail.vertex_id not in r.phases:
+            continue
+        ends, took = r.phases[detail.vertex_id].async_end_ms, own_async_ms(r, detail.vertex_id, topology, config)
+        size = array_of(detail.checkpointed_size_bytes)
+        is_one = (took > 0) & (size > 0)
+        rows.append(np.array([ends - took, ends, size])[:, is_one])
+    begins, ends, sizes = np.concatenate(rows, axis=1) if rows else np.zeros((3, 0))
+    return begins, ends, sizes
 
 
 def parts_of(

@@ -28,6 +28,7 @@ from backend.domain.errors import ConflictError, NotModelledError
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
 from backend.services.jobs.evidence import EvidenceReader
+from backend.services.whatif.kept_parts import dropped_count, shown_part, subtask_count
 from backend.store.jobs.reader import JobRecord, config_since, get_job
 from backend.store.postgres.connections import reading
 
@@ -45,7 +46,7 @@ _GONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ModelledJob:
-    """A job with its model, and the evidence that the model was built from.
+    """A job with its model, and the part of the evidence that answers show (``kept_parts.shown_part``).
 
     ``predictions`` keeps what was predicted with this model, so that it is computed once.
     """
@@ -109,7 +110,7 @@ class JobModels:
                 )
             engine = record.run.engine
             tiered = await anyio.to_thread.run_sync(self._tiers.build, evidence, engine, record.engine_version)
-            job = ModelledJob(record, evidence, tiered)
+            job = ModelledJob(record, shown_part(evidence), tiered)
             self._kept[record.id] = (version, tier), self._clock.monotonic_s() + _KEPT_S, job
             self._kept.move_to_end(record.id)
             if len(self._kept) > _KEPT_COUNT:
@@ -122,6 +123,7 @@ class JobModels:
         self._shown.move_to_end(job.id)
         if len(self._shown) > _SHOWN_COUNT:
             self._shown.popitem(last=False)
+        self._drop_large()
         return job
 
     def _shown_one(self, model_id: str, version: object) -> ModelledJob:
@@ -129,6 +131,15 @@ class JobModels:
         if known is None or self._clock.monotonic_s() >= known[1] or known[0] != version:
             raise ConflictError(_GONE, kind=PREDICTION_GONE)
         return known[2]
+
+    def _drop_large(self) -> None:
+        """Drop the models that answered longest ago, until the others are small enough together."""
+        sizes = [subtask_count(job.evidence) for *_, job in self._shown.values()]
+        for _ in range(dropped_count(sizes)):
+            *_, job = self._shown.popitem(last=False)[1]
+            kept = self._kept.get(job.record.id)
+            if kept is not None and kept[2] is job:
+                del self._kept[job.record.id]
 
 
 def _refuse(record: JobRecord) -> None:

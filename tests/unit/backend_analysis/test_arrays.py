@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from backend.analysis.arrays import array_of, kept_arrays, peak_of
+from backend.analysis.arrays import array_for, array_of, by_column, kept_arrays, peak_of, stacked
 
 ROWS = [(1, None, 3), (), (None, None), (0.5, 0.25), tuple(range(200))]
 
@@ -34,3 +36,46 @@ def test_many_values_are_kept_only_in_part_and_stay_right():
     with kept_arrays():
         found = [array_of((float(n),)) for n in range(20_000)]
     assert [float(a[0]) for a in found] == list(range(20_000))
+
+
+def _with_gaps(seed, rows, columns):
+    rng = np.random.default_rng(seed)
+    values = rng.lognormal(3, 2, (rows, columns))
+    values[rng.uniform(size=values.shape) < 0.2] = np.nan
+    values[:, ::7] = np.nan
+    return values
+
+
+@pytest.mark.parametrize("statistic", [np.median, np.mean, np.max])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 8), (9, 30), (40, 100)])
+def test_a_statistic_of_all_columns_equals_that_of_each_column_to_the_last_bit(statistic, rows, columns):
+    values = _with_gaps(rows, rows, columns)
+    expected = []
+    for column in values.T:
+        known = column[~np.isnan(column)]
+        expected.append(statistic(known) if known.size else np.nan)
+
+    found = by_column(values, partial(statistic, axis=1))
+
+    assert np.array_equal(found, expected, equal_nan=True)
+
+
+def test_rows_of_tuples_make_the_same_array_whether_arrays_are_kept_or_not():
+    owner, rows = object(), ((1.0, None, 3), (4, 5, None))
+    plain = array_for(owner, rows)
+    assert plain.shape == (2, 3)
+    with kept_arrays():
+        for _ in range(2):
+            assert np.array_equal(array_for(owner, rows), plain, equal_nan=True)
+        assert array_for(owner, rows) is array_for(owner, rows)
+        assert array_for(object(), rows) is not array_for(owner, rows)
+
+
+@pytest.mark.parametrize("widths", [(), (3, 3), (2, 0, 3)])
+def test_stacked_rows_end_in_missing_values(widths):
+    rows = [np.arange(float(width)) for width in widths]
+    found = stacked(rows)
+    assert found.shape == (len(widths), max(widths, default=0))
+    for whole, row in zip(found, rows, strict=True):
+        assert whole[: row.size].tolist() == row.tolist()
+        assert np.isnan(whole[row.size :]).all()

@@ -5,12 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from backend.advisor.twin.model import Assumption
-from backend.advisor.twin.parts import Recorded, growth_bytes_per_s, state_assumption, store_of
+from backend.advisor.twin.parts import (
+    Recorded,
+    growth_bytes_per_s,
+    own_async_ms,
+    parts_of,
+    state_assumption,
+    store_of,
+)
+from backend.analysis.arrays import array_of
 from backend.analysis.phases import checkpoint_phases
-from tests.support.handwritten_jobs import ALIGNED, LAST, chain, completed, detail
+from tests.support.handwritten_jobs import ALIGNED, LAST, UNALIGNED, chain, completed, detail
+from tests.support.long_pasts import LongPast
 from tests.support.twin_models import vertex
 
 JOB = chain(LAST, parallelism=4)
@@ -114,3 +124,68 @@ def test_the_size_of_state_without_growth_is_named():
     assert (said.subject, said.taken) == ("state", "as large as now, 2.0 GB in all")
     assert said.reason.startswith("no clear growth")
     assert state_assumption([vertex("map", 2)]) is None
+
+
+def _drawn(config):
+    """Return checkpoints of a drawn job, some of which expired at some subtasks."""
+    drawn = LongPast(vertices=3, parallelism=7, checkpoints=80, seed=5)
+    rows = [c for c in drawn.rows() if c.header.checkpoint_id % 6 == 0]
+    return drawn, [Recorded(c, checkpoint_phases(c, config)) for c in rows]
+
+
+@pytest.mark.parametrize("config", [ALIGNED, UNALIGNED])
+def test_the_parts_of_a_snapshot_equal_those_that_are_computed_subtask_by_subtask(config):
+    drawn, recorded = _drawn(config)
+    topology, vertex_id = drawn.topology(), drawn.names[1]
+    store, _ = store_of(recorded, topology, config)
+    found = parts_of(recorded, vertex_id, store, topology, config)
+
+    sync = [[r.phases[vertex_id].sync_duration_ms[i] for r in recorded] for i in range(7)]
+    assert found.sync_ms == tuple(float(np.mean([v for v in row if v == v] or [0.0])) for row in sync)
+    details = [r.checkpoint.detail(vertex_id) for r in recorded]
+    written = [[array_of(d.checkpointed_size_bytes)[i] for d in details if d is not None] for i in range(7)]
+    assert found.upload_bytes == tuple(float(np.median([v for v in row if v == v] or [0.0])) for row in written)
+
+
+def test_the_own_async_part_begins_at_the_last_arrival_before_its_end():
+    drawn, recorded = _drawn(UNALIGNED)
+    vertex_id = drawn.names[-1]
+    for r in recorded:
+        phases = r.phases[vertex_id]
+        arrivals = np.concatenate([p.travel_ms for p in r.phases.values()])
+        ends = phases.async_end_ms + 5.0
+        released = [max([0.0, *(a for a in arrivals if a <= end)]) for end in ends]
+        expected = np.minimum(phases.own_async_ms, np.maximum(0.0, phases.async_end_ms - np.array(released)))
+        assert np.array_equal(own_async_ms(r, vertex_id, drawn.topology(), UNALIGNED), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("config", [ALIGNED, UNALIGNED])
+def test_the_shared_speed_counts_time_with_several_uploads_once(config):
+    drawn, recorded = _drawn(config)
+    topology = drawn.topology()
+    speeds = []
+    for r in recorded:
+        spans, total = [], 0.0
+        for d in r.checkpoint.details:
+            ends, own = r.phases[d.vertex_id].async_end_ms, own_async_ms(r, d.vertex_id, topology, config)
+            for end, took, size in zip(ends, own, array_of(d.checkpointed_size_bytes), strict=True):
+                if took > 0 and size > 0:
+                    spans.append((float(end - took), float(end)))
+                    total += float(size)
+        running = last = 0.0
+        for begin, end in sorted(spans):
+            running += max(0.0, end - max(begin, last)) if last else end - begin
+            last = max(last, end)
+        if total >= 1_000_000 and running >= 20:
+            speeds.append(total / running)
+
+    store, is_measured = store_of(recorded, topology, config)
+
+    assert is_measured
+    assert store.shared_bytes_per_ms == float(np.median(speeds))
+
+
+def test_a_barrier_that_is_reported_a_little_after_the_end_that_it_caused_counts_as_before_it():
+    checkpoint = completed(1, detail(LAST, first=[0, 105], async_=[100, 1]))
+    r = Recorded(checkpoint, checkpoint_phases(checkpoint, UNALIGNED))
+    assert own_async_ms(r, LAST, chain(LAST, parallelism=2), UNALIGNED).tolist() == [0.0, 1.0]

@@ -24,6 +24,8 @@ from backend.advisor.replay import Recordings
 from backend.advisor.situation import situation
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.changing import changed
+from backend.advisor.twin.fast import seeds_within
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Tier
 from backend.advisor.twin.predicting import predict
@@ -59,7 +61,9 @@ class Bases:
 def rows_of(pair: Pair, bases: Bases, tier: Tier = Tier.RUNTIME) -> Iterator[Row]:
     """Predict the changed run of a pair, and yield a row for each measure that it has."""
     model = replace(bases.model(pair.base, tier), age_ms=1000 * pair.changed.middle_s)
-    twin = predict(model, pair.what_if, tier)
+    # As many simulations as a what-if gets in the product.
+    seeds = seeds_within(changed(model, pair.what_if)) if tier is Tier.FAST else ()
+    twin = predict(model, pair.what_if, tier, seeds=seeds if len(seeds) > 1 else None)
     plain = predict(model, pair.what_if, Tier.FORMULAS)
     replay = _replayed(pair)
     counted = pair.changed.counted()

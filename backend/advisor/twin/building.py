@@ -366,12 +366,24 @@ class _Builder:
             f"what its senders hold is queued for its full subtasks, {how}",
             "full subtasks read less than their share, and without aligned checkpoints no barrier shows the difference",
         )
-        if flow.full.sum() < hidden_shares.MANY_FULL:
-            return hidden_shares.by_rank(read, flow.full, queued)
+        steady = queued * self._steady_ratio(vertex, flow)
         never_idle, passing = flow.never_idle, flow.passing_queues
-        passing *= min(1.0, queued / 2 / max(float(passing.sum()), 1e-9))
-        rest = queued - float(passing.sum())
+        passing *= min(1.0, steady / 2 / max(float(passing.sum()), 1e-9))
+        rest = steady - float(passing.sum())
+        passing += (queued - steady) / read.size
+        if flow.full.sum() < hidden_shares.MANY_FULL:
+            return hidden_shares.by_rank(read + passing, never_idle, rest)
         return hidden_shares.guesses(read + passing, never_idle, rest, room=room, service=self._services[vertex.id])
+
+    def _steady_ratio(self, vertex: Vertex, flow: VertexFlow) -> float:
+        """Return the part of the queues that was there in each of the last readings.
+
+        The queue of a subtask that is never idle changes slowly. So what comes and goes is queued for all subtasks.
+        """
+        above = self._topology.upstream(vertex.id)
+        queued = sum(self._flows[u].queued_out_last for u in above) + flow.queued_in_last
+        least = sum(self._flows[u].queued_out_least for u in above) + flow.queued_in_least
+        return min(1.0, least / queued) if queued > 0 else 1.0
 
     def _source(self, vertex: Vertex, flow: VertexFlow) -> SourceModel:
         held = float(np.nan_to_num(flow.backpressured).mean())
@@ -413,7 +425,9 @@ class _Builder:
     def _output_ratio(self, vertex: VertexId, flow: VertexFlow, *, is_source: bool) -> float:
         """Return the records emitted on each output for one record read.
 
-        The counts of a receiver with a single input are preferred: a sender's count is the sum over its outputs.
+        A sender's count is the sum over its outputs, so with several outputs the counts of receivers with a single
+        input are preferred. With one output they are not if the receiver has a queue: what this takes or gives back is
+        not emitted. A receiver without a queue reads what it is sent, and its rate makes it as busy as it was.
         """
         below = self._topology.downstream(vertex)
         if not below:
@@ -423,6 +437,8 @@ class _Builder:
         taken = float(np.nansum(flow.records_in))
         if taken <= 0:
             return 1.0
+        if len(below) == 1 and flow.out_per_in > 0 and self._flows[below[0]].is_held.any():
+            return flow.out_per_in
         single = [w for w in below if len(self._topology.upstream(w)) == 1 and not self._is_broadcast(vertex, w)]
         if single:
             ratios = [float(np.nansum(self._flows[w].records_in)) / taken for w in single]

@@ -88,7 +88,7 @@ class FullQueueError(TooLargeError):
 def simulate_fast(
     model: JobModel, *, seed: int = 1, checkpoints: int | None = None, scale: FastScale | None = None
 ) -> Simulated:
-    """Simulate a model until the ``checkpoints`` after its warm-up have ended.
+    """Simulate a model until the ``checkpoints`` after its warm-up have ended; of a young job, those around its age.
 
     Without ``checkpoints``, their number is as large as ``STEPS_WANTED`` allows, within ``CHECKPOINTS_MIN`` and
     ``CHECKPOINTS_MAX``.
@@ -117,8 +117,12 @@ def _simulated(model: JobModel, seed: int, checkpoints: int | None, scale: FastS
     passed = Passed(model, state, [len(_Edge(model, edge).pairs()) for edge in model.edges])
     since_ms, records = float(values[f.NOW]), passed.records()
     run(state, scale.warm_up_ms, _NEVER, STEPS_MAX)
-    run(state, math.inf, int(head[f.ENDED]) + 1, STEPS_MAX)
-    first = int(head[f.TAKEN]) + 1
+    if model.age_ms is not None and scale.warm_up_ms >= model.age_ms:
+        # What is queued grows in a young job, so the checkpoints before and after its age count alike.
+        first = max(int(head[f.END_GATE]), int(head[f.TAKEN]) + 1 - checkpoints // 2)
+    else:
+        run(state, math.inf, int(head[f.ENDED]) + 1, STEPS_MAX)
+        first = int(head[f.TAKEN]) + 1
     wanted = range(first, first + checkpoints)
     while head[f.STEPS] < STEPS_MAX and not (state.i[wanted, f.STATUS] != f.PENDING).all():
         run(state, math.inf, int(head[f.ENDED]) + 1, STEPS_MAX)

@@ -1,7 +1,7 @@
 """The fast tier's checkpoints at a subtask: barriers, alignment, in-flight data, sync part. Compiled by numba.
 
 Each kind of checkpoint does what the protocol of this kind does in ``backend/runtime/protocols``. A barrier has an
-exact position in its queue. If it overtakes, it takes ``HOP`` to another task manager, and no time within one.
+exact position in its queue. If it overtakes, it takes ``HOP`` longer to another task manager than within one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_channels import acknowledge, enqueue, finish, is_over, notify, resume, send, switch_time
-from backend.advisor.twin.fast_events import compiled, occupy, push
+from backend.advisor.twin.fast_events import compiled, draw, occupy, push
 from backend.advisor.twin.fast_fields import Sim
 
 
@@ -34,10 +34,14 @@ def input_done(n: Sim, s: int, k: int) -> None:
 
 
 @compiled
-def overtake(n: Sim, c: int, k: int) -> None:
-    """Send a barrier past the data of the channel. The data is read after it, or it would be persisted twice."""
+def overtake(n: Sim, c: int, k: int, before: int) -> None:
+    """Send a barrier past the data of the channel. The data is read after it, or it would be persisted twice.
+
+    The subtask has sent its barrier to ``before`` other channels first.
+    """
     n.i[c, f.OVERTAKEN] = k
-    push(n, n.v[0, f.NOW] + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
+    late = n.v[0, f.BARRIER_COST] * (before + f.WAKE_SPREAD * draw(n))
+    push(n, n.v[0, f.NOW] + late + (n.v[0, f.HOP] if n.i[c, f.REMOTE] else 0.0), f.PRIORITY, c, k)
 
 
 @compiled
@@ -47,6 +51,7 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
     n.i[s, f.STARTED] = k
     n.i[s, f.IS_SYNCED] = 0
     n.i[s, f.OUTPUTS_WAIT] = 0
+    sent = 0
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         as_kind = kind
         if not n.i[p, f.CAN_OVERTAKE] and kind != f.IN_ORDER:
@@ -57,7 +62,8 @@ def snapshot(n: Sim, s: int, k: int, kind: int) -> None:
             finish(n, c)
             if as_kind == f.OVERTAKING:
                 n.v[s, f.PERSISTED] += n.v[c, f.QUEUED]
-                overtake(n, c, k)
+                overtake(n, c, k, sent)
+                sent += 1
                 continue
             if as_kind == f.TIMEOUTABLE:
                 n.i[c, f.WAITING_BARRIER] = k
@@ -205,7 +211,7 @@ def on_barrier(n: Sim, s: int, c: int, k: int, kind: int) -> None:
 @compiled
 def let_overtake(n: Sim, s: int, k: int) -> None:
     """Let the barriers that wait in the subtask's output overtake the data in front of them."""
-    room = n.i[0, f.ROOM]
+    room, sent = n.i[0, f.ROOM], 0
     for p in range(n.i[s, f.POOL_FIRST], n.i[s, f.POOL_END]):
         for c in range(n.i[p, f.FIRST], n.i[p, f.END]):
             if n.i[c, f.WAITING_BARRIER] != k:
@@ -220,7 +226,8 @@ def let_overtake(n: Sim, s: int, k: int) -> None:
                 n.v[c, f.QUEUE + (head + i) % room] = n.v[c, f.QUEUE + (head + i + 1) % room]
                 i += 1
             n.i[c, f.LENGTH] = length - 1
-            overtake(n, c, k)
+            overtake(n, c, k, sent)
+            sent += 1
     n.i[s, f.OUTPUTS_WAIT] = 0
     acknowledge(n, s, k)
 

@@ -38,8 +38,11 @@ def is_over(n: Sim, s: int, k: int) -> bool:
 
 @compiled
 def switch_time(n: Sim, k: int) -> float:
-    """Return when the checkpoint becomes unaligned, or now if that is past."""
-    return max(n.v[0, f.NOW], n.v[k, f.TRIGGERED] + n.v[0, f.ALIGNED_TIMEOUT_MS])
+    """Return when a timer makes the checkpoint unaligned, or now if that is past.
+
+    Timers count whole milliseconds. Those that are due in the same one run in any order.
+    """
+    return max(n.v[0, f.NOW], n.v[k, f.TRIGGERED] + n.v[0, f.ALIGNED_TIMEOUT_MS] + draw(n))
 
 
 @compiled
@@ -126,6 +129,29 @@ def on_ready(n: Sim, c: int) -> None:
     n.i[s, f.READY_COUNT] += 1
     if n.i[s, f.ACTIVITY] == f.IDLE:
         wake(n, s)
+
+
+@compiled
+def put_last(n: Sim, c: int) -> None:
+    """Let the channel's receiver read the other channels of its gate first, if the channel has a turn.
+
+    Flink reads a barrier that overtakes before all data, and then puts its channel behind the others. So each
+    checkpoint begins the turn anew, in the order in which the barriers came.
+    """
+    s = n.i[c, f.RECEIVER]
+    first = n.i[s, f.INPUT_FIRST]
+    room = n.i[s, f.INPUT_END] - first
+    at, place = n.i[s, f.READY_HEAD], -1
+    for _ in range(n.i[s, f.READY_COUNT]):
+        other = n.i[first + at, f.READY_AT]
+        if other == c:
+            place = at
+        elif place >= 0 and n.i[other, f.GATE] == n.i[c, f.GATE]:
+            n.i[first + place, f.READY_AT] = other
+            place = at
+        at = wrapped(at + 1, room)
+    if place >= 0:
+        n.i[first + place, f.READY_AT] = c
 
 
 @compiled

@@ -78,6 +78,14 @@ STATUS, ACKS = range(2)
 TRIGGERED, DURATION, IN_FLIGHT, TRAVEL, ALIGNMENT, PAUSE = range(6)
 
 
+WAKE_SPREAD = 6.0
+"""A receiver notices a barrier that overtakes up to so many times later as a barrier takes, at random.
+
+In the recordings of the tuning half, the first one of two subtasks below a source saw the barrier first in 74 % of
+cases with 4 subtasks, and in 91 % with 16. Both follow from this number, whatever a barrier takes.
+"""
+
+
 class NoPlaceError(Exception):
     """A queue of the simulation has no place left. Compiled code can raise it."""
 

@@ -6,7 +6,17 @@ import math
 
 from backend.advisor.twin import fast_fields as f
 from backend.advisor.twin.fast_barriers import check_cap, let_overtake, on_barrier, switch, trigger
-from backend.advisor.twin.fast_channels import acknowledge, emit, is_over, notify, poll, recycle, resume, write
+from backend.advisor.twin.fast_channels import (
+    acknowledge,
+    emit,
+    is_over,
+    notify,
+    poll,
+    put_last,
+    recycle,
+    resume,
+    write,
+)
 from backend.advisor.twin.fast_events import (
     compiled,
     draw,
@@ -204,6 +214,7 @@ def message(n: Sim, kind: int, a: int, k: int) -> None:
         if n.i[a, f.OVERTAKEN] <= k:
             n.i[a, f.OVERTAKEN] = 0
         on_barrier(n, s, a, k, f.OVERTAKING)
+        put_last(n, a)
         notify(n, a)
         occupy(n, s, n.v[0, f.BARRIER_COST])
     elif kind == f.INPUT_TIMER:

@@ -41,10 +41,11 @@ class VertexFlow:
 
     ``records_in`` and ``records_out`` are per second, ``bytes_in`` is bytes per second, over ``seconds`` in which
     ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes, and ``queued_out_last`` and
-    ``queued_in_last`` are their sums over all subtasks at the end, when ``total_in`` was counted. ``swing_s`` says how
-    far the counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the rate of the whole
-    vertex between each two readings, which are ``step_s`` apart. ``total_in`` counts the records since the attempt
-    began.
+    ``queued_in_last`` are their sums over all subtasks at the end, when ``total_in`` was counted; ``queued_out_least``
+    and ``queued_in_least`` are the least of these sums in the last readings. ``out_per_in`` is the number of records
+    emitted for each one read, NaN if not known. ``swing_s`` says how far the counts swing around a steady flow, in
+    seconds of this flow. ``out_rates_per_s`` has the rate of the whole vertex between each two readings, which are
+    ``step_s`` apart. ``total_in`` counts the records since the attempt began.
     """
 
     busy: Floats
@@ -59,9 +60,12 @@ class VertexFlow:
     queued_out_max: float
     queued_out_last: float
     queued_in_last: float
+    queued_out_least: float
+    queued_in_least: float
     pool_usages: Floats
     swing_s: float
     out_rates_per_s: Floats
+    out_per_in: float
     step_s: float
     seconds: float
     reading_count: int
@@ -86,6 +90,11 @@ class VertexFlow:
         return np.nan_to_num(self.busy) >= _FULL_BUSY
 
     @property
+    def is_held(self) -> npt.NDArray[np.bool_]:
+        """The subtasks that were idle hardly ever: they may have a queue, because they or those below them are full."""
+        return np.asarray(np.nan_to_num(self.busy) + np.nan_to_num(self.backpressured) >= _FULL_BUSY)
+
+    @property
     def never_idle(self) -> npt.NDArray[np.bool_]:
         """The full subtasks that were never idle. If all were idle at times, all full ones."""
         busy = np.nan_to_num(self.busy)
@@ -108,9 +117,8 @@ class VertexFlow:
         each = (counted.sum() + (queued_records if self.is_young else 0.0)) / counted.size
         if each <= 0:
             return False
-        is_held = np.nan_to_num(self.busy) + np.nan_to_num(self.backpressured) >= _FULL_BUSY
         chance = _CHANCE * np.sqrt(each)
-        room = np.where(is_held, min(room_records, queued_records), 0.0)
+        room = np.where(self.is_held, min(room_records, queued_records), 0.0)
         missing = each - counted
         return bool(((missing <= room + chance) & (missing >= -chance - (0.0 if self.is_young else room))).all())
 
@@ -212,14 +220,17 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
             records_out=sent,
             bytes_in=np.where(taken > 0, taken * record_bytes, 0.0),
             counted_in=counted_in[1] - counted_in[0],
-            total_in=counted_in[1],
+            total_in=_counts_at_end(ins),
             queued_out=_over(np.median, queued_out),
             queued_in=_over(np.median, queued_in),
             queued_out_last=float(np.nansum(_over(np.median, queued_out[-_LAST_COUNT:]))),
             queued_in_last=float(np.nansum(_over(np.median, queued_in[-_LAST_COUNT:]))),
+            queued_out_least=float(np.nansum(queued_out[-_LAST_COUNT:], axis=1).min()),
+            queued_in_least=float(np.nansum(queued_in[-_LAST_COUNT:], axis=1).min()),
             queued_out_max=float(np.nan_to_num(queued_out).max(initial=0.0)),
             pool_usages=rows(r.out_pool_usage_ratio for r in readings).ravel(),
             swing_s=_swing_s(times, np.nansum(ins + np.nan_to_num(outs), axis=1), passed),
+            out_per_in=_out_per_in(ins, outs),
             out_rates_per_s=np.diff(np.nansum(outs, axis=1)) / np.diff(times),
             step_s=float(np.median(np.diff(times))),
             seconds=seconds,
@@ -247,6 +258,29 @@ def _rates(readings: Sequence[VertexPressure], name: str, size: int) -> Floats:
     first, last = np.triu_indices(len(rows), 1)
     slopes = (counts[last] - counts[first]) / (times[last] - times[first])[:, None]
     return _over(np.median, slopes)
+
+
+def _counts_at_end(counts: Floats) -> Floats:
+    """Return what the subtasks have counted at the last reading.
+
+    The engine reads the counts of its task managers at different times, up to some seconds apart. What each subtask has
+    of the sum changes slowly, so its median over the last readings is taken.
+    """
+    sums = np.nansum(counts[-_LAST_COUNT:], axis=1)
+    if not sums.all():
+        return np.asarray(counts[-1])
+    parts = _over(np.median, counts[-_LAST_COUNT:] / sums[:, None])
+    return np.asarray(parts * (sums[-1] / np.nansum(parts)))
+
+
+def _out_per_in(ins: Floats, outs: Floats) -> float:
+    """Return the records that a vertex emitted for each record that it read; NaN if that is not known.
+
+    Both counts of a subtask have the same age.
+    """
+    both = (ins[-1] - ins[0]) + 0.0 * outs[0], (outs[-1] - outs[0]) + 0.0 * ins[0]
+    read, emitted = (float(np.nansum(of)) for of in both)
+    return emitted / read if read > 0 else float("nan")
 
 
 def _swing_s(times: Floats, counts: Floats, per_s: float) -> float:

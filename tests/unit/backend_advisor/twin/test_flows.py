@@ -72,6 +72,33 @@ def test_a_full_subtask_is_sent_what_it_read_and_what_is_queued_for_it():
     assert flow.shares(np.array([1000.0, 0.0])) == pytest.approx([6500 / 12000, 5500 / 12000])
 
 
+def test_one_old_count_does_not_change_what_a_subtask_has_of_the_sum():
+    counts = [[500 * n, 500 * n] for n in range(12)]
+    counts[-1][1] -= 400
+
+    total = flow_of([reading(5 * n, c) for n, c in enumerate(counts)]).total_in
+
+    assert total == pytest.approx([5300.0, 5300.0])
+
+
+def test_what_a_queue_holds_for_some_time_only_is_not_steady():
+    queued = [(0, 0)] * 7 + [(500, 700), (300, 800), (600, 900), (700, 100), (600, 600)]
+    rows = [replace(reading(5 * n, [500 * n] * 2), queued_out_bytes=of) for n, of in enumerate(queued)]
+
+    flow = flow_of(rows)
+
+    assert (flow.queued_out_last, flow.queued_out_least) == (600 + 700, 700 + 100)
+
+
+def test_what_a_vertex_emits_for_a_record_follows_from_its_own_counts():
+    rows = [reading(5 * n, [500 * n, 100 * n]) for n in range(12)]
+    doubled = [replace(r, records_out_count=tuple(2 * (c or 0) for c in r.records_in_count)) for r in rows]
+    unknown = [replace(r, records_out_count=(None, None)) for r in rows]
+
+    assert flow_of(doubled).out_per_in == pytest.approx(2.0)
+    assert np.isnan(flow_of(unknown).out_per_in)
+
+
 def test_readings_before_a_restart_and_repeated_readings_are_left_out():
     before = [reading(n, [90_000 + n, 90_000]) for n in range(3)]
     after = [reading(10 + n, [100 * n, 100 * n]) for n in range(4)]

@@ -168,7 +168,8 @@ async def test_one_tier_answers_a_whole_comparison_which_has_the_plain_modes_bes
         monkeypatch.setattr(fast, "CHANNELS_QUICK_MAX", 3)
         small = await _ask(client, body)
         assert tiers(small) == {Tier.FORMULAS}
-        assert "it has 4 channels, and the fast simulation takes 3, so closed formulas answer" in small.asked.notes[-1]
+        why_not = "it has 4 channels, and the fast simulation takes 3, so closed formulas answer"
+        assert any(why_not in note for note in small.asked.notes)
         assert all(o.problem is None for o in small.others)
 
 

@@ -22,7 +22,6 @@ import numpy as np
 from backend.advisor import aligned_timeout
 from backend.advisor.advice import Interval
 from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings
-from backend.advisor.hangs import Hangs
 from backend.advisor.late_barriers import LateBarriers
 from backend.advisor.losses import BOUND_SLACK, Losses
 from backend.advisor.proposing import share_interval
@@ -42,6 +41,7 @@ from backend.advisor.twin import fast
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
+from backend.advisor.twin.hangs import NO_HANGS, Hangs
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.predicting import DURATION, predict
@@ -70,7 +70,10 @@ _QUICK: Final = 0.75
 
 @dataclass(frozen=True)
 class _Job:
-    """A job's model, and what its losses depend on beside that."""
+    """A job's model, and what its losses depend on beside that.
+
+    The model has no hanging writes: ``hangs`` are added to what was simulated, for any interval.
+    """
 
     known: Situation
     model: JobModel
@@ -150,11 +153,9 @@ def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
         interval_ms=round(model.settings.interval_ms),
     )
     speed = known.store_bytes_per_ms or upload_speed(known) or losses.bytes_per_ms
-    # The newest checkpoints say little about how often writes hang: all count from which losses are computed.
-    hangs = Hangs.of(replace(known, recorded=losses.recorded), present.interval_ms)
-    return _Job(
-        known, model, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode)
-    )
+    bare = replace(model, store=replace(model.store, hangs=NO_HANGS))
+    hangs = model.store.hangs.without_endless()
+    return _Job(known, bare, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode))
 
 
 def _calibrated(known: Situation) -> JobModel:
@@ -199,7 +200,7 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
     if now is not None:
         # What expires now, although the simulation explains it neither by the model nor by the writes that hung.
-        job = replace(job, hangs=job.hangs.explaining(measured, now.expired_ratio.value))
+        job = replace(job, hangs=job.hangs.explaining(now.expired_ratio.value))
         # Two hangs of half of the timeout in a longer interval reach it. One on record is enough: that only few were
         # seen in some twenty checkpoints does not show that the bound holds.
         is_long = job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms
@@ -355,9 +356,10 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     persisted = job.late.persisted(outcome.persisted_bytes, overtaken)
     # That fewer writes hang in a shorter interval is an assumption. Neither the loss nor a bound rests on it: if a
     # store hangs for seconds whenever it is written to, each checkpoint of a shorter interval hangs as long.
-    no_shorter = max(interval, job.present.interval_ms)
-    mean, _ = job.hangs.durations(simulated, no_shorter, timeout)
-    _, duration = job.hangs.durations(simulated, interval, timeout)
+    when = replace(job.model.settings.schedule, interval_ms=float(interval))
+    no_shorter = replace(when, interval_ms=float(max(interval, job.present.interval_ms)))
+    mean, _ = job.hangs.durations(simulated, no_shorter)
+    _, duration = job.hangs.durations(simulated, when)
     # What is lost follows from means: a few slow or large checkpoints can cost more than all others.
     mean += _mean_ms(outcome, timeout) + _mean(waits) - simulated.value
     written = outcome.persisted_mean_bytes
@@ -370,8 +372,8 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
         duration_ms=duration,
         usual_ms=simulated.value,
         persisted_bytes=persisted,
-        expired_ratio=job.hangs.expired_ratio(expired, simulated, interval, timeout),
-        bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter, timeout).value,
+        expired_ratio=job.hangs.expired_ratio(expired, simulated, when),
+        bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter).value,
         restore_ms=outcome.restore_ms,
     )
     return replace(found, lost_ratio=_loss(job, found, mean, written))
@@ -419,9 +421,21 @@ def _with_best_interval(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored |
 
 
 def _allowed(job: _Job, found: Sequence[Scored]) -> list[Scored]:
-    """Return the settings that may be chosen: the present ones, and those that R-INT-3 allows."""
-    allowed = _calm(job, found)
-    return [s for s in found if s in allowed or s.chosen == job.present]
+    """Return the settings that may be chosen: the present ones, and those that R-INT-3 allows.
+
+    That rule is no hard bound. If all settings that it allows break the hard bounds, others may be chosen that break
+    them clearly less, if their checkpoints end before the next is due and their interval is not shorter than now.
+    """
+    calm, order = _calm(job, found), _order(found)
+    least = min((order(s)[0] for s in calm), default=0.0) - 2 * BOUND_SLACK
+
+    def is_allowed(one: Scored) -> bool:
+        if one in calm or one.chosen == job.present:
+            return True
+        is_open = one.usual_ms > one.chosen.interval_ms or one.chosen.interval_ms < job.present.interval_ms
+        return order(one)[0] < least and not is_open
+
+    return [s for s in found if is_allowed(s)]
 
 
 def _calm(job: _Job, found: Sequence[Scored]) -> list[Scored]:

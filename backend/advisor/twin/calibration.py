@@ -16,8 +16,10 @@ import numpy as np
 
 from backend.advisor.twin.building import CHECKPOINTS_MIN_COUNT, build, terminal_checkpoints
 from backend.advisor.twin.flows import flows_of
+from backend.advisor.twin.hung_writes import explained
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
+from backend.advisor.twin.parts import duration_ms
 from backend.advisor.twin.predicting import DURATION, EXPIRED, PERSISTED, RATE, SYNC, simulated
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.statistics import median
@@ -53,6 +55,10 @@ class Rehearsal:
     scored_ids: tuple[int, ...]
     measured: tuple[Measured, ...]
 
+    def scored(self, model: JobModel, runs: Sequence[Simulated]) -> JobModel:
+        """Return ``model``, which knows all checkpoints, with what these runs of the older model say of it."""
+        return replace(explained(model, runs), calibration=self.calibration_of(runs))
+
     def calibration_of(self, runs: Sequence[Simulated]) -> Calibration | None:
         """Return how far these runs of the model are from what was measured.
 
@@ -60,9 +66,10 @@ class Rehearsal:
         """
         count = len(self.scored_ids)
         checkpoints = [c for r in runs for c in r.checkpoints[-max(count, _SCORED_MIN_COUNT) :]]
+        older = explained(self.model, runs)
         errors = []
         for of in self.measured:
-            predicted = _predicted(of.measure, runs, checkpoints)
+            predicted = _predicted(of.measure, older, runs, checkpoints)
             middle, expected = median(of.values), median(predicted)
             if middle is None or expected is None:
                 continue
@@ -114,7 +121,7 @@ def calibrated_in_each(
     if rehearsal is None:
         return [model] * len(ways)
     runs = [way(rehearsal.model) for way in ways]
-    return [model if r is None else replace(model, calibration=rehearsal.calibration_of(r)) for r in runs]
+    return [model if r is None else rehearsal.scored(model, r) for r in runs]
 
 
 def rehearsed(
@@ -153,16 +160,6 @@ def rehearsed(
     )
 
 
-def duration_ms(checkpoint: Checkpoint) -> float | None:
-    """Return the duration of an ended checkpoint; of an expired one, the time until it expired."""
-    header = checkpoint.header
-    if header.end_to_end_duration_ms is not None:
-        return float(header.end_to_end_duration_ms)
-    if header.failed_at is None:
-        return None
-    return (header.failed_at - header.triggered_at).total_seconds() * 1000
-
-
 def records_per_s(evidence: JobEvidence) -> float | None:
     """Return what all sources emitted in a second between the readings; None if their counts are not known."""
     found = flows_of(evidence.pressure)
@@ -189,14 +186,22 @@ def _measured(evidence: JobEvidence, later: Sequence[Checkpoint]) -> Iterator[Me
             yield Measured(measure, unit, known)
 
 
-def _predicted(measure: str, runs: Sequence[Simulated], checkpoints: Sequence[SimulatedCheckpoint]) -> list[float]:
+def _predicted(
+    measure: str, model: JobModel, runs: Sequence[Simulated], checkpoints: Sequence[SimulatedCheckpoint]
+) -> Sequence[float]:
     if measure == RATE:
         return [r.records_per_s for r in runs]
-    if measure == EXPIRED:
-        return [sum(c.is_expired for c in checkpoints) / len(checkpoints)] if checkpoints else []
     if measure == PERSISTED:
         return [c.persisted_bytes for c in checkpoints if not c.is_expired]
-    return [c.sync_ms if measure == SYNC else c.duration_ms for c in checkpoints]
+    if measure == SYNC:
+        return [c.sync_ms for c in checkpoints]
+    hangs, when = model.store.hangs, model.settings.schedule
+    durations = hangs.on([c.duration_ms for c in checkpoints], when)
+    if measure == DURATION:
+        return durations
+    if not hangs.count:
+        return [sum(c.is_expired for c in checkpoints) / len(checkpoints)] if checkpoints else []
+    return [sum(ms >= when.timeout_ms for ms in durations) / len(durations)] if durations else []
 
 
 def _number(value: int | None) -> float | None:

@@ -137,7 +137,7 @@ def _scored(
     runs = None if rehearsal is None else way(rehearsal.model)
     if rehearsal is None or runs is None:
         return model
-    return replace(model, calibration=rehearsal.calibration_of(runs))
+    return rehearsal.scored(model, runs)
 
 
 def _in_formulas(model: JobModel) -> Sequence[Simulated]:

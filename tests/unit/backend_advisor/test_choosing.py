@@ -23,7 +23,9 @@ from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.uneven import Uneven
 from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import RUNTIME
+from backend.domain.failure import FailureReason
 from backend.domain.verdict import Confidence
 from backend.services.jobs.findings import choice_from, document_of_choice
 from tests.simulators.regret_jobs import Drawn
@@ -210,19 +212,34 @@ def test_a_simulation_without_the_measured_expired_checkpoints_does_not_choose(k
     assert near.best is not None
 
 
-def _hanging(known, delay_ms, *, every=3, is_expired=False):
-    """Return the job, with a write that hung for ``delay_ms`` in every third checkpoint."""
+def _hanging(known, delay_ms, *, every=3, expired=()):
+    """Return the job, with a write that hung for ``delay_ms`` in every third checkpoint.
+
+    Those at the places ``expired`` expired without a trace of their writes.
+    """
     rows = []
-    for n, r in enumerate(known.recorded):
-        details = r.checkpoint.details
-        if n % every == 0:
+    for n, r in enumerate(known.evidence.checkpoints):
+        details = r.details
+        if n % every == 0 and n not in expired:
             late = tuple(None if ms is None else ms + delay_ms for ms in details[-1].async_duration_ms)
             details = (*details[:-1], replace(details[-1], async_duration_ms=late))
-        rows.append(replace(r.checkpoint, details=details))
-    found = situation(replace(known.evidence, checkpoints=tuple(rows)), engine=RUNTIME, version="0.0.0")
-    if not is_expired:
-        return found
-    return replace(found, recorded=tuple(replace(r, is_expired=n % every == 0) for n, r in enumerate(found.recorded)))
+        rows.append(_expire(r) if n in expired else replace(r, details=details))
+    evidence = replace(known.evidence, checkpoints=tuple(rows))
+    return situation(evidence, engine=RUNTIME, version="0.0.0")
+
+
+def _expire(checkpoint):
+    header = checkpoint.header
+    return replace(
+        checkpoint,
+        header=replace(
+            header,
+            status=CheckpointStatus.FAILED,
+            failure_reason=FailureReason.EXPIRED,
+            failed_at=header.triggered_at + timedelta(seconds=20),
+            end_to_end_duration_ms=None,
+        ),
+    )
 
 
 def test_writes_that_hang_for_half_of_the_timeout_keep_the_interval_from_growing(known):
@@ -379,26 +396,25 @@ def test_a_change_of_other_settings_alone_begins_no_series(known):
 
 
 def test_writes_that_hang_explain_expired_checkpoints(known):
-    choice = chosen(_hanging(known, 2_000, is_expired=True), outcome(QUICK), outcome(SLOW))
+    count = len(known.evidence.checkpoints)
+    choice = chosen(_hanging(known, 2_000, expired=range(1, count, 4)), outcome(QUICK), outcome(SLOW))
 
     assert choice.why_not is None
-    assert choice.now.expired_ratio.value == pytest.approx(1 / 3, abs=0.1)
+    assert choice.now.expired_ratio.value == pytest.approx(1 / 4, abs=0.1)
     assert choice.now.duration_ms.high > 2_000
 
 
 @pytest.mark.parametrize("is_newest", [True, False])
-def test_expired_checkpoints_count_among_all_that_show_how_often_writes_hang(known, monkeypatch, is_newest):
-    """Half of the ten newest checkpoints expired, and none before. Or none of them did, and half of those before."""
-    hanging = _hanging(known, 2_000)
-    monkeypatch.setattr(Losses, "recorded", property(lambda _: rows))
-    some = hanging.recorded[:10]
-    bad, good = (tuple(replace(r, is_expired=is_bad and n % 2 == 0) for n, r in enumerate(some)) for is_bad in (1, 0))
-    rows = (*bad, *good, *good) if is_newest else (*good, *bad, *good)
+def test_expired_checkpoints_count_among_all_that_show_how_often_writes_hang(known, is_newest):
+    """Half of the ten newest checkpoints expired, and none before. Or none of them did, and as many of those before."""
+    count = len(known.evidence.checkpoints)
+    expired = range(count - 10, count, 2) if is_newest else range(0, 10, 2)
 
-    choice = chosen(replace(hanging, recorded=rows[:10]), outcome(QUICK), outcome(SLOW))
+    choice = chosen(_hanging(known, 2_000, expired=expired), outcome(QUICK), outcome(SLOW))
 
+    assert count > 12
     assert choice.why_not is None
-    assert choice.now.expired_ratio.value == pytest.approx(5 / 30, abs=0.05)
+    assert choice.now.expired_ratio.value == pytest.approx(5 / count, abs=0.05)
 
 
 def test_older_expired_checkpoints_keep_the_interval_from_growing_too(known, monkeypatch):

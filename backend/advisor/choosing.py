@@ -358,10 +358,8 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     # store hangs for seconds whenever it is written to, each checkpoint of a shorter interval hangs as long.
     when = replace(job.model.settings.schedule, interval_ms=float(interval))
     no_shorter = replace(when, interval_ms=float(max(interval, job.present.interval_ms)))
-    mean, _ = job.hangs.durations(simulated, no_shorter)
-    _, duration = job.hangs.durations(simulated, when)
     # What is lost follows from means: a few slow or large checkpoints can cost more than all others.
-    mean += _mean_ms(outcome, timeout) + _mean(waits) - simulated.value
+    more = _mean_ms(outcome, timeout) + _mean(waits) - simulated.value
     written = outcome.persisted_mean_bytes
     written = (outcome.persisted_bytes.value if written is None else written) + _mean(overtaken)
     found = Scored(
@@ -369,14 +367,15 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
         lost_ratio=0.0,
         heavy_ratio=job.heavy_ratio(chosen, persisted, written),
         sync_ms=sync,
-        duration_ms=duration,
+        duration_ms=job.hangs.durations(simulated, when),
         usual_ms=simulated.value,
         persisted_bytes=persisted,
         expired_ratio=job.hangs.expired_ratio(expired, simulated, when),
         bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter).value,
         restore_ms=outcome.restore_ms,
     )
-    return replace(found, lost_ratio=_loss(job, found, mean, written))
+    durations = job.hangs.samples(simulated.value, no_shorter) + more
+    return replace(found, lost_ratio=_loss(job, found, durations, written))
 
 
 def _mean_ms(outcome: Outcome, timeout_ms: float) -> float:
@@ -391,17 +390,18 @@ def _mean(values: Floats) -> float:
     return float(values.mean()) if values.size else 0.0
 
 
-def _loss(job: _Job, one: Scored, duration: float, persisted: float) -> float:
+def _loss(job: _Job, one: Scored, durations: Floats, persisted: float) -> float:
     """Return the share of the time that is lost under these settings.
 
-    Checkpoints take ``duration`` milliseconds and persist ``persisted`` bytes on average.
+    ``durations`` are those of single checkpoints in milliseconds. They persist ``persisted`` bytes on average.
     """
     per_ms = job.bytes_per_ms
     expired = min(_EXPIRED_MAX, one.bound_ratio)
-    period = max(float(one.chosen.interval_ms), duration + job.model.settings.min_pause_ms)
+    # Checkpoints in which a write hangs delay the next one, and the others do not make up for that.
+    period = float(np.maximum(one.chosen.interval_ms, durations + job.model.settings.min_pause_ms).mean())
     work = (one.sync_ms + STORE_PRICE * (persisted + job.upload_bytes) / per_ms) / period
     # A checkpoint that expires is followed by another one, so the newest completed one gets older by a period.
-    age = period * (1 + expired) / (2 * (1 - expired)) + duration
+    age = period * (1 + expired) / (2 * (1 - expired)) + float(durations.mean())
     return work + (age + persisted / per_ms) / job.losses.between.value
 
 
@@ -417,7 +417,24 @@ def _with_best_interval(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored |
     """Return the settings at the interval with the least loss, by the closed form; None if no interval fits."""
     moved = (replace(chosen, interval_ms=ms) for ms in _intervals(job, chosen.aligned_timeout_ms))
     found = [s for one in moved if (s := _scored(job, one, outcome)) is not None]
-    return min(_calm(job, found), key=_order(found), default=None)
+    calm = _calm(job, found)
+    best = min(calm, key=_order(found), default=None)
+    return None if best is None else _nearest(job, best, calm)
+
+
+def _nearest(job: _Job, best: Scored, found: Sequence[Scored]) -> Scored:
+    """Return the best settings, or those that lose hardly more at an interval nearer to the present one.
+
+    This is so only if writes hang now and then: how many do is known from some twenty checkpoints only, so that a small
+    difference of losses is chance.
+    """
+    if not job.hangs.count:
+        return best
+    order = _order(found)
+    limit, most = order(best)[0], best.lost_ratio * (1 + LOSS_EVEN_RATIO)
+    even = [s for s in found if _mode_of(s.chosen) == _mode_of(best.chosen) and s.lost_ratio <= most]
+    even = [s for s in even if order(s)[0] <= limit]
+    return min(even, key=lambda s: abs(log(s.chosen.interval_ms / job.present.interval_ms)))
 
 
 def _allowed(job: _Job, found: Sequence[Scored]) -> list[Scored]:
@@ -487,7 +504,7 @@ def _preferred(job: _Job, ranked: Sequence[Scored]) -> Scored:
         or ranked[0]
     )
     same = (s for s in ranked if s.chosen == replace(kept.chosen, interval_ms=present.interval_ms))
-    return least(same, LOSS_GAIN_MIN_RATIO * loss) or kept
+    return least(same, LOSS_GAIN_MIN_RATIO * loss) or _nearest(job, kept, ranked)
 
 
 def _mode_of(chosen: Chosen) -> tuple[int | None, int | None]:

@@ -116,20 +116,21 @@ class Hangs:
         )
         return Interval(value, min(low, value), max(high, value))
 
-    def durations(self, duration_ms: Interval, when: Schedule) -> tuple[float, Interval]:
-        """Return the mean duration of checkpoints, and their interval of 90 %, if writes hang as measured.
-
-        Without hangs, the mean is the simulated value.
-        """
+    def durations(self, duration_ms: Interval, when: Schedule) -> Interval:
+        """Return the durations of checkpoints, and their interval of 90 %, if writes hang as measured."""
         if not self.count:
-            return duration_ms.value, duration_ms
+            return duration_ms
         durations = _sampled(duration_ms)
         added = self._added(durations, when)
         found = np.minimum(durations + added, when.timeout_ms)
         value, high = (float(v) for v in np.quantile(found, (0.5, 0.95)))
         # Checkpoints in which no write hangs are the quickest, unless hardly any are left.
         low = duration_ms.low + float(np.quantile(added, 0.05, method="lower"))
-        return float(found.mean()), Interval(value, min(low, value), max(min(duration_ms.high, when.timeout_ms), high))
+        return Interval(value, min(low, value), max(min(duration_ms.high, when.timeout_ms), high))
+
+    def samples(self, duration_ms: float, when: Schedule) -> Floats:
+        """Return durations of single checkpoints if writes hang as measured, and this one if none hangs."""
+        return np.array(self.on((duration_ms,), when))
 
     def _added(self, durations_ms: Floats, when: Schedule) -> Floats:
         """Return what hangs add to these durations."""

@@ -124,7 +124,7 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     duration = Interval(*(min(v, timeout) for v in (duration.value, duration.low, duration.high)))
     hangs, when = model.store.hangs, model.settings.schedule
     expired = hangs.expired_ratio(_expired(found, spread, timeout), duration, when)
-    _, duration = hangs.durations(duration, when)
+    duration = hangs.durations(duration, when)
     persisted = [c.persisted_bytes for c in found if not c.is_expired] or [0.0]
     written = _interval(persisted, model.calibration, PERSISTED, tier, is_other=is_other)
     failure = recovery.cost_in(model, duration_ms=duration, persisted_bytes=written.value)

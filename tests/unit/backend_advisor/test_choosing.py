@@ -8,7 +8,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from backend.advisor import advise, by_simulation
+from backend.advisor import advise, by_simulation, choosing
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
 from backend.advisor.late_barriers import LateBarriers
@@ -316,6 +316,41 @@ def test_if_none_of_the_promising_settings_keeps_the_bounds_the_others_are_simul
     assert choice.best.heavy_ratio == 0.0
 
 
+def _taking(share, persisted, expired=0.0):
+    """Return what settings other than aligned ones do: checkpoints take this share of their interval."""
+
+    def predict(model, what_if):
+        if what_if.mode is Mode.ALIGNED:
+            return outcome(SLOW, expired=1.0)
+        if what_if.interval_ms == 2 * (what_if.aligned_timeout_ms or 0):
+            ms = share * what_if.interval_ms
+            return outcome(Interval(ms, ms / 2, ms * 2), persisted, expired)
+        return outcome(QUICK, 1e12)
+
+    return predict
+
+
+def test_of_settings_that_all_break_a_bound_those_that_break_it_least_are_chosen(known):
+    """The others persist far too much, or always expire. Checkpoints may then run for more than half of the time."""
+    choice = choose(known, model_of=uncalibrated, predict_with=_taking(0.6, 20_000.0))
+
+    assert choice.best.chosen.interval_ms == 2 * choice.best.chosen.aligned_timeout_ms
+    assert choice.best.chosen.interval_ms >= known.evidence.config.interval_ms
+    assert choice.best.heavy_ratio == 0.0
+
+
+@pytest.mark.parametrize(
+    "predict",
+    [_taking(0.6, 1e10), _taking(0.6, 20_000.0, expired=1.0), _taking(1.2, 20_000.0)],
+    ids=["as heavy", "all expire", "longer than the interval"],
+)
+def test_settings_that_break_bounds_no_less_must_not_run_for_most_of_the_time(known, predict):
+    choice = choose(known, model_of=uncalibrated, predict_with=predict)
+
+    is_open = choice.best.usual_ms > OPEN_MAX_RATIO * choice.best.chosen.interval_ms
+    assert choice.best.chosen == choice.now.chosen or not is_open
+
+
 def _asked(known, unaligned):
     predicted = Predicted(outcome(SLOW), unaligned)
     choose(known, model_of=uncalibrated, predict_with=predicted)
@@ -585,3 +620,14 @@ def test_a_longer_interval_counts_in_the_bytes_of_an_hour(evidence, known):
     first, second = (on(Topic.MODE, advised(evidence, c)).risks[0] for c in (slow, quick))
 
     assert first != second
+
+
+def test_of_intervals_that_lose_hardly_more_the_nearest_one_is_chosen_if_writes_hang(known, monkeypatch):
+    present_ms = known.evidence.config.interval_ms
+    hanging = _hanging(known, 1_000, every=5)
+    before = chosen(hanging, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms
+    steady = chosen(known, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms
+    monkeypatch.setattr(choosing, "LOSS_EVEN_RATIO", 0.2)
+
+    assert present_ms < chosen(hanging, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms < before
+    assert chosen(known, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms == steady

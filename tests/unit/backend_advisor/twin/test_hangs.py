@@ -27,7 +27,8 @@ def _expired(hangs: Hangs, interval_ms: float, simulated: Interval = _SIMULATED)
 def test_without_hangs_the_simulated_values_stay():
     when = _when(5_000)
 
-    assert NO_HANGS.durations(_SIMULATED, when) == (1_000.0, _SIMULATED)
+    assert NO_HANGS.durations(_SIMULATED, when) == _SIMULATED
+    assert NO_HANGS.samples(_SIMULATED.value, when).tolist() == [1_000.0]
     assert NO_HANGS.expired_ratio(Interval(0.2, 0.1, 0.3), _SIMULATED, when) == Interval(0.2, 0.1, 0.3)
     assert NO_HANGS.on((900.0, 1_100.0), when) == (900.0, 1_100.0)
     assert NO_HANGS.explaining(0.0) == NO_HANGS
@@ -35,10 +36,12 @@ def test_without_hangs_the_simulated_values_stay():
 
 def test_at_the_interval_at_which_they_were_recorded_hangs_are_those_that_were_recorded():
     when = _when(5_000, max_concurrent=2)
-    mean, duration = _ONE_IN_FOUR.durations(_SIMULATED, when)
+    duration = _ONE_IN_FOUR.durations(_SIMULATED, when)
 
     assert _expired(_ONE_IN_FOUR, 5_000) == pytest.approx(0.25, abs=0.05)
-    assert mean == pytest.approx(0.75 * 1_000 + 0.25 * _TIMEOUT_MS, rel=0.1)
+    assert _ONE_IN_FOUR.samples(_SIMULATED.value, when).mean() == pytest.approx(
+        0.75 * 1_000 + 0.25 * _TIMEOUT_MS, rel=0.1
+    )
     assert duration.value == pytest.approx(1_000, rel=0.1)
     assert duration.low == _SIMULATED.low
     # More than one in twenty hang, so the interval of 90 % contains the timeout.
@@ -82,11 +85,11 @@ def test_hangs_delay_triggers_so_that_the_next_checkpoints_meet_more_of_them():
     often = Hangs((0.0, 9_000.0), (), 2_000.0)
     alone, concurrent = (_when(2_000.0, max_concurrent=n) for n in (1, 2))
 
-    assert often.durations(_SIMULATED, alone)[0] > 1.2 * often.durations(_SIMULATED, concurrent)[0]
+    assert often.samples(_SIMULATED.value, alone).mean() > 1.2 * often.samples(_SIMULATED.value, concurrent).mean()
 
 
 def test_if_nearly_all_checkpoints_hang_none_is_as_quick_as_a_simulated_one():
-    _, duration = Hangs((4_000.0,) * 20, (), 5_000.0).durations(_SIMULATED, _when(5_000, max_concurrent=2))
+    duration = Hangs((4_000.0,) * 20, (), 5_000.0).durations(_SIMULATED, _when(5_000, max_concurrent=2))
 
     assert duration.low == pytest.approx(_SIMULATED.low + 4_000)
     assert duration.low <= duration.value <= duration.high
@@ -111,7 +114,7 @@ def test_endless_hangs_reach_any_timeout():
     long = Schedule(interval_ms=5_000.0, timeout_ms=1e9, max_concurrent=2)
 
     assert hangs.expired_ratio(_NONE, _SIMULATED, long).value == pytest.approx(0.5, abs=0.06)
-    assert np.isfinite(hangs.durations(_SIMULATED, long)[0])
+    assert np.isfinite(hangs.samples(_SIMULATED.value, long)).all()
 
 
 def test_the_same_hangs_give_the_same_numbers():

@@ -74,6 +74,15 @@ def test_uploads_that_hang_are_neither_noise_nor_speed_nor_a_fixed_part():
     assert max(parts.async_fixed_ms) == pytest.approx(0.0, abs=1.0)
 
 
+def test_the_fixed_part_of_a_write_is_that_of_those_that_do_not_hang_also_if_most_hang():
+    took = iter([20, 5_000, 7_000] * 7)
+    rows = recorded([1_000] * 21, lambda _: [next(took)] * 4)
+    store, _ = store_from(rows)
+    parts = parts_of(rows, hung_writes(rows, JOB, ALIGNED), LAST, store, JOB, ALIGNED)
+
+    assert parts.async_fixed_ms == pytest.approx([20.0] * 4, abs=1.0)
+
+
 def growth(sizes: Sequence[int]) -> float:
     return growth_bytes_per_s(recorded(sizes, lambda _: [10] * 4), LAST)
 

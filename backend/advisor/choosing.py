@@ -66,6 +66,8 @@ _UPLOAD_MIN_BYTES: Final = 10_000
 _UPLOAD_MIN_MS: Final = 3.0
 _SPREADS: Final = 3.0
 _QUICK: Final = 0.75
+_EVEN_IF_HUNG_RATIO: Final = 0.05
+"""If writes hang, a smaller difference of losses does not decide between intervals: how often is roughly known."""
 
 
 @dataclass(frozen=True)
@@ -431,7 +433,7 @@ def _nearest(job: _Job, best: Scored, found: Sequence[Scored]) -> Scored:
     if not job.hangs.count:
         return best
     order = _order(found)
-    limit, most = order(best)[0], best.lost_ratio * (1 + LOSS_EVEN_RATIO)
+    limit, most = order(best)[0], best.lost_ratio * (1 + _EVEN_IF_HUNG_RATIO)
     even = [s for s in found if _mode_of(s.chosen) == _mode_of(best.chosen) and s.lost_ratio <= most]
     even = [s for s in even if order(s)[0] <= limit]
     return min(even, key=lambda s: abs(log(s.chosen.interval_ms / job.present.interval_ms)))

@@ -627,7 +627,7 @@ def test_of_intervals_that_lose_hardly_more_the_nearest_one_is_chosen_if_writes_
     hanging = _hanging(known, 1_000, every=5)
     before = chosen(hanging, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms
     steady = chosen(known, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms
-    monkeypatch.setattr(choosing, "LOSS_EVEN_RATIO", 0.2)
+    monkeypatch.setattr(choosing, "_EVEN_IF_HUNG_RATIO", 0.2)
 
     assert present_ms < chosen(hanging, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms < before
     assert chosen(known, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms == steady

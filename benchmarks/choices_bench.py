@@ -27,13 +27,13 @@ from backend.advisor.choosing import choose
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin import fast
+from backend.advisor.twin.tiers import QuickTiers
 from backend.analysis.evidence import JobEvidence
 from backend.domain.engines import RUNTIME
 from backend.domain.target import TargetOrigin
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.whatif.choosing import REST_RATIO, SettingChooser
-from backend.services.whatif.tiers import QuickTiers
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.schema.choice_tables import setting_choices

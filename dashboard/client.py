@@ -577,6 +577,9 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
     head = problem.detail[:1].upper() + problem.detail[1:]
     parts = (head, *lines) if is_more else ()
     text = f"{problem.detail} ({fields})" if is_more else problem.detail
+    kind = problem.type.rpartition(":")[2]
     if answer.status_code >= 500:
-        return ApiUnavailableError(text)
-    return ApiNotFoundError(text) if answer.status_code == httpx.codes.NOT_FOUND else ApiRefusedError(text, parts)
+        return ApiUnavailableError(text, kind=kind)
+    if answer.status_code == httpx.codes.NOT_FOUND:
+        return ApiNotFoundError(text)
+    return ApiRefusedError(text, parts, kind=kind)

@@ -142,6 +142,7 @@ AREAS = {
         "integration/test_rollups*.py",
         "integration/test_backtest.py",
         "integration/test_backtest_api.py",
+        "integration/test_fleet_what_if.py",
         "property/test_log_buckets.py",
     ),
     "docs": ("packaging/*", "conformance/test_protocol_document.py"),

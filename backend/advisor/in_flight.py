@@ -1,6 +1,7 @@
 """Limits the in-flight data of an unaligned checkpoint, so that it can be written and restored in time (rules R-CAP).
 
-If the job's failures are known, the restore must also leave time for a checkpoint before the next one (R-REC-1).
+If the job's failures are known, the restore must also leave time for a checkpoint before the next one, and the data
+must not grow from restore to restore (R-REC-1).
 
 If the engine has a cap in bytes for each subtask (the reference runtime), the rule proposes a cap. If not, it proposes
 a target for buffer debloating (Flink from 1.14), which limits queues by the time that they take to drain.
@@ -19,6 +20,7 @@ from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.replay import write_ms
 from backend.advisor.sentences import will_not_cure
 from backend.advisor.situation import Situation, drain_times
+from backend.advisor.spiral import Growth
 from backend.advisor.thresholds import CAP_WRITE_RATIO, DEBLOAT_MIN_MS, GATE_MIN_BYTES, RESTORE_BUDGET_MS
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of, known_of
@@ -34,6 +36,7 @@ class _Load:
     ``subtask_bytes`` is the 95th percentile over the subtasks that persisted data, and ``total_bytes`` is the median
     over the checkpoints that did. The times are for ``total_bytes``; ``write_budget_ms`` and ``restore_budget_ms`` are
     the times that writing and restoring may take. ``is_failing_often`` is whether failures decide the latter (R-REC-1).
+    ``growth`` is that from restore to restore.
     """
 
     subtask_bytes: float
@@ -44,6 +47,7 @@ class _Load:
     restore_ms: float | None
     restore_budget_ms: float
     is_failing_often: bool
+    growth: Growth | None = None
 
     @property
     def is_restored_late(self) -> bool:
@@ -52,8 +56,11 @@ class _Load:
 
     @property
     def share(self) -> float:
-        """The share of the in-flight data that can be written and restored within the allowed times; at most 1."""
-        shares = [1.0]
+        """The share of the in-flight data that can be written and restored within the allowed times; at most 1.
+
+        If the data grows from restore to restore, it is at most the share that it had before it grew.
+        """
+        shares = [1.0 if self.growth is None else self.growth.share]
         if self.write_ms and self.write_budget_ms is not None:
             shares.append(self.write_budget_ms / self.write_ms)
         if self.restore_ms:
@@ -70,6 +77,9 @@ def advise_in_flight(known: Situation) -> Recommendation | NoAdvice:
         return _silence("checkpoints persist no in-flight data")
     carried = f"{say.size(load.total_bytes)} of in-flight data a checkpoint"
     if load.share >= 1.0:
+        hopeless = spiral.hopeless(known)
+        if hopeless is not None:
+            return NoAdvice(Topic.IN_FLIGHT, "R-REC-1", f"a limit on in-flight data does not help: {hopeless}")
         return _silence(f"{carried} is within the limits for writing and restoring")
     return _cap(known, load, carried) if known.engine.has_in_flight_cap else _debloat(known, load, carried)
 
@@ -96,6 +106,8 @@ def _load(known: Situation) -> _Load | None:
         writing = write_ms(known, total, total).value
     restore = restore_ms(known, Interval(total, total, total))
     room = spiral.room_ms(known)
+    # Without any room, failures do not decide what a restore may take: no limit on in-flight data gives room.
+    budget = RESTORE_BUDGET_MS if room is None or room <= 0 else min(RESTORE_BUDGET_MS, room)
     return _Load(
         subtask_bytes=quantile(subtasks, 0.95) or 0.0,
         total_bytes=total,
@@ -103,8 +115,9 @@ def _load(known: Situation) -> _Load | None:
         write_ms=writing,
         write_budget_ms=CAP_WRITE_RATIO * min(limits) if limits else None,
         restore_ms=restore.value if restore is not None else None,
-        restore_budget_ms=RESTORE_BUDGET_MS if room is None else min(RESTORE_BUDGET_MS, room),
-        is_failing_often=room is not None and room < RESTORE_BUDGET_MS,
+        restore_budget_ms=budget,
+        is_failing_often=budget < RESTORE_BUDGET_MS,
+        growth=spiral.growth(known),
     )
 
 
@@ -222,9 +235,13 @@ def _recommendation(
     if load.is_restored_late:
         often = ", and the job fails again before it has completed a checkpoint" if is_spiral else ""
         why.append(f"a restore takes {say.duration(load.restore_ms or 0.0)} longer because of it{often}")
+    if load.growth is not None:
+        why.append(f"it grew {load.growth.words}")
+    hopeless = spiral.hopeless(known)
+    more = () if hopeless is None else (f"it does not suffice: {hopeless}",)
     return Recommendation(
         topic=Topic.IN_FLIGHT,
-        rules=("R-CAP-1", "R-REC-1") if is_spiral else ("R-CAP-1",),
+        rules=("R-CAP-1", "R-REC-1") if is_spiral or load.growth is not None else ("R-CAP-1",),
         headline=headline,
         reason=f"{carried[0].upper()}{carried[1:]}: {say.listed(why)}.",
         current=current,
@@ -239,7 +256,7 @@ def _recommendation(
         confidence=Confidence.MEDIUM,
         confidence_reason=f"{len(known.recorded)} checkpoints; the queues after the change are modelled, not measured",
         preconditions=preconditions,
-        risks=risks,
+        risks=(*risks, *more),
         will_not_cure=will_not_cure(known),
         withdrawn_if=(
             "persisted bytes fall below the limits for writing and restoring",
@@ -269,6 +286,17 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
             checkpoint_ids=ids,
         ),
     ]
+    if load.growth is not None:
+        rows.append(
+            EvidenceRow(
+                f"in-flight data of the newest restore; it grew {load.growth.words}",
+                "persistedData",
+                value=load.growth.restored_bytes[-1],
+                unit="bytes",
+                checkpoint_ids=load.growth.checkpoint_ids,
+                values=load.growth.restored_bytes,
+            )
+        )
     if load.write_ms is not None:
         rows.append(
             EvidenceRow(

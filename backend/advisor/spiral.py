@@ -2,18 +2,83 @@
 
 After a failure the job restarts, reads its in-flight data, and reads again what came since the last checkpoint. If it
 fails once more before the next checkpoint completes, it begins at the same checkpoint again, and more input waits.
+
+A job that still gets its checkpoints done may be on the way there: if each restart reads more in-flight data than the
+one before, each takes longer, and more input waits after it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
 
 from backend.advisor.advice import Interval, Precondition
 from backend.advisor.losses import mean_time_between_failures_ms
 from backend.advisor.sentences import ms_span
 from backend.advisor.situation import Situation
+from backend.advisor.thresholds import GROWTH_MIN_FACTOR, RESTORES_MIN_COUNT
 from backend.advisor.twin.outages import RESTART_MS
 from backend.analysis import sentences as say
 
 _NOTHING = Interval(0.0, 0.0, 0.0)
+_CURE = "add capacity or cure the failures"
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """In-flight data that grows from restore to restore.
+
+    ``restored_bytes`` is the data of the checkpoints from which the job restarted, oldest first. ``checkpoint_ids`` are
+    these checkpoints.
+    """
+
+    restored_bytes: tuple[float, ...]
+    checkpoint_ids: tuple[int, ...]
+
+    @property
+    def share(self) -> float:
+        """The share of the newest restored data that the job restored before it grew."""
+        return self.restored_bytes[0] / self.restored_bytes[-1]
+
+    @property
+    def words(self) -> str:
+        """What grew, such as ``from 1.0 MB to 8.0 MB over 4 restores``."""
+        first, last = self.restored_bytes[0], self.restored_bytes[-1]
+        return f"from {say.size(first)} to {say.size(last)} over {len(self.restored_bytes)} restores"
+
+
+def growth(known: Situation) -> Growth | None:
+    """Return the in-flight data of the newest restores if each read clearly more than the one before; otherwise None.
+
+    Only recorded checkpoints count, because they have the present settings. A job that restarts twice from the same
+    checkpoint has restored it once.
+    """
+    restored = _restored(known)
+    newest = restored[-1:]
+    for (_, before), (_, after) in reversed(list(pairwise(restored))):
+        if before <= 0 or after < GROWTH_MIN_FACTOR * before:
+            break
+        newest = restored[-len(newest) - 1 :]
+    if len(newest) < RESTORES_MIN_COUNT:
+        return None
+    return Growth(tuple(size for _, size in newest), tuple(id_ for id_, _ in newest))
+
+
+def _restored(known: Situation) -> Sequence[tuple[int, float]]:
+    """Return the ids and the in-flight data of the checkpoints from which the job restarted, oldest first.
+
+    The list begins anew after a checkpoint whose in-flight data is not known.
+    """
+    ended = [(r, r.checkpoint.header.triggered_at + timedelta(milliseconds=r.duration_ms)) for r in known.recorded]
+    found: list[tuple[int, float]] = []
+    for at in sorted({at for at, _ in known.evidence.exceptions}):
+        newest = next((r for r, end in reversed(ended) if not r.is_failed and end <= at), None)
+        if newest is None or (found and found[-1][0] == newest.id):
+            continue
+        found = [] if newest.persisted_bytes is None else [*found, (newest.id, newest.persisted_bytes)]
+    return found
 
 
 def until_next_checkpoint_ms(duration: Interval, restore: Interval | None, interval_ms: float) -> Interval:
@@ -34,10 +99,23 @@ def until_next_checkpoint_ms(duration: Interval, restore: Interval | None, inter
 def conditions(
     known: Situation, duration: Interval, restore: Interval | None, interval_ms: float | None
 ) -> tuple[Precondition, ...]:
-    """Return the condition on the time between failures; nothing if that time is not known.
+    """Return the conditions on the time between failures, if it is known, and on in-flight data that grows.
 
     ``interval_ms`` is the proposed interval; None if it stays as it is.
     """
+    grown = growth(known)
+    if grown is None:
+        return _on_time(known, duration, restore, interval_ms)
+    text = (
+        f"in-flight data does not grow from restore to restore (R-REC-1); it grew {grown.words}: limit the in-flight"
+        f" data, {_CURE}"
+    )
+    return (Precondition(text, False), *_on_time(known, duration, restore, interval_ms))
+
+
+def _on_time(
+    known: Situation, duration: Interval, restore: Interval | None, interval_ms: float | None
+) -> tuple[Precondition, ...]:
     config = known.evidence.config
     every_ms = interval_ms or (config.interval_ms if config is not None else None)
     between = mean_time_between_failures_ms(known)
@@ -50,19 +128,33 @@ def conditions(
     )
     if between.value > needed.value:
         return (Precondition(text, True),)
-    cure = "limit the in-flight data, add capacity or cure the failures"
+    is_hopeless = between.value <= until_next_checkpoint_ms(duration, None, every_ms).value
+    cure = _CURE if is_hopeless else f"limit the in-flight data, {_CURE}"
     return (Precondition(f"{text}; now it fails every {say.duration(between.value)}: {cure}", False),)
+
+
+def hopeless(known: Situation) -> str | None:
+    """Return that no limit on in-flight data helps, because the job fails too often even without such data.
+
+    None if a limit may help, and if the time between failures is not known.
+    """
+    room, between = room_ms(known), mean_time_between_failures_ms(known)
+    if room is None or between is None or room > 0:
+        return None
+    return (
+        f"the job fails every {say.duration(between.value)}, too often for a checkpoint even without in-flight data"
+        f" (R-REC-1): {_CURE}"
+    )
 
 
 def room_ms(known: Situation) -> float | None:
     """Return the time that reading in-flight data may take if a checkpoint is to complete before the next failure.
 
-    None if the time between failures is not known, or if a checkpoint does not complete even without in-flight data.
+    It is not positive if a checkpoint does not complete even without in-flight data. None if it is not known.
     """
     config, between = known.evidence.config, mean_time_between_failures_ms(known)
     took = known.duration_ms
     if config is None or not config.interval_ms or between is None or took is None:
         return None
     needed = until_next_checkpoint_ms(Interval(took, took, took), None, config.interval_ms)
-    room = between.value - needed.value
-    return room if room > 0 else None
+    return between.value - needed.value

@@ -119,6 +119,12 @@ VARIED_MIN_FACTOR: Final = 2.0
 FAILURES_MIN_COUNT: Final = 3
 """With fewer restarts on record, the mean time between failures is not known, and no optimal interval (R-INT-1)."""
 
+RESTORES_MIN_COUNT: Final = 4
+"""In-flight data that grows over fewer restores may do so by chance (R-REC-1)."""
+
+GROWTH_MIN_FACTOR: Final = 1.25
+"""In-flight data grows if each restore reads at least this many times the data of the one before (R-REC-1)."""
+
 LOSS_GAIN_MIN_RATIO: Final = 0.03
 """With known failures, other settings are advised only if they save this share of what is lost now (R-INT-1)."""
 

@@ -17,10 +17,16 @@ from backend.analysis.thresholds import CONDITION_TIMES
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.pressure import VertexPressure
 
+Rate = tuple[datetime, datetime, float]
+"""Records in a second between two times."""
+
 _NTH = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth"}
 _STRUCK_MIN = 3
 # The input just before a checkpoint fills the queues in which its barrier waits.
 _BEFORE = timedelta(seconds=5)
+# Readings may be further apart than that time is long. Those that cover at least these shares of it, and of the time
+# between them, show the input of that time.
+_COVERED_MIN, _SHOWN_MIN = 0.5, 0.25
 # From this factor on, the usual input is nearly none, and the factor says little.
 IDLE_TIMES = 20
 # Up to this share of a group may be on the wrong side.
@@ -67,9 +73,9 @@ def _by_input(report: HealthReport, evidence: JobEvidence, readings: Sequence[Ve
     return "whenever the input doubles" if 1.75 <= times < 2.5 else f"whenever the input is {say.times(times)} as high"
 
 
-def input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, datetime, float]]:
+def input_rates(readings: Sequence[VertexPressure]) -> list[Rate]:
     """Return the records that the sources emit in a second, between each two readings of the same source."""
-    found: list[tuple[datetime, datetime, float]] = []
+    found: list[Rate] = []
     last: dict[str, VertexPressure] = {}
     for reading in readings:
         before = last.get(reading.vertex_id)
@@ -77,18 +83,41 @@ def input_rates(readings: Sequence[VertexPressure]) -> list[tuple[datetime, date
         if before is None:
             continue
         seconds = (reading.observed_at - before.observed_at).total_seconds()
-        grown = sum(known(reading.records_out_count)) - sum(known(before.records_out_count))
-        if seconds > 0 and grown >= 0 and known(reading.records_out_count):
+        own, old = known(reading.records_out_count), known(before.records_out_count)
+        grown = sum(own) - sum(old)
+        # A count that only one of the two readings has would be taken for records of this time.
+        if seconds > 0 and grown >= 0 and own and len(own) == len(old):
             found.append((before.observed_at, reading.observed_at, grown / seconds))
     return found
 
 
-def rate_at(checkpoint: Checkpoint, rates: Sequence[tuple[datetime, datetime, float]]) -> float | None:
-    """Return the highest of these input rates from shortly before the trigger to some seconds after it."""
-    header = checkpoint.header
-    begin = header.triggered_at - _BEFORE
-    end = header.triggered_at + timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, 5_000))
+def rate_at(checkpoint: Checkpoint, rates: Sequence[Rate]) -> float | None:
+    """Return the highest of these input rates from shortly before the trigger to some seconds after it.
+
+    A rate counts if the middle of its time is in this span, so it is known of few quick checkpoints if readings are far
+    apart. The rates of the others would mix what came before a struck and before a quick checkpoint.
+    """
+    begin, end = _near(checkpoint)
     return highest(rate for since, until, rate in rates if begin <= since + (until - since) / 2 <= end)
+
+
+def rate_around(checkpoint: Checkpoint, rates: Sequence[Rate]) -> float | None:
+    """Return ``rate_at`` or, if there is none, the highest of the rates whose time covers most of the same span."""
+    begin, end = _near(checkpoint)
+    covering = (
+        rate
+        for since, until, rate in rates
+        if (both := min(until, end) - max(since, begin)) >= _COVERED_MIN * (end - begin)
+        and both >= _SHOWN_MIN * (until - since)
+    )
+    inside = rate_at(checkpoint, rates)
+    return highest(covering) if inside is None else inside
+
+
+def _near(checkpoint: Checkpoint) -> tuple[datetime, datetime]:
+    header = checkpoint.header
+    end = header.triggered_at + timedelta(milliseconds=min(header.end_to_end_duration_ms or 0, 5_000))
+    return header.triggered_at - _BEFORE, end
 
 
 def _by_size(report: HealthReport) -> str | None:

@@ -23,7 +23,7 @@ import numpy as np
 from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, array_of, column_medians, indices_of, mean_of, stacked
 from backend.analysis.comparison import NOISE_MS, reached_ms
-from backend.analysis.conditions import IDLE_TIMES, input_rates, rate_at
+from backend.analysis.conditions import IDLE_TIMES, input_rates, rate_around
 from backend.analysis.critical_path import CriticalPath, CriticalStep, Phases
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import struck_limit_ms
@@ -51,6 +51,8 @@ _COMPARED_MAX = 5
 _READ_AT_COUNT = 3
 _BEFORE = timedelta(seconds=20)
 _LONG = timedelta(seconds=60)
+_APART = timedelta(seconds=12)
+"""Readings that are usually 10 s apart are rarely further apart than this."""
 _RECORDS_MIN = 20
 """Fewer records than this say nothing about the shares of the subtasks, or about the input."""
 _MS = timedelta(milliseconds=1)
@@ -95,7 +97,8 @@ def neighbours_of(checkpoint: Checkpoint, evidence: JobEvidence, duration_ms: fl
 def reading_spans(checkpoint: Checkpoint, evidence: JobEvidence) -> list[Span]:
     """Return the times around some neighbours, whose readings show what is usual; none if there are no neighbours.
 
-    They are oldest first, do not overlap, and end before the readings of the evidence begin.
+    They are oldest first, do not overlap, and end before the readings of the evidence begin. They are a little longer
+    than the times around the neighbours, because a rate needs the reading before and the one after.
     """
     took = checkpoint.header.end_to_end_duration_ms
     found = None if took is None else neighbours_of(checkpoint, evidence, took)
@@ -105,6 +108,7 @@ def reading_spans(checkpoint: Checkpoint, evidence: JobEvidence) -> list[Span]:
     spans: list[Span] = []
     for neighbour in found.quick[-_READ_AT_COUNT:]:
         since, until = _span(neighbour, evidence.now)
+        since, until = since - _APART, until + _APART
         since = max(since, spans[-1][1]) if spans else since
         until = min(until, newest)
         spans += [(since, until)] if since < until else []
@@ -354,7 +358,7 @@ def _input(
     rates = input_rates([r for v in sources for r in by_vertex.get(v, ())])
     # A few records are no burst, and many times none is still none.
     some = [(since, until, r) for since, until, r in rates if r * (until - since).total_seconds() >= _RECORDS_MIN]
-    own, usual = rate_at(checkpoint, some), median(rate_at(c, rates) for c in neighbours.quick)
+    own, usual = rate_around(checkpoint, some), median(rate_around(c, rates) for c in neighbours.quick)
     if own is None or usual is None:
         return
     if own >= CONDITION_TIMES * usual:

@@ -86,25 +86,30 @@ class Stall:
     """A wait of barriers for subtasks that stand still, in a long callback or in a commit.
 
     ``before`` is the vertex in front of which the barriers wait. It is upstream of the vertex that stands still if that
-    one holds it back. ``is_to_last`` is whether the wait lasts until the last barrier, and not only until the first.
+    one holds it back. ``front`` is the vertex in front of which the time of ``wait`` was measured. ``is_to_last`` is
+    whether the wait lasts until the last barrier, and not only until the first. ``no_queue`` is why no queue delayed
+    the barriers, if the input shows it.
     """
 
     kind: VerdictKind
     wait: Wait
     before: VertexId
+    front: VertexId
     is_to_last: bool
+    no_queue: str | None = None
 
 
 def stall_of(case: Case) -> Stall | None:
     """Return the wait of barriers for subtasks that stand still; None if there is none. It may be harmless."""
     lowest = stalls.lowest_wait(case)
-    found = (lowest, lowest.vertex_id) if lowest is not None and lowest.stands_still else _unexplained(case)
-    if found is None:
+    if lowest is not None and lowest.stands_still:
+        found = Stall(VerdictKind.CALLBACK, lowest, lowest.vertex_id, lowest.vertex_id, is_to_last=False)
+    elif (unexplained := _unexplained(case)) is not None:
+        found = unexplained
+    else:
         return None
-    wait, before = found
-    is_sink = not case.evidence.topology.downstream(wait.vertex_id)
-    kind = VerdictKind.COMMIT if is_sink and _follows_completion(case, wait) else VerdictKind.CALLBACK
-    return Stall(kind, wait, before, wait is not lowest and not case.report.is_mixed)
+    is_sink = not case.evidence.topology.downstream(found.wait.vertex_id)
+    return replace(found, kind=VerdictKind.COMMIT) if is_sink and _follows_completion(case, found.wait) else found
 
 
 def standing_still(case: Case) -> Verdict | None:
@@ -132,8 +137,7 @@ def standing_still(case: Case) -> Verdict | None:
         phase=Phase.START_DELAY,
         explained_ms=wait.longest_ms,
         evidence=[
-            rows.reconstructed(f"wait of the barrier in front of {where}, mean", "start_delay", wait.longest_ms, "ms"),
-            *_still_rows(wait, where),
+            *_still_rows(case, stall, where),
             *rows.fare(case),
             *rows.travel(case, wait.vertex_id),
             *rows.calm(case),
@@ -210,13 +214,12 @@ def _from_completion_to_barrier(case: Case, suspect: Suspect) -> list[tuple[date
     return found
 
 
-def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
+def _unexplained(case: Case) -> Stall | None:
     """Return the lowest wait if it has no reason but that a vertex stood still; None if there may have been a queue.
 
     The vertex has time to spare, and its sources emit as many records as ever, so no queue built up. Readings that
     are too far apart to show what it read while the barrier waited show this much. If the vertex is held back itself,
-    the one that stood still is further downstream, and the result is about that one. The second value is the vertex
-    that the barriers wait for.
+    the one that stood still is further downstream, and the result is about that one.
     """
     if case.suspect is not None or not case.readings:
         return None
@@ -228,7 +231,8 @@ def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
         return None
     if wait.reads is not None and (is_mixed or not wait.reads.are_few) and not _caught_up(case, wait):
         return None
-    before, wait = wait.vertex_id, _at_holder(case, wait)
+    before = wait.vertex_id
+    wait, front = _at_holder(case, wait)
     readings = [r for r in case.readings if r.vertex_id == wait.vertex_id]
     busy = [highest_of(array_of(r.busy_ratio)[list(wait.subtasks)]) for r in readings if r.busy_ratio]
     if not known(busy):
@@ -238,8 +242,14 @@ def _unexplained(case: Case) -> tuple[Wait, VertexId] | None:
     sources = _large_sources(case)
     if most_busy > _SPARE_ALWAYS_RATIO or not sources:
         return None
-    is_spare = most_busy <= spare_ratio and all(_is_steady(rates) for rates in sources)
-    return (wait, before) if is_spare or all(_is_only_held_back(rates, wait.peak_ms) for rates in sources) else None
+    if most_busy <= spare_ratio and all(_is_steady(rates) for rates in sources):
+        said = "its input is steady"
+    elif all(_is_only_held_back(rates, wait.peak_ms) for rates in sources):
+        said = "its input falls behind for no longer than barriers waited"
+    else:
+        return None
+    no_queue = f"{case.name(wait.vertex_id)} has time to spare and {said}, so no queue delayed the barriers"
+    return Stall(VerdictKind.CALLBACK, wait, before, front, is_to_last=not is_mixed, no_queue=no_queue)
 
 
 _Rates = list[tuple[datetime, datetime, float]]
@@ -248,12 +258,12 @@ _Rates = list[tuple[datetime, datetime, float]]
 def _large_sources(case: Case) -> list[_Rates]:
     """Return the rates between readings of every source that ever emits a tenth of the input or more.
 
-    A source of which no rate was read may emit in bursts, so none is returned then.
+    A source of which no or few rates were read may emit in bursts, so none is returned then.
     """
     topology = case.evidence.topology
     sources = [v.id for v in topology.vertices if not topology.upstream(v.id)]
     found = [input_rates([r for r in case.readings if r.vertex_id == v]) for v in sources]
-    if not all(found):
+    if any(len(rates) < _RATES_MIN for rates in found):
         return []
     total = sum(median(rate for *_, rate in rates) or 0.0 for rates in found)
     # A source that usually emits little may emit much in a burst, so its highest rate counts.
@@ -263,7 +273,7 @@ def _large_sources(case: Case) -> list[_Rates]:
 def _is_steady(found: _Rates) -> bool:
     rates = [rate for *_, rate in found]
     usual = median(rates) or 0.0
-    return len(rates) >= _RATES_MIN and max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
+    return max(rates) <= _STEADY_TIMES * usual and min(rates) * _STEADY_TIMES >= usual
 
 
 def _is_only_held_back(found: _Rates, peak_ms: float) -> bool:
@@ -274,7 +284,7 @@ def _is_only_held_back(found: _Rates, peak_ms: float) -> bool:
     """
     seconds = np.array([(until - since).total_seconds() for since, until, _ in found])
     records = np.array([rate for *_, rate in found]) * seconds
-    if len(found) < _RATES_MIN or records.sum() <= 0:
+    if records.sum() <= 0:
         return False
     times, counts = (np.append(0.0, np.cumsum(row)) for row in (seconds, records))
     per_s, begin = np.polyfit(times, counts, 1)
@@ -298,10 +308,11 @@ def _caught_up(case: Case, wait: Wait) -> bool:
     return wait.reads.rate_ratio * busy <= _QUEUE_RATIO * (1 - wait.reads.free_ratio)
 
 
-def _at_holder(case: Case, wait: Wait) -> Wait:
+def _at_holder(case: Case, wait: Wait) -> tuple[Wait, VertexId]:
     """Return the wait at the vertex that holds back the one before which the barrier waits, or else the same wait.
 
-    If the barrier waited longer above this vertex, which it holds back, that is how long it stood still.
+    If the barrier waited longer above this vertex, which it holds back, that is how long it stood still. The second
+    value is the vertex in front of which the barrier waited that long.
     """
     vertex_id = wait.vertex_id
     while (load := case.loads.get(vertex_id)) is not None:
@@ -309,39 +320,49 @@ def _at_holder(case: Case, wait: Wait) -> Wait:
         if not below or (highest_of(load.backpressured) or 0.0) <= BACKPRESSURED_OK_RATIO:
             break
         vertex_id = max(below, key=lambda v: highest_of(case.loads[v].busy) or 0.0)
+    front = wait.vertex_id
     if load is None:
-        return wait
+        return wait, front
     longest_ms = wait.longest_ms
     if vertex_id == wait.vertex_id:
-        longest_ms = _wait_above(case, vertex_id)
+        longest_ms, front = _wait_above(case, vertex_id)
         if longest_ms <= wait.longest_ms:
-            return wait
+            return wait, wait.vertex_id
     # Its subtasks that are busy stood still; how long is known only from the wait above them.
     most = highest_of(load.busy) or 0.0
-    return replace(wait, vertex_id=vertex_id, wait_ms=np.where(load.busy * 2 >= most, longest_ms, 0.0))
+    return replace(wait, vertex_id=vertex_id, wait_ms=np.where(load.busy * 2 >= most, longest_ms, 0.0)), front
 
 
-def _wait_above(case: Case, vertex_id: VertexId) -> float:
-    """Return the longest wait, in milliseconds, before the vertices that this one holds back; 0 if there is none."""
+def _wait_above(case: Case, vertex_id: VertexId) -> tuple[float, VertexId]:
+    """Return the longest wait, in milliseconds, before a vertex that this one holds back, and that vertex.
+
+    If there is none, it is 0 before this vertex itself.
+    """
     waits = [
-        wait.longest_ms
+        (wait.longest_ms, v)
         for v in case.evidence.topology.upstream(vertex_id)
         if (load := case.loads.get(v)) is not None
         and (highest_of(load.backpressured) or 0.0) > BACKPRESSURED_OK_RATIO
         and (wait := stalls.wait_before(case, v)) is not None
     ]
-    return max(waits, default=0.0)
+    return max(waits, key=lambda one: one[0], default=(0.0, vertex_id))
 
 
-def _still_rows(wait: Wait, where: str) -> list[Evidence]:
-    found: list[Evidence] = []
+def _still_rows(case: Case, stall: Stall, where: str) -> list[Evidence]:
+    """Return rows on the wait: how long it was, what was read meanwhile, and why no queue explains it."""
+    wait, barrier = stall.wait, "last barrier" if stall.is_to_last else "first barrier"
+    front, before = (where if v == wait.vertex_id else case.name(v) for v in (stall.front, stall.before))
+    # The wait above the vertex that is held back is that of the first barrier.
+    measured = barrier if stall.front == stall.before else "first barrier"
+    text = f"time for which the {measured} waited in front of {front}, mean"
+    found = [rows.reconstructed(text, "start_delay", wait.longest_ms, "ms")]
     if wait.reads is not None:
-        text = f"{where}: share of the wait without a record, by the readings"
+        text = f"{before}: share of the time for which the {barrier} waited there, in which no record was read"
         found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.still_ratio, "ratio"))
-        text = f"{where}: records read while the barrier waited, over their usual number"
+        text = f"{before}: records read in a second while the {barrier} waited there, over their usual number"
         found.append(rows.reconstructed(text, "numRecordsIn", wait.reads.rate_ratio, "ratio"))
-    if not wait.stands_still:
-        found.append(rows.note("it has time to spare and its input is steady, so no queue delayed the barriers"))
+    if stall.no_queue is not None:
+        found.append(rows.note(stall.no_queue))
     if wait.is_overtaking:
         found.append(rows.note("the barriers overtake queues, so no queue delayed them"))
     return found

@@ -15,6 +15,7 @@ from brotli_asgi import BrotliMiddleware
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.types import ASGIApp
 
+from backend.advisor.twin.tiers import QuickTiers
 from backend.alerting.payloads import Links
 from backend.api.access import Access, AccessRules
 from backend.api.app import AppDeps, BoundedBody, create_app
@@ -61,7 +62,6 @@ from backend.services.whatif.choosing import SettingChooser
 from backend.services.whatif.confirming import KIND
 from backend.services.whatif.models import JobModels
 from backend.services.whatif.preparing import prepare_fast_tier
-from backend.services.whatif.tiers import QuickTiers
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.retention import apply_retention

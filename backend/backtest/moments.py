@@ -21,7 +21,7 @@ from typing import Final
 
 from backend.analysis.evidence import MODEL_WINDOW, JobEvidence
 from backend.analysis.struck_spans import struck_spans
-from backend.backtest.stored import Chunk, StoredCheckpoint, StoredRun, as_open
+from backend.backtest.stored import Chunk, JobHistory, StoredCheckpoint, StoredRun, as_open
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, LateBarrier
 from backend.domain.pressure import VertexPressure
 
@@ -137,6 +137,20 @@ class Moments:
             if stored.header.kind is CheckpointKind.CHECKPOINT:
                 others = [s for _, _, s in self._pending if s.run_id == stored.run_id and s.header.triggered_at <= at]
                 yield _moment(known, stored, at, others)
+
+
+def newest_moment(history: JobHistory) -> Moment | None:
+    """Return the last of the moments of a history, which holds all that is known of the job now; None if it has none.
+
+    Use it for short histories: all moments are made.
+    """
+    moments, last = Moments(history.runs), None
+    for chunk in history.chunks():
+        for moment in moments.feed(chunk):
+            last = moment
+    for moment in moments.finish():
+        last = moment
+    return last
 
 
 def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Sequence[StoredCheckpoint]) -> Moment:

@@ -1,4 +1,4 @@
-"""``barrierscope pipeline``: rolls up the history, now or on a schedule."""
+"""``barrierscope pipeline``: rolls up the history, replays it, or predicts the whole fleet under other settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,10 +19,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from backend.cli import fleet_what_if
 from backend.cli.backtest import HtmlFile, Only, instant_of, progress_bar, write
 from backend.cli.backtest import Since as BacktestSince
-from backend.cli.database import DatabaseUrl, plain_url
-from backend.cli.options import OutputFormat, help_without_command, instant, stopped_by_signal
+from backend.cli.database import DatabaseUrl, RunningFolder, plain_url, used_url
+from backend.cli.options import OutputFormat, help_without_command, instant, pairs, say, stopped_by_signal
 from backend.cli.role_logging import log_to_stderr
 from backend.cli.spark_options import SparkOptions, give_way, required_spark, spark_here, takes_spark_options
 from backend.domain.backtest import EVERY_PART
@@ -39,7 +40,7 @@ _log = structlog.get_logger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 app = typer.Typer(
-    help="Work on the whole history: roll it up, or replay warnings, verdicts and advice.",
+    help="Work on the whole fleet: roll up or replay its history, or predict it under other settings.",
     invoke_without_command=True,
     add_completion=False,
     epilog="Example: barrierscope pipeline rollups",
@@ -116,6 +117,54 @@ def backtest(
     with stopped_by_signal(), progress_bar("jobs replayed") as on_progress:
         results = on_spark(url, found, cluster, first, on_progress, parts)
     write(results, parts, html, output_format)
+
+
+@app.command(name="whatif", epilog="Example: barrierscope pipeline whatif --set mode=unaligned")
+@takes_spark_options
+def what_if(
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A changed setting, as in `barrierscope whatif`; repeatable."),
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Jobs in the table; the counts are of all jobs.")] = 50,
+    *,
+    spark: SparkOptions,
+    output_format: Format = OutputFormat.TEXT,
+    database_url: DatabaseUrl = None,
+    data_dir: RunningFolder = None,
+) -> None:
+    """Predict every running job under the same settings: which jobs gain, which lose, and for which it is unclear."""
+    configured = load_settings()
+    log_to_stderr(configured.log_level)
+    wanted = _changed(settings or [])
+    url = used_url(database_url, data_dir, configured)
+    cluster = spark.cluster() or Cluster()
+    found = required_spark(spark_here(configured))
+    give_way(cluster)
+    from backend.pipeline.jobs.fleet_whatif import on_spark
+
+    with stopped_by_signal(), progress_bar("jobs predicted") as on_progress:
+        answers = on_spark(url, wanted, found, cluster, on_progress)
+    rows = [(job.id, job.name, answer) for job, answer in answers]
+    if output_format is OutputFormat.JSON:
+        typer.echo(json.dumps(fleet_what_if.document(rows, wanted)))
+    elif rows:
+        say(*fleet_what_if.text(rows, wanted, most))
+    else:
+        typer.echo("nothing to predict: no job is running; start one, and ask when five checkpoints have ended")
+
+
+def _changed(settings: Sequence[str]) -> dict[str, str]:
+    """Return the settings. Raises InvalidInputError if there are none, or if no job of any engine has one of them."""
+    from backend.advisor.twin.asking import unknown_names
+
+    wanted = pairs(settings, option="--set")
+    problems = unknown_names(wanted, where="--set")
+    if not wanted:
+        problems = [FieldProblem("--set", "no setting would change", "such as mode=unaligned")]
+    if problems:
+        raise InvalidInputError(problems, what="option")
+    return wanted
 
 
 @app.command(epilog="Example: barrierscope pipeline pack barrierscope-executors.tar.gz")

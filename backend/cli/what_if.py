@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backend.cli import what_if_text
 from backend.cli.dry_runs import lines_of
 from backend.cli.options import pairs, say
 from backend.cli.targets import Api, Client
@@ -18,24 +19,11 @@ from backend.domain.errors import BarrierscopeError, FieldProblem, InvalidInputE
 from backend.domain.text import printable
 
 if TYPE_CHECKING:
-    from backend.contracts.advice import IntervalOut
-    from backend.contracts.whatif import (
-        CalibrationOut,
-        ConfirmationOut,
-        EstimateOut,
-        MeasuredNowOut,
-        MeasureErrorOut,
-        PredictionOut,
-        WhatIfIn,
-        WhatIfOut,
-    )
+    from backend.contracts.whatif import ConfirmationOut, WhatIfIn, WhatIfOut
 
 _POLL_S = 0.5
 _FAILED = 1
 _STEPS = 9
-# The calibration has another name for this measure.
-_SCORED_AS = {"end_to_end_duration_ms": "duration_ms"}
-_AFTER_A_FAILURE = ("restore_ms", "replay_ms", "catch_up_ms")
 
 
 def what_if(
@@ -92,7 +80,7 @@ def what_if(
     elif as_json:
         typer.echo(answer.model_dump_json(indent=2))
     else:
-        say(*_text(answer))
+        say(*what_if_text.lines_of(answer))
     if answer.confirmation is not None and not answer.confirmation.predictions:
         raise typer.Exit(_FAILED)
 
@@ -202,170 +190,3 @@ def _progress() -> Iterator[Callable[[float], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reference runtime", total=1.0)
         yield lambda ratio: bar.update(task, completed=ratio)
-
-
-def _text(answer: WhatIfOut) -> list[str]:
-    lines = [f"{answer.job} ({answer.job_id}), {len(answer.checkpoint_ids)} checkpoints under the current settings", ""]
-    lines.append(f"{'':<24} {'measured':>16} {'as it is':>30} {'changed':>30} {'model error':>12}")
-    measured = {m.measure: m for m in answer.measured}
-    as_is = {e.measure: e for e in answer.current.estimates}
-    for estimate in answer.asked.estimates:
-        now = measured.get(estimate.measure)
-        lines.append(
-            f"{estimate.measure.value:<24} {_measured(now, len(answer.checkpoint_ids)):>16}"
-            f" {_span(as_is.get(estimate.measure)):>30} {_span(estimate):>30}"
-            f" {_error(estimate, answer.calibration):>12}"
-        )
-    lines += _failures(answer)
-    if answer.asked.problem is not None:
-        lines.append(f"no prediction: {answer.asked.problem}")
-    lines += ["", f"predicted by the tier {answer.asked.tier.value}; an interval holds 90 % of the next checkpoints"]
-    lines += [f"note: {note}" for note in (*answer.asked.notes, *_unscored(answer))]
-    if answer.others:
-        lines += ["", *_table([answer.current, answer.asked, *answer.others])]
-    lines += ["", *_trust(answer), *_how(answer)]
-    if answer.confirmation is not None:
-        lines += ["", *_confirmed(answer.confirmation)]
-    return lines
-
-
-def _measured(now: MeasuredNowOut | None, count: int) -> str:
-    """Return a measured value. A share of few checkpoints is their count, because it says little about the next."""
-    from backend.contracts.whatif import FEW_COUNT, Measure
-
-    if now is None:
-        return "-"
-    if now.measure is Measure.EXPIRED and now.value is not None and 0 < count < FEW_COUNT:
-        return f"{round(now.value * count)} of {count}"
-    return _number(now.value, now.unit)
-
-
-def _failures(answer: WhatIfOut) -> Iterator[str]:
-    as_is = {f.failure: f for f in answer.current.failures}
-    for cost in answer.asked.failures:
-        before = as_is.get(cost.failure)
-        yield ""
-        yield f"if a {cost.failure.value} fails ({cost.how}):"
-        for words, name in (
-            ("outage", "outage_ms"),
-            ("input read again", "replay_ms"),
-            ("catch-up", "catch_up_ms"),
-            ("until caught up", "recovery_ms"),
-        ):
-            was, would = getattr(before, name, None), getattr(cost, name)
-            yield f"  {words:<22} {'-':>16} {_interval(was, 'ms'):>30} {_interval(would, 'ms'):>30} {'-':>12}"
-
-
-def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
-    yield f"{'what-if':<52} {'duration':>30} {'persisted':>30} {'expire':>8}  front"
-    for row in rows:
-        name = ", ".join(f"{k}={v}" for k, v in row.settings.items()) or "as it is"
-        if row.problem is not None:
-            yield f"{name:<52} {row.problem}"
-            continue
-        by_name = {e.measure.value: e for e in row.estimates}
-        expired = by_name["expired_ratio"].predicted
-        share = "-" if expired is None else f"{100 * expired.value:.0f} %"
-        yield (
-            f"{name:<52} {_span(by_name['end_to_end_duration_ms']):>30} {_span(by_name['persisted_bytes']):>30}"
-            f" {share:>8}  {'*' if row.is_on_front else ''}"
-        )
-
-
-def _trust(answer: WhatIfOut) -> Iterator[str]:
-    scored = answer.calibration
-    if scored is None:
-        yield "the model could not be scored on checkpoints that it was not fitted on"
-    else:
-        yield f"fitted on {len(scored.fitted_ids)} checkpoints, scored on {len(scored.scored_ids)} later ones:"
-        for e in scored.errors:
-            error = _error_words(e) or "-"
-            yield f"  {e.measure}: {e.predicted:.6g} {e.unit} predicted, {e.measured:.6g} measured ({error})"
-    for assumed in answer.assumptions:
-        yield f"assumed: {assumed.subject}: {assumed.taken} ({assumed.reason})"
-
-
-def _how(answer: WhatIfOut) -> Iterator[str]:
-    if answer.changes:
-        yield ""
-        yield f"to make the change ({answer.how_to.file}):"
-        yield from (f"  {line}" for line in answer.how_to.lines)
-    yield from answer.by_hand
-
-
-def _confirmed(found: ConfirmationOut) -> Iterator[str]:
-    if not found.predictions:
-        yield f"confirmation {found.state.value}: {found.reason or 'no result'}"
-        return
-    yield "confirmed on the reference runtime:"
-    before, after = ({e.measure: e for e in p.estimates} for p in found.predictions)
-    for measure, estimate in after.items():
-        error = _error(estimate, found.calibration)
-        yield f"{measure.value:<24} {'':>16} {_span(before.get(measure)):>30} {_span(estimate):>30} {error:>12}"
-    scored = found.calibration
-    if scored is not None:
-        yield f"The errors are those of the runtime, scored on {len(scored.scored_ids)} later checkpoints."
-
-
-def _number(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "ratio":
-        return f"{100 * value:.1f} %"
-    if unit == "bytes":
-        return f"{value / 1e6:.3g} MB" if value >= 1e5 else f"{value:.0f} B"
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-
-
-def _span(estimate: EstimateOut | None) -> str:
-    if estimate is None or estimate.predicted is None:
-        return "-"
-    return _interval(estimate.predicted, estimate.unit)
-
-
-def _interval(found: IntervalOut | None, unit: str) -> str:
-    if found is None:
-        return "-"
-    return f"{_number(found.value, unit)} ({_number(found.low, unit)} to {_number(found.high, unit)})"
-
-
-def _error(estimate: EstimateOut, scored: CalibrationOut | None) -> str:
-    if estimate.predicted is None:
-        return "-"
-    row = _scored(estimate, scored)
-    return (None if row is None else _error_words(row)) or "not scored"
-
-
-def _scored(estimate: EstimateOut, scored: CalibrationOut | None) -> MeasureErrorOut | None:
-    errors = scored.errors if scored is not None else []
-    name = _SCORED_AS.get(estimate.measure.value, estimate.measure.value)
-    return next((e for e in errors if e.measure == name), None)
-
-
-def _unscored(answer: WhatIfOut) -> Iterator[str]:
-    """Return a sentence for each reason why predicted measures have no error of the model."""
-    by_reason: dict[str, list[str]] = {}
-    for estimate in answer.asked.estimates:
-        row = _scored(estimate, answer.calibration)
-        if estimate.predicted is None or (row is not None and _error_words(row) is not None):
-            continue
-        if answer.calibration is None or not answer.calibration.errors:
-            why = "the model needs checkpoints after those that it was fitted on; wait for the next ones"
-        elif estimate.measure.value in _AFTER_A_FAILURE:
-            why = (
-                "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
-            )
-        elif row is not None:
-            why = "the measured value is 0, so an error in percent does not exist; compare the two values below"
-        else:
-            why = "no later checkpoint has a measured value; the next ones may have one"
-        by_reason.setdefault(why, []).append(estimate.measure.value)
-    for why, names in by_reason.items():
-        yield f"not scored ({', '.join(names)}): {why}"
-
-
-def _error_words(row: MeasureErrorOut) -> str | None:
-    """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
-    if row.unit == "ratio":
-        return f"{100 * (row.predicted - row.measured):+.0f} points"
-    return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"

@@ -23,6 +23,8 @@ POINTS_MAX: Final = 200
 """The largest number of simulated durations that an answer has for one what-if."""
 FEW_COUNT: Final = 10
 """A share of fewer checkpoints says little about the next ones, so pages and the command show their count."""
+PREDICTION_GONE: Final = "prediction-gone"
+"""The last part of the type of the problem if the prediction that ``model_id`` names is no longer kept."""
 
 WhatIfKey = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
 WhatIfValue = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[^\x00]+$")]
@@ -61,9 +63,10 @@ class WhatIfApplyIn(Model):
 
     settings: Annotated[WhatIfSettings, Field(min_length=1)]
     model_id: Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]+$")] | None = None
-    """The ``model_id`` of the answer whose prediction is to be kept. It is kept exactly, for ten minutes.
+    """The ``model_id`` of the answer whose prediction is to be kept, exactly as it was shown.
 
-    Without it, or later, the newest model of the job predicts.
+    It can be named for ten minutes, unless the job was restarted or changed meanwhile. Without it, the newest model of
+    the job predicts.
     """
 
 
@@ -161,6 +164,14 @@ class MeasuredNowOut(Model):
 
     A share of fewer than 10 ``checkpoint_ids`` says little about the next checkpoints.
     """
+    low: float | None = None
+    """The lower end of the interval of ``value``. Null if it is not known.
+
+    The interval of the expired ratio is Wilson's at 90 %. That of a rate holds the middle 90 % of the rates between two
+    readings, and that of any other measure the middle 90 % of the checkpoints.
+    """
+    high: float | None = None
+    """The upper end of the interval."""
     values: list[float | None] = []
     """The value of each of ``checkpoint_ids``. Empty for a measure that single checkpoints do not have."""
     basis: Basis = Basis.MEASURED
@@ -258,3 +269,9 @@ class WhatIfOut(Model):
     """The settings that open advice on the checkpoint mode proposes, under our names; null if there is none."""
     confirmation: ConfirmationOut | None = None
     as_of: datetime
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a setting that was asked for differs from the job's own value."""
+        current = {s.name: s.current for s in self.settings}
+        return any(current.get(name) != value for name, value in self.asked.settings.items())

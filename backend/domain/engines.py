@@ -148,6 +148,8 @@ _OVERRIDES_SINCE = (1, 17)
 _FILE_SINCE = (1, 19)
 _STATE_KEYS_SINCE = (1, 20)
 _BUFFERS_FIXED_SINCE = (2, 0)
+NEWEST_FLINK: Final = (2, 3)
+"""The newest release of Flink that Barrierscope was compared with."""
 _STATE_IN_PATH_SINCE = (1, 15)
 _STACKS_OF_SUBTASKS_SINCE = (1, 17)
 

@@ -208,11 +208,13 @@ class PipelineFailedError(UpstreamError):
 class ApiRefusedError(DomainError):
     """Our API refused a client's request. The text is taken from the problem document.
 
-    ``parts`` are the problem and a sentence for each wrong field; empty if no field is wrong.
+    ``parts`` are the problem and a sentence for each wrong field; empty if no field is wrong. ``kind`` is the last part
+    of the type of the problem, which does not change between versions.
     """
 
-    def __init__(self, text: str, parts: tuple[str, ...] = ()) -> None:
+    def __init__(self, text: str, parts: tuple[str, ...] = (), *, kind: str | None = None) -> None:
         self.parts = parts
+        self.kind = kind
         super().__init__(text)
 
 
@@ -221,7 +223,15 @@ class ApiNotFoundError(ApiRefusedError):
 
 
 class ApiUnavailableError(UpstreamError):
-    """Our API does not respond to a client, or another program responds at its address."""
+    """Our API does not respond to a client, or another program responds at its address.
+
+    ``kind`` is the last part of the type of the problem, if our API sent one. It is ``upstream`` if our API responds,
+    but a target does not.
+    """
+
+    def __init__(self, text: str, *, kind: str | None = None) -> None:
+        self.kind = kind
+        super().__init__(text)
 
 
 class RateLimitedError(BarrierscopeError):

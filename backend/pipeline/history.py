@@ -21,6 +21,7 @@ from backend.backtest.moments import READ_WITHIN
 from backend.backtest.stored import PLAIN_COLUMNS, PRESSURE_ARRAYS, Chunk, StoredCheckpoint, StoredRun, reading_of
 from backend.domain.checkpoint import DETAIL_ARRAYS
 from backend.domain.errors import StoreUnavailableError, UnknownEntityError
+from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure
 
 Texts = Callable[[str], Iterable[str]]
@@ -33,6 +34,7 @@ CHUNK_COUNT: Final = 200
 _BEFORE: Final = timedelta(seconds=20)
 _AFTER: Final = timedelta(seconds=10)
 _ENDED: Final = "c.status IN ('completed', 'failed')"
+_IS_RUNNING: Final = f" AND EXISTS (SELECT FROM runs r WHERE r.job_id = j.id AND r.state <> '{JobState.ENDED.value}')"
 _CONNECT_TIMEOUT_S: Final = 10
 _OPTIONS: Final = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
 
@@ -209,8 +211,10 @@ class History:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
 
-    def jobs(self, wanted: Sequence[str], since_s: int | None) -> list[StoredJob]:
+    def jobs(self, wanted: Sequence[str], since_s: int | None, *, is_running: bool = False) -> list[StoredJob]:
         """Return the jobs whose name or id is in ``wanted``, or all jobs, with their ended checkpoints.
+
+        If ``is_running``, jobs without a run that has not ended are left out.
 
         Raises:
             UnknownEntityError: one of ``wanted`` is no job.
@@ -218,7 +222,8 @@ class History:
         counted = (
             "SELECT j.id, j.name, (SELECT count(*) FROM checkpoints c WHERE c.job_id = j.id AND c.kind = 'checkpoint'"
             f" AND {_ENDED}{since_condition(since_s)}) FROM jobs j"
-            " WHERE %(all)s OR j.id = ANY(%(wanted)s) OR j.name = ANY(%(wanted)s) ORDER BY j.name, j.id"
+            " WHERE (%(all)s OR j.id = ANY(%(wanted)s) OR j.name = ANY(%(wanted)s))"
+            f"{_IS_RUNNING if is_running else ''} ORDER BY j.name, j.id"
         )
         rows = self._connection.execute(counted, {"all": not wanted, "wanted": list(wanted)}).fetchall()
         found = [StoredJob(*row) for row in rows]
@@ -229,9 +234,10 @@ class History:
 
     def of_job(self, job_id: str, since_s: int | None = None, newest_max: int | None = None) -> StoredJobHistory:
         """Return what is stored of a job; see ``StoredJobHistory``."""
-        return StoredJobHistory(self._texts, job_id, since_s, newest_max)
+        return StoredJobHistory(self.texts, job_id, since_s, newest_max)
 
-    def _texts(self, statement: str) -> list[str]:
+    def texts(self, statement: str) -> list[str]:
+        """Run a statement, and return the texts of its only column."""
         return [row[0] for row in self._connection.execute(statement.encode()).fetchall()]
 
 

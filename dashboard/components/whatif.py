@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from dash import html
 from dash.development.base_component import Component
@@ -18,11 +17,11 @@ from backend.contracts.whatif import (
     FailureKind,
     Measure,
     MeasuredNowOut,
-    MeasureErrorOut,
     PredictionOut,
     Tier,
     WhatIfOut,
 )
+from backend.contracts.whatif_scores import AFTER_A_FAILURE, SCORED_AS, error_of, error_words, why_not_scored
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, simulations, status
@@ -39,7 +38,6 @@ MEASURES = {
     Measure.REPLAY: "Input read again after a failure",
     Measure.CATCH_UP: "Catch-up after a failure",
 }
-AFTER_A_FAILURE = (Measure.RESTORE, Measure.REPLAY, Measure.CATCH_UP)
 FAILURES = {FailureKind.TASK: "A task fails", FailureKind.WORKER: "A worker (TaskManager) is lost"}
 _COSTS = {
     "outage_ms": "Outage, until records flow again",
@@ -48,16 +46,6 @@ _COSTS = {
     "recovery_ms": "In all, from the failure",
 }
 TIERS = {Tier.FORMULAS: "closed formulas", Tier.FAST: "fast simulation", Tier.RUNTIME: "reference runtime"}
-
-
-_SCORED_AS: Final[Mapping[Measure, str]] = {
-    Measure.DURATION: "duration_ms",
-    Measure.PERSISTED: "persisted_bytes",
-    Measure.EXPIRED: "expired_ratio",
-    Measure.THROUGHPUT: "records_per_s",
-    Measure.SYNC: "sync_pause_ms",
-}
-"""The names of the measures in the calibration."""
 
 
 def value(number: float | None, unit: str) -> str:
@@ -72,7 +60,7 @@ def predictions(found: WhatIfOut) -> Component:
 
     If nothing is changed, there is no column for the change.
     """
-    is_changed = bool(found.asked.settings)
+    is_changed = found.is_changed
     measured = {m.measure: m for m in found.measured}
     current, asked = _by_measure(found.current), _by_measure(found.asked)
     rows = []
@@ -109,17 +97,23 @@ def _measured_on(ids: Sequence[int]) -> list[Component]:
 
 
 def _measured(now: MeasuredNowOut | None, count: int) -> html.Td:
-    """Build a measured value. A share of few checkpoints is their count, because it says little about the next ones."""
+    """Build a measured value with its interval. A share says of how many checkpoints it is.
+
+    A share of few checkpoints is their count, because it says little about the next ones.
+    """
     if now is None or now.value is None:
         return html.Td(text.MISSING, className="right number")
-    if now.measure is not Measure.EXPIRED or not count:
-        return html.Td(value(now.value, now.unit), className="right number")
-    words = f"{round(now.value * count)} of {count}"
-    if count < FEW_COUNT:
-        return html.Td([words, html.Br(), html.Span("too few for a share", className="hint")], className="right number")
-    return html.Td(
-        [value(now.value, now.unit), html.Br(), html.Span(words, className="hint")], className="right number"
-    )
+    is_span = now.low is not None and now.high is not None
+    span = f"{value(now.low, now.unit)} to {value(now.high, now.unit)}" if is_span else "no interval is known"
+    words, about = value(now.value, now.unit), "the middle 90 % of these checkpoints"
+    if now.measure is Measure.THROUGHPUT:
+        about = "the middle 90 % of the rates between two readings"
+    elif now.measure is Measure.EXPIRED and count:
+        counted, about = f"{round(now.value * count)} of {count}", f"Wilson interval at 90 %, of {count} checkpoints"
+        span = f"share: {span}" if count < FEW_COUNT else f"{counted}, {span}"
+        words = counted if count < FEW_COUNT else words
+    parts: list[Component | str] = [words, html.Br(), html.Span(span, className="hint")]
+    return html.Td(parts, className="right number", title=about if is_span else None)
 
 
 def failures(found: WhatIfOut) -> list[Component]:
@@ -127,7 +121,7 @@ def failures(found: WhatIfOut) -> list[Component]:
     as_is = {f.failure: f for f in found.current.failures}
     if not found.asked.failures:
         return [html.P(f"Nothing is predicted: {_why_no_cost(found.asked)}.", className="hint")]
-    names = ("As it is", "Changed") if found.asked.settings else ("As it is",)
+    names = ("As it is", "Changed") if found.is_changed else ("As it is",)
     parts: list[Component] = []
     for cost in found.asked.failures:
         before = as_is.get(cost.failure)
@@ -142,7 +136,7 @@ def failures(found: WhatIfOut) -> list[Component]:
                 [
                     html.Th(words, **attrs({"scope": "row"})),
                     _missing(_why_no_cost(found.current)) if before is None else _span(getattr(before, name)),
-                    *([_span(getattr(cost, name))] if found.asked.settings else []),
+                    *([_span(getattr(cost, name))] if found.is_changed else []),
                 ]
             )
             for name, words in _COSTS.items()
@@ -226,26 +220,10 @@ def _predicted(estimate: EstimateOut | None) -> html.Td:
 def _error(estimate: EstimateOut | None, scored: CalibrationOut | None) -> html.Td:
     if estimate is None or estimate.predicted is None:
         return html.Td(text.MISSING, className="right missing", title="nothing is predicted")
-    row = _scored(estimate.measure, scored)
-    words = None if row is None else _error_words(row)
+    words = error_of(estimate.measure, scored)
     if words is None:
-        return html.Td("not scored", className="right missing", title=_why_not_scored(estimate.measure, scored))
+        return html.Td("not scored", className="right missing", title=why_not_scored(estimate.measure, scored))
     return html.Td(words, className="right number")
-
-
-def _scored(measure: Measure, scored: CalibrationOut | None) -> MeasureErrorOut | None:
-    return None if scored is None else next((e for e in scored.errors if e.measure == _SCORED_AS.get(measure)), None)
-
-
-def _why_not_scored(measure: Measure, scored: CalibrationOut | None) -> str:
-    """Return what is missing for an error of the model, and what helps."""
-    if scored is None or not scored.errors:
-        return "the model needs checkpoints after those that it was fitted on; wait for the next ones"
-    if measure in AFTER_A_FAILURE:
-        return "checkpoints do not show what a failure costs; compare the prediction with the next restart of the job"
-    if _scored(measure, scored) is not None:
-        return "the measured value is 0, so an error in percent does not exist; compare the two values below"
-    return "no later checkpoint has a measured value; the next ones may have one"
 
 
 def _unscored(found: WhatIfOut) -> list[Component]:
@@ -253,27 +231,19 @@ def _unscored(found: WhatIfOut) -> list[Component]:
     by_reason: dict[str, list[str]] = {}
     scored = found.calibration
     for estimate in found.asked.estimates:
-        measure, row = estimate.measure, _scored(estimate.measure, scored)
+        measure = estimate.measure
         # The costs of a failure have a card of their own, which says the same.
         is_shown = estimate.predicted is not None and not (measure in AFTER_A_FAILURE and found.asked.failures)
-        if is_shown and (row is None or _error_words(row) is None):
-            by_reason.setdefault(_why_not_scored(measure, scored), []).append(MEASURES[measure])
+        if is_shown and error_of(measure, scored) is None:
+            by_reason.setdefault(why_not_scored(measure, scored), []).append(MEASURES[measure])
     return [html.P(f"Not scored ({'; '.join(names)}): {why}.", className="hint") for why, names in by_reason.items()]
-
-
-def _error_words(row: MeasureErrorOut) -> str | None:
-    """Return the error of the model: of a share in points, otherwise as a share of the measured value."""
-    if row.unit == "ratio":
-        points = round(100 * (row.predicted - row.measured))
-        return f"{points:+d} points" if points else "0 points"
-    return None if row.error_ratio is None else f"{100 * row.error_ratio:+.0f} %"
 
 
 def headline(found: WhatIfOut, changed: Sequence[str]) -> str:
     """Return the answer as a sentence."""
     if found.asked.problem is not None:
         return f"No prediction: {found.asked.problem}."
-    if not changed:
+    if not changed or not found.is_changed:
         return "Move a slider to see what would happen."
     before, after = _by_measure(found.current), _by_measure(found.asked)
     one = before.get(Measure.DURATION)
@@ -324,7 +294,7 @@ def trust(found: WhatIfOut) -> list[Component]:
                     html.Th(_scored_words(e.measure), **attrs({"scope": "row"})),
                     html.Td(value(e.measured, e.unit), className="right number"),
                     html.Td([value(e.predicted, e.unit), " ", status.basis(Basis.PREDICTED)], className="right number"),
-                    html.Td(_error_words(e) or text.MISSING, className="right number"),
+                    html.Td(error_words(e) or text.MISSING, className="right number"),
                 ]
             )
             for e in scored.errors
@@ -342,7 +312,7 @@ def trust(found: WhatIfOut) -> list[Component]:
 
 
 def _scored_words(measure: str) -> str:
-    known = {name: of for of, name in _SCORED_AS.items()}
+    known = {name: of for of, name in SCORED_AS.items()}
     return MEASURES[known[measure]] if measure in known else measure.replace("_", " ")
 
 

@@ -54,7 +54,7 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
         (_ROWS[0], [v for v in measured if v is not None], None, UNALIGNED),
         (_ROWS[1], found.current.durations_ms, _interval_of(found.current, Measure.DURATION), ALIGNED),
     ]
-    if found.asked.settings:
+    if found.is_changed:
         rows.append((_ROWS[2], found.asked.durations_ms, _interval_of(found.asked, Measure.DURATION), ACKED))
     everything = [v for _, points, _, _ in rows for v in points]
     everything += [v for _, _, b, _ in rows if b is not None for v in (b.low, b.high)]
@@ -115,7 +115,7 @@ def durations(found: WhatIfOut, *, theme: Theme, is_narrow: bool = False) -> Cha
 def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None = None) -> Chart:
     """Draw the predicted duration of each what-if against its persisted data, and those that none beats."""
     everything = [("now", found.current), *(("", p) for p in found.others)]
-    if found.asked.settings:
+    if found.is_changed:
         everything.insert(1, ("asked", found.asked))
     placed = [
         (_role(role, p, proposed), p, d, k)

@@ -85,7 +85,9 @@ def test_runs_that_differ_in_one_thing_are_pairs_in_both_directions() -> None:
 
 def test_both_runs_of_a_pair_are_in_the_same_half() -> None:
     found = {(half_of(p.base.name, p.base.flink), half_of(p.changed.name, p.base.flink)) for p in _pairs()}
-    assert found == {(Half.TUNING, Half.TUNING), (Half.SCORING, Half.SCORING)}
+    # A pair belongs to the part of its base. An unseen base may be predicted into a known run, and never the reverse.
+    assert {(h, h) for h in Half} <= found
+    assert {base for base, changed in found if base is not changed} <= {Half.UNSEEN}
 
 
 @pytest.mark.parametrize(

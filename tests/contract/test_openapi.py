@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from backend.contracts import alerts, api, incidents, spark
+from backend.contracts.whatif import PREDICTION_GONE
 from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
@@ -109,6 +110,13 @@ def test_every_operation_has_a_description_an_id_and_problems(document):
         assert "422" not in operation["responses"], "the API does not use FastAPI's own error shape"
         ids.append(operation["operationId"])
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("path", ["apply", "accept"])
+def test_the_problem_that_a_shown_prediction_is_no_longer_kept_is_described(document, path):
+    described = document["paths"][f"/api/v1/jobs/{{job}}/whatif/{path}"]["post"]["description"]
+
+    assert f"409 with the type `{PREDICTION_GONE}`" in described
 
 
 def test_every_answer_has_an_example_that_fits_its_schema(document):

@@ -109,10 +109,18 @@ def test_what_is_missing_is_named_with_what_would_help():
         for c in evidence.checkpoints
     ]
     assert f"an alignment of {2 * longest} ms" in reason(checkpoints=tuple(aligned))
-    with pytest.raises(NotModelledError, match="version"):
+    with pytest.raises(NotModelledError, match="let the collector read"):
         build(evidence, engine=FLINK, version=None)
+    with pytest.raises(NotModelledError, match="reports '<unknown>' as its version"):
+        build(evidence, engine=FLINK, version="<unknown>")
     with pytest.raises(NotModelledError, match="barriers"):
         build(evidence, engine=SPARK, version="4.0")
+
+
+@pytest.mark.parametrize(("version", "assumed"), [("2.3.0", []), ("2.4-rc1", ["as in 2.3"]), ("10.0", ["as in 2.3"])])
+def test_a_version_newer_than_any_compared_one_is_named_among_the_assumptions(version, assumed):
+    model = build(recorded_evidence("B2"), engine=flink(version), version=version)
+    assert [a.taken for a in model.assumptions if a.subject == "rules of Flink"] == assumed
 
 
 def test_a_calibration_scores_later_checkpoints_that_the_model_has_not_seen():

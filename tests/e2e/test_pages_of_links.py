@@ -56,7 +56,10 @@ def test_links_are_stored_offered_at_the_guilty_subtask_and_its_stacks_are_read(
         links = page.locator("#cp-verdict .links-out a")
         expect(links).to_have_text(["job", "back pressure", "TaskManager log", "Grafana"])
         assert {a.get_attribute("rel") for a in links.all()} == {"noopener noreferrer"}
+        fake.is_down = True
         page.locator("#cp-verdict button:has-text('Thread dump')").click()
+        expect(page.locator("#cp-inspect-message")).to_contain_text("It refreshes automatically.")
+        fake.is_down = False
         expect(page.locator("#cp-threads .thread-stack").first).to_contain_text("example.Enrich.processElement")
         page.locator("#cp-verdict button:has-text('Flame graph')").click()
         expect(page.locator("#flame-words")).to_contain_text("99 % of 100 samples are in example.Enrich")

@@ -77,6 +77,29 @@ def test_from_an_alert_to_a_cure_in_four_clicks(browser, site, fake):
         assert watch.found == []
 
 
+def test_a_prediction_that_is_no_longer_kept_is_not_applied_and_the_page_asks_again_for_the_same_settings(
+    browser, site, fake
+):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")
+        expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned")
+        fake.what_ifs.model_id = "b2"
+        page.locator("#whatif-apply").click()
+        page.get_by_role("dialog").get_by_role("button", name="Apply now").click()
+        message, gone = page.locator("#whatif-message"), page.locator("#whatif-tried")
+        expect(gone).to_be_in_viewport()
+        expect(gone).to_contain_text("Nothing was changed. The prediction of this answer is no longer kept")
+        assert (fake.what_ifs.named, fake.what_ifs.sent) == (["a1"], [])
+        gone.get_by_role("button", name="Ask again").click()
+        expect(gone).to_be_empty()
+        expect(page.locator("#whatif-said")).to_contain_text("With mode unaligned")
+        page.locator("#whatif-apply").click()
+        page.get_by_role("dialog").get_by_role("button", name="Apply now").click()
+        expect(message).to_contain_text("Sent.")
+        assert (fake.what_ifs.named, fake.what_ifs.sent) == (["a1", "b2"], [{"mode": "unaligned"}])
+        assert watch.found == []
+
+
 def test_a_dry_run_says_what_would_happen_before_anything_is_sent_and_the_dialog_says_it_too(browser, site, fake):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/jobs/jruntime/whatif?mode=unaligned")

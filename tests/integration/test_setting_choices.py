@@ -14,6 +14,7 @@ import pytest
 
 from backend.advisor.choosing import refused
 from backend.advisor.situation import situation
+from backend.advisor.twin.tiers import QuickTiers
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.target import TargetOrigin
@@ -21,7 +22,6 @@ from backend.services.advice.cards import AdviceService
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.whatif.choosing import SettingChooser
-from backend.services.whatif.tiers import QuickTiers
 from backend.store.advice.choices import choices_of, claim_choice, keep_choice, release_choice
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_current

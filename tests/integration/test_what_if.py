@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from fastapi import HTTPException
 
 from backend.advisor.advice import Interval
 from backend.advisor.twin import fast, formulas, outcomes, predicting
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.tiers import QuickTiers
 from backend.contracts.advice import CardOut, DryRunOut, JobAdviceOut
 from backend.contracts.api import JobOut, Page
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
@@ -17,11 +20,11 @@ from backend.contracts.whatif import ConfirmationOut, FailureKind, Measure, Tier
 from backend.domain.advice import AdviceState, Metric, Topic
 from backend.domain.errors import NotModelledError
 from backend.runtime.engine.jobfile import load_job_document
+from backend.services.advice.cards import AdviceService
 from backend.services.simulations.simulating import SimulationStoppedError
 from backend.services.simulations.worker import Pace, SimulationWorker
-from backend.services.whatif import confirming
+from backend.services.whatif import confirming, models
 from backend.services.whatif.presenting import value_of
-from backend.services.whatif.tiers import QuickTiers
 from tests.support.modelled_jobs import StoredJob
 from tests.support.observations import completed, observation
 from tests.support.observations import job as observed_job
@@ -86,6 +89,7 @@ async def test_a_what_if_is_predicted_confirmed_applied_and_compared_with_what_h
     # The prediction stands beside what was measured.
     measured = {m.measure: m.value for m in found.measured}
     assert measured[Measure.DURATION] > 1000
+    assert all(m.low <= m.value <= m.high for m in found.measured)
     assert len(found.checkpoint_ids) == len(found.measured[0].values) >= 5
     assert value_of(found.asked, Measure.DURATION) < measured[Measure.DURATION] / 5
     assert value_of(found.asked, Measure.PERSISTED) > 0
@@ -218,6 +222,64 @@ async def test_the_prediction_that_was_shown_is_kept_although_a_newer_model_pred
     kept = {e.metric: e.predicted.value for e in card.recommendation.expected}
     assert kept[Metric.DURATION] == value_of(shown.asked, Measure.DURATION)
     assert card.recommendation.checkpoint_ids == shown.checkpoint_ids
+
+
+@pytest.mark.parametrize("path", ["/apply", "/accept"])
+async def test_a_prediction_that_is_no_longer_kept_is_refused_and_not_replaced(client, clock, job, monkeypatch, path):
+    shown = await _ask(client, {"settings": _UNALIGNED})
+    body = {"settings": _UNALIGNED, "model_id": shown.model_id}
+
+    async def refused(body):
+        problem = await _ask(client, body, path=path, status=409)
+        assert problem["type"] == "urn:barrierscope:problem:prediction-gone"
+        assert problem["detail"].startswith("the prediction of this answer is no longer kept")
+        assert problem["detail"].endswith("ask again")
+
+    # Too old. An answer of the same model that was shown later is not.
+    clock.at += timedelta(seconds=50)
+    again = await _ask(client, {"settings": _UNALIGNED})
+    assert again.model_id == shown.model_id
+    clock.at += timedelta(seconds=599)
+    with monkeypatch.context() as patched:
+        patched.setattr(AdviceService, "keep_what_if", _kept)
+        assert (await client.post(f"{await _root(client)}/whatif{path}", json=body)).status_code == 418
+    clock.at += timedelta(seconds=2)
+    await refused(body)
+    # Evicted by the models of other answers, or never known.
+    monkeypatch.setattr(models, "_SHOWN_COUNT", 1)
+    evicted = await _ask(client, {"settings": _UNALIGNED})
+    clock.at += timedelta(seconds=61)
+    newest = await _ask(client, {"settings": _UNALIGNED})
+    await refused(body | {"model_id": evicted.model_id})
+    await refused(body | {"model_id": "abc"})
+    # The settings of the job changed.
+    await job.change("", "", {f"{_CP}interval": "6 s"})
+    await job.run(20)
+    await refused(body | {"model_id": newest.model_id})
+    assert job.sent == [{f"{_CP}interval": "6 s"}]
+    # Without a model, the newest one predicts.
+    await job.run(60)
+    await _ask(client, {"settings": _UNALIGNED}, path=path, model=CardOut)
+
+
+async def _kept(*_, **__):
+    raise HTTPException(418)
+
+
+async def test_a_shown_prediction_is_kept_although_a_better_tier_is_ready_now(engine, clock, job, monkeypatch):
+    quick = QuickTiers()
+    monkeypatch.setattr(
+        predicting, "simulate_fast", lambda model, **_: replace(formulas.simulate(model), tier=outcomes.Tier.FAST)
+    )
+    async with asking(api_over(engine, clock, quick=quick)) as client:
+        shown = await _ask(client, {"settings": _UNALIGNED})
+        quick.begin()
+        quick.finish()
+        body = {"settings": _UNALIGNED, "model_id": shown.model_id}
+        card = await _ask(client, body, path="/accept", model=CardOut)
+
+    assert shown.asked.tier is Tier.FORMULAS
+    assert "formulas" in card.recommendation.expected[0].method
 
 
 async def test_what_cannot_be_applied_is_refused(client, job):

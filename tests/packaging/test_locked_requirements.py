@@ -33,10 +33,12 @@ assert {"pytest", "hypothesis"} <= absent
 # All modules outside this list must work without Spark.
 _OF_SPARK = (
     "backend.pipeline.backtest_source",
+    "backend.pipeline.job_source",
     "backend.pipeline.jvm",
     "backend.pipeline.session",
     "backend.pipeline.source",
     "backend.pipeline.transforms",
+    "backend.pipeline.what_if_source",
     "collectors.spark.demo",
     "collectors.spark.listener",
 )

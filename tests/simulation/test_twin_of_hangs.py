@@ -12,13 +12,13 @@ from functools import cache
 
 import pytest
 
+from backend.advisor.twin import tiers
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.hung_writes import SUBJECT
 from backend.advisor.twin.outcomes import Tier
 from backend.advisor.twin.predicting import DURATION, EXPIRED
+from backend.advisor.twin.tiers import QuickTiers, TieredModel
 from backend.domain.engines import RUNTIME
-from backend.services.whatif import tiers
-from backend.services.whatif.tiers import QuickTiers, TieredModel
 from tests.simulators.regret_jobs import SEEN_S, Drawn, fare
 from tests.support.twin_evidence import runtime_evidence
 

@@ -128,7 +128,7 @@ class Recording:
         """
         found: list[Recovery] = []
         limit_ms: float | None = None
-        for killed_s, until_s in zip(self.kills_s, (*self.kills_s[1:], self.seconds), strict=True):
+        for killed_s, until_s in pairwise((*self.kills_s, self.seconds)):
             before = [lag for at, lag in self.lags if killed_s - _BEFORE_S <= at < killed_s]
             limit_ms = limit_ms or max(before, default=0.0) + _SLACK_MS
             if not before or before[-1] > limit_ms:

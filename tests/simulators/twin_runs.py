@@ -27,14 +27,27 @@ _COMMON = {
     "cost-us": "2000",
     "interval": "3s",
 }
-_LONGER_S = {"wide": 300, "straggler-last": 150, "straggler-middle": 120, "slow-host": 130, "hot-key": 100}
+_LONGER_S = {
+    "wide": 300,
+    "straggler-last": 150,
+    "straggler-middle": 120,
+    "slow-host": 130,
+    "hot-key": 100,
+    "eight-subtasks": 150,
+    "warm-key": 120,
+    "costly-chain": 120,
+}
 
 
 class Half(StrEnum):
-    """The half of the recordings that a run belongs to. Causes of misses are looked for in the tuning half only."""
+    """The part of the recordings that a run belongs to: two halves, and runs that were recorded when these were known.
+
+    Causes of misses are looked for in the tuning half only.
+    """
 
     TUNING = "tuning"
     SCORING = "scoring"
+    UNSEEN = "unseen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,14 @@ _SHAPES = {
     ),
     "small-segments": _Shape({"stages": "2"}, _TWO_MODES, {"taskmanager.memory.segment-size": "8kb"}),
 }
+_UNSEEN_SHAPES = {
+    "eight-subtasks": _Shape({"stages": "2", "parallelism": "8", "cost-us": "4000"}),
+    "warm-key": _Shape({"stages": "3", "hot-key-ratio": "0.12"}),
+    "costly-chain": _Shape({"stages": "4", "rate": "1500", "inner-cost-us": "600"}),
+    "large-records": _Shape({"stages": "1", "payload-bytes": "7971", "cost-us": "4000"}),
+    "slow-inner-stages": _Shape({"stages": "3", "cost-us": "500", "inner-cost-us": "2000"}),
+}
+"""Shapes that were recorded after the twin was built, to see how it does on jobs that nobody developed it on."""
 _FORM_PAIRS = {
     "near-capacity": "below-capacity",
     "over-capacity": "below-capacity",
@@ -133,7 +154,7 @@ ONLY_FLINK_1 = ("few-buffers",)
 
 def _runs() -> dict[str, TwinRun]:
     runs = {}
-    for shape_name, shape in _SHAPES.items():
+    for shape_name, shape in (_SHAPES | _UNSEEN_SHAPES).items():
         for mode in shape.modes:
             name = f"{shape_name}-{_SUFFIXES[mode]}"
             arguments = {**_COMMON, **shape.arguments, **_MODES[mode]}
@@ -165,11 +186,13 @@ RUNS: Mapping[str, TwinRun] = {**_runs(), **_recoveries()}
 
 
 def half_of(name: str, flink: str) -> Half:
-    """Return the half of a run: by a hash of its shape and of the version of Flink.
+    """Return the part that a run belongs to. The halves are made by a hash of its shape and of the version of Flink.
 
     Shapes that form pairs with each other are in the same half, so no run of a pair is known from the other half.
     """
     shape = name.rsplit("-", 1)[0]
+    if shape in _UNSEEN_SHAPES:
+        return Half.UNSEEN
     if shape in _LOOKED_AT:
         return Half.TUNING
     group = _FORM_PAIRS.get(shape, shape)

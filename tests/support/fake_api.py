@@ -30,7 +30,7 @@ from backend.contracts.rollups import RollupHourOut
 from backend.contracts.status import PipelineOut, StatusOut
 from backend.contracts.subtask_matrix import MatrixGroup, SubtaskMatrixOut
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
-from backend.domain.errors import FieldProblem, InvalidInputError, TooLargeError
+from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TooLargeError
 from backend.domain.links import version_of
 from backend.domain.observation import JobState
 from backend.domain.pressure import PressureMeasure
@@ -106,6 +106,8 @@ class FakeApi(MadeUpJobs):
                 answer = self._answer(request.method, path.removeprefix("/api/v1/"), request.content, states)
         except LookupError as missing:
             return problem(404, f"no such {missing.args[0]}")
+        except ConflictError as error:
+            return problem(409, str(error), kind=error.kind)
         except InvalidInputError as error:
             return invalid(error)
         except TooLargeError as error:
@@ -373,8 +375,11 @@ def invalid(error: InvalidInputError) -> httpx.Response:
     return problem(422, f"the {error.what} is invalid", fields)
 
 
-def problem(status: int, detail: str, errors: Sequence[api.ProblemField] = ()) -> httpx.Response:
-    problem = api.Problem(type="about:blank", title="Not possible", status=status, detail=detail, errors=list(errors))
+def problem(
+    status: int, detail: str, errors: Sequence[api.ProblemField] = (), *, kind: str | None = None
+) -> httpx.Response:
+    type_ = "about:blank" if kind is None else f"urn:barrierscope:problem:{kind}"
+    problem = api.Problem(type=type_, title="Not possible", status=status, detail=detail, errors=list(errors))
     return httpx.Response(
         status, content=problem.model_dump_json().encode(), headers={"content-type": "application/problem+json"}
     )

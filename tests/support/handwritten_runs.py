@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from backend.domain.failure import FailureReason
+from backend.domain.topology import Edge, Topology, Vertex
 from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, completed, detail, failed, held_back, quick, reading
 
 FOUR = [1.0] * 4
@@ -48,3 +49,22 @@ def declined(number, pending, reason=FailureReason.ASYNC_FAILURE, message="Async
     row = [None if i in pending else 20 for i in range(4)]
     rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[9] * 4), detail(LAST, first=row)
     return failed(number, *rows, reason=reason, after_ms=50, message=message)
+
+
+def joined():
+    """Build a job in which one vertex reads from two sources, ``fast`` and ``late``."""
+    vertices = tuple(Vertex(v, v, 2) for v in ("fast", "late", "join"))
+    return Topology(vertices, (Edge("fast", "join", "HASH"), Edge("late", "join", "HASH")))
+
+
+def late_run(delay_ms=4_000):
+    """Build checkpoints of ``joined`` whose barrier leaves a subtask of ``late`` after this time."""
+    return [
+        completed(
+            n,
+            detail("fast", first=[5, 5]),
+            detail("late", first=[delay_ms, 5]),
+            detail("join", first=[20, 20], alignment=delay_ms),
+        )
+        for n in range(1, 7)
+    ]

@@ -21,6 +21,7 @@ from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, H
 from backend.contracts.api import Page
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import (
+    PREDICTION_GONE,
     AssumptionOut,
     ConfirmationOut,
     Measure,
@@ -34,6 +35,7 @@ from backend.contracts.whatif import (
 )
 from backend.domain.advice import AdviceState, AdviceStep, Topic
 from backend.domain.engines import RUNTIME
+from backend.domain.errors import ConflictError
 from backend.services.simulations.catalog import LIMITS
 from backend.services.simulations.simulating import Progress, Result, unpacked
 from backend.services.whatif import confirming
@@ -117,6 +119,8 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         self.is_refused = False
         self.tier = Tier.FAST
         """The tier that the answers name. With closed formulas, they say that a better one is coming."""
+        self.model_id = "a1"
+        """The only model whose prediction can be kept."""
         self.sent: list[dict[str, str]] = []
         self.named: list[str | None] = []
         """The models that the applied what-ifs named."""
@@ -130,9 +134,13 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
         match method, parts:
             case "POST", ["jobs", job, "whatif"]:
                 return self._answer(job, WhatIfIn.model_validate_json(body))
-            case "POST", ["jobs", _, "whatif", "apply"]:
+            case "POST", ["jobs", _, "whatif", "apply" | "accept"]:
                 wanted = WhatIfApplyIn.model_validate_json(body)
                 self.named.append(wanted.model_id)
+                if wanted.model_id != self.model_id:
+                    raise ConflictError(
+                        "the prediction of this answer is no longer kept; ask again", kind=PREDICTION_GONE
+                    )
                 return self._apply(dict(wanted.settings))
             case "POST", ["jobs", job, "whatif", "dry-run"]:
                 return self._try(job, dict(WhatIfApplyIn.model_validate_json(body).settings))
@@ -174,13 +182,20 @@ class MadeUpWhatIfs(MadeUpQueue[ConfirmationOut]):
             job_id=job,
             run_id="rruntime",
             engine=RUNTIME.kind,
-            model_id="a1",
+            model_id=self.model_id,
             measured=[
-                MeasuredNowOut(measure=Measure.DURATION, unit="ms", value=3_710.0, values=list(_DURATIONS_MS)),
-                MeasuredNowOut(measure=Measure.EXPIRED, unit="ratio", value=0.0),
-                MeasuredNowOut(measure=Measure.PERSISTED, unit="bytes", value=0.0),
-                MeasuredNowOut(measure=Measure.THROUGHPUT, unit="records/s", value=376.0),
-                MeasuredNowOut(measure=Measure.SYNC, unit="ms", value=2.0),
+                MeasuredNowOut(
+                    measure=Measure.DURATION,
+                    unit="ms",
+                    value=3_710.0,
+                    low=3_645.0,
+                    high=3_780.0,
+                    values=list(_DURATIONS_MS),
+                ),
+                MeasuredNowOut(measure=Measure.EXPIRED, unit="ratio", value=0.0, low=0.0, high=0.253),
+                MeasuredNowOut(measure=Measure.PERSISTED, unit="bytes", value=0.0, low=0.0, high=0.0),
+                MeasuredNowOut(measure=Measure.THROUGHPUT, unit="records/s", value=376.0, low=361.0, high=392.0),
+                MeasuredNowOut(measure=Measure.SYNC, unit="ms", value=2.0, low=2.0, high=3.0),
             ],
             checkpoint_ids=list(range(self.first_id, self.first_id + 8)),
             current=found[0],

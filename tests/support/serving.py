@@ -10,6 +10,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.advisor.twin.tiers import QuickTiers
 from backend.api.app import AppDeps, create_app
 from backend.api.server import AlertingOptions, build_services
 from backend.domain.address_rules import EVERYWHERE, AddressRules
@@ -19,7 +20,6 @@ from backend.domain.errors import TargetUnavailableError
 from backend.services.targets.changing import ChangeSettings
 from backend.services.targets.inspecting import Inspect
 from backend.services.targets.targets import Probe, ProbeAnswer
-from backend.services.whatif.tiers import QuickTiers
 
 
 @dataclass(frozen=True)

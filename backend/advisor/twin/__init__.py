@@ -17,6 +17,8 @@ Pure: no clock, no network, no store.
 * ``formulas``  the closed forms CM-1 to CM-9
 * ``calibration``  scores a model on checkpoints that it has not seen
 * ``recovery``  what a failure costs, by interval, and a fit of it to observed recoveries
+* ``tiers``     a model in each quick tier, and which of them answers
+* ``fleet``     one job of a fleet in the few numbers of a table
 * ``predicting``  the entry for callers: the outcome of a what-if in a tier
 * ``outcomes``  what a tier predicts for a model
 """

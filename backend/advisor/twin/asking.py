@@ -16,7 +16,7 @@ from typing import Final
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel, VertexModel
 from backend.domain.advice import Mode
-from backend.domain.engines import EngineCapabilities
+from backend.domain.engines import FLINK, RUNTIME, EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
 from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
@@ -130,6 +130,20 @@ def asked_of(model: JobModel, settings: Mapping[str, str], *, where: str = "sett
     for key, value in settings.items():
         reading.read(key, value.strip())
     return reading.asked()
+
+
+def unknown_names(settings: Mapping[str, str], *, where: str = "settings") -> list[FieldProblem]:
+    """Return a problem for each setting that no job has. Values, and names of vertices, depend on the job."""
+    known = [*(n.value for n in Name), *_engine_names(FLINK), *_engine_names(RUNTIME)]
+    return [
+        FieldProblem(
+            f"{where}.{key}",
+            "is not a setting that a what-if can change",
+            f"{', '.join(_nearest(key, known) or Name)}; {_ALL_NAMES}",
+        )
+        for key in settings
+        if key not in known and not key.startswith(f"{PARALLELISM}.")
+    ]
 
 
 def varied(model: JobModel, key: str, low: str, high: str, count: int) -> list[Mapping[str, str]]:

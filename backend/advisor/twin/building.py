@@ -38,7 +38,7 @@ from backend.analysis.failures import is_real_failure
 from backend.analysis.phases import checkpoint_phases
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, CheckpointKind, CheckpointStatus, Guarantee
-from backend.domain.engines import EngineCapabilities
+from backend.domain.engines import NEWEST_FLINK, EngineCapabilities
 from backend.domain.errors import NotModelledError
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
@@ -101,6 +101,10 @@ class _Builder:
         self._refuse_early(version)
         major, minor = (version or "0.0").split(".")[:2]
         self._version = int(major), int(re.sub(r"\D.*", "", minor))
+        if engine.is_flink_release and self._version > NEWEST_FLINK:
+            newest = ".".join(map(str, NEWEST_FLINK))
+            reason = f"the job runs on {version}, and no release after {newest} was compared with the model"
+            self._assume("rules of Flink", f"as in {newest}", reason)
         self._flows = readings.flows_of(evidence.pressure)
         self._recorded = [
             parts.Recorded(c, checkpoint_phases(c, evidence.config, evidence.late(c.header.checkpoint_id)))
@@ -214,10 +218,15 @@ class _Builder:
                 f"{self._engine.name} does not report the subtasks of a checkpoint",
                 fix="ask for a job of an engine that does",
             )
-        if version is None or re.match(r"\d+\.\d+", version) is None:
+        if version is None:
             raise NotModelledError(
                 f"the version of {self._engine.name} is not known, and its buffers depend on it",
                 fix="let the collector read the target once",
+            )
+        if re.match(r"\d+\.\d+", version) is None:
+            raise NotModelledError(
+                f"{self._engine.name} reports {version!r} as its version, and its buffers depend on the version",
+                fix="use a build that reports a version such as 2.3.0",
             )
         if not self._topology.vertices:
             raise NotModelledError("the graph of the job is not known", fix="let the collector read the job once")

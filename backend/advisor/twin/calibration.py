@@ -55,10 +55,6 @@ class Rehearsal:
     scored_ids: tuple[int, ...]
     measured: tuple[Measured, ...]
 
-    def scored(self, model: JobModel, runs: Sequence[Simulated]) -> JobModel:
-        """Return ``model``, which knows all checkpoints, with what these runs of the older model say of it."""
-        return replace(explained(model, runs), calibration=self.calibration_of(runs))
-
     def calibration_of(self, runs: Sequence[Simulated]) -> Calibration | None:
         """Return how far these runs of the model are from what was measured.
 
@@ -118,10 +114,18 @@ def calibrated_in_each(
         NotModelledError: the job cannot be modelled from this evidence.
     """
     model, rehearsal = rehearsed(evidence, engine=engine, version=version)
-    if rehearsal is None:
-        return [model] * len(ways)
-    runs = [way(rehearsal.model) for way in ways]
-    return [model if r is None else rehearsal.scored(model, r) for r in runs]
+    return [scored(model, rehearsal, way) for way in ways]
+
+
+def scored(model: JobModel, rehearsal: Rehearsal | None, way: Simulate) -> JobModel:
+    """Return the model with the error that this way to simulate it makes.
+
+    It has no calibration if the evidence was too short to divide, or if its way cannot simulate it.
+    """
+    runs = None if rehearsal is None else way(rehearsal.model)
+    if rehearsal is None or runs is None:
+        return model
+    return replace(explained(model, runs), calibration=rehearsal.calibration_of(runs))
 
 
 def rehearsed(

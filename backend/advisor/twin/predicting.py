@@ -24,6 +24,7 @@ from statistics import NormalDist
 import numpy as np
 
 from backend.advisor.advice import Interval
+from backend.advisor.proposing import share_interval
 from backend.advisor.twin import formulas, recovery, runtime_tier
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
@@ -47,6 +48,7 @@ _ERROR_MAX = 1.5
 _SHORT_MS = 1000.0
 _SHOWN = 100
 """So many durations show the distribution if writes to the store hang in some checkpoints only."""
+_SHARE_SLACK = 0.1
 
 
 def predict(
@@ -145,6 +147,15 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     )
 
 
+def explains_expired(predicted: Interval, measured_ratio: float, count: int) -> bool:
+    """Return whether the share of expired checkpoints that is predicted for the job as it is agrees with the measured.
+
+    ``measured_ratio`` is the share of the newest ``count`` checkpoints that expired.
+    """
+    likely = share_interval(round(measured_ratio * count), count)
+    return predicted.low <= likely.high + _SHARE_SLACK and likely.low <= predicted.high + _SHARE_SLACK
+
+
 def _part_of(on_progress: OnProgress, number: int, count: int) -> OnProgress:
     return lambda share: on_progress((number + share) / count)
 
@@ -222,18 +233,11 @@ def _expired(found: Sequence[SimulatedCheckpoint], spread: float, timeout_ms: fl
     later = sum(c.is_expired or c.duration_ms * exp(spread) + _JITTER_MS * _NINETY >= timeout_ms for c in found)
     if not later:
         return Interval(0.0, 0.0, 0.0)
-    low, high = _wilson(count, total)[0], _wilson(later, total)[1]
+    low, high = share_interval(count, total).low, share_interval(later, total).high
     done = sorted(c.duration_ms for c in found if not c.is_expired)
     if count and done:
         low = min(low, _share_if_shorter(done, total, spread, timeout_ms))
     return Interval(count / total, low, high)
-
-
-def _wilson(count: int, total: int) -> tuple[float, float]:
-    z, share = _NINETY, count / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * (share * (1 - share) / total + z * z / (4 * total * total)) ** 0.5
-    return centre - half if count else 0.0, centre + half if count < total else 1.0
 
 
 def _share_if_shorter(done: Sequence[float], total: int, spread: float, timeout_ms: float) -> float:

@@ -39,7 +39,8 @@ async def ask_what_if(job: JobId, wanted: Wanted, request: Request, services: Gi
 async def apply_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut:
     """Change the settings of the running job, and keep the prediction until its effect is measured.
 
-    409 if the change needs a restart or is no setting.
+    409 if the change needs a restart or is no setting. 409 with the type `prediction-gone` if the prediction that
+    `model_id` names is no longer kept: ask again.
     """
     return await services.what_if.apply(job, wanted.settings, is_sent=True, model_id=wanted.model_id)
 
@@ -52,7 +53,10 @@ async def try_what_if(job: JobId, wanted: Chosen, services: Given) -> DryRunOut:
 
 @router.post("/accept", responses=examples.of("card"))
 async def accept_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut:
-    """Keep the prediction of a change that you make yourself. It is measured once the engine reports the settings."""
+    """Keep the prediction of a change that you make yourself. It is measured once the engine reports the settings.
+
+    409 with the type `prediction-gone` if the prediction that `model_id` names is no longer kept: ask again.
+    """
     return await services.what_if.apply(job, wanted.settings, is_sent=False, model_id=wanted.model_id)
 
 

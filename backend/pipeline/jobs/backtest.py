@@ -7,12 +7,9 @@ and call the same function, so the results are equal.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from backend.advisor.choosing import choose
 from backend.backtest.jobs import JobResult, result_of
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 
 Found = tuple[StoredJob, JobResult]
 Progress = Callable[[int, int], None]
-_JOBS_PER_TASK_MAX: Final = 8
-_LOOK_S: Final = 0.5
 
 
 def here(
@@ -101,53 +96,11 @@ def replayed(
 ) -> dict[str, JobResult]:
     """Return the result of each of ``jobs``. ``database`` has the options of ``database_options``."""
     from backend.pipeline.backtest_source import BacktestSource
+    from backend.pipeline.job_source import documents_of
 
-    if not jobs:
-        return {}
-    session.dataSource.register(BacktestSource)
-    shares = shares_of(jobs, tasks)
-    source = session.read.format(BacktestSource.name()).options(**database).option("shares", json.dumps(shares))
-    source = source.option("parts", json.dumps(sorted(parts))).option("since", "" if since_s is None else str(since_s))
-    size = max(map(len, shares))
-    with _watched(session, lambda done: on_progress(min(done * size, len(jobs)), len(jobs))):
-        rows = source.load().collect()
-    on_progress(len(jobs), len(jobs))
-    return {row.job_id: JobResult.of(json.loads(row.document)) for row in rows}
-
-
-def shares_of(jobs: Sequence[StoredJob], tasks: int) -> list[list[str]]:
-    """Divide the jobs into tasks: at least ``tasks`` if there are so many jobs, of at most a few jobs each.
-
-    The largest jobs come first, so that no task begins late and then takes long.
-    """
-    size = max(1, min(_JOBS_PER_TASK_MAX, len(jobs) // max(1, tasks)))
-    count = ceil(len(jobs) / size)
-    ordered = sorted(jobs, key=lambda job: (-job.checkpoint_count, job.id))
-    return [[job.id for job in ordered[n::count]] for n in range(count)]
-
-
-@contextmanager
-def _watched(session: SparkSession, on_tasks: Callable[[int], None]) -> Iterator[None]:
-    """Call ``on_tasks`` with the number of tasks that are done, while the block runs."""
-    tracker = session.sparkContext.statusTracker()
-    stop = threading.Event()
-
-    def look() -> None:
-        shown = 0
-        while not stop.wait(_LOOK_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-            if done > shown:
-                shown = done
-                on_tasks(done)
-
-    thread = threading.Thread(target=look, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    options = {**database, "parts": json.dumps(sorted(parts)), "since": "" if since_s is None else str(since_s)}
+    found = documents_of(session, BacktestSource, options, jobs, tasks, on_progress)
+    return {job_id: JobResult.of(document) for job_id, document in found.items()}
 
 
 def _seconds(since: datetime | None) -> int | None:

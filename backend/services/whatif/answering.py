@@ -16,12 +16,14 @@ import anyio
 import anyio.to_thread
 
 from backend.advisor.exporting import exports_of
+from backend.advisor.twin import tiers
 from backend.advisor.twin.applying import Application, application
 from backend.advisor.twin.asking import Asked, Name, asked_of, names_of, settings_of, varied
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
 from backend.advisor.twin.outcomes import Tier as QuickTier
+from backend.advisor.twin.tiers import TieredModel
 from backend.contracts.advice import CardOut, ChangeOut, DryRunOut, ExportOut, HowToOut
 from backend.contracts.simulations import SimulatedCheckpointOut, SimulationState
 from backend.contracts.whatif import (
@@ -39,7 +41,6 @@ from backend.domain.errors import ConflictError, DomainError, InvalidInputError,
 from backend.services.advice.cards import AdviceService
 from backend.services.simulations.queueing import SimulationQueue
 from backend.services.simulations.simulating import unpacked
-from backend.services.whatif import tiers
 from backend.services.whatif.advising import recommendation_of
 from backend.services.whatif.confirming import document_of, id_of
 from backend.services.whatif.models import JobModels, ModelledJob
@@ -50,8 +51,8 @@ from backend.services.whatif.presenting import (
     prediction_of,
     unpredicted,
     with_front,
+    with_trend,
 )
-from backend.services.whatif.tiers import TieredModel
 from backend.store.simulations.simulations import SimulationRecord
 
 Predict = Callable[[TieredModel, WhatIf, QuickTier], Outcome]
@@ -108,7 +109,7 @@ class WhatIfService:
         measured, ids = measured_of(job)
         predictions = await self._predictions(job, [Asked(WhatIf(), {}), asked, *others])
         # The front rests only on what is shown.
-        current, first, *rest = with_front(checked(predictions, measured, len(ids)))
+        current, first, *rest = with_front(checked(with_trend(predictions, measured), measured, len(ids)))
         model = job.tiered.by_tier[QuickTier(first.tier.value)]
         plan = application(job.model, asked.what_if, job.record.run.engine)
         confirmation = None
@@ -201,8 +202,8 @@ class WhatIfService:
 
         Raises:
             UnknownEntityError, NotModelledError, InvalidInputError: as ``answer``.
-            ConflictError: nothing would change, a part is no setting, the change needs a restart, or an earlier what-if
-                of this job is still open.
+            ConflictError: nothing would change, a part is no setting, the change needs a restart, an earlier what-if of
+                this job is still open, or the prediction that was shown is no longer kept.
             InvalidInputError: the target's address is no longer allowed, or the target refuses the values.
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.
@@ -217,7 +218,7 @@ class WhatIfService:
             raise ConflictError(why_not or "the change needs a restart", kind="restart-needed")
         measured, ids = measured_of(job)
         predictions = await self._predictions(job, [Asked(WhatIf(), {}), asked])
-        current, first = checked(predictions, measured, len(ids))
+        current, first = checked(with_trend(predictions, measured), measured, len(ids))
         if first.problem is not None:
             raise ConflictError(_NOTHING_TO_KEEP.format(first.problem), kind="what-if-not-predicted")
         advice = recommendation_of(job, plan, current, first)

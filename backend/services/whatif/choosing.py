@@ -30,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from backend.advisor.choosing import choose
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
+from backend.advisor.twin.tiers import QuickTiers
 from backend.analysis.evidence import MODEL_WINDOW
 from backend.backtest.cards import ChooseFor
 from backend.backtest.moments import EVIDENCE_COUNT
@@ -42,7 +43,6 @@ from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.jobs.findings import choice_from, document_of_choice
 from backend.services.whatif.preparing import choose_or_refuse
-from backend.services.whatif.tiers import QuickTiers
 from backend.store.advice.choices import (
     choice_before,
     choice_times_of,

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from backend.advisor.twin import runtime_tier
+from backend.advisor.twin import runtime_tier, tiers
 from backend.advisor.twin.asking import Asked
 from backend.advisor.twin.calibration import Rehearsal
 from backend.advisor.twin.changes import WhatIf
@@ -41,7 +41,6 @@ from backend.services.simulations.simulating import (
     SimulationStoppedError,
     documented,
 )
-from backend.services.whatif import tiers
 from backend.services.whatif.models import ModelledJob
 from backend.services.whatif.presenting import calibration_of, prediction_of
 

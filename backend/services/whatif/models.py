@@ -1,13 +1,16 @@
 """Builds the model of a job from the store, and keeps the newest models of this process.
 
 Building a model takes up to a few seconds of CPU, and a person who moves a slider asks many times a minute. So a model
-is kept for ``_KEPT_S``, or until the job has another run or other settings, or another tier can answer.
+is kept for ``_KEPT_S``, or until the job has another run or other settings, or another tier can answer. A model that
+predicted what somebody saw is kept longer, so that this prediction can be kept with the change. A better tier does not
+end it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import uuid4
 
 import anyio
@@ -17,14 +20,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.tiers import QuickTiers, TieredModel
 from backend.analysis.evidence import MODEL_WINDOW, JobEvidence
-from backend.contracts.whatif import PredictionOut
+from backend.contracts.whatif import PREDICTION_GONE, PredictionOut
 from backend.domain.clock import Clock
-from backend.domain.errors import NotModelledError
+from backend.domain.errors import ConflictError, NotModelledError
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
 from backend.services.jobs.evidence import EvidenceReader
-from backend.services.whatif.tiers import QuickTiers, TieredModel
 from backend.store.jobs.reader import JobRecord, config_since, get_job
 from backend.store.postgres.connections import reading
 
@@ -34,6 +37,10 @@ _KEPT_COUNT = 16
 _SHOWN_S = 600.0
 """A model whose answer was shown can be named for this time, so that what is kept is what was shown."""
 _SHOWN_COUNT = 32
+_GONE: Final = (
+    f"the prediction of this answer is no longer kept: it is older than {_SHOWN_S / 60:g} min, the job was restarted or"
+    " changed after it, or another replica of the API gave it; ask again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,11 @@ class JobModels:
         return self._tiers.is_coming
 
     async def of_job(self, job_id: str, model_id: str | None = None) -> ModelledJob:
-        """Return a job with its model: that with the id ``model_id`` if this process still has it, or else the newest.
+        """Return a job with its newest model, or with the model of a shown answer, whose id is ``model_id``.
 
         Raises:
             UnknownEntityError: there is no such job.
+            ConflictError: this process no longer has that model, or the job was restarted or changed after it.
             NotModelledError: the job cannot be modelled; the message has what is missing, and what would help.
         """
         async with self._turn:
@@ -85,24 +93,42 @@ class JobModels:
                 record = await get_job(connection, job_id)
                 _refuse(record)
                 changed_at = (await config_since(connection, [record.run.id])).get(record.run.id)
-                version = record.run.id, record.run.restart_count, record.run.state, changed_at, self._tiers.tier
-                for known in (self._shown.get(model_id or ""), self._kept.get(record.id)):
-                    if known is not None and self._clock.monotonic_s() < known[1] and known[0] == version:
-                        return known[2]
+                version = record.run.id, record.run.restart_count, record.run.state, changed_at
+                if model_id is not None:
+                    return self._shown_one(model_id, version)
+                known = self._kept.get(record.id)
+                if (
+                    known is not None
+                    and self._clock.monotonic_s() < known[1]
+                    and known[0] == (version, self._tiers.tier)
+                ):
+                    return self._noted(version, known[2])
+                tier = self._tiers.tier
                 evidence = await self._evidence.under_current_settings(
                     connection, record, limit=_CHECKPOINTS_COUNT, window=MODEL_WINDOW
                 )
             engine = record.run.engine
             tiered = await anyio.to_thread.run_sync(self._tiers.build, evidence, engine, record.engine_version)
             job = ModelledJob(record, evidence, tiered)
-            self._kept[record.id] = version, self._clock.monotonic_s() + _KEPT_S, job
+            self._kept[record.id] = (version, tier), self._clock.monotonic_s() + _KEPT_S, job
             self._kept.move_to_end(record.id)
             if len(self._kept) > _KEPT_COUNT:
                 self._kept.popitem(last=False)
-            self._shown[job.id] = version, self._clock.monotonic_s() + _SHOWN_S, job
-            if len(self._shown) > _SHOWN_COUNT:
-                self._shown.popitem(last=False)
-            return job
+            return self._noted(version, job)
+
+    def _noted(self, version: object, job: ModelledJob) -> ModelledJob:
+        """Note that the model answers now, so that its prediction can be kept for ``_SHOWN_S``."""
+        self._shown[job.id] = version, self._clock.monotonic_s() + _SHOWN_S, job
+        self._shown.move_to_end(job.id)
+        if len(self._shown) > _SHOWN_COUNT:
+            self._shown.popitem(last=False)
+        return job
+
+    def _shown_one(self, model_id: str, version: object) -> ModelledJob:
+        known = self._shown.get(model_id)
+        if known is None or self._clock.monotonic_s() >= known[1] or known[0] != version:
+            raise ConflictError(_GONE, kind=PREDICTION_GONE)
+        return known[2]
 
 
 def _refuse(record: JobRecord) -> None:

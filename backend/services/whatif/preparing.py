@@ -23,8 +23,8 @@ from backend.advisor.choosing import choose, refused
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin import compiled_cache, fast
+from backend.advisor.twin.tiers import QuickTiers
 from backend.backtest.cards import ChooseFor
-from backend.services.whatif.tiers import QuickTiers
 
 _AFTER_S: Final = 5.0
 """The process first starts to serve."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median_high
 from typing import Final
 
 from backend.advisor.advice import Interval
@@ -10,8 +12,9 @@ from backend.advisor.proposing import share_interval
 from backend.advisor.twin.building import terminal_checkpoints
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
+from backend.advisor.twin.predicting import explains_expired
 from backend.analysis import sentences as say
-from backend.analysis.statistics import highest, median
+from backend.analysis.statistics import quantile
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import (
     POINTS_MAX,
@@ -25,7 +28,9 @@ from backend.contracts.whatif import (
     PredictionOut,
     Tier,
 )
+from backend.contracts.whatif_scores import SCORED_AS
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
+from backend.domain.pressure import VertexPressure
 from backend.services.whatif.models import ModelledJob
 
 UNITS: Final[Mapping[Measure, str]] = {
@@ -38,15 +43,10 @@ UNITS: Final[Mapping[Measure, str]] = {
     Measure.REPLAY: "ms",
     Measure.CATCH_UP: "ms",
 }
-_SHARE_SLACK: Final = 0.1
-# The names under which a calibration scores the measures.
-_SCORED: Final[Mapping[Measure, str]] = {
-    Measure.DURATION: "duration_ms",
-    Measure.EXPIRED: "expired_ratio",
-    Measure.PERSISTED: "persisted_bytes",
-    Measure.THROUGHPUT: "records_per_s",
-    Measure.SYNC: "sync_pause_ms",
-}
+_TREND_MIN_COUNT: Final = 3
+_TREND_FACTOR: Final = 1.1
+_MIDDLE: Final = (0.05, 0.5, 0.95)
+"""The quantiles of an interval that holds the middle 90 %, with the median between them."""
 
 
 def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome) -> PredictionOut:
@@ -71,7 +71,7 @@ def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome
                 unit=UNITS[measure],
                 predicted=_interval(value),
                 tier=Tier(outcome.tier.value),
-                error_ratio=errors.get(_SCORED.get(measure, "")),
+                error_ratio=errors.get(SCORED_AS.get(measure, "")),
             )
             for measure, value in predicted.items()
         ],
@@ -134,8 +134,7 @@ def checked(
     share = next((m.value for m in measured if m.measure is Measure.EXPIRED), None)
     if current is None or share is None or not count:
         return list(predictions)
-    likely = share_interval(round(share * count), count)
-    if current.low <= likely.high + _SHARE_SLACK and likely.low <= current.high + _SHARE_SLACK:
+    if explains_expired(Interval(current.value, current.low, current.high), share, count):
         return list(predictions)
     note = (
         f"with the present settings the model lets {say.percent(current.value)} of the checkpoints expire, and"
@@ -144,6 +143,32 @@ def checked(
     )
     is_kept_if_none = current.value > share
     return [_without_expired(p, note, is_kept_if_none=is_kept_if_none) for p in predictions]
+
+
+def with_trend(predictions: Sequence[PredictionOut], measured: Sequence[MeasuredNowOut]) -> list[PredictionOut]:
+    """Return the predictions with a note if the durations of the measured checkpoints clearly rise or fall.
+
+    The median of all of them then differs from that of the next ones, which are predicted. The queues of a young job
+    rise in this way. Durations rise if each of the newest third is longer than each of the oldest third, by more than a
+    tenth in the median.
+    """
+    durations = next((m.values for m in measured if m.measure is Measure.DURATION), [])
+    took = [v for v in durations if v is not None]
+    third = len(took) // 3
+    if third < _TREND_MIN_COUNT:
+        return list(predictions)
+    first, last = took[:third], took[-third:]
+    change = median_high(last) / max(1.0, median_high(first))
+    rises = min(last) > max(first) and change > _TREND_FACTOR
+    falls = max(last) < min(first) and change < 1 / _TREND_FACTOR
+    if not rises and not falls:
+        return list(predictions)
+    note = (
+        f"the durations of the measured checkpoints {'rise' if rises else 'fall'}: the newest {third} took"
+        f" {say.duration(median_high(last))} in the median, and the oldest {third} {say.duration(median_high(first))};"
+        " the next checkpoints are predicted"
+    )
+    return [p.model_copy(update={"notes": [*p.notes, note]}) for p in predictions]
 
 
 def _without_expired(prediction: PredictionOut, note: str, *, is_kept_if_none: bool) -> PredictionOut:
@@ -174,16 +199,26 @@ def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
     durations = [_duration_ms(c) for c in found]
     persisted = [None if e else _float(c.header.persisted_bytes) for c, e in zip(found, expired, strict=True)]
     syncs = [_float(largest([v for d in c.details for v in d.sync_duration_ms])) for c in found]
-    ratio = sum(expired) / len(found) if found else None
-    rows: list[tuple[Measure, float | None, list[float | None]]] = [
-        (Measure.DURATION, median(durations), durations),
-        (Measure.EXPIRED, ratio, []),
-        (Measure.PERSISTED, median(persisted), persisted),
+    share = share_interval(sum(expired), len(found)) if found else None
+    rows: list[tuple[Measure, Interval | None, list[float | None]]] = [
+        (Measure.DURATION, middle_of(durations), durations),
+        (Measure.EXPIRED, share, []),
+        (Measure.PERSISTED, middle_of(persisted), persisted),
         (Measure.THROUGHPUT, _records_per_s(job), []),
-        (Measure.SYNC, highest([median(syncs)]), syncs),
+        (Measure.SYNC, middle_of(syncs), syncs),
     ]
-    out = [MeasuredNowOut(measure=m, unit=UNITS[m], value=value, values=values) for m, value, values in rows]
-    return out, [c.header.checkpoint_id for c in found]
+    return [_now(*row) for row in rows], [c.header.checkpoint_id for c in found]
+
+
+def _now(measure: Measure, found: Interval | None, values: list[float | None]) -> MeasuredNowOut:
+    value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return MeasuredNowOut(measure=measure, unit=UNITS[measure], value=value, low=low, high=high, values=values)
+
+
+def middle_of(values: Sequence[float | None]) -> Interval | None:
+    """Return the median of the known values with the interval that holds the middle 90 % of them; None without any."""
+    low, value, high = (quantile(values, q) for q in _MIDDLE)
+    return None if low is None or value is None or high is None else Interval(value, low, high)
 
 
 def calibration_of(model: JobModel) -> CalibrationOut | None:
@@ -205,19 +240,40 @@ def _duration_ms(checkpoint: Checkpoint) -> float | None:
     return _float(header.end_to_end_duration_ms)
 
 
-def _records_per_s(job: ModelledJob) -> float | None:
-    """Return the records that all sources emitted in a second, between the first and the last reading of each."""
-    rates = []
-    for source in (v.id for v in job.model.vertices if v.source is not None):
-        rows = [r for r in job.evidence.pressure if r.vertex_id == source]
-        if len(rows) < 2:
-            return None
-        elapsed_s = (rows[-1].observed_at - rows[0].observed_at).total_seconds()
-        before, after = _total(rows[0].records_out_count), _total(rows[-1].records_out_count)
-        if before is None or after is None or after < before or elapsed_s <= 0:
-            return None
-        rates.append((after - before) / elapsed_s)
-    return sum(rates) if rates else None
+def _records_per_s(job: ModelledJob) -> Interval | None:
+    """Return the records that all sources emitted in a second, between the first and the last reading of each.
+
+    The interval holds the middle 90 % of the rates between two readings, and contains the whole rate. The ends of
+    several sources are added, which makes it wider.
+    """
+    sources = [v.id for v in job.model.vertices if v.source is not None]
+    rates = [rates_of([r for r in job.evidence.pressure if r.vertex_id == source]) for source in sources]
+    known = [r for r in rates if r is not None]
+    if not known or len(known) < len(rates):
+        return None
+    return Interval(sum(r.value for r in known), sum(r.low for r in known), sum(r.high for r in known))
+
+
+def rates_of(readings: Sequence[VertexPressure]) -> Interval | None:
+    """Return the records that a source emitted in a second, with the middle 90 % of the rates between two readings.
+
+    ``readings`` are in the order of their times. None if its count is not known, or if it began anew.
+    """
+    if len(readings) < 2:
+        return None
+    steps = [_rate(before, after) for before, after in pairwise(readings)]
+    whole, middle = _rate(readings[0], readings[-1]), middle_of(steps)
+    if whole is None or middle is None:
+        return None
+    return Interval(whole, min(whole, middle.low), max(whole, middle.high))
+
+
+def _rate(before: VertexPressure, after: VertexPressure) -> float | None:
+    elapsed_s = (after.observed_at - before.observed_at).total_seconds()
+    first, last = _total(before.records_out_count), _total(after.records_out_count)
+    if first is None or last is None or last < first or elapsed_s <= 0:
+        return None
+    return (last - first) / elapsed_s
 
 
 def _total(values: Iterable[int | None]) -> int | None:

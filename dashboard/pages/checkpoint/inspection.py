@@ -1,6 +1,7 @@
 """Reads the threads and the flame graph of a subtask when the viewer asks for them, and shows them below the verdict.
 
-Both show the subtask as it is now, not as it was at the time of the checkpoint.
+Both show the subtask as it is now, not as it was at the time of the checkpoint. While the API does not answer, both are
+requested again. If it answers that the engine does not, the viewer decides.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from dashboard.figures import flame
 from dashboard.live import look_of
 
 _HIDDEN = {"display": "none"}
+_THREADS_RETRY = "cp-threads-retry"
+_UPSTREAM = "upstream"
+"""The kind of the problem if the engine does not answer the API."""
 _EVERY_MS = 1000
 _ASKED_MAX = 40
 """The flame graph is requested at most this many times, once a second. Flink's sampling takes about five seconds."""
@@ -36,6 +40,7 @@ def panel() -> Component:
             dcc.Store(id="cp-threads-subject"),
             dcc.Store(id="cp-flame-subject"),
             dcc.Store(id="cp-flame-drawn"),
+            cards.retry(_THREADS_RETRY),
             dcc.Interval(id="cp-flame-tick", interval=_EVERY_MS, disabled=True, max_intervals=_ASKED_MAX),
             html.Div(id="cp-inspect-message", **attrs({"aria-live": "polite"})),
             html.Div(id="cp-threads"),
@@ -90,6 +95,7 @@ def register(app: Dash, client: ApiClient) -> None:
         inputs={"subject": Input("cp-threads-subject", "data")},
         state={"route": State("cp-route", "data")},
         prevent_initial_call=True,
+        retry=_THREADS_RETRY,
     )
     connect(
         app,
@@ -133,12 +139,18 @@ def choose(
 
 
 async def show_threads(client: ApiClient, *, subject: dict[str, Any] | None, route: dict[str, Any]) -> Changes:
-    """Read the threads of the chosen subtask, and show them."""
+    """Read the threads of the chosen subtask, and show them.
+
+    Raises:
+        ApiUnavailableError: the API does not answer.
+    """
     if subject is None:
         raise PreventUpdate
     try:
         found = await client.threads(route["job"], subject["vertex"], subject["subtask"], has_all=subject["all"])
     except (ApiRefusedError, ApiUnavailableError) as problem:
+        if _is_away(problem):
+            raise
         return {"threads": None, "message": cards.answer(False, _sentence(problem))}
     return {"threads": inspection.threads_card(found, has_all=subject["all"]), "message": None}
 
@@ -164,6 +176,9 @@ async def show_flame_graph(
     try:
         found = await client.flame_graph(route["job"], subject["vertex"], subject["subtask"], chosen)
     except (ApiRefusedError, ApiUnavailableError) as problem:
+        if _is_away(problem) and (asked or 0) < _ASKED_MAX - 1:
+            # The next tick asks again.
+            return {"is_done": False, "message": cards.message(problem)}
         return {"style": _HIDDEN, "is_done": True, "message": cards.answer(False, _sentence(problem))}
     chart = flame.flame_graph(found, theme=view.theme)
     is_late = found.is_sampling and (asked or 0) >= _ASKED_MAX - 1
@@ -177,6 +192,11 @@ async def show_flame_graph(
         "drawn": None if found.is_sampling else key,
         "message": late,
     }
+
+
+def _is_away(problem: Exception) -> bool:
+    """Return whether the API does not answer. If only the engine does not, the API says so."""
+    return isinstance(problem, ApiUnavailableError) and problem.kind != _UPSTREAM
 
 
 def _hint(found: FlameGraphOut, hints: tuple[str, ...]) -> list[Component | str]:

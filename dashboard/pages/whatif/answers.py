@@ -55,6 +55,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "look": Input("look", "data"),
             "ready": Input("whatif-ready", "data"),
             "settled": Input("whatif-settled", "data"),
+            "again": Input("whatif-again", "data"),
         },
         state={"route": State("whatif-route", "data"), "answered": State("whatif-answered", "data")},
         running=[(Output("whatif-results", "className"), "whatif-results is-waiting", "whatif-results")],
@@ -168,12 +169,14 @@ async def answer(
     look: object,
     ready: int | None,
     settled: str | None,
+    again: int | None,
     route: dict[str, str],
     answered: dict[str, Any] | None,
 ) -> Changes:
     """Return what is predicted for the wanted settings.
 
-    ``ready`` changes when a better tier can answer, and ``settled`` when the effect of a change was measured.
+    ``ready`` changes when a better tier can answer, ``settled`` when the effect of a change was measured, and ``again``
+    when the viewer asks again, because the shown prediction is no longer kept.
     """
     view = look_of(look)
     found = await client.what_if(route["job"], WhatIfIn(settings=wanted["settings"]))
@@ -256,7 +259,7 @@ async def compare(
 
 def change(found: WhatIfOut) -> list[Component]:
     """Build the change in the engine's own keys, with the buttons that make it."""
-    if not found.asked.settings:
+    if not found.is_changed:
         return [html.P("Nothing is changed yet.", className="hint")]
     parts: list[Component] = []
     if found.changes:

@@ -11,8 +11,9 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import CardOut
-from backend.contracts.whatif import WhatIfIn
+from backend.contracts.whatif import PREDICTION_GONE, WhatIfIn
 from backend.domain.advice import AdviceState, AdviceStep, Topic
+from backend.domain.errors import ApiRefusedError
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
@@ -65,6 +66,14 @@ def register(app: Dash, client: ApiClient) -> None:
     confirming.register(app, "whatif-change")
     connect(
         app,
+        ask_again,
+        output={"again": Output("whatif-again", "data")},
+        inputs={"clicks": Input("whatif-ask-again", "n_clicks")},
+        state={"again": State("whatif-again", "data")},
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
         partial(follow, client),
         output={
             # Not that of the page, which may have the answer to what the viewer did.
@@ -93,6 +102,8 @@ def _sent_outputs() -> dict[str, Output]:
     return {
         "message": Output("whatif-message", "children", allow_duplicate=True),
         "sent": Output("whatif-sent", "data", allow_duplicate=True),
+        # Below the buttons, so that it is in view.
+        "tried": Output("whatif-tried", "children", allow_duplicate=True),
     }
 
 
@@ -131,7 +142,10 @@ async def apply(
     """Apply the what-if once the viewer has confirmed it."""
     if not confirmed or not subject:
         raise PreventUpdate
-    card = await client.apply_what_if(route["job"], subject["settings"], subject.get("model_id"))
+    try:
+        card = await client.apply_what_if(route["job"], subject["settings"], subject.get("model_id"))
+    except ApiRefusedError as problem:
+        return {"tried": _gone(problem)}
     words = "Sent. The prediction is kept, and compared with the next checkpoints."
     return {"message": _kept_below(words), "sent": card.id}
 
@@ -142,9 +156,32 @@ async def accept(
     """Keep the prediction of a change that the viewer makes."""
     if not clicks or not answered:
         raise PreventUpdate
-    card = await client.accept_what_if(route["job"], settings_in(answered), answered.get("model_id"))
+    try:
+        card = await client.accept_what_if(route["job"], settings_in(answered), answered.get("model_id"))
+    except ApiRefusedError as problem:
+        return {"tried": _gone(problem)}
     words = "Kept. The prediction is compared with the checkpoints after the engine reports the new settings."
     return {"message": _kept_below(words), "sent": card.id}
+
+
+def _gone(problem: ApiRefusedError) -> Component:
+    """Build the message that the shown prediction is no longer kept, with a button that asks again.
+
+    Raises:
+        ApiRefusedError: the change was refused for another reason.
+    """
+    if problem.kind != PREDICTION_GONE:
+        raise problem
+    said = str(problem)
+    button = html.Button([status.icon("question"), html.Span("Ask again")], id="whatif-ask-again", className="button")
+    return cards.answer(False, f"Nothing was changed. {said[:1].upper()}{said[1:]}.", link=button)
+
+
+def ask_again(*, clicks: int | None, again: int | None) -> Changes:
+    """Let the page ask again for the settings that it shows."""
+    if not clicks:
+        raise PreventUpdate
+    return {"again": (again or 0) + 1}
 
 
 def _kept_below(words: str) -> Component:

@@ -20,7 +20,7 @@ _BETTER_MS = 4_000
 _TITLES = {"a": "as it is", "b": "changed"}
 _STORES = (
     *("proposed", "answered", "digest", "shown", "drawn", "sent", "then-digest", "ranges", "title", "ready"),
-    *("followed", "settled"),
+    *("followed", "settled", "again"),
 )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
+from backend.analysis.conditions import rate_around, rate_at
 from backend.analysis.verdict import diagnose
 from backend.domain.verdict import Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import SOURCE, START, job, quick, reading
@@ -110,6 +112,22 @@ def test_the_input_at_which_a_cause_strikes_is_put_into_words(times, words):
     assert verdict.intermittence is not None
     assert verdict.intermittence.condition == words
     _assert_says(verdict, words)
+
+
+def test_rates_of_far_readings_are_those_around_a_checkpoint_but_separate_no_checkpoints():
+    """Of quick checkpoints next to a struck one, they contain the input that struck it."""
+    checkpoint = quick(4, every_s=10)
+
+    def rates(*ends_s):
+        ends = [checkpoint.header.triggered_at + timedelta(seconds=s) for s in ends_s]
+        return [(a, b, float(10 * n)) for n, (a, b) in enumerate(pairwise(ends), 1)]
+
+    assert rate_at(checkpoint, rates(-7, -3, 7)) == rate_around(checkpoint, rates(-7, -3, 7)) == 10.0
+    assert rate_at(checkpoint, rates(-13, -3, 7)) is None
+    assert rate_around(checkpoint, rates(-13, -3, 7)) == 20.0
+    # A gap between readings, and readings that cover too little.
+    assert rate_around(checkpoint, rates(-40, 20)) is None
+    assert rate_around(checkpoint, rates(-12, -3)) is None
 
 
 def test_a_cause_that_strikes_after_restarts_says_so():

@@ -158,6 +158,38 @@ def test_a_burst_of_a_source_that_usually_emits_little_is_no_steady_input(burst_
     assert found.kind is kind
 
 
+def spread(rates, *, every_s=10, from_s=7):
+    """Build readings of the source that are far apart. ``rates`` are the records in a second between them."""
+    rows, emitted = [], 0
+    for n, rate in enumerate([0, *rates]):
+        emitted += rate * every_s
+        rows.append(replace(reading(SOURCE, [0.1] * 4, at_s=from_s + n * every_s), records_out_count=(emitted,) * 4))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rates", "every_s", "is_named"),
+    [
+        ([100] * 8 + [800] * 2, 10, True),
+        ([100] * 10, 10, False),
+        # The burst is over before the checkpoint, or comes after it.
+        ([100] * 6 + [800, 100, 100, 100], 10, False),
+        ([100] * 9 + [800], 10, False),
+        # Readings that are still further apart do not show the input of a few seconds.
+        ([100] * 2 + [800], 30, False),
+    ],
+)
+def test_a_burst_is_named_by_readings_that_are_further_apart_than_it_counts_for_a_checkpoint(rates, every_s, is_named):
+    """The checkpoints are 10 s apart. No time between two readings has its middle shortly before a quick one."""
+    before = [quick(n, every_s=10) for n in range(1, 9)]
+    checkpoint = slow(9, first=[3_000, 3_100, 5_000, 3_000])
+    checkpoint = replace(checkpoint, header=replace(checkpoint.header, triggered_at=START + timedelta(seconds=90)))
+    found = judged(checkpoint, before, spread(rates, every_s=every_s))
+
+    assert ("the input was 8.0 times as high as around the others" in found.outlier.differences) is is_named
+    assert is_named or not any("input" in words for words in found.outlier.differences)
+
+
 def test_steady_input_is_not_called_different():
     found = judged(slow(first=[3_000, 3_100, 5_000, 3_000]), pressure=steady())
 
@@ -275,8 +307,17 @@ def test_readings_are_asked_for_around_the_newest_quick_neighbours_only_if_they_
     evidence = job([*BEFORE, long], [reading(LAST, [0.1] * 4, at_s=44)], config=LONG)
     spans = reading_spans(long, evidence)
 
+    # Of neighbours 5 s apart, one time has the readings around all of them.
+    assert spans == [(START + timedelta(seconds=13), START + timedelta(seconds=44))]
+    apart = [quick(n, every_s=60) for n in range(1, 9)]
+    late = replace(long, header=replace(long.header, triggered_at=START + timedelta(seconds=540)))
+    spans = reading_spans(late, job([*apart, late], config=LONG))
     assert len(spans) == 3
     assert all(a < b for a, b in spans)
     assert all(a[1] <= b[0] for a, b in pairwise(spans)), "they do not overlap"
-    assert spans[-1][1] <= START + timedelta(seconds=44)
+    for (since, until), number in zip(spans, (6, 7, 8), strict=True):
+        # Readings 10 s apart show what came in the seconds before the trigger.
+        trigger = START + timedelta(seconds=60 * number)
+        assert since <= trigger - timedelta(seconds=15)
+        assert until >= trigger + timedelta(seconds=10)
     assert reading_spans(quick(9), replace(evidence, checkpoints=(*BEFORE, quick(9)))) == []

@@ -40,6 +40,8 @@ from tests.support.handwritten_runs import (
     SLOW_RUN,
     counted,
     declined,
+    joined,
+    late_run,
     silent,
     snapshotting,
     two_readings,
@@ -49,26 +51,6 @@ from tests.support.handwritten_runs import (
 def statements(verdict):
     """Return the statements in the verdict's evidence."""
     return [row.statement for row in verdict.evidence]
-
-
-# --- late input -----------------------------------------------------------------------------------------------------
-
-
-def joined():
-    vertices = tuple(Vertex(v, v, 2) for v in ("fast", "late", "join"))
-    return Topology(vertices, (Edge("fast", "join", "HASH"), Edge("late", "join", "HASH")))
-
-
-def late_run(delay_ms=4_000):
-    return [
-        completed(
-            n,
-            detail("fast", first=[5, 5]),
-            detail("late", first=[delay_ms, 5]),
-            detail("join", first=[20, 20], alignment=delay_ms),
-        )
-        for n in range(1, 7)
-    ]
 
 
 def test_a_restart_loop_names_the_subtask_and_the_exception():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.analysis.verdict import diagnose
-from backend.domain.topology import Edge, Placement, Topology, Vertex
+from backend.domain.topology import Placement
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
     LAST,
@@ -28,6 +28,8 @@ from tests.support.handwritten_runs import (
     HELD_UP,
     SLOW_RUN,
     counted,
+    joined,
+    late_run,
     two_readings,
 )
 
@@ -179,23 +181,6 @@ def test_a_subtask_that_gets_all_the_records_is_skew():
 
 
 # --- late input -----------------------------------------------------------------------------------------------------
-
-
-def joined():
-    vertices = tuple(Vertex(v, v, 2) for v in ("fast", "late", "join"))
-    return Topology(vertices, (Edge("fast", "join", "HASH"), Edge("late", "join", "HASH")))
-
-
-def late_run(delay_ms=4_000):
-    return [
-        completed(
-            n,
-            detail("fast", first=[5, 5]),
-            detail("late", first=[delay_ms, 5]),
-            detail("join", first=[20, 20], alignment=delay_ms),
-        )
-        for n in range(1, 7)
-    ]
 
 
 def test_a_source_that_emits_its_barrier_late_is_named_and_not_the_join_that_waits():

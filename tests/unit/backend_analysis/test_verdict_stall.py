@@ -9,6 +9,8 @@ import pytest
 
 from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import Protocol
+from backend.domain.ids import VertexId
+from backend.domain.topology import Edge, Vertex
 from backend.domain.verdict import Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
     LAST,
@@ -25,6 +27,7 @@ from tests.support.handwritten_jobs import (
 from tests.support.handwritten_runs import CALM
 
 RATE = 100
+OTHER = VertexId("other")
 
 
 def waiting(number, wait_ms, *, at=LAST):
@@ -63,6 +66,13 @@ def test_a_vertex_that_reads_nothing_while_barriers_wait_is_in_a_long_callback()
     assert (verdict.kind, verdict.vertex, verdict.subtasks) == (VerdictKind.CALLBACK, "middle", (0, 1, 2, 3))
     assert verdict.phase is Phase.START_DELAY
     assert verdict.share_ratio == pytest.approx(0.99, abs=0.02)
+    where = "all 4 subtasks of middle"
+    assert [e.statement for e in verdict.evidence[:3]] == [
+        f"time for which the first barrier waited in front of {where}, mean",
+        f"{where}: share of the time for which the first barrier waited there, in which no record was read",
+        f"{where}: records read in a second while the first barrier waited there, over their usual number",
+    ]
+    assert "time to spare" not in said(verdict)
 
 
 def test_a_vertex_that_reads_as_fast_as_ever_while_barriers_wait_has_a_queue():
@@ -149,12 +159,12 @@ def test_a_sink_that_is_always_busy_and_reads_steadily_lacks_capacity():
     assert held_by_commits(lambda barriers: 600 + 50 * barriers).kind is VerdictKind.CAPACITY
 
 
-def struck_now_and_then(source_rate, *, held=0.0, busy=0.35):
+def struck_now_and_then(source_rate, *, held=0.0, busy=0.35, others=None):
     """Diagnose a job of which every third checkpoint waits 4 s before a vertex that is busy for the share ``busy``.
 
     The readings are 10 s apart, too far to show what the vertex reads while a barrier waits. ``source_rate`` gives the
     records that the source emits in the 10 s before a reading, by its number. ``held`` is the back-pressure of the
-    vertex; if there is some, the vertex below it is the busy one.
+    vertex; if there is some, the vertex below it is the busy one. ``others`` are the readings of a second source.
     """
     run = [waiting(n, 4_000 if n % 3 == 0 else 0, at=MIDDLE) for n in range(1, 25)]
     readings, emitted = [], 0
@@ -166,7 +176,11 @@ def struck_now_and_then(source_rate, *, held=0.0, busy=0.35):
             reading(MIDDLE, [0.05 if held else busy] * 4, [held] * 4, records=[emitted] * 4, at_s=at_s),
             reading(LAST, [0.35 if held else 0.1] * 4, records=[emitted] * 4, at_s=at_s),
         ]
-    evidence = job(run, readings)
+    topology = chain()
+    if others is not None:
+        edges = (*topology.edges, Edge(OTHER, MIDDLE, "HASH"))
+        topology = replace(topology, vertices=(Vertex(OTHER, str(OTHER), 4), *topology.vertices), edges=edges)
+    evidence = job(run, [*(others or ()), *readings], topology=topology)
     return diagnose(replace(evidence, now=evidence.now + timedelta(seconds=70)))
 
 
@@ -175,7 +189,23 @@ def test_an_intermittent_wait_before_a_vertex_with_time_to_spare_and_steady_inpu
 
     assert found.health is Health.INTERMITTENT
     assert (found.verdict.kind, found.verdict.vertex) == (VerdictKind.CALLBACK, MIDDLE)
-    assert "it has time to spare" in "; ".join(e.statement for e in found.verdict.evidence)
+    assert "middle has time to spare and its input is steady, so no queue delayed" in said(found.verdict)
+
+
+def said(verdict):
+    return "; ".join(e.statement for e in verdict.evidence)
+
+
+@pytest.mark.parametrize("known", [0, 1, 3])
+def test_a_source_whose_rates_are_not_known_is_not_called_steady(known):
+    """The first source is steady. The readings of the other are too few to show whether it emits in bursts."""
+    rows = [replace(reading(OTHER, [0.1] * 4, at_s=10 * n), records_out_count=(30 * n,) * 4) for n in range(1, 13)]
+
+    steady, unknown = (struck_now_and_then(lambda number: 1_000, others=read).verdict for read in (rows, rows[:known]))
+
+    assert steady.kind is VerdictKind.CALLBACK
+    assert unknown.kind is not VerdictKind.CALLBACK
+    assert "steady" not in said(unknown)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +223,8 @@ def test_a_source_that_is_only_held_back_by_the_wait_is_steady(rates, busy, kind
     verdict = struck_now_and_then(lambda number: rates[number % 2], busy=busy).verdict
 
     assert (verdict.kind, verdict.vertex) == (kind, MIDDLE)
+    assert ("falls behind for no longer than barriers waited" in said(verdict)) == (kind is VerdictKind.CALLBACK)
+    assert "steady" not in said(verdict)
 
 
 def test_every_subtask_at_which_overtaking_barriers_waited_long_stood_still():
@@ -207,6 +239,8 @@ def test_the_vertex_below_is_named_if_it_holds_back_the_one_before_which_barrier
     verdict = struck_now_and_then(lambda number: 1_000, held=0.25).verdict
 
     assert (verdict.kind, verdict.vertex) == (VerdictKind.CALLBACK, LAST)
+    # The barrier waited in front of the vertex that is held back.
+    assert verdict.evidence[0].statement == "time for which the first barrier waited in front of middle, mean"
 
 
 def test_an_intermittent_wait_with_bursts_of_input_is_a_queue():
@@ -278,6 +312,10 @@ def test_a_vertex_with_time_to_spare_that_lets_the_last_barriers_wait_is_in_a_ca
 
     assert (verdict.kind, verdict.vertex, verdict.subtasks) == (VerdictKind.CALLBACK, LAST, (0, 1, 2, 3))
     assert "stand still for up to 3.1 s" in verdict.sentence
+    assert (
+        verdict.evidence[0].statement
+        == "time for which the last barrier waited in front of all 4 subtasks of last, mean"
+    )
 
 
 def test_last_barriers_that_wait_before_a_busy_vertex_or_with_bursts_of_input_are_in_a_queue():

@@ -35,8 +35,11 @@ def test_a_what_if_shows_measured_and_predicted_values_the_error_of_the_model_an
     lines = capsys.readouterr().out.splitlines()
     (duration,) = [line for line in lines if line.startswith("end_to_end_duration_ms")]
     assert duration.split()[1:3] == ["3710", "ms"]
-    assert duration.count(" to ") == 2
+    assert "3710 ms (3645 to 3780 ms)" in duration
+    assert duration.count(" to ") == 3
     assert duration.endswith("+5 %")
+    (head,) = [line for line in lines if line.split()[:1] == ["measured"] and line.endswith("model error")]
+    assert len(head) == len(duration), "the columns are as wide as their widest cell"
     # The fake measured no restore, and its model was not scored on one.
     (restore,) = [line for line in lines if line.startswith("restore_ms")]
     assert restore.split()[1] == "-"
@@ -57,6 +60,7 @@ def test_a_share_of_few_checkpoints_is_their_count(capsys):
 
     (expired,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("expired_ratio")]
     assert expired.split()[1:4] == ["0", "of", "8"]
+    assert "0 of 8 (0.0 to 25.3 %)" in " ".join(expired.split())
 
 
 @pytest.mark.usefixtures("fake")
@@ -93,10 +97,11 @@ def test_the_cost_of_each_kind_of_failure_has_an_interval_and_says_what_it_is_ta
 
     lines = capsys.readouterr().out.splitlines()
     (at,) = [i for i, line in enumerate(lines) if line.startswith("if a task fails (no failure is on record; assumed")]
-    assert [line[:24].strip() for line in lines[at + 1 : at + 5]] == [
+    assert lines[at + 1].split() == ["as", "it", "is", "changed"]
+    assert [line[:18].strip() for line in lines[at + 2 : at + 6]] == [
         "outage", "input read again", "catch-up", "until caught up"
     ]  # fmt: skip
-    assert lines[at + 1].count(" to ") == 2
+    assert lines[at + 2].count(" to ") == 2
 
 
 def test_a_dry_run_says_what_would_be_sent_where_and_what_refuses_it(fake, capsys):
@@ -178,6 +183,17 @@ def test_ctrl_c_before_the_answer_says_that_a_confirmation_may_still_run(monkeyp
     assert "a confirmation may still run there" in line
     assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_a_refusal_says_once_what_is_wrong_and_what_would_help(monkeypatch, capsys):
+    detail = "the job cannot be modelled: it has ended; start it"
+    errors = [{"pointer": "job", "detail": "it has ended", "allowed": "start it"}]
+    problem = {"type": "urn:x", "title": "Unprocessable", "status": 422, "detail": detail, "errors": errors}
+    answer = httpx.MockTransport(lambda _: httpx.Response(422, json=problem))
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=answer))
+
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) != 0
+    assert capsys.readouterr().err == f"barrierscope: {detail}\n"
 
 
 @pytest.mark.usefixtures("fake")

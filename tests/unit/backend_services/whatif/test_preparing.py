@@ -14,9 +14,9 @@ import pytest
 
 from backend.advisor.twin import compiled_cache
 from backend.advisor.twin.outcomes import Tier
+from backend.advisor.twin.tiers import QuickTiers
 from backend.services.whatif import preparing
 from backend.services.whatif.preparing import Compiled, prepare_fast_tier
-from backend.services.whatif.tiers import QuickTiers
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
+from backend.advisor.advice import Interval
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import EstimateOut, Measure, MeasuredNowOut, PredictionOut, Tier
-from backend.services.whatif.presenting import checked, unpredicted, value_of, with_front
+from backend.domain.pressure import VertexPressure
+from backend.services.whatif.presenting import (
+    checked,
+    middle_of,
+    rates_of,
+    unpredicted,
+    value_of,
+    with_front,
+    with_trend,
+)
+from tests.support.observations import NOW, SOURCE, pressure
 
 COUNT = 25
 
@@ -52,6 +66,67 @@ def test_a_share_within_what_chance_explains_stays(predicted, share):
     found = checked([predicted, prediction(0.0)], measured(share), COUNT)
 
     assert found == [predicted, prediction(0.0)]
+
+
+def _took(*seconds: float | None) -> list[MeasuredNowOut]:
+    values = [None if s is None else 1000 * s for s in seconds]
+    return [MeasuredNowOut(measure=Measure.DURATION, unit="ms", value=1.0, values=values)]
+
+
+@pytest.mark.parametrize(
+    ("took", "words"),
+    [
+        (
+            _took(2, 3, 2.5, 5, None, 6, 6, 8, 9, 8.5),
+            "rise: the newest 3 took 8.5 s in the median, and the oldest 3 2.5",
+        ),
+        (_took(9, 8, 8.5, 5, 5, 5, 2, 3, 2.5), "fall: the newest 3 took 2.5 s"),
+    ],
+)
+def test_durations_that_rise_or_fall_are_a_note_because_the_next_ones_are_predicted(took, words):
+    for one in with_trend([prediction(0.0), prediction(0.5)], took):
+        assert words in one.notes[-1]
+        assert value_of(one, Measure.DURATION) == 9.0
+
+
+@pytest.mark.parametrize(
+    "took",
+    [
+        # Too few, a single long one, hardly longer ones, and durations that are not known.
+        _took(1, 2, 3, 4, 5, 6, 7, 8),
+        _took(2, 9, 2, 5, 5, 5, 8, 8, 8),
+        _took(4, 4, 4.1, 4.1, 4.1, 4.1, 4.2, 4.2, 4.2),
+        _took(*[None] * 12),
+        measured(0.5),
+    ],
+)
+def test_durations_without_a_clear_trend_are_no_note(took):
+    assert with_trend([prediction(0.0)], took) == [prediction(0.0)]
+
+
+def test_the_interval_of_measured_values_holds_the_middle_of_them_and_not_those_that_are_missing():
+    found = middle_of([None, *(float(v) for v in range(21))])
+
+    assert found == Interval(10.0, 1.0, 19.0)
+    assert middle_of([None]) is None
+
+
+def test_a_measured_rate_is_the_whole_one_with_the_middle_of_those_between_readings():
+    counts = [0, 100, 200, 300, 1300]
+    readings = [_reading(i, count) for i, count in enumerate(counts)]
+
+    found = rates_of(readings)
+    assert (found.value, found.low) == (32.5, 10.0)
+    assert 32.5 < found.high < 100
+    # One missing reading leaves out two rates. A count that began anew has no whole rate.
+    assert rates_of([*readings[:1], _reading(1, None), *readings[2:]]).value == 32.5
+    assert rates_of([_reading(0, 500), _reading(1, 100)]) is None
+    assert rates_of(readings[:1]) is None
+
+
+def _reading(number: int, count: int | None) -> VertexPressure:
+    at = NOW + number * timedelta(seconds=10)
+    return replace(pressure(SOURCE, at), records_out_count=(count, None))
 
 
 def test_without_a_measured_share_nothing_is_checked():

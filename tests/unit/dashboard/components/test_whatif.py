@@ -77,11 +77,20 @@ def test_each_reason_for_a_missing_error_of_the_model_is_a_sentence(found):
     assert "compare the prediction with the next restart" in said(found.calibration.errors, failures=[])
 
 
+def test_each_measured_value_has_its_interval(found):
+    said = " ".join(texts(whatif.predictions(found)).split())
+
+    assert "3.71 s 3.65 s to 3.78 s" in said
+    assert "376 /s 361 /s to 392 /s" in said
+    without = found.model_copy(update={"measured": [m.model_copy(update={"low": None}) for m in found.measured]})
+    assert "3.71 s no interval is known" in " ".join(texts(whatif.predictions(without)).split())
+
+
 def test_a_measured_share_of_few_checkpoints_is_their_count(found):
-    assert "0 of 8 too few for a share" in " ".join(texts(whatif.predictions(found)).split())
+    assert "0 of 8 share: 0 % to 25 %" in " ".join(texts(whatif.predictions(found)).split())
 
     many = texts(whatif.predictions(found.model_copy(update={"checkpoint_ids": list(range(13, 33))})))
-    assert "too few" not in many
+    assert "0 % 0 of 20, 0 % to 25 %" in " ".join(many.split())
     assert "checkpoints 13 to 32" in many
     # A narrow page takes the text of a head as a label, in which a line break leaves no space.
     assert "Measured checkpoints 13 to 32" in many

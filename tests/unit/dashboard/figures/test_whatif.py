@@ -8,6 +8,7 @@ import pytest
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import EstimateOut, Measure, PredictionOut, Tier, WhatIfOut
 from backend.services.whatif.presenting import with_front
+from dashboard.components.whatif import headline
 from dashboard.figures.whatif import durations, pareto
 from dashboard.palette import DARK, LIGHT
 from tests.support.api_examples import example
@@ -67,6 +68,16 @@ def test_a_page_on_which_nothing_was_changed_shows_the_job_as_it_is_once():
 
     assert labels(found) == ["now"]
     assert [t["name"] for t in durations(found, theme=LIGHT).figure["data"]] == ["measured", "predicted, as it is"]
+
+
+def test_settings_that_are_those_of_the_job_change_nothing():
+    own = next(s.current for s in example("what_if").settings if s.name == "interval")
+    same = answer(prediction(own, 100, 50), prediction(own, 100, 50), prediction("2 s", 500, 10))
+
+    assert labels(same) == ["now"]
+    assert "asked" not in [t.get("name") for t in pareto(same, theme=LIGHT).figure["data"]]
+    assert len(durations(same, theme=LIGHT).figure["data"]) == 2
+    assert headline(same, [f"interval {own}"]) == "Move a slider to see what would happen."
 
 
 def test_labels_of_points_that_lie_nearly_on_each_other_are_one_label():

@@ -8,6 +8,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.engines import FLINK, RUNTIME, flink
+from backend.domain.errors import ApiUnavailableError
 from dashboard.client import ApiClient
 from dashboard.components import inspection as shown
 from dashboard.pages.checkpoint import inspection
@@ -105,3 +106,38 @@ async def test_a_refusal_of_the_engine_is_shown_in_its_words(client, fake, monke
 
     assert "Flame graphs are switched off" in texts(found["message"].to_plotly_json())
     assert (found["is_done"], "chart" in found) == (True, False)
+
+
+def _unanswered(kind):
+    problem = example("problem").model_copy(
+        update={"status": 503, "type": f"urn:barrierscope:problem:{kind}", "detail": "no answer", "errors": []}
+    )
+    return httpx.Response(503, content=problem.model_dump_json())
+
+
+@pytest.mark.parametrize("kind", [None, "store-unavailable"])
+async def test_while_the_api_is_away_both_are_asked_for_again(client, fake, monkeypatch, kind):
+    fake.is_down = kind is None
+    monkeypatch.setattr(fake, "_answer", lambda *_: _unanswered(kind))
+
+    async def ask(asked):
+        return await inspection.show_flame_graph(
+            client, subject=_SUBJECT, kind="full", look=LOOK["look.data"], asked=asked, route=_ROUTE, drawn=None,
+            trigger="cp-flame-tick",
+        )  # fmt: skip
+
+    # The callback shows the message, and asks again.
+    with pytest.raises(ApiUnavailableError):
+        await inspection.show_threads(client, subject={**_SUBJECT, "all": False}, route=_ROUTE)
+    first, last = await ask(1), await ask(39)
+
+    assert (first["is_done"], last["is_done"]) == (False, True)
+    assert "It refreshes automatically" in texts(first["message"].to_plotly_json())
+
+
+async def test_if_only_the_engine_does_not_answer_nothing_is_asked_for_again(client, fake, monkeypatch):
+    monkeypatch.setattr(fake, "_answer", lambda *_: _unanswered("upstream"))
+    found = await inspection.show_threads(client, subject={**_SUBJECT, "all": False}, route=_ROUTE)
+
+    assert found["threads"] is None
+    assert texts(found["message"].to_plotly_json()) == "No answer."

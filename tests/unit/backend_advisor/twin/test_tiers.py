@@ -13,9 +13,9 @@ from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.fast import FullQueueError, seeds_within
 from backend.advisor.twin.outcomes import Simulated, Tier
+from backend.advisor.twin.tiers import QuickTiers, TieredModel, choose, predict
 from backend.domain.advice import Mode
 from backend.domain.errors import TooLargeError
-from backend.services.whatif.tiers import QuickTiers, TieredModel, choose, predict
 from tests.support.interpreted_fast_tier import interpreted_fast_tier
 from tests.support.made_up_what_ifs import rehearsal, small_model
 from tests.support.twin_models import three_vertices

@@ -7,12 +7,12 @@ difference too, and each tier has its own calibration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from backend.advisor.twin import fast, predicting
-from backend.advisor.twin.calibration import Rehearsal, rehearsed
+from backend.advisor.twin.calibration import Rehearsal, rehearsed, scored
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.model import JobModel
@@ -86,7 +86,7 @@ class QuickTiers:
         tiers = (Tier.FORMULAS,) if why_not else (Tier.FORMULAS, Tier.FAST)
         ways = [_in_formulas, _in_fast][: len(tiers)]
         model, rehearsal = rehearsed(evidence, engine=engine, version=version)
-        models = [_scored(model, rehearsal, way) for way in ways]
+        models = [scored(model, rehearsal, way) for way in ways]
         return TieredModel(dict(zip(tiers, models, strict=True)), why_not, rehearsal)
 
 
@@ -129,15 +129,6 @@ def confirmed(model: JobModel, new: JobModel, runs: Sequence[Simulated]) -> Outc
     found = predicting.outcome_of(new, runs, calibrated_mode=model.settings.mode)
     own = tuple(note for run in runs for note in run.notes)
     return replace(found, notes=(*dict.fromkeys(own), *(() if new.calibration is not None else (_NOT_SCORED,))))
-
-
-def _scored(
-    model: JobModel, rehearsal: Rehearsal | None, way: Callable[[JobModel], Sequence[Simulated] | None]
-) -> JobModel:
-    runs = None if rehearsal is None else way(rehearsal.model)
-    if rehearsal is None or runs is None:
-        return model
-    return rehearsal.scored(model, runs)
 
 
 def _in_formulas(model: JobModel) -> Sequence[Simulated]:

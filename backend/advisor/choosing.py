@@ -22,7 +22,6 @@ import numpy as np
 from backend.advisor import aligned_timeout
 from backend.advisor.advice import Interval
 from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings
-from backend.advisor.hangs import Hangs
 from backend.advisor.late_barriers import LateBarriers
 from backend.advisor.losses import BOUND_SLACK, Losses
 from backend.advisor.proposing import share_interval
@@ -42,6 +41,7 @@ from backend.advisor.twin import fast
 from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
+from backend.advisor.twin.hangs import NO_HANGS, Hangs
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.predicting import DURATION, predict
@@ -66,11 +66,16 @@ _UPLOAD_MIN_BYTES: Final = 10_000
 _UPLOAD_MIN_MS: Final = 3.0
 _SPREADS: Final = 3.0
 _QUICK: Final = 0.75
+_EVEN_IF_HUNG_RATIO: Final = 0.05
+"""If writes hang, a smaller difference of losses does not decide between intervals: how often is roughly known."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A job's model, and what its losses depend on beside that."""
+    """A job's model, and what its losses depend on beside that.
+
+    The model has no hanging writes: ``hangs`` are added to what was simulated, for any interval.
+    """
 
     known: Situation
     model: JobModel
@@ -150,11 +155,9 @@ def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
         interval_ms=round(model.settings.interval_ms),
     )
     speed = known.store_bytes_per_ms or upload_speed(known) or losses.bytes_per_ms
-    # The newest checkpoints say little about how often writes hang: all count from which losses are computed.
-    hangs = Hangs.of(replace(known, recorded=losses.recorded), present.interval_ms)
-    return _Job(
-        known, model, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode)
-    )
+    bare = replace(model, store=replace(model.store, hangs=NO_HANGS))
+    hangs = model.store.hangs.without_endless()
+    return _Job(known, bare, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode))
 
 
 def _calibrated(known: Situation) -> JobModel:
@@ -199,7 +202,7 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
     if now is not None:
         # What expires now, although the simulation explains it neither by the model nor by the writes that hung.
-        job = replace(job, hangs=job.hangs.explaining(measured, now.expired_ratio.value))
+        job = replace(job, hangs=job.hangs.explaining(now.expired_ratio.value))
         # Two hangs of half of the timeout in a longer interval reach it. One on record is enough: that only few were
         # seen in some twenty checkpoints does not show that the bound holds.
         is_long = job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms
@@ -355,11 +358,10 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
     persisted = job.late.persisted(outcome.persisted_bytes, overtaken)
     # That fewer writes hang in a shorter interval is an assumption. Neither the loss nor a bound rests on it: if a
     # store hangs for seconds whenever it is written to, each checkpoint of a shorter interval hangs as long.
-    no_shorter = max(interval, job.present.interval_ms)
-    mean, _ = job.hangs.durations(simulated, no_shorter, timeout)
-    _, duration = job.hangs.durations(simulated, interval, timeout)
+    when = replace(job.model.settings.schedule, interval_ms=float(interval))
+    no_shorter = replace(when, interval_ms=float(max(interval, job.present.interval_ms)))
     # What is lost follows from means: a few slow or large checkpoints can cost more than all others.
-    mean += _mean_ms(outcome, timeout) + _mean(waits) - simulated.value
+    more = _mean_ms(outcome, timeout) + _mean(waits) - simulated.value
     written = outcome.persisted_mean_bytes
     written = (outcome.persisted_bytes.value if written is None else written) + _mean(overtaken)
     found = Scored(
@@ -367,14 +369,15 @@ def _scored(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored | None:
         lost_ratio=0.0,
         heavy_ratio=job.heavy_ratio(chosen, persisted, written),
         sync_ms=sync,
-        duration_ms=duration,
+        duration_ms=job.hangs.durations(simulated, when),
         usual_ms=simulated.value,
         persisted_bytes=persisted,
-        expired_ratio=job.hangs.expired_ratio(expired, simulated, interval, timeout),
-        bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter, timeout).value,
+        expired_ratio=job.hangs.expired_ratio(expired, simulated, when),
+        bound_ratio=job.hangs.expired_ratio(expired, simulated, no_shorter).value,
         restore_ms=outcome.restore_ms,
     )
-    return replace(found, lost_ratio=_loss(job, found, mean, written))
+    durations = job.hangs.samples(simulated.value, no_shorter) + more
+    return replace(found, lost_ratio=_loss(job, found, durations, written))
 
 
 def _mean_ms(outcome: Outcome, timeout_ms: float) -> float:
@@ -389,17 +392,18 @@ def _mean(values: Floats) -> float:
     return float(values.mean()) if values.size else 0.0
 
 
-def _loss(job: _Job, one: Scored, duration: float, persisted: float) -> float:
+def _loss(job: _Job, one: Scored, durations: Floats, persisted: float) -> float:
     """Return the share of the time that is lost under these settings.
 
-    Checkpoints take ``duration`` milliseconds and persist ``persisted`` bytes on average.
+    ``durations`` are those of single checkpoints in milliseconds. They persist ``persisted`` bytes on average.
     """
     per_ms = job.bytes_per_ms
     expired = min(_EXPIRED_MAX, one.bound_ratio)
-    period = max(float(one.chosen.interval_ms), duration + job.model.settings.min_pause_ms)
+    # Checkpoints in which a write hangs delay the next one, and the others do not make up for that.
+    period = float(np.maximum(one.chosen.interval_ms, durations + job.model.settings.min_pause_ms).mean())
     work = (one.sync_ms + STORE_PRICE * (persisted + job.upload_bytes) / per_ms) / period
     # A checkpoint that expires is followed by another one, so the newest completed one gets older by a period.
-    age = period * (1 + expired) / (2 * (1 - expired)) + duration
+    age = period * (1 + expired) / (2 * (1 - expired)) + float(durations.mean())
     return work + (age + persisted / per_ms) / job.losses.between.value
 
 
@@ -415,13 +419,42 @@ def _with_best_interval(job: _Job, chosen: Chosen, outcome: Outcome) -> Scored |
     """Return the settings at the interval with the least loss, by the closed form; None if no interval fits."""
     moved = (replace(chosen, interval_ms=ms) for ms in _intervals(job, chosen.aligned_timeout_ms))
     found = [s for one in moved if (s := _scored(job, one, outcome)) is not None]
-    return min(_calm(job, found), key=_order(found), default=None)
+    calm = _calm(job, found)
+    best = min(calm, key=_order(found), default=None)
+    return None if best is None else _nearest(job, best, calm)
+
+
+def _nearest(job: _Job, best: Scored, found: Sequence[Scored]) -> Scored:
+    """Return the best settings, or those that lose hardly more at an interval nearer to the present one.
+
+    This is so only if writes hang now and then: how many do is known from some twenty checkpoints only, so that a small
+    difference of losses is chance.
+    """
+    if not job.hangs.count:
+        return best
+    order = _order(found)
+    limit, most = order(best)[0], best.lost_ratio * (1 + _EVEN_IF_HUNG_RATIO)
+    even = [s for s in found if _mode_of(s.chosen) == _mode_of(best.chosen) and s.lost_ratio <= most]
+    even = [s for s in even if order(s)[0] <= limit]
+    return min(even, key=lambda s: abs(log(s.chosen.interval_ms / job.present.interval_ms)))
 
 
 def _allowed(job: _Job, found: Sequence[Scored]) -> list[Scored]:
-    """Return the settings that may be chosen: the present ones, and those that R-INT-3 allows."""
-    allowed = _calm(job, found)
-    return [s for s in found if s in allowed or s.chosen == job.present]
+    """Return the settings that may be chosen: the present ones, and those that R-INT-3 allows.
+
+    That rule is no hard bound. If all settings that it allows break the hard bounds, others may be chosen that break
+    them clearly less, if their checkpoints end before the next is due and their interval is not shorter than now.
+    """
+    calm, order = _calm(job, found), _order(found)
+    least = min((order(s)[0] for s in calm), default=0.0) - 2 * BOUND_SLACK
+
+    def is_allowed(one: Scored) -> bool:
+        if one in calm or one.chosen == job.present:
+            return True
+        is_open = one.usual_ms > one.chosen.interval_ms or one.chosen.interval_ms < job.present.interval_ms
+        return order(one)[0] < least and not is_open
+
+    return [s for s in found if is_allowed(s)]
 
 
 def _calm(job: _Job, found: Sequence[Scored]) -> list[Scored]:
@@ -473,7 +506,7 @@ def _preferred(job: _Job, ranked: Sequence[Scored]) -> Scored:
         or ranked[0]
     )
     same = (s for s in ranked if s.chosen == replace(kept.chosen, interval_ms=present.interval_ms))
-    return least(same, LOSS_GAIN_MIN_RATIO * loss) or kept
+    return least(same, LOSS_GAIN_MIN_RATIO * loss) or _nearest(job, kept, ranked)
 
 
 def _mode_of(chosen: Chosen) -> tuple[int | None, int | None]:

@@ -18,6 +18,7 @@ from backend.advisor.twin.buffers import reported_buffers
 from backend.advisor.twin.bursts import Bursts, bursts_of, period_of, with_hidden_heights
 from backend.advisor.twin.callbacks import Callback, callback_of, with_callback
 from backend.advisor.twin.flows import VertexFlow
+from backend.advisor.twin.hung_writes import hangs_assumption, hangs_of, hung_writes
 from backend.advisor.twin.model import (
     Assumption,
     CheckpointSettings,
@@ -110,18 +111,21 @@ class _Builder:
             for c in terminal_checkpoints(evidence)
         ]
         self._refuse()
+        self._hung = hung_writes(self._recorded, self._topology, evidence.config)
         self._services: dict[VertexId, Floats] = {}
         self._bursts: dict[VertexId, Bursts] = {}
         self._callback = callback_of(evidence, self._recorded, self._flows)
 
     def model(self) -> JobModel:
-        store, is_store_measured = parts.store_of(self._recorded, self._topology, self._evidence.config)
+        store, is_store_measured = parts.store_of(self._recorded, self._hung, self._topology, self._evidence.config)
         if not is_store_measured:
             self._assume(
                 "speed of the store",
                 f"{store.bytes_per_ms / 1000:.0f} MB/s for each subtask",
                 "no upload was large enough to measure it",
             )
+        store = replace(store, hangs=hangs_of(self._recorded, self._hung, self._settings().schedule))
+        self._assumptions += hangs_assumption(store.hangs)
         busy: dict[VertexId, Floats] = {}
         for vertex in self._topology.vertices:
             flow = self._flows[vertex.id]
@@ -266,7 +270,7 @@ class _Builder:
 
     def _vertex(self, vertex: Vertex, store: StoreModel, slow: Floats | None) -> VertexModel:
         flow = self._flows[vertex.id]
-        snapshot = parts.parts_of(self._recorded, vertex.id, store, self._topology, self._evidence.config)
+        snapshot = parts.parts_of(self._recorded, self._hung, vertex.id, store, self._topology, self._evidence.config)
         is_source = self._is_source(vertex.id)
         guessed: list[Floats] = []
         if is_source:

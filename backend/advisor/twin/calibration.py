@@ -16,8 +16,10 @@ import numpy as np
 
 from backend.advisor.twin.building import CHECKPOINTS_MIN_COUNT, build, terminal_checkpoints
 from backend.advisor.twin.flows import flows_of
+from backend.advisor.twin.hung_writes import explained
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
+from backend.advisor.twin.parts import duration_ms
 from backend.advisor.twin.predicting import DURATION, EXPIRED, PERSISTED, RATE, SYNC, simulated
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.statistics import median
@@ -60,9 +62,10 @@ class Rehearsal:
         """
         count = len(self.scored_ids)
         checkpoints = [c for r in runs for c in r.checkpoints[-max(count, _SCORED_MIN_COUNT) :]]
+        older = explained(self.model, runs)
         errors = []
         for of in self.measured:
-            predicted = _predicted(of.measure, runs, checkpoints)
+            predicted = _predicted(of.measure, older, runs, checkpoints)
             middle, expected = median(of.values), median(predicted)
             if middle is None or expected is None:
                 continue
@@ -122,7 +125,7 @@ def scored(model: JobModel, rehearsal: Rehearsal | None, way: Simulate) -> JobMo
     runs = None if rehearsal is None else way(rehearsal.model)
     if rehearsal is None or runs is None:
         return model
-    return replace(model, calibration=rehearsal.calibration_of(runs))
+    return replace(explained(model, runs), calibration=rehearsal.calibration_of(runs))
 
 
 def rehearsed(
@@ -161,16 +164,6 @@ def rehearsed(
     )
 
 
-def duration_ms(checkpoint: Checkpoint) -> float | None:
-    """Return the duration of an ended checkpoint; of an expired one, the time until it expired."""
-    header = checkpoint.header
-    if header.end_to_end_duration_ms is not None:
-        return float(header.end_to_end_duration_ms)
-    if header.failed_at is None:
-        return None
-    return (header.failed_at - header.triggered_at).total_seconds() * 1000
-
-
 def records_per_s(evidence: JobEvidence) -> float | None:
     """Return what all sources emitted in a second between the readings; None if their counts are not known."""
     found = flows_of(evidence.pressure)
@@ -197,14 +190,22 @@ def _measured(evidence: JobEvidence, later: Sequence[Checkpoint]) -> Iterator[Me
             yield Measured(measure, unit, known)
 
 
-def _predicted(measure: str, runs: Sequence[Simulated], checkpoints: Sequence[SimulatedCheckpoint]) -> list[float]:
+def _predicted(
+    measure: str, model: JobModel, runs: Sequence[Simulated], checkpoints: Sequence[SimulatedCheckpoint]
+) -> Sequence[float]:
     if measure == RATE:
         return [r.records_per_s for r in runs]
-    if measure == EXPIRED:
-        return [sum(c.is_expired for c in checkpoints) / len(checkpoints)] if checkpoints else []
     if measure == PERSISTED:
         return [c.persisted_bytes for c in checkpoints if not c.is_expired]
-    return [c.sync_ms if measure == SYNC else c.duration_ms for c in checkpoints]
+    if measure == SYNC:
+        return [c.sync_ms for c in checkpoints]
+    hangs, when = model.store.hangs, model.settings.schedule
+    durations = hangs.on([c.duration_ms for c in checkpoints], when)
+    if measure == DURATION:
+        return durations
+    if not hangs.count:
+        return [sum(c.is_expired for c in checkpoints) / len(checkpoints)] if checkpoints else []
+    return [sum(ms >= when.timeout_ms for ms in durations) / len(durations)] if durations else []
 
 
 def _number(value: int | None) -> float | None:

@@ -14,10 +14,10 @@ from backend.advisor.advice import Interval
 from backend.advisor.twin import tiers
 from backend.advisor.twin.asking import asked_of, names_of
 from backend.advisor.twin.building import terminal_checkpoints
-from backend.advisor.twin.calibration import duration_ms
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.outcomes import Outcome, Tier
+from backend.advisor.twin.parts import duration_ms
 from backend.advisor.twin.predicting import DURATION, explains_expired
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.statistics import median

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from backend.advisor.advice import Interval
+from backend.advisor.twin.hangs import NO_HANGS, Hangs, Schedule
 from backend.domain.advice import Mode
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
@@ -111,13 +112,17 @@ class NetworkModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreModel:
-    """The checkpoint store. ``noise_ratio`` is the standard deviation of an upload's time, as a share of that time."""
+    """The checkpoint store. ``noise_ratio`` is the standard deviation of an upload's time, as a share of that time.
+
+    Uploads that hang are no part of the noise. No tier simulates them: ``hangs`` are added to what a tier simulated.
+    """
 
     bytes_per_ms: float
     latency_ms: float = 0.0
     noise_ratio: float = 0.0
     shared_bytes_per_ms: float | None = None
     """The speed of all uploads of a checkpoint together; None if no upload was large enough to measure it."""
+    hangs: Hangs = NO_HANGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,16 @@ class CheckpointSettings:
     max_concurrent: int = 1
     is_exactly_once: bool = True
     inflight_cap_bytes: int | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """When checkpoints are triggered, and when they expire."""
+        return Schedule(
+            interval_ms=self.interval_ms,
+            timeout_ms=self.timeout_ms,
+            min_pause_ms=self.min_pause_ms,
+            max_concurrent=self.max_concurrent,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

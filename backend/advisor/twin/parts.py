@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,6 +46,20 @@ class Recorded:
     phases: Phases
 
 
+HungWrites = Sequence[Mapping[VertexId, Floats]]
+"""For each recorded checkpoint and vertex: by how many milliseconds the write of each subtask hung, 0 if it did not."""
+
+
+def duration_ms(checkpoint: Checkpoint) -> float | None:
+    """Return the duration of an ended checkpoint; of an expired one, the time until it expired."""
+    header = checkpoint.header
+    if header.end_to_end_duration_ms is not None:
+        return float(header.end_to_end_duration_ms)
+    if header.failed_at is None:
+        return None
+    return (header.failed_at - header.triggered_at).total_seconds() * 1000
+
+
 def own_async_ms(r: Recorded, vertex: VertexId, topology: Topology, config: CheckpointConfig | None) -> Floats:
     """Return the async part of each subtask without its waits for barriers.
 
@@ -79,15 +93,15 @@ def _middle(rows: Sequence[Floats], size: int, statistic: Callable[..., Floats] 
 
 
 def store_of(
-    recorded: Sequence[Recorded], topology: Topology, config: CheckpointConfig | None
+    recorded: Sequence[Recorded], hung: HungWrites, topology: Topology, config: CheckpointConfig | None
 ) -> tuple[StoreModel, bool]:
     """Return the store as the uploads show it, and whether an upload was large enough to measure it.
 
-    The speed is that of one upload beside the others of its checkpoint.
+    The speed is that of one upload beside the others of its checkpoint. Uploads that hung show neither speed nor noise.
     """
     sizes: list[float] = []
     times: list[float] = []
-    for r in recorded:
+    for r, beyond in zip(recorded, hung, strict=True):
         for detail in r.checkpoint.details:
             if detail.vertex_id not in r.phases:
                 continue
@@ -95,7 +109,7 @@ def store_of(
                 array_of(detail.checkpointed_size_bytes),
                 own_async_ms(r, detail.vertex_id, topology, config),
             )
-            known = ~np.isnan(written) & ~np.isnan(took)
+            known = ~np.isnan(written) & ~np.isnan(took) & (beyond[detail.vertex_id] == 0)
             sizes += written[known].tolist()
             times += took[known].tolist()
     size, took = np.array(sizes), np.array(times)
@@ -111,8 +125,12 @@ def store_of(
     return StoreModel(
         bytes_per_ms=speed,
         noise_ratio=min(noise, _NOISE_MAX),
-        shared_bytes_per_ms=_shared_speed(recorded, topology, config),
+        shared_bytes_per_ms=_shared_speed(_without_hangs(recorded, hung), topology, config),
     ), True
+
+
+def _without_hangs(recorded: Sequence[Recorded], hung: HungWrites) -> list[Recorded]:
+    return [r for r, beyond in zip(recorded, hung, strict=True) if not any(ms.any() for ms in beyond.values())]
 
 
 def _shared_speed(recorded: Sequence[Recorded], topology: Topology, config: CheckpointConfig | None) -> float | None:
@@ -153,6 +171,7 @@ def _uploads(r: Recorded, topology: Topology, config: CheckpointConfig | None) -
 
 def parts_of(
     recorded: Sequence[Recorded],
+    hung: HungWrites,
     vertex: VertexId,
     store: StoreModel,
     topology: Topology,
@@ -161,7 +180,7 @@ def parts_of(
     """Return the parts of the snapshots of one vertex.
 
     ``async_fixed_ms`` has everything after the sync part that does not grow with the bytes, including the way of the
-    acknowledgement to the coordinator.
+    acknowledgement to the coordinator. Writes that hung do not count.
     """
     sync: list[Floats] = []
     fixed: list[Floats] = []
@@ -169,7 +188,7 @@ def parts_of(
     state: list[Floats] = []
     known = topology.vertex(vertex)
     parallelism = known.parallelism if known is not None else 0
-    for r in recorded:
+    for r, beyond in zip(recorded, hung, strict=True):
         detail, phases = r.checkpoint.detail(vertex), r.phases.get(vertex)
         if detail is None or phases is None:
             continue
@@ -180,7 +199,8 @@ def parts_of(
         own = own_async_ms(r, vertex, topology, config)
         # Beside large uploads, the wait for other uploads looks like a fixed part. The shared speed contains it.
         is_large = written >= _SHARED_BYTES if store.shared_bytes_per_ms is not None else np.zeros(own.size, dtype=bool)
-        fixed.append(np.where(is_large, waits, np.maximum(own + waits - written / store.bytes_per_ms, 0.0)))
+        beside = np.where(is_large, waits, np.maximum(own + waits - written / store.bytes_per_ms, 0.0))
+        fixed.append(np.where(beyond[vertex] > 0, np.nan, beside))
         upload.append(np.maximum(written - persisted, 0.0))
         state.append(np.maximum(array_of(detail.full_state_size_bytes) - persisted, 0.0))
     return SnapshotParts(

@@ -8,6 +8,8 @@ errors are factors:
   deviation, and the part of their spread that the simulation does not have
 * what a model of this tier cannot know about another mode than the one it was calibrated in (``_TIER_ERROR``)
 
+How long writes to the store hang is not simulated. It is measured, and added to the durations (``hangs``).
+
 A half width is the square root of the sum of the squares, with 1.645 standard deviations for the errors. Durations get
 ``_JITTER_MS`` on top: threads of a real engine share processors.
 """
@@ -44,6 +46,8 @@ _UNCALIBRATED_ERROR = 0.3
 _JITTER_MS = 15.0
 _ERROR_MAX = 1.5
 _SHORT_MS = 1000.0
+_SHOWN = 100
+"""So many durations show the distribution if writes to the store hang in some checkpoints only."""
 _SHARE_SLACK = 0.1
 
 
@@ -120,13 +124,16 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     duration = _interval(durations, model.calibration, DURATION, tier, is_other=is_other, jitter=_JITTER_MS)
     spread = _spread(model.calibration, DURATION, duration.value, tier, is_other=is_other)
     duration = Interval(*(min(v, timeout) for v in (duration.value, duration.low, duration.high)))
+    hangs, when = model.store.hangs, model.settings.schedule
+    expired = hangs.expired_ratio(_expired(found, spread, timeout), duration, when)
+    duration = hangs.durations(duration, when)
     persisted = [c.persisted_bytes for c in found if not c.is_expired] or [0.0]
     written = _interval(persisted, model.calibration, PERSISTED, tier, is_other=is_other)
     failure = recovery.cost_in(model, duration_ms=duration, persisted_bytes=written.value)
     return Outcome(
         tier=tier,
         duration_ms=duration,
-        expired_ratio=_expired(found, spread, timeout),
+        expired_ratio=expired,
         persisted_bytes=written,
         records_per_s=_interval([r.records_per_s for r in runs], model.calibration, RATE, tier, is_other=False),
         sync_pause_ms=_interval([c.sync_ms for c in found], model.calibration, SYNC, tier, is_other=False, jitter=1.0),
@@ -134,7 +141,7 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         replay_ms=failure.replay_ms,
         catch_up_ms=failure.catch_up_ms,
         failures=recovery.costs_by_kind(model, duration_ms=duration, persisted_bytes=written.value),
-        durations_ms=tuple(durations),
+        durations_ms=hangs.on(durations, when, count=_SHOWN),
         persisted_mean_bytes=float(np.mean(persisted)),
         notes=notes,
     )

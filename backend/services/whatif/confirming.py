@@ -23,6 +23,7 @@ from backend.advisor.twin.asking import Asked
 from backend.advisor.twin.calibration import Rehearsal
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
+from backend.advisor.twin.hung_writes import explained
 from backend.advisor.twin.model import Calibration, JobModel
 from backend.advisor.twin.outcomes import Simulated
 from backend.advisor.twin.predicting import with_guess
@@ -164,8 +165,10 @@ def run(
     calibration = None if rehearsal is None else _calibration(rehearsal, note_from(len(models)))
     scored = replace(model, calibration=calibration)
     confirmed.calibration = calibration_of(scored)
+    # Which expired checkpoints hung depends on what this tier explains of them.
+    store = explained(model, simulated[:1]).store
     for one, settings, run_of in zip(models, ({}, wanted["settings"]), simulated, strict=True):
-        new = replace(one, calibration=calibration)
+        new = replace(one, store=store, calibration=calibration)
         confirmed.predictions.append(prediction_of(new, settings, tiers.confirmed(model, new, [run_of])))
     return Result([confirmed], stored)
 

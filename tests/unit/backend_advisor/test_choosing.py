@@ -8,7 +8,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from backend.advisor import advise, by_simulation
+from backend.advisor import advise, by_simulation, choosing
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.choosing import SETTINGS_MAX, choose, upload_speed
 from backend.advisor.late_barriers import LateBarriers
@@ -23,7 +23,9 @@ from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.uneven import Uneven
 from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import RUNTIME
+from backend.domain.failure import FailureReason
 from backend.domain.verdict import Confidence
 from backend.services.jobs.findings import choice_from, document_of_choice
 from tests.simulators.regret_jobs import Drawn
@@ -210,19 +212,34 @@ def test_a_simulation_without_the_measured_expired_checkpoints_does_not_choose(k
     assert near.best is not None
 
 
-def _hanging(known, delay_ms, *, every=3, is_expired=False):
-    """Return the job, with a write that hung for ``delay_ms`` in every third checkpoint."""
+def _hanging(known, delay_ms, *, every=3, expired=()):
+    """Return the job, with a write that hung for ``delay_ms`` in every third checkpoint.
+
+    Those at the places ``expired`` expired without a trace of their writes.
+    """
     rows = []
-    for n, r in enumerate(known.recorded):
-        details = r.checkpoint.details
-        if n % every == 0:
+    for n, r in enumerate(known.evidence.checkpoints):
+        details = r.details
+        if n % every == 0 and n not in expired:
             late = tuple(None if ms is None else ms + delay_ms for ms in details[-1].async_duration_ms)
             details = (*details[:-1], replace(details[-1], async_duration_ms=late))
-        rows.append(replace(r.checkpoint, details=details))
-    found = situation(replace(known.evidence, checkpoints=tuple(rows)), engine=RUNTIME, version="0.0.0")
-    if not is_expired:
-        return found
-    return replace(found, recorded=tuple(replace(r, is_expired=n % every == 0) for n, r in enumerate(found.recorded)))
+        rows.append(_expire(r) if n in expired else replace(r, details=details))
+    evidence = replace(known.evidence, checkpoints=tuple(rows))
+    return situation(evidence, engine=RUNTIME, version="0.0.0")
+
+
+def _expire(checkpoint):
+    header = checkpoint.header
+    return replace(
+        checkpoint,
+        header=replace(
+            header,
+            status=CheckpointStatus.FAILED,
+            failure_reason=FailureReason.EXPIRED,
+            failed_at=header.triggered_at + timedelta(seconds=20),
+            end_to_end_duration_ms=None,
+        ),
+    )
 
 
 def test_writes_that_hang_for_half_of_the_timeout_keep_the_interval_from_growing(known):
@@ -297,6 +314,41 @@ def test_if_none_of_the_promising_settings_keeps_the_bounds_the_others_are_simul
 
     assert choice.best.chosen.aligned_timeout_ms == last_ms
     assert choice.best.heavy_ratio == 0.0
+
+
+def _taking(share, persisted, expired=0.0):
+    """Return what settings other than aligned ones do: checkpoints take this share of their interval."""
+
+    def predict(model, what_if):
+        if what_if.mode is Mode.ALIGNED:
+            return outcome(SLOW, expired=1.0)
+        if what_if.interval_ms == 2 * (what_if.aligned_timeout_ms or 0):
+            ms = share * what_if.interval_ms
+            return outcome(Interval(ms, ms / 2, ms * 2), persisted, expired)
+        return outcome(QUICK, 1e12)
+
+    return predict
+
+
+def test_of_settings_that_all_break_a_bound_those_that_break_it_least_are_chosen(known):
+    """The others persist far too much, or always expire. Checkpoints may then run for more than half of the time."""
+    choice = choose(known, model_of=uncalibrated, predict_with=_taking(0.6, 20_000.0))
+
+    assert choice.best.chosen.interval_ms == 2 * choice.best.chosen.aligned_timeout_ms
+    assert choice.best.chosen.interval_ms >= known.evidence.config.interval_ms
+    assert choice.best.heavy_ratio == 0.0
+
+
+@pytest.mark.parametrize(
+    "predict",
+    [_taking(0.6, 1e10), _taking(0.6, 20_000.0, expired=1.0), _taking(1.2, 20_000.0)],
+    ids=["as heavy", "all expire", "longer than the interval"],
+)
+def test_settings_that_break_bounds_no_less_must_not_run_for_most_of_the_time(known, predict):
+    choice = choose(known, model_of=uncalibrated, predict_with=predict)
+
+    is_open = choice.best.usual_ms > OPEN_MAX_RATIO * choice.best.chosen.interval_ms
+    assert choice.best.chosen == choice.now.chosen or not is_open
 
 
 def _asked(known, unaligned):
@@ -379,26 +431,25 @@ def test_a_change_of_other_settings_alone_begins_no_series(known):
 
 
 def test_writes_that_hang_explain_expired_checkpoints(known):
-    choice = chosen(_hanging(known, 2_000, is_expired=True), outcome(QUICK), outcome(SLOW))
+    count = len(known.evidence.checkpoints)
+    choice = chosen(_hanging(known, 2_000, expired=range(1, count, 4)), outcome(QUICK), outcome(SLOW))
 
     assert choice.why_not is None
-    assert choice.now.expired_ratio.value == pytest.approx(1 / 3, abs=0.1)
+    assert choice.now.expired_ratio.value == pytest.approx(1 / 4, abs=0.1)
     assert choice.now.duration_ms.high > 2_000
 
 
 @pytest.mark.parametrize("is_newest", [True, False])
-def test_expired_checkpoints_count_among_all_that_show_how_often_writes_hang(known, monkeypatch, is_newest):
-    """Half of the ten newest checkpoints expired, and none before. Or none of them did, and half of those before."""
-    hanging = _hanging(known, 2_000)
-    monkeypatch.setattr(Losses, "recorded", property(lambda _: rows))
-    some = hanging.recorded[:10]
-    bad, good = (tuple(replace(r, is_expired=is_bad and n % 2 == 0) for n, r in enumerate(some)) for is_bad in (1, 0))
-    rows = (*bad, *good, *good) if is_newest else (*good, *bad, *good)
+def test_expired_checkpoints_count_among_all_that_show_how_often_writes_hang(known, is_newest):
+    """Half of the ten newest checkpoints expired, and none before. Or none of them did, and as many of those before."""
+    count = len(known.evidence.checkpoints)
+    expired = range(count - 10, count, 2) if is_newest else range(0, 10, 2)
 
-    choice = chosen(replace(hanging, recorded=rows[:10]), outcome(QUICK), outcome(SLOW))
+    choice = chosen(_hanging(known, 2_000, expired=expired), outcome(QUICK), outcome(SLOW))
 
+    assert count > 12
     assert choice.why_not is None
-    assert choice.now.expired_ratio.value == pytest.approx(5 / 30, abs=0.05)
+    assert choice.now.expired_ratio.value == pytest.approx(5 / count, abs=0.05)
 
 
 def test_older_expired_checkpoints_keep_the_interval_from_growing_too(known, monkeypatch):
@@ -569,3 +620,14 @@ def test_a_longer_interval_counts_in_the_bytes_of_an_hour(evidence, known):
     first, second = (on(Topic.MODE, advised(evidence, c)).risks[0] for c in (slow, quick))
 
     assert first != second
+
+
+def test_of_intervals_that_lose_hardly_more_the_nearest_one_is_chosen_if_writes_hang(known, monkeypatch):
+    present_ms = known.evidence.config.interval_ms
+    hanging = _hanging(known, 1_000, every=5)
+    before = chosen(hanging, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms
+    steady = chosen(known, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms
+    monkeypatch.setattr(choosing, "_EVEN_IF_HUNG_RATIO", 0.2)
+
+    assert present_ms < chosen(hanging, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms < before
+    assert chosen(known, outcome(QUICK), outcome(SLOW)).best.chosen.interval_ms == steady

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from backend.advisor.twin.model import Assumption
+from backend.advisor.twin.hung_writes import hung_writes
+from backend.advisor.twin.model import Assumption, StoreModel
 from backend.advisor.twin.parts import (
     Recorded,
     growth_bytes_per_s,
@@ -39,13 +40,17 @@ def recorded(sizes: Sequence[int], took_ms: Callable[[int], Sequence[int]], ever
     return found
 
 
+def store_from(rows: Sequence[Recorded]) -> tuple[StoreModel, bool]:
+    return store_of(rows, hung_writes(rows, JOB, ALIGNED), JOB, ALIGNED)
+
+
 @pytest.mark.parametrize("noise", [0.1, 0.25, 0.5])
 def test_the_noise_of_the_store_is_that_of_its_uploads(noise: float):
     draws = random.Random(f"store/{noise}")
     rows = recorded(
         [SIZE] * 60, lambda size: [round(size / BYTES_PER_MS * max(0.1, draws.gauss(1.0, noise))) for _ in range(4)]
     )
-    store, is_measured = store_of(rows, JOB, ALIGNED)
+    store, is_measured = store_from(rows)
 
     assert is_measured
     assert store.bytes_per_ms == pytest.approx(BYTES_PER_MS, rel=0.1)
@@ -54,16 +59,38 @@ def test_the_noise_of_the_store_is_that_of_its_uploads(noise: float):
 
 def test_a_steady_store_has_no_noise_also_if_its_uploads_differ_in_size():
     sizes = [SIZE, 2 * SIZE, 4 * SIZE] * 5
-    store, _ = store_of(recorded(sizes, lambda size: [round(size / BYTES_PER_MS)] * 4), JOB, ALIGNED)
+    store, _ = store_from(recorded(sizes, lambda size: [round(size / BYTES_PER_MS)] * 4))
 
     assert store.bytes_per_ms == pytest.approx(BYTES_PER_MS)
     assert store.noise_ratio == pytest.approx(0.0, abs=1e-9)
 
 
 def test_uploads_that_are_too_small_to_measure_the_store_say_nothing_of_its_noise():
-    store, is_measured = store_of(recorded([1000] * 5, lambda _: [3, 9, 1, 30]), JOB, ALIGNED)
+    store, is_measured = store_from(recorded([1000] * 5, lambda _: [3, 9, 1, 30]))
 
     assert (is_measured, store.noise_ratio) == (False, 0.0)
+
+
+def test_uploads_that_hang_are_neither_noise_nor_speed_nor_a_fixed_part():
+    """Every other upload hangs for some seconds, which the hangs of the store have. The others are steady."""
+    took = iter([round(SIZE / BYTES_PER_MS) + (n % 2) * (5_000 + 100 * n) for n in range(20)])
+    rows = recorded([SIZE] * 20, lambda _: [next(took)] * 4)
+    store, _ = store_from(rows)
+    parts = parts_of(rows, hung_writes(rows, JOB, ALIGNED), LAST, store, JOB, ALIGNED)
+
+    assert store.bytes_per_ms == pytest.approx(BYTES_PER_MS)
+    assert store.noise_ratio == pytest.approx(0.0, abs=1e-9)
+    assert store.shared_bytes_per_ms == pytest.approx(4 * BYTES_PER_MS)
+    assert max(parts.async_fixed_ms) == pytest.approx(0.0, abs=1.0)
+
+
+def test_the_fixed_part_of_a_write_is_that_of_those_that_do_not_hang_also_if_most_hang():
+    took = iter([20, 5_000, 7_000] * 7)
+    rows = recorded([1_000] * 21, lambda _: [next(took)] * 4)
+    store, _ = store_from(rows)
+    parts = parts_of(rows, hung_writes(rows, JOB, ALIGNED), LAST, store, JOB, ALIGNED)
+
+    assert parts.async_fixed_ms == pytest.approx([20.0] * 4, abs=1.0)
 
 
 def growth(sizes: Sequence[int]) -> float:
@@ -133,12 +160,17 @@ def _drawn(config):
     return drawn, [Recorded(c, checkpoint_phases(c, config)) for c in rows]
 
 
+def _none_hung(recorded):
+    return [{v: np.zeros(phases.sync_duration_ms.size) for v, phases in r.phases.items()} for r in recorded]
+
+
 @pytest.mark.parametrize("config", [ALIGNED, UNALIGNED])
 def test_the_parts_of_a_snapshot_equal_those_that_are_computed_subtask_by_subtask(config):
     drawn, recorded = _drawn(config)
     topology, vertex_id = drawn.topology(), drawn.names[1]
-    store, _ = store_of(recorded, topology, config)
-    found = parts_of(recorded, vertex_id, store, topology, config)
+    hung = _none_hung(recorded)
+    store, _ = store_of(recorded, hung, topology, config)
+    found = parts_of(recorded, hung, vertex_id, store, topology, config)
 
     sync = [[r.phases[vertex_id].sync_duration_ms[i] for r in recorded] for i in range(7)]
     assert found.sync_ms == tuple(float(np.mean([v for v in row if v == v] or [0.0])) for row in sync)
@@ -179,7 +211,7 @@ def test_the_shared_speed_counts_time_with_several_uploads_once(config):
         if total >= 1_000_000 and running >= 20:
             speeds.append(total / running)
 
-    store, is_measured = store_of(recorded, topology, config)
+    store, is_measured = store_of(recorded, _none_hung(recorded), topology, config)
 
     assert is_measured
     assert store.shared_bytes_per_ms == float(np.median(speeds))

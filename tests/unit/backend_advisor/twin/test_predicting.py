@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from backend.advisor.advice import Interval
 from backend.advisor.twin import predicting
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.hangs import Hangs
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.predicting import DURATION, PERSISTED, outcome_of, predict, simulated
@@ -174,3 +176,44 @@ def test_a_measure_that_was_not_scored_has_the_interval_of_a_model_that_was_not(
     assert found == unscored
     assert found.low < 0.7e6
     assert found.high > 1.4e6
+
+
+def hanging(model: JobModel, hangs: Hangs) -> JobModel:
+    return replace(model, store=replace(model.store, hangs=hangs))
+
+
+def test_writes_that_hang_are_part_of_each_number_of_an_outcome():
+    settings = replace(three_vertices().settings, timeout_ms=20_000.0)
+    model = replace(scored(1000.0, 1000.0), settings=settings)
+    hangs = Hangs((0.0,) * 8 + (5_000.0, 60_000.0), (), settings.interval_ms)
+    found = [checkpoint(1000.0 + n) for n in range(8)]
+    plain, hung = outcome_of(model, runs(*found)), outcome_of(hanging(model, hangs), runs(*found))
+
+    assert plain.duration_ms is not None
+    assert plain.duration_ms.high < 2_000.0
+    assert hung.duration_ms is not None
+    assert hung.duration_ms.high == 20_000.0
+    assert hung.duration_ms.value == pytest.approx(plain.duration_ms.value, rel=0.3)
+    assert hung.expired_ratio is not None
+    assert hung.expired_ratio.low < 0.1 < hung.expired_ratio.high
+    assert hung.expired_ratio.value == pytest.approx(0.15, abs=0.1)
+    assert max(hung.durations_ms) == 20_000.0
+    assert len([ms for ms in hung.durations_ms if ms < 2_000.0]) > len(hung.durations_ms) / 2
+    # The input since the last checkpoint is read again, and this one is older if checkpoints hang.
+    assert hung.replay_ms is not None
+    assert plain.replay_ms is not None
+    assert hung.replay_ms.high > plain.replay_ms.high + 10_000
+
+
+@pytest.mark.parametrize("tier", [Tier.FORMULAS, Tier.RUNTIME])
+def test_each_tier_has_the_hangs_and_more_of_them_at_a_longer_interval(tier: Tier):
+    model = three_vertices(rate_per_s=200.0, settings=replace(three_vertices().settings, timeout_ms=30_000.0))
+    often = hanging(model, Hangs((0.0,) * 9 + (40_000.0,), (), 3_000.0))
+    shares = []
+    for interval_ms in (3_000.0, 9_000.0):
+        found = predict(often, WhatIf(interval_ms=interval_ms), tier, seeds=(1,)).expired_ratio
+        assert found is not None
+        shares.append(found.value)
+        assert predict(model, WhatIf(interval_ms=interval_ms), tier, seeds=(1,)).expired_ratio == Interval(0, 0, 0)
+
+    assert 0.05 < shares[0] < 0.8 * shares[1]

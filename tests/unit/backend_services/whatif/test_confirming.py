@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backend.advisor.twin import runtime_tier
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.hangs import Hangs
 from backend.advisor.twin.model import JobModel
 from backend.contracts.whatif import Measure
 from backend.domain.errors import DomainError, NotModelledError, TooLargeError
@@ -39,6 +41,35 @@ def test_a_stored_model_is_the_one_that_was_queued():
     assert (
         model_of(json.loads(json.dumps(document("jruntime", "rruntime", small_model(), {}, WhatIf())))) == small_model()
     )
+
+
+def hanging(model: JobModel) -> JobModel:
+    """Return the model with writes that hung in one of ten checkpoints, of which two expired."""
+    when = model.settings.schedule
+    period_ms = when.period_ms(np.array([when.interval_ms] * 8 + [when.timeout_ms] * 2))
+    hangs = Hangs((0.0,) * 7 + (2_000.0,), (0.0, 0.0), period_ms, endless_count=1)
+    return replace(model, store=replace(model.store, hangs=hangs))
+
+
+def test_a_stored_model_has_the_hangs_of_its_store_and_one_of_an_earlier_version_has_none():
+    text = json.dumps(document("jruntime", "rruntime", hanging(small_model()), {}, WhatIf()), allow_nan=False)
+    found = json.loads(text)
+
+    assert model_of(found) == hanging(small_model())
+    del found["model"]["store"]["hangs"]
+    assert model_of(found) == small_model()
+
+
+def test_a_confirmation_has_the_hangs_and_counts_those_that_its_own_simulation_does_not_explain():
+    model = hanging(small_model())
+    text = json.dumps(document("jruntime", "rruntime", model, {}, WhatIf()))
+    (found,) = run(json.loads(text), Progress(), LIMITS).runs
+    (plain,) = run(stored(None), Progress(), LIMITS).runs
+
+    # No checkpoint of the simulation expires, so both that expired count.
+    for with_hangs, without in zip(found.predictions, plain.predictions, strict=True):
+        assert value_of(without, Measure.EXPIRED) == 0.0
+        assert value_of(with_hangs, Measure.EXPIRED) == pytest.approx(0.2, abs=0.05)
 
 
 def test_a_confirmation_that_an_earlier_version_queued_is_simulated():

@@ -1,0 +1,123 @@
+"""Tests of writes that hang: what they add to simulated durations, under any settings."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from backend.advisor.advice import Interval
+from backend.advisor.twin.hangs import NO_HANGS, Hangs, Schedule
+
+_SIMULATED = Interval(1_000.0, 800.0, 1_300.0)
+_NONE = Interval(0.0, 0.0, 0.0)
+_TIMEOUT_MS = 10_000.0
+_ONE_IN_FOUR = Hangs((0.0, 0.0, 0.0, 20_000.0), (), 5_000.0)
+
+
+def _when(interval_ms: float, **more: float) -> Schedule:
+    return Schedule(interval_ms=interval_ms, timeout_ms=_TIMEOUT_MS, **more)
+
+
+def _expired(hangs: Hangs, interval_ms: float, simulated: Interval = _SIMULATED) -> float:
+    return hangs.expired_ratio(_NONE, simulated, _when(interval_ms, max_concurrent=2)).value
+
+
+def test_without_hangs_the_simulated_values_stay():
+    when = _when(5_000)
+
+    assert NO_HANGS.durations(_SIMULATED, when) == _SIMULATED
+    assert NO_HANGS.samples(_SIMULATED.value, when).tolist() == [1_000.0]
+    assert NO_HANGS.expired_ratio(Interval(0.2, 0.1, 0.3), _SIMULATED, when) == Interval(0.2, 0.1, 0.3)
+    assert NO_HANGS.on((900.0, 1_100.0), when) == (900.0, 1_100.0)
+    assert NO_HANGS.explaining(0.0) == NO_HANGS
+
+
+def test_at_the_interval_at_which_they_were_recorded_hangs_are_those_that_were_recorded():
+    when = _when(5_000, max_concurrent=2)
+    duration = _ONE_IN_FOUR.durations(_SIMULATED, when)
+
+    assert _expired(_ONE_IN_FOUR, 5_000) == pytest.approx(0.25, abs=0.05)
+    assert _ONE_IN_FOUR.samples(_SIMULATED.value, when).mean() == pytest.approx(
+        0.75 * 1_000 + 0.25 * _TIMEOUT_MS, rel=0.1
+    )
+    assert duration.value == pytest.approx(1_000, rel=0.1)
+    assert duration.low == _SIMULATED.low
+    # More than one in twenty hang, so the interval of 90 % contains the timeout.
+    assert duration.high == _TIMEOUT_MS
+
+
+def test_the_distribution_has_the_simulated_durations_and_those_of_checkpoints_in_which_a_write_hangs():
+    found = _ONE_IN_FOUR.on((900.0, 1_100.0), _when(5_000, max_concurrent=2), count=100)
+
+    assert len(found) == 100
+    assert set(found) == {900.0, 1_100.0, _TIMEOUT_MS}
+    assert found.count(_TIMEOUT_MS) == pytest.approx(25, abs=10)
+    assert _ONE_IN_FOUR.on((), _when(5_000)) == ()
+
+
+def test_more_checkpoints_hang_at_a_longer_interval_and_fewer_at_a_shorter_one():
+    assert _expired(_ONE_IN_FOUR, 1_250) < 0.12
+    assert _expired(_ONE_IN_FOUR, 20_000) == pytest.approx(1 - 0.75**4, abs=0.06)
+
+
+def test_hangs_within_one_interval_add_up():
+    hangs = Hangs((6_000.0,), (), 5_000.0)
+
+    assert _expired(hangs, 5_000) == 0.0
+    assert _expired(hangs, 10_000) == 1.0
+
+
+def test_an_interval_that_checkpoints_outlast_anyway_changes_nothing():
+    """Each checkpoint takes eight seconds, so one is triggered every eight seconds, whatever the interval."""
+    hangs, slow = Hangs((0.0,) * 7 + (5_000.0,), (), 8_000.0), Interval(8_000.0, 8_000.0, 8_000.0)
+    short, longer = (hangs.durations(slow, _when(ms)) for ms in (1_000.0, 4_000.0))
+
+    assert short == longer
+    assert hangs.expired_ratio(_NONE, slow, _when(1_000.0)).value == pytest.approx(1 / 8, abs=0.06)
+    # A pause delays the next trigger as well.
+    paused = hangs.expired_ratio(_NONE, slow, _when(1_000.0, min_pause_ms=24_000.0)).value
+    assert paused == pytest.approx(1 - (7 / 8) ** 4, abs=0.08)
+
+
+def test_hangs_delay_triggers_so_that_the_next_checkpoints_meet_more_of_them():
+    often = Hangs((0.0, 9_000.0), (), 2_000.0)
+    alone, concurrent = (_when(2_000.0, max_concurrent=n) for n in (1, 2))
+
+    assert often.samples(_SIMULATED.value, alone).mean() > 1.2 * often.samples(_SIMULATED.value, concurrent).mean()
+
+
+def test_if_nearly_all_checkpoints_hang_none_is_as_quick_as_a_simulated_one():
+    duration = Hangs((4_000.0,) * 20, (), 5_000.0).durations(_SIMULATED, _when(5_000, max_concurrent=2))
+
+    assert duration.low == pytest.approx(_SIMULATED.low + 4_000)
+    assert duration.low <= duration.value <= duration.high
+
+
+def test_expired_checkpoints_that_nothing_else_explains_are_endless_hangs():
+    seen = Hangs((0.0, 0.0, 600.0), (4_000.0, 0.0), 5_000.0)
+
+    assert seen.all_ms == (0.0, 0.0, 600.0, 4_000.0, 0.0)
+    assert seen.longest_ms == 4_000.0
+    assert seen.explaining(0.2).all_ms == (0.0, 0.0, 600.0, inf, 0.0)
+    assert seen.explaining(0.0).all_ms == (0.0, 0.0, 600.0, inf, inf)
+    assert seen.explaining(0.0).longest_ms == inf
+    # Another simulation explains more of them.
+    assert seen.explaining(0.0).explaining(0.4) == seen
+    assert seen.explaining(0.0).without_endless() == seen
+    assert seen.explaining(1.0) == seen
+
+
+def test_endless_hangs_reach_any_timeout():
+    hangs = Hangs((0.0, 600.0), (0.0, 0.0), 5_000.0).explaining(0.0)
+    long = Schedule(interval_ms=5_000.0, timeout_ms=1e9, max_concurrent=2)
+
+    assert hangs.expired_ratio(_NONE, _SIMULATED, long).value == pytest.approx(0.5, abs=0.06)
+    assert np.isfinite(hangs.samples(_SIMULATED.value, long)).all()
+
+
+def test_the_same_hangs_give_the_same_numbers():
+    hangs = Hangs((0.0, 3_000.0), (), 5_000.0)
+
+    assert hangs.durations(_SIMULATED, _when(7_000)) == hangs.durations(_SIMULATED, _when(7_000))

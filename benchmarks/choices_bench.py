@@ -24,7 +24,7 @@ import uvloop
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.advisor.choosing import choose
+from backend.advisor.choice.choosing import choose
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin import fast

@@ -12,21 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from backend.advisor import (
-    buffers,
-    by_simulation,
-    capacity,
-    checkpoint_mode,
-    failing,
-    in_flight,
-    intervals,
-    query_rules,
-    state,
-)
 from backend.advisor.advice import Advice, NoAdvice, Recommendation
-from backend.advisor.lints import lints_of
+from backend.advisor.choice import by_simulation
 from backend.advisor.proposing import kept_within
-from backend.advisor.query_rules import Query
+from backend.advisor.rules import buffers, capacity, checkpoint_mode, failing, in_flight, intervals, query_rules, state
+from backend.advisor.rules.lints import lints_of
+from backend.advisor.rules.query_rules import Query
 from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.advisor.tier_choice import TierChoice

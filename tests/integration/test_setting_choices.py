@@ -12,7 +12,7 @@ import anyio.from_thread
 import anyio.to_thread
 import pytest
 
-from backend.advisor.choosing import refused
+from backend.advisor.choice.choosing import refused
 from backend.advisor.situation import situation
 from backend.advisor.twin.tiers import QuickTiers
 from backend.domain.advice import Metric, Topic

@@ -50,9 +50,9 @@ from typing import Any, Final, TextIO
 import backend
 from backend.advisor import advise
 from backend.advisor.advice import Interval
-from backend.advisor.choosing import choose
-from backend.advisor.intervals import best_interval_ms
+from backend.advisor.choice.choosing import choose
 from backend.advisor.proposing import share_interval
+from backend.advisor.rules.intervals import best_interval_ms
 from backend.advisor.situation import situation
 from backend.advisor.thresholds import STORE_PRICE
 from backend.advisor.tier_choice import TierChoice

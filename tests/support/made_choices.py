@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backend.advisor.advice import Interval
-from backend.advisor.choosing import refused
+from backend.advisor.choice.choosing import refused
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import Chosen, Scored, TierChoice
 from backend.domain.advice import Mode

@@ -36,8 +36,7 @@ from backend.analysis.arrays import Floats
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import is_real_failure
 from backend.analysis.phases import checkpoint_phases
-from backend.domain.advice import Mode
-from backend.domain.checkpoint import Checkpoint, CheckpointKind, CheckpointStatus, Guarantee
+from backend.domain.checkpoint import Checkpoint, CheckpointKind, CheckpointStatus
 from backend.domain.engines import NEWEST_FLINK, EngineCapabilities
 from backend.domain.errors import NotModelledError
 from backend.domain.failure import FailureReason
@@ -112,6 +111,8 @@ class _Builder:
         ]
         self._refuse()
         self._hung = hung_writes(self._recorded, self._topology, evidence.config)
+        assert evidence.config is not None
+        self._settings = CheckpointSettings.of(evidence.config)
         self._services: dict[VertexId, Floats] = {}
         self._bursts: dict[VertexId, Bursts] = {}
         self._callback = callback_of(evidence, self._recorded, self._flows)
@@ -124,7 +125,7 @@ class _Builder:
                 f"{store.bytes_per_ms / 1000:.0f} MB/s for each subtask",
                 "no upload was large enough to measure it",
             )
-        store = replace(store, hangs=hangs_of(self._recorded, self._hung, self._settings().schedule))
+        store = replace(store, hangs=hangs_of(self._recorded, self._hung, self._settings.schedule))
         self._assumptions += hangs_assumption(store.hangs)
         busy: dict[VertexId, Floats] = {}
         for vertex in self._topology.vertices:
@@ -167,7 +168,7 @@ class _Builder:
             edges=edges,
             network=self._network_of_queues,
             store=store,
-            settings=self._settings(),
+            settings=self._settings,
             trigger_delay_ms=trigger,
             assumptions=tuple(self._assumptions),
             bases=(
@@ -571,24 +572,6 @@ class _Builder:
         if not pairs:
             self._assume("channels between task managers", "none", "the engine does not report where subtasks run")
         return remote / pairs if pairs else 0.0
-
-    def _settings(self) -> CheckpointSettings:
-        config = self._evidence.config
-        assert config is not None
-        assert config.interval_ms is not None
-        assert config.timeout_ms is not None
-        timeout = float(config.aligned_timeout_ms or 0) if config.is_unaligned_enabled else None
-        mode = Mode.ALIGNED if timeout is None else Mode.ALIGNED_WITH_TIMEOUT if timeout else Mode.UNALIGNED
-        return CheckpointSettings(
-            mode=mode,
-            aligned_timeout_ms=timeout,
-            interval_ms=float(config.interval_ms),
-            timeout_ms=float(config.timeout_ms),
-            min_pause_ms=float(config.min_pause_ms or 0),
-            max_concurrent=config.max_concurrent or 1,
-            is_exactly_once=config.guarantee is not Guarantee.AT_LEAST_ONCE,
-            inflight_cap_bytes=config.inflight_cap_bytes,
-        )
 
     def _assume(self, subject: str, taken: str, reason: str) -> None:
         self._assumptions.append(Assumption(subject=subject, taken=taken, reason=reason))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from backend.advisor.advice import Interval
 from backend.advisor.twin.hangs import NO_HANGS, Hangs, Schedule
 from backend.domain.advice import Mode
+from backend.domain.checkpoint import CheckpointConfig, Guarantee
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis
@@ -146,6 +148,24 @@ class CheckpointSettings:
             timeout_ms=self.timeout_ms,
             min_pause_ms=self.min_pause_ms,
             max_concurrent=self.max_concurrent,
+        )
+
+    @classmethod
+    def of(cls, config: CheckpointConfig) -> Self:
+        """Return the settings of a job whose interval and timeout are known."""
+        assert config.interval_ms is not None
+        assert config.timeout_ms is not None
+        timeout = float(config.aligned_timeout_ms or 0) if config.is_unaligned_enabled else None
+        mode = Mode.ALIGNED if timeout is None else Mode.ALIGNED_WITH_TIMEOUT if timeout else Mode.UNALIGNED
+        return cls(
+            mode=mode,
+            aligned_timeout_ms=timeout,
+            interval_ms=float(config.interval_ms),
+            timeout_ms=float(config.timeout_ms),
+            min_pause_ms=float(config.min_pause_ms or 0),
+            max_concurrent=config.max_concurrent or 1,
+            is_exactly_once=config.guarantee is not Guarantee.AT_LEAST_ONCE,
+            inflight_cap_bytes=config.inflight_cap_bytes,
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from backend.advisor.choosing import choose
+from backend.advisor.choice.choosing import choose
 from backend.backtest.jobs import JobResult, result_of
 from backend.domain.backtest import EVERY_PART, Part
 from backend.pipeline.cluster import Cluster

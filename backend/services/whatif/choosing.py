@@ -27,7 +27,7 @@ import anyio.to_thread
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.advisor.choosing import choose
+from backend.advisor.choice.choosing import choose
 from backend.advisor.situation import situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin.tiers import QuickTiers

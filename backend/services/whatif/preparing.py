@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from backend.advisor.choosing import choose, refused
+from backend.advisor.choice.choosing import choose, refused
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin import compiled_cache, fast

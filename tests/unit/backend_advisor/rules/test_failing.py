@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.advisor.failing import failovers_per_day
+from backend.advisor.rules.failing import failovers_per_day
 from backend.domain.advice import Metric, Topic
 from backend.domain.failure import FailureReason
 from tests.support.advised_jobs import EXACTLY_ONCE, advised, expected, expired_run, on, readings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-from backend.advisor import capacity
 from backend.advisor.advice import NoAdvice, Recommendation
+from backend.advisor.rules import capacity
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.engines import RUNTIME
 from backend.domain.topology import Topology

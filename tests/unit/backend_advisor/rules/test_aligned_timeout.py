@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.advisor.aligned_timeout import nice_ms
+from backend.advisor.rules.aligned_timeout import nice_ms
 from backend.domain.advice import Mode
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.advisor.checkpoint_mode import advise_mode
+from backend.advisor.rules.checkpoint_mode import advise_mode
 from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Mode
 from backend.domain.checkpoint import LateBarrier, Protocol

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from backend.advisor import lints
 from backend.advisor.advice import Advice, Lint
-from backend.advisor.lints import version_of
+from backend.advisor.rules import lints
+from backend.advisor.rules.lints import version_of
 from backend.contracts import flink
 from backend.domain.advice import LintLevel
 from backend.domain.checkpoint import CheckpointConfig

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from backend.advisor.advice import EvidenceRow, Interval, NoAdvice, Precondition, Recommendation, Setting
-from backend.advisor.aligned_timeout import nice_ms
 from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.rules.aligned_timeout import nice_ms
 from backend.advisor.thresholds import (
     CHANGELOG_COMMIT_RATIO,
     COMMIT_MIN_RATIO,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
-from backend.advisor.aligned_timeout import nice_ms
-from backend.advisor.intervals import UNLIMITED_COUNT, transaction_timeout_ms
-from backend.advisor.lints import retained_count
 from backend.advisor.proposing import Proposal, expect, proposal, share_interval
+from backend.advisor.rules.aligned_timeout import nice_ms
+from backend.advisor.rules.intervals import UNLIMITED_COUNT, transaction_timeout_ms
+from backend.advisor.rules.lints import retained_count
 from backend.advisor.sentences import cause_words
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
+from backend.advisor.rules.spiral import conditions, growth, until_next_checkpoint_ms
 from backend.advisor.situation import situation
-from backend.advisor.spiral import conditions, growth, until_next_checkpoint_ms
 from backend.domain.engines import RUNTIME
 from tests.support.advised_jobs import (
     UNALIGNED,

@@ -19,12 +19,13 @@ from typing import Final
 
 import numpy as np
 
-from backend.advisor import aligned_timeout
 from backend.advisor.advice import Interval
-from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings
-from backend.advisor.late_barriers import LateBarriers
+from backend.advisor.choice.late_barriers import LateBarriers
+from backend.advisor.choice.uneven import Uneven
 from backend.advisor.losses import BOUND_SLACK, Losses
 from backend.advisor.proposing import share_interval
+from backend.advisor.rules import aligned_timeout
+from backend.advisor.rules.checkpoint_mode import refusal_of_modes, refusal_of_settings
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (
     CAP_WRITE_RATIO,
@@ -45,7 +46,6 @@ from backend.advisor.twin.hangs import NO_HANGS, Hangs
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.predicting import DURATION, predict
-from backend.advisor.uneven import Uneven
 from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, array_of
 from backend.domain.advice import Mode

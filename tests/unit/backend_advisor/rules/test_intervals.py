@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.advisor.intervals import best_interval_ms, transaction_timeout_ms
+from backend.advisor.rules.intervals import best_interval_ms, transaction_timeout_ms
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import RUNTIME

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from backend.advisor.advice import EvidenceRow, Interval, NoAdvice, Precondition, Recommendation, Setting
-from backend.advisor.lints import cluster_setting
 from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.rules.lints import cluster_setting
 from backend.advisor.sentences import cause_words, ms_span
 from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import (

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.advisor import spiral
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
-from backend.advisor.checkpoint_mode import restore_ms
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.replay import write_ms
+from backend.advisor.rules import spiral
+from backend.advisor.rules.checkpoint_mode import restore_ms
+from backend.advisor.rules.spiral import Growth
 from backend.advisor.sentences import will_not_cure
 from backend.advisor.situation import Situation, drain_times
-from backend.advisor.spiral import Growth
 from backend.advisor.thresholds import CAP_WRITE_RATIO, DEBLOAT_MIN_MS, GATE_MIN_BYTES, RESTORE_BUDGET_MS
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of, known_of

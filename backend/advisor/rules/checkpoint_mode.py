@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.advisor import aligned_timeout, spiral
 from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
-from backend.advisor.aligned_timeout import Choice
 from backend.advisor.engine_settings import changes_of, how_to
-from backend.advisor.intervals import risks_of_longer, transactions
-from backend.advisor.lints import lints_of
 from backend.advisor.losses import Loss, Losses, loss_method, loss_rows, lost_words
-from backend.advisor.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
 from backend.advisor.replay import Recordings, Replay, duration_method, persisted_method, write_ms
+from backend.advisor.rules import aligned_timeout, spiral
+from backend.advisor.rules.aligned_timeout import Choice
+from backend.advisor.rules.intervals import risks_of_longer, transactions
+from backend.advisor.rules.lints import lints_of
+from backend.advisor.rules.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
 from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.sentences import withdrawn_if as withdrawn_if_
 from backend.advisor.situation import Situation, drain_times

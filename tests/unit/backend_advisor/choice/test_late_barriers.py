@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backend.advisor.advice import Interval
-from backend.advisor.late_barriers import LateBarriers
+from backend.advisor.choice.late_barriers import LateBarriers
 from backend.domain.advice import Mode
 
 _SIMULATED_MS = 150.0

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import sqrt
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
-from backend.advisor.aligned_timeout import nice_ms
 from backend.advisor.lifecycle import open_ratio
 from backend.advisor.losses import Losses, loss_method, loss_rows, lost_words, mean_time_between_failures_ms
 from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.rules.aligned_timeout import nice_ms
 from backend.advisor.sentences import cause_words
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (

@@ -21,14 +21,14 @@ from backend.advisor.advice import (
     Recommendation,
     Setting,
 )
-from backend.advisor.checkpoint_mode import refusal_of_modes, refusal_of_settings, restore_ms, risks_of_version
 from backend.advisor.engine_settings import changes_of, how_to
-from backend.advisor.intervals import risks_of_longer, transactions
 from backend.advisor.losses import BOUND_SLACK, Losses, is_worth_saving, loss_rows, lost_words
-from backend.advisor.mode_evidence import mode_rows
+from backend.advisor.rules.checkpoint_mode import refusal_of_modes, refusal_of_settings, restore_ms, risks_of_version
+from backend.advisor.rules.intervals import risks_of_longer, transactions
+from backend.advisor.rules.mode_evidence import mode_rows
+from backend.advisor.rules.spiral import conditions
 from backend.advisor.sentences import cause_words, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.situation import Situation
-from backend.advisor.spiral import conditions
 from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, HOLDS, Chosen, Scored, TierChoice
 from backend.advisor.twin.outcomes import Tier
 from backend.analysis import sentences as say

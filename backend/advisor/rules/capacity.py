@@ -10,9 +10,9 @@ from __future__ import annotations
 from math import ceil
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
-from backend.advisor.lints import rescaling_error
 from backend.advisor.proposing import Proposal, expect, proposal
 from backend.advisor.replay import Recordings
+from backend.advisor.rules.lints import rescaling_error
 from backend.advisor.sentences import ms_span
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import BUSY_TARGET_RATIO, SCALE_STEP_MAX

@@ -12,7 +12,7 @@ from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.hangs import Hangs
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.predicting import DURATION, PERSISTED, outcome_of, predict, simulated
+from backend.advisor.twin.predicting import DURATION, PERSISTED, RATE, outcome_of, predict, simulated
 from backend.domain.advice import Mode
 from tests.support.twin_models import three_vertices
 
@@ -62,6 +62,15 @@ def test_a_larger_calibration_error_makes_the_interval_wider():
     assert width(spread) > 1.5 * width(exact)
     assert width(three_vertices()) > 1.5 * width(exact)
     assert width(exact, mode=Mode.UNALIGNED) > width(exact)
+
+
+@pytest.mark.parametrize(("predicted", "half"), [(2000.0, 0.033), (2200.0, 0.16)])
+def test_throughput_has_the_calibration_error_and_little_more(predicted: float, half: float):
+    found = outcome_of(scored(2000.0, predicted, measure=RATE), runs(checkpoint(4000.0))).records_per_s
+
+    assert found is not None
+    assert found.high / found.value - 1 == pytest.approx(half, rel=0.1)
+    assert found.value / found.low - 1 == pytest.approx(half, rel=0.1)
 
 
 def test_the_interval_reaches_from_the_5_to_the_95_percent_quantile_of_the_simulated_checkpoints():
@@ -176,6 +185,22 @@ def test_a_measure_that_was_not_scored_has_the_interval_of_a_model_that_was_not(
     assert found == unscored
     assert found.low < 0.7e6
     assert found.high > 1.4e6
+
+
+@pytest.mark.parametrize(("predicted_ms", "high"), [(4000.0, 1.33e6), (6000.0, 2.08e6)])
+def test_bytes_that_aligned_checkpoints_do_not_show_are_as_uncertain_as_their_durations_and_a_little_more(
+    predicted_ms: float, high: float
+):
+    durations, nothing = scored(4000.0, predicted_ms), scored(0.0, 0.0, measure=PERSISTED)
+    assert durations.calibration is not None
+    assert nothing.calibration is not None
+    both = replace(durations.calibration, errors=(*durations.calibration.errors, *nothing.calibration.errors))
+    model = replace(durations, calibration=both)
+    found = outcome_of(model, runs(checkpoint(100.0, persisted=1e6)), calibrated_mode=Mode.UNALIGNED).persisted_bytes
+
+    assert found is not None
+    assert found.high == pytest.approx(high, rel=0.05)
+    assert found.high / found.value == pytest.approx(found.value / found.low)
 
 
 def hanging(model: JobModel, hangs: Hangs) -> JobModel:

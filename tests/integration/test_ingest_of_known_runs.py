@@ -22,6 +22,7 @@ from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import (
     NOW,
     SOURCE,
+    SteppingClock,
     completed,
     failed,
     in_progress,
@@ -126,7 +127,7 @@ async def test_a_writer_that_remembers_its_runs_stores_what_one_that_looks_them_
         with databases.migrated() as url:
             engine = create_store_engine(url, pool_size=2, pool_overflow=0)
             target = await _target(engine)
-            writers = [IngestWriter(engine) for _ in range(writer_count)]
+            writers = [IngestWriter(engine, clock=SteppingClock()) for _ in range(writer_count)]
             looked_up.clear()
             for number, (seen, at) in enumerate(polls):
                 writer = writers[number] if writer_count == len(polls) else rnd.choice(writers)
@@ -159,7 +160,7 @@ async def test_a_poll_that_follows_the_last_write_looks_nothing_up(writer, targe
 async def test_a_checkpoint_that_another_process_has_stored_as_ended_is_never_open_again(writer, target, engine):
     await writer.write(observation(target, job([in_progress(1)])))
     ended = replace(completed(1), details=())
-    other = IngestWriter(engine)
+    other = IngestWriter(engine, clock=SteppingClock())
     await other.write(observation(target, _plain([ended]), at=NOW + timedelta(seconds=2)))
 
     outdated = _plain([in_progress(1, acknowledged_count=3)])
@@ -236,10 +237,12 @@ async def test_counts_that_two_polls_leave_out_are_remembered_for_the_failures_b
         with databases.migrated() as url:
             engine = create_store_engine(url, pool_size=2, pool_overflow=0)
             target = await _target(engine)
-            writer = IngestWriter(engine)
+            writer = IngestWriter(engine, clock=SteppingClock())
             for number, seen in enumerate(polls):
                 at = NOW + timedelta(seconds=2 * number)
-                await (writer if is_remembered else IngestWriter(engine)).write(observation(target, seen, at=at))
+                await (writer if is_remembered else IngestWriter(engine, clock=SteppingClock())).write(
+                    observation(target, seen, at=at)
+                )
             stores.append(await _rows(engine, "SELECT failed_unlisted_past, revision FROM runs"))
             await engine.dispose()
 

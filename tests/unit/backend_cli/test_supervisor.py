@@ -29,7 +29,23 @@ class _Bench:
         self.time_s = 0.0
         self.said: list[str] = []
         self.recorded: list[list] = []
-        self.supervisor = Supervisor(folder, self.said.append, self.recorded.append, lambda: self.time_s)
+        self._folder = folder
+        self.supervisor = Supervisor(folder, self.said.append, self._record, lambda: self.time_s)
+
+    def _record(self, marks: list) -> None:
+        self.recorded.append(marks)
+        for mark in marks:
+            self._recorded_file(mark.name).touch()
+
+    def _recorded_file(self, name: str) -> Path:
+        return self._folder / f"{name}.recorded"
+
+    def ending(self, name: str, code: int = 1) -> Role:
+        """Return a role that ends when it has been recorded. A busy machine may record it late."""
+        recorded = str(self._recorded_file(name))
+        return self.role(
+            name, f"import os, time\nwhile not os.path.exists({recorded!r}):\n time.sleep(0.01)\nos._exit({code})"
+        )
 
     def role(self, name: str, script: str, **more) -> Role:
         more.setdefault("stop_timeout_s", PATIENCE_S)
@@ -40,6 +56,7 @@ class _Bench:
         assert child.process is not None
         # The process stays a zombie, because the supervisor reaps it.
         os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT)
+        self._recorded_file(name).unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -156,7 +173,7 @@ def test_a_suspended_role_is_resumed_and_stops_in_order(bench, tmp_path):
 
 
 def test_the_group_of_a_role_is_killed_before_the_id_of_the_role_is_free_again(bench, monkeypatch):
-    bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
+    bench.supervisor.start(bench.ending("collect"))
     pid = bench.recorded[-1][0].pid
     states = []
 
@@ -174,7 +191,7 @@ def test_the_group_of_a_role_is_killed_before_the_id_of_the_role_is_free_again(b
 
 def test_exactly_the_running_children_are_recorded(bench):
     bench.supervisor.start(bench.role("runtime", _SLEEP))
-    bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
+    bench.supervisor.start(bench.ending("collect"))
     assert [m.name for m in bench.recorded[-1]] == ["runtime", "collect"]
     bench.wait_for_end("collect")
     bench.supervisor.watch()
@@ -218,7 +235,7 @@ def test_a_log_that_cannot_be_copied_is_emptied_all_the_same(bench, tmp_path, mo
 
 
 def test_a_role_that_cannot_be_started_again_is_tried_later(bench, monkeypatch):
-    bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
+    bench.supervisor.start(bench.ending("collect"))
     bench.wait_for_end("collect")
     bench.supervisor.watch()
 
@@ -279,7 +296,7 @@ def test_a_child_whose_parent_is_already_gone_ends_at_once():
 
 
 def test_a_command_gives_its_exit_code_and_is_not_started_again(bench):
-    code = bench.supervisor.run_once(bench.role("migrate", "raise SystemExit(4)"), lambda: False)
+    code = bench.supervisor.run_once(bench.ending("migrate", 4), lambda: False)
 
     assert code == 4
     assert [[m.name for m in marks] for marks in bench.recorded] == [["migrate"], []]

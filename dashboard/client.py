@@ -566,9 +566,7 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
     rows = [(f"{e.pointer.lstrip('#/') or 'body'}: {e.detail}", e.allowed) for e in problem.errors]
     fields = "; ".join(words + (f"; allowed: {allowed}" if allowed else "") for words, allowed in rows)
     # Some refusals name their only field in the sentence itself: it must not be said twice.
-    is_more = bool(rows) and not all(
-        said.rstrip(".") in problem.detail for e in problem.errors for said in (e.detail, e.allowed or "")
-    )
+    is_more = bool(problem.unsaid)
     # A page has room for a line for each field.
     own = [(words.removeprefix("settings."), allowed) for words, allowed in rows]
     lines = [

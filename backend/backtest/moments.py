@@ -140,7 +140,7 @@ class Moments:
 
 
 def newest_moment(history: JobHistory) -> Moment | None:
-    """Return the last of the moments of a history, which holds all that is known of the job now; None if it has none.
+    """Return the last of the moments of a history: the end of the newest checkpoint. None if no checkpoint has ended.
 
     Use it for short histories: all moments are made.
     """

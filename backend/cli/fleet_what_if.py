@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.fleet import Effect, Figures, JobAnswer
+from backend.advisor.twin.fleet import Effect, JobAnswer
 from backend.analysis import sentences as say
 from backend.cli import columns
 
@@ -25,7 +25,12 @@ _WORDS: Final[Mapping[Effect, str]] = {
     Effect.UNKNOWN: "no prediction",
 }
 _NAMES_MAX: Final = 3
-_HEAD: Final = ("job", "effect", "measured", "as it is", "changed", "expire", "would", "persisted", "error", "tier")
+_HEAD: Final = (
+    *("job", "effect", "measured", "as it is", "changed", "expire as it is", "expire changed"),
+    *("persisted changed", "error", "tier"),
+)
+_FOLDED: Final = (5, 6, 9)
+"""The columns that are left out, and said in a sentence, if all jobs have the same there."""
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -47,7 +52,9 @@ def text(rows: Sequence[Row], settings: Mapping[str, str], most: int) -> Iterato
     known = [row for row in ordered(rows) if row[2].effect is not Effect.UNKNOWN]
     if known:
         yield ""
-        yield from columns.lines_of([_HEAD, *(_cells(name, answer) for _, name, answer in known[:most])], left=2)
+        rows_shown = [_HEAD, *(_cells(name, answer) for _, name, answer in known[:most])]
+        same = [n for n in _FOLDED if len({row[n] for row in rows_shown[1:]}) == 1]
+        yield from columns.lines_of([[c for n, c in enumerate(row) if n not in same] for row in rows_shown], left=2)
         if len(known) > most:
             yield f"and {len(known) - most} more; --most {len(known)} or --format json shows them"
     counts = Counter(answer.effect for _, _, answer in rows)
@@ -55,9 +62,12 @@ def text(rows: Sequence[Row], settings: Mapping[str, str], most: int) -> Iterato
     yield from (f"{counts[effect]:>6}  {_WORDS[effect]}" for effect in Effect if counts[effect])
     if known:
         yield ""
-        yield "All columns after 'measured' are predicted; an interval holds 90 % of the next checkpoints."
+        yield from (f"{_HEAD[n]}: {rows_shown[1][n]} for each job in the table" for n in same)
+        yield "as it is, changed: predicted durations, each with an interval that holds 90 % of the next checkpoints"
+        yield "expire: predicted shares of checkpoints; persisted: predicted in-flight data of a checkpoint"
+        yield "measured: the median of the newest checkpoints, with the middle 90 % of them"
+        yield "error: of the predicted durations, on later checkpoints that the model was not fitted on"
         yield "A job is quicker or slower if its two intervals do not overlap."
-        yield "'Expire' and 'would' are shares of checkpoints."
     yield from _reasons(rows)
 
 
@@ -68,26 +78,19 @@ def _cells(name: str, answer: JobAnswer) -> tuple[str, ...]:
     return (
         name,
         answer.effect.value,
-        "-" if answer.measured_ms is None else say.duration(answer.measured_ms),
-        _durations(before),
-        _durations(after),
-        _share(before.expired_ratio),
-        _share(after.expired_ratio),
-        "-" if after.persisted_bytes is None else say.size(after.persisted_bytes.value),
+        _interval(answer.measured_ms, say.duration),
+        _interval(before.duration_ms, say.duration),
+        _interval(after.duration_ms, say.duration),
+        _interval(before.expired_ratio, say.percent),
+        _interval(after.expired_ratio, say.percent),
+        _interval(after.persisted_bytes, say.size),
         "not scored" if answer.error_ratio is None else f"{100 * answer.error_ratio:+.0f} %",
         "-" if answer.tier is None else answer.tier.value,
     )
 
 
-def _durations(found: Figures) -> str:
-    took = found.duration_ms
-    if took is None:
-        return "-"
-    return f"{say.duration(took.value)} ({say.duration(took.low)} to {say.duration(took.high)})"
-
-
-def _share(found: Interval | None) -> str:
-    return "-" if found is None else f"{100 * found.value:.0f} %"
+def _interval(found: Interval | None, words: Callable[[float], str]) -> str:
+    return "-" if found is None else f"{words(found.value)} ({words(found.low)} to {words(found.high)})"
 
 
 def _reasons(rows: Sequence[Row]) -> Iterator[str]:

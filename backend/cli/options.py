@@ -97,19 +97,21 @@ def stopped_by_signal() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
+def pairs(texts: Sequence[str], *, option: str, is_once: bool = False) -> dict[str, str]:
     """Parse ``key=value`` texts into a dict, in order. If a key is repeated, its last value is used.
 
     Raises:
-        InvalidInputError: a text has no ``=``, or its key is empty.
+        InvalidInputError: a text has no ``=``, or its key is empty. If ``is_once``, also if a key is repeated.
     """
-    result = {}
+    result: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
             raise InvalidInputError(
                 [FieldProblem(option, f"{text!r} is not a key=value pair", "key=value")], what="option"
             )
+        if is_once and key.strip() in result:
+            raise InvalidInputError([FieldProblem(option, f"{key.strip()} is set twice", "one value")], what="option")
         result[key.strip()] = value.strip()
     return result
 

@@ -158,7 +158,7 @@ def _changed(settings: Sequence[str]) -> dict[str, str]:
     """Return the settings. Raises InvalidInputError if there are none, or if no job of any engine has one of them."""
     from backend.advisor.twin.asking import unknown_names
 
-    wanted = pairs(settings, option="--set")
+    wanted = pairs(settings, option="--set", is_once=True)
     problems = unknown_names(wanted, where="--set")
     if not wanted:
         problems = [FieldProblem("--set", "no setting would change", "such as mode=unaligned")]

@@ -302,10 +302,6 @@ def _refusal(response: httpx.Response) -> BarrierscopeError:
         return ApiUnavailableError(
             f"{response.url} returned HTTP {response.status_code}, which is not an answer of Barrierscope's API"
         )
-    fields = [
-        f"{e.pointer}: {e.detail}" + (f" (allowed: {e.allowed})" if e.allowed else "")
-        for e in problem.errors
-        if e.detail not in problem.detail
-    ]
+    fields = [f"{e.pointer}: {e.detail}" + (f" (allowed: {e.allowed})" if e.allowed else "") for e in problem.unsaid]
     text = "; ".join([problem.detail, *fields])
     return ApiUnavailableError(text) if problem.status >= 500 else ApiRefusedError(text)

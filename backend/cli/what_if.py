@@ -122,11 +122,7 @@ def _wanted(settings: Sequence[str], vary: str | None, steps: int, *, confirm: b
 
     from backend.contracts.whatif import WhatIfIn
 
-    changed = pairs(settings, option="--set")
-    if len(changed) < len(settings):
-        names = [text.partition("=")[0].strip() for text in settings]
-        twice = ", ".join(name for name in changed if names.count(name) > 1)
-        raise InvalidInputError([FieldProblem("--set", f"{twice} is set twice", "one value")], what="option")
+    changed = pairs(settings, option="--set", is_once=True)
     try:
         return WhatIfIn.model_validate(
             {"settings": changed, "vary": None if vary is None else _vary(vary, steps), "confirm": confirm}

@@ -116,6 +116,13 @@ class Problem(Model):
     instance: str | None = None
     errors: list[ProblemField] = []
 
+    @property
+    def unsaid(self) -> list[ProblemField]:
+        """The fields of which the sentence in ``detail`` does not say everything."""
+        return [
+            e for e in self.errors if not all(said.rstrip(".") in self.detail for said in (e.detail, e.allowed or ""))
+        ]
+
 
 # --- targets ------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,11 @@ CHUNK_COUNT: Final = 200
 _BEFORE: Final = timedelta(seconds=20)
 _AFTER: Final = timedelta(seconds=10)
 _ENDED: Final = "c.status IN ('completed', 'failed')"
-_IS_RUNNING: Final = f" AND EXISTS (SELECT FROM runs r WHERE r.job_id = j.id AND r.state <> '{JobState.ENDED.value}')"
+_NOT_ENDED: Final = f"r.state <> '{JobState.ENDED.value}'"
+_IS_RUNNING: Final = f" AND EXISTS (SELECT FROM runs r WHERE r.job_id = j.id AND {_NOT_ENDED})"
+_RUNNING: Final = (
+    f"SELECT r.id FROM runs r WHERE r.job_id = {{job}} AND {_NOT_ENDED} ORDER BY r.started_at DESC, r.id DESC LIMIT 1"
+)
 _CONNECT_TIMEOUT_S: Final = 10
 _OPTIONS: Final = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
 
@@ -110,11 +114,24 @@ class StoredJob:
 class StoredJobHistory:
     """What is stored of one job; see ``JobHistory``. With ``since_s``, earlier checkpoints are left out."""
 
-    def __init__(self, texts: Texts, job_id: str, since_s: int | None = None, newest_max: int | None = None) -> None:
-        """With ``newest_max``, at most so many of the newest checkpoints are read."""
+    def __init__(
+        self,
+        texts: Texts,
+        job_id: str,
+        since_s: int | None = None,
+        newest_max: int | None = None,
+        *,
+        is_running: bool = False,
+    ) -> None:
+        """With ``newest_max``, at most so many of the newest checkpoints are read.
+
+        If ``is_running``, those of the newest run that has not ended are read.
+        """
         self._texts = texts
         self._job = _quoted(job_id)
         self._since = since_condition(since_s)
+        if is_running:
+            self._since += f" AND c.run_id = ({_RUNNING.format(job=self._job)})"
         if newest_max is not None:
             self._since += self._newest(newest_max)
         documents = (json.loads(text) for text in texts(f"{_RUNS} WHERE r.job_id = {self._job} ORDER BY r.id"))

@@ -2,7 +2,7 @@
 
 The computation is part of the read, so the checkpoints of a job are never shuffled, and Spark needs no pandas. The
 options of the database are those of ``backend.pipeline.source``. ``shares`` is a JSON list of lists of job ids, one for
-each task. ``watched`` tells how far a Spark job is.
+each task.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The numbers are those of the what-if on this job alone: the same model, the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -18,9 +18,9 @@ from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.parts import duration_ms
-from backend.advisor.twin.predicting import DURATION, explains_expired
+from backend.advisor.twin.predicting import DURATION, believed_share, explains_expired
 from backend.analysis.evidence import JobEvidence
-from backend.analysis.statistics import median
+from backend.analysis.statistics import quantile
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import DomainError, InvalidInputError
@@ -76,15 +76,17 @@ class Figures:
 class JobAnswer:
     """What one job would do. ``settings`` are the changed ones, as they apply to this job.
 
-    ``measured_ms`` is the median duration of the ``checkpoint_count`` checkpoints that the model was built from, and
-    ``measured_expired_ratio`` the share of them that expired. ``error_ratio`` is the error of the model's durations,
-    as a share, on checkpoints that it was not fitted on; None if it could not be scored.
+    ``measured_ms`` is the median duration of the ``checkpoint_count`` checkpoints that the model was built from, with
+    the middle 90 % of them, and ``measured_expired_ratio`` the share of them that expired. ``as_of`` is the end of the
+    newest one, in ISO form: the answer knows no later settings and readings. ``error_ratio`` is the error of the
+    model's durations, as a share, on checkpoints that it was not fitted on; None if it could not be scored.
     """
 
     settings: Mapping[str, str]
     tier: Tier | None = None
     checkpoint_count: int = 0
-    measured_ms: float | None = None
+    as_of: str | None = None
+    measured_ms: Interval | None = None
     measured_expired_ratio: float | None = None
     as_is: Figures | None = None
     changed: Figures | None = None
@@ -127,6 +129,7 @@ class JobAnswer:
         """Return the answer of a document."""
         values = {name: value for name, value in document.items() if name != "effect"}
         values["tier"] = None if values["tier"] is None else Tier(values["tier"])
+        values["measured_ms"] = None if values["measured_ms"] is None else Interval(**values["measured_ms"])
         values["as_is"], values["changed"] = (Figures.of_document(values[name]) for name in ("as_is", "changed"))
         return cls(**{**values, "notes": tuple(values["notes"])})
 
@@ -147,7 +150,8 @@ def answer_of(
     expired = sum(c.header.status is CheckpointStatus.FAILED for c in ended)
     known: dict[str, Any] = {
         "checkpoint_count": len(ended),
-        "measured_ms": median([duration_ms(c) for c in ended]),
+        "as_of": evidence.now.isoformat(),
+        "measured_ms": _middle([duration_ms(c) for c in ended]),
         "measured_expired_ratio": expired / len(ended) if ended else None,
     }
     try:
@@ -160,12 +164,14 @@ def answer_of(
         return JobAnswer(settings={}, problem="; ".join(map(str, names_of(error.problems, settings))), **known)
     except DomainError as error:
         return JobAnswer(settings={}, problem=str(error), **known)
-    figures = Figures.of_outcome(before), Figures.of_outcome(after)
+    figures = tuple(Figures.of_outcome(found) for found in (before, after))
     notes = [*after.notes, *([why_not] if why_not else ())]
     share = known["measured_expired_ratio"]
     expires = before.expired_ratio
     if expires is not None and share is not None and not explains_expired(expires, share, len(ended)):
-        figures = replace(figures[0], expired_ratio=None), replace(figures[1], expired_ratio=None)
+        figures = tuple(
+            replace(f, expired_ratio=believed_share(f.expired_ratio, expires, share, len(ended))) for f in figures
+        )
         notes.append(_UNEXPLAINED)
     calibration = model.by_tier[tier].calibration
     errors = {e.measure: e.error_ratio for e in calibration.errors} if calibration is not None else {}
@@ -178,3 +184,9 @@ def answer_of(
         notes=tuple(dict.fromkeys(notes)),
         **known,
     )
+
+
+def _middle(values: Sequence[float | None]) -> Interval | None:
+    """Return the median of the known values with the middle 90 % of them; None without any."""
+    low, value, high = (quantile(values, q) for q in (0.05, 0.5, 0.95))
+    return None if low is None or value is None or high is None else Interval(value, low, high)

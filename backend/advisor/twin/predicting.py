@@ -167,6 +167,17 @@ def explains_expired(predicted: Interval, measured_ratio: float, count: int) -> 
     return predicted.low <= likely.high + _SHARE_SLACK and likely.low <= predicted.high + _SHARE_SLACK
 
 
+def believed_share(share: Interval | None, current: Interval, measured_ratio: float, count: int) -> Interval | None:
+    """Return the predicted share of expired checkpoints of a what-if; None if the measured share contradicts the model.
+
+    ``current`` is the share that is predicted for the job as it is. If the model lets too many checkpoints expire, a
+    what-if in which none does is believed all the same.
+    """
+    if share is None or explains_expired(current, measured_ratio, count):
+        return share
+    return share if current.value > measured_ratio and share.value == 0 else None
+
+
 def _part_of(on_progress: OnProgress, number: int, count: int) -> OnProgress:
     return lambda share: on_progress((number + share) / count)
 
@@ -227,7 +238,8 @@ def _log_error(calibration: Calibration | None, measure: str, value: float) -> f
     """
     error = _error_of(calibration, measure)
     if error is None or error.measured <= 0 or error.predicted <= 0:
-        if measure == PERSISTED and error is not None and _error_of(calibration, DURATION) is not None:
+        is_nothing = error is not None and error.measured == error.predicted == 0
+        if measure == PERSISTED and is_nothing and _error_of(calibration, DURATION) is not None:
             return hypot(_log_error(calibration, DURATION, 0.0), _UNSEEN_BYTES_ERROR)
         return _UNCALIBRATED_ERROR
     distance = log(error.predicted / error.measured)

@@ -1,7 +1,7 @@
 """What-ifs on a whole fleet: each running job as it is, and under the same changed settings.
 
-It runs in this process, job by job, or as a Spark job in which each task predicts whole jobs. Both read the same values
-and call the same function, so the answers are equal. Each job's model is built from its newest checkpoints.
+It runs as a Spark job in which each task predicts whole jobs. Each job's model is built from its newest checkpoints.
+``here`` does the same in this process, job by job, so that tests can compare the two.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backend.advisor.twin import fast
 from backend.advisor.twin.fleet import JobAnswer
 from backend.pipeline.cluster import Cluster
 from backend.pipeline.history import StoredJob, open_history
 from backend.pipeline.java import SparkRuntime
-from backend.pipeline.newest import answer_from
+from backend.pipeline.newest import answer_from, prepared_tiers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +59,11 @@ def on_spark(
     with open_history(database_url) as history:
         jobs = history.jobs((), None, is_running=True)
     on_progress(0, len(jobs))
+    if not jobs:
+        return []
     if cluster.is_local:
         # The tasks then find the compiled simulation, and do not compile it at the same time.
-        fast.prepare()
+        prepared_tiers()
     with (
         translated(),
         database_options(database_url, cluster) as database,

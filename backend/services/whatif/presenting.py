@@ -12,7 +12,7 @@ from backend.advisor.proposing import share_interval
 from backend.advisor.twin.building import terminal_checkpoints
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
-from backend.advisor.twin.predicting import explains_expired
+from backend.advisor.twin.predicting import believed_share, explains_expired
 from backend.analysis import sentences as say
 from backend.analysis.statistics import quantile
 from backend.contracts.advice import IntervalOut
@@ -134,15 +134,15 @@ def checked(
     share = next((m.value for m in measured if m.measure is Measure.EXPIRED), None)
     if current is None or share is None or not count:
         return list(predictions)
-    if explains_expired(Interval(current.value, current.low, current.high), share, count):
+    now = Interval(current.value, current.low, current.high)
+    if explains_expired(now, share, count):
         return list(predictions)
     note = (
         f"with the present settings the model lets {say.percent(current.value)} of the checkpoints expire, and"
         f" {say.percent(share)} of the last {count} did: it does not explain them, so it predicts no such share. In a"
         " young job, queues may still be filling: ask again in some minutes"
     )
-    is_kept_if_none = current.value > share
-    return [_without_expired(p, note, is_kept_if_none=is_kept_if_none) for p in predictions]
+    return [_without_expired(p, note, now, share, count) for p in predictions]
 
 
 def with_trend(predictions: Sequence[PredictionOut], measured: Sequence[MeasuredNowOut]) -> list[PredictionOut]:
@@ -171,13 +171,17 @@ def with_trend(predictions: Sequence[PredictionOut], measured: Sequence[Measured
     return [p.model_copy(update={"notes": [*p.notes, note]}) for p in predictions]
 
 
-def _without_expired(prediction: PredictionOut, note: str, *, is_kept_if_none: bool) -> PredictionOut:
-    estimates = [
-        e
-        if e.measure is not Measure.EXPIRED or (is_kept_if_none and e.predicted is not None and e.predicted.value == 0)
-        else e.model_copy(update={"predicted": None})
-        for e in prediction.estimates
-    ]
+def _without_expired(
+    prediction: PredictionOut, note: str, current: Interval, measured_ratio: float, count: int
+) -> PredictionOut:
+    estimates = []
+    for e in prediction.estimates:
+        kept = e
+        if e.measure is Measure.EXPIRED and e.predicted is not None:
+            share = Interval(e.predicted.value, e.predicted.low, e.predicted.high)
+            if believed_share(share, current, measured_ratio, count) is None:
+                kept = e.model_copy(update={"predicted": None})
+        estimates.append(kept)
     return prediction.model_copy(update={"estimates": estimates, "notes": [*prediction.notes, note]})
 
 

@@ -50,7 +50,8 @@ def test_an_effect_is_one_only_if_the_intervals_do_not_overlap(before, after, ef
 
 
 def test_a_document_gives_the_same_answer_back():
-    answer = replace(_answer(_figures(_LONG, _HALF), _figures(_SHORT)), notes=("a note",), error_ratio=0.1)
+    measured = {"notes": ("a note",), "error_ratio": 0.1, "measured_ms": _LONG, "as_of": "2026-11-28T12:00:00+00:00"}
+    answer = replace(_answer(_figures(_LONG, _HALF), _figures(_SHORT)), **measured)
     document = json.loads(json.dumps(answer.document()))
     assert JobAnswer.of(document) == answer
     assert document["effect"] == "cures"
@@ -70,7 +71,9 @@ def test_the_figures_are_those_of_the_what_if_on_the_job_alone():
     assert found.changed == Figures.of_outcome(after)
     assert (found.settings, found.tier, found.effect) == ({"mode": "unaligned"}, Tier.FORMULAS, Effect.QUICKER)
     assert found.checkpoint_count > 5
-    assert found.measured_ms == pytest.approx(4800, rel=0.1)
+    assert found.measured_ms.low < found.measured_ms.value < found.measured_ms.high
+    assert found.measured_ms.value == pytest.approx(4800, rel=0.1)
+    assert found.as_of == recorded_evidence("B2").now.isoformat()
     assert found.measured_expired_ratio == 0
     assert any("closed formulas answer" in note for note in found.notes)
 
@@ -83,10 +86,11 @@ def test_a_job_that_has_the_settings_already_says_so():
 def test_a_share_of_expired_checkpoints_that_the_model_does_not_explain_is_not_predicted(monkeypatch):
     found = _asked({"mode": "unaligned"}, "E")
     assert found.measured_expired_ratio == 1
-    monkeypatch.setattr("backend.advisor.twin.fleet.explains_expired", lambda predicted, share, count: share == 0)
+    monkeypatch.setattr("backend.advisor.twin.predicting.explains_expired", lambda current, share, count: False)
+    monkeypatch.setattr("backend.advisor.twin.fleet.explains_expired", lambda current, share, count: False)
     without = _asked({"mode": "unaligned"}, "E")
     assert found.as_is.expired_ratio is not None
-    assert (without.as_is.expired_ratio, without.changed.expired_ratio) == (None, None)
+    assert without.as_is.expired_ratio is None
     assert any("does not explain why checkpoints expire" in note for note in without.notes)
 
 

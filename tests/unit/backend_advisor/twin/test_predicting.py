@@ -12,7 +12,7 @@ from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.hangs import Hangs
 from backend.advisor.twin.model import Calibration, JobModel, MeasureError
 from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
-from backend.advisor.twin.predicting import DURATION, PERSISTED, RATE, outcome_of, predict, simulated
+from backend.advisor.twin.predicting import DURATION, PERSISTED, RATE, believed_share, outcome_of, predict, simulated
 from backend.domain.advice import Mode
 from tests.support.twin_models import three_vertices
 
@@ -201,6 +201,34 @@ def test_bytes_that_aligned_checkpoints_do_not_show_are_as_uncertain_as_their_du
     assert found is not None
     assert found.high == pytest.approx(high, rel=0.05)
     assert found.high / found.value == pytest.approx(found.value / found.low)
+
+
+@pytest.mark.parametrize(("measured", "predicted"), [(5e6, 0.0), (0.0, 5e6)])
+def test_bytes_that_the_score_contradicts_are_as_uncertain_as_those_of_a_model_that_was_not_scored(measured, predicted):
+    durations, bytes_ = scored(4000.0, 4000.0), scored(measured, predicted, measure=PERSISTED)
+    assert durations.calibration is not None
+    assert bytes_.calibration is not None
+    both = replace(durations.calibration, errors=(*durations.calibration.errors, *bytes_.calibration.errors))
+    found = outcome_of(replace(durations, calibration=both), runs(checkpoint(100.0, persisted=1e6))).persisted_bytes
+    plain = outcome_of(replace(durations, calibration=None), runs(checkpoint(100.0, persisted=1e6))).persisted_bytes
+
+    assert found == plain
+
+
+@pytest.mark.parametrize(
+    ("share", "current", "measured_ratio", "believed"),
+    [
+        (0.5, Interval(0.5, 0.3, 0.7), 0.5, True),
+        (0.0, Interval(1.0, 1.0, 1.0), 0.1, True),
+        (0.4, Interval(1.0, 1.0, 1.0), 0.1, False),
+        (0.0, Interval(0.0, 0.0, 0.0), 0.9, False),
+    ],
+)
+def test_a_share_is_believed_if_the_model_explains_the_measured_one_or_lets_too_many_expire_and_then_none(
+    share: float, current: Interval, measured_ratio: float, believed: bool
+):
+    found = believed_share(Interval(share, share, share), current, measured_ratio, 25)
+    assert (found is not None) is believed
 
 
 def hanging(model: JobModel, hangs: Hangs) -> JobModel:

@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 import uvloop
@@ -29,24 +29,18 @@ from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import TierChoice
 from backend.advisor.twin import fast
 from backend.advisor.twin.tiers import QuickTiers
-from backend.analysis.evidence import JobEvidence
-from backend.domain.engines import RUNTIME
 from backend.domain.errors import StoreUnavailableError
-from backend.domain.target import TargetOrigin
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.whatif.choosing import REST_RATIO, SettingChooser
-from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.schema.choice_tables import setting_choices
-from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.simulators.regret_jobs import KINDS, Drawn
 from tests.support.databases import temporary_server
-from tests.support.failing_jobs import failing_job
-from tests.support.observations import NOW, SteppingClock, observation
+from tests.support.observations import NOW, SteppingClock
+from tests.support.observed_fleets import fill_fleet
 from tests.support.twin_evidence import runtime_evidence
 
-_JOBS_OF_A_TARGET = 50
 _RUN_S = 120.0
 # Findings are read again only if this time has passed.
 _REFRESHED_AFTER_S = 1.001
@@ -108,20 +102,6 @@ class Result:
     with_rests_s: float
 
 
-async def _fill(engine: AsyncEngine, clock: _Clock, seen: list[JobEvidence], jobs: int) -> None:
-    writer = IngestWriter(engine, clock=clock)
-    for first in range(0, jobs, _JOBS_OF_A_TARGET):
-        url = f"http://127.0.0.1:{10_000 + first}"
-        target = NewTarget(url=url, name=f"target-{first}", origin=TargetOrigin.API)
-        added = await TargetRepository(engine).add(target, at=clock.at)
-        rows = [
-            failing_job(seen[number % len(seen)], name=f"job-{number}", run=f"{number:032x}")
-            for number in range(first, min(jobs, first + _JOBS_OF_A_TARGET))
-        ]
-        told = observation(added.id, *rows, at=clock.at)
-        await writer.write(replace(told, engine=RUNTIME, engine_version="0.1.0"))
-
-
 async def _analyse(engine: AsyncEngine, clock: _Clock) -> None:
     """Compute the findings, which the collectors compute in the product."""
     jobs = AnalysedJobs(clock, EvidenceReader(clock))
@@ -178,7 +158,7 @@ async def measure(url: str, options: argparse.Namespace) -> Result:
     clock, engine, counting = _Clock(NOW), create_store_engine(url), _Counting()
     await asyncio.to_thread(fast.prepare)
     clock.at = max(found.now for found in seen) - timedelta(seconds=time.perf_counter())
-    await _fill(engine, clock, seen, options.jobs)
+    await fill_fleet(engine, clock, seen, options.jobs)
     await _analyse(engine, clock)
     print(f"{options.jobs} jobs are stored, each with a finding", file=sys.stderr, flush=True)
     choosers = _Choosers(engine, clock, counting, options)

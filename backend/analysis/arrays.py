@@ -36,7 +36,10 @@ class _Kept:
     has_peak: bool = False
 
 
-_kept: ContextVar[dict[int, _Kept] | None] = ContextVar("_kept", default=None)
+_Key = int | tuple[int, str]
+"""The id of a tuple, or the id of another owner and the name of its rows."""
+
+_kept: ContextVar[dict[_Key, _Kept] | None] = ContextVar("_kept", default=None)
 
 
 @contextmanager
@@ -77,25 +80,29 @@ def _kept_of(values: Iterable[float | None]) -> _Kept | None:
     if there is None or not isinstance(values, tuple) or len(values) > _KEPT_LENGTH_MAX:
         return None
     found = there.get(id(values))
-    return _noted(there, values, _converted(values)) if found is None else found
+    return _noted(there, id(values), values, _converted(values)) if found is None else found
 
 
-def _noted(there: dict[int, _Kept], owner: object, array: Floats) -> _Kept:
+def _noted(there: dict[_Key, _Kept], key: _Key, owner: object, array: Floats) -> _Kept:
     if len(there) >= _KEPT_COUNT:
         there.clear()
     array.setflags(write=False)
-    found = there[id(owner)] = _Kept(owner, array, None)
+    found = there[key] = _Kept(owner, array, None)
     return found
 
 
-def array_for(owner: object, rows: Sequence[tuple[float | None, ...]]) -> Floats:
-    """Return tuples of the same length, which belong to ``owner``, as the rows of one array. It is kept like theirs."""
+def array_for(owner: object, name: str, rows: Sequence[tuple[float | None, ...]]) -> Floats:
+    """Return tuples of the same length, which belong to ``owner``, as the rows of one array. It is kept like theirs.
+
+    ``name`` says what these rows are. Other rows of the same owner need another name.
+    """
     there = _kept.get()
     if there is None or len(rows[0]) > _KEPT_LENGTH_MAX:
         return _converted(rows)
-    found = there.get(id(owner))
+    key = id(owner), name
+    found = there.get(key)
     if found is None:
-        found = _noted(there, owner, _converted(rows))
+        found = _noted(there, key, owner, _converted(rows))
     return found.array
 
 

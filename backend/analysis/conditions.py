@@ -94,15 +94,19 @@ def input_rates(readings: Sequence[VertexPressure]) -> list[Rate]:
 def rate_at(checkpoint: Checkpoint, rates: Sequence[Rate]) -> float | None:
     """Return the highest of these input rates from shortly before the trigger to some seconds after it.
 
-    A rate counts if the middle of its time is in this span, so it is known of few quick checkpoints if readings are far
-    apart. The rates of the others would mix what came before a struck and before a quick checkpoint.
+    A rate counts if the middle of its time is in this span. If readings are far apart, few checkpoints have such a
+    rate. The others get none: the only rate near them also covers the time of their neighbours, so it would be the same
+    for a struck checkpoint and for the quick one next to it.
     """
     begin, end = _near(checkpoint)
     return highest(rate for since, until, rate in rates if begin <= since + (until - since) / 2 <= end)
 
 
 def rate_around(checkpoint: Checkpoint, rates: Sequence[Rate]) -> float | None:
-    """Return ``rate_at`` or, if there is none, the highest of the rates whose time covers most of the same span."""
+    """Return ``rate_at`` or, if there is none, the highest of the rates that show the input of the same span.
+
+    The time of such a rate covers at least half of the span, and at least a quarter of this time is in the span.
+    """
     begin, end = _near(checkpoint)
     covering = (
         rate

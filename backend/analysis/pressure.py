@@ -238,7 +238,7 @@ class _Shares:
         self._width = max(widths)
         self._is_ragged = len(widths) > 1
         if not self._is_ragged:
-            own = [array_for(r, row) for r, row in zip(readings, rows, strict=True)]
+            own = [array_for(r, "shares", row) for r, row in zip(readings, rows, strict=True)]
             self._values = np.concatenate(own).reshape(len(rows), 3, self._width)
         else:
             padded = [array_of((*values, *[None] * (self._width - len(values)))) for row in rows for values in row]

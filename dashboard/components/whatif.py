@@ -270,7 +270,7 @@ def tier_note(found: WhatIfOut, *, before: Tier | None = None) -> Component:
         notes.insert(0, f"The {TIERS[tier]} is ready now, and its answer replaced that of the {TIERS[before]}.")
     if found.is_better_tier_coming:
         notes.append("This page takes the better answer as soon as it is ready.")
-    return html.P(" ".join(n if n.endswith(".") else f"{n}." for n in notes), className="hint")
+    return html.P(" ".join(f"{n[:1].upper()}{n[1:].removesuffix('.')}." for n in notes), className="hint")
 
 
 def trust(found: WhatIfOut) -> list[Component]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backend.advisor.twin.building import build
 from backend.advisor.twin.hidden_shares import GUESS_COUNT
 from backend.advisor.twin.model import JobModel
 from backend.domain.engines import flink
+from backend.domain.pressure import VertexPressure
 from tests.simulators.twin_recordings import FOLDER, read
 
 VERSIONS = ("1.20.5", "2.3.0")
@@ -74,6 +77,35 @@ def test_what_is_queued_belongs_to_the_subtask_that_is_never_idle(name: str):
     shares = model_of(f"{name}-unaligned", "1.20.5").vertices[-1].input_shares
 
     assert 4 * shares[0] == pytest.approx(1.039, abs=0.008)
+
+
+def test_a_last_reading_without_queues_does_not_take_them_from_the_subtask_that_is_never_idle():
+    evidence = read(FOLDER / "one-stage-unaligned-1.20.5.json.gz").evidence
+    last = {r.vertex_id: r for r in evidence.pressure}
+    rows = [_without_queues(r) if last[r.vertex_id] is r else r for r in evidence.pressure]
+
+    model = build(replace(evidence, pressure=tuple(rows)), engine=flink("1.20.5"), version="1.20.5")
+
+    assert 4 * model.vertices[-1].input_shares[0] == pytest.approx(1.039, abs=0.008)
+
+
+def test_queues_of_which_no_reading_has_a_whole_sum_are_taken_for_steady():
+    """Each last reading lacks the queues of another subtask, in turn."""
+    evidence = read(FOLDER / "one-stage-unaligned-1.20.5.json.gz").evidence
+    rows = [_without_queues(r, i // len(evidence.topology.vertices) % 4) for i, r in enumerate(evidence.pressure)]
+
+    model = build(replace(evidence, pressure=tuple(rows)), engine=flink("1.20.5"), version="1.20.5")
+
+    assert 4 * model.vertices[-1].input_shares[0] == pytest.approx(1.039, abs=0.008)
+
+
+def _without_queues(row: VertexPressure, subtask: int | None = None) -> VertexPressure:
+    """Return the reading without the queues of a subtask, or of all."""
+
+    def rest(values: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return tuple(None if subtask in (None, i) else v for i, v in enumerate(values))
+
+    return replace(row, queued_out_bytes=rest(row.queued_out_bytes), queued_in_bytes=rest(row.queued_in_bytes))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from backend.advisor.advice import Interval, Precondition
@@ -21,6 +21,7 @@ from backend.advisor.situation import Situation
 from backend.advisor.thresholds import GROWTH_MIN_FACTOR, RESTORES_MIN_COUNT
 from backend.advisor.twin.outages import RESTART_MS
 from backend.analysis import sentences as say
+from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
 
 _NOTHING = Interval(0.0, 0.0, 0.0)
 _CURE = "add capacity or cure the failures"
@@ -52,8 +53,8 @@ class Growth:
 def growth(known: Situation) -> Growth | None:
     """Return the in-flight data of the newest restores if each read clearly more than the one before; otherwise None.
 
-    Only recorded checkpoints count, because they have the present settings. A job that restarts twice from the same
-    checkpoint has restored it once.
+    All checkpoints of the evidence count, not only the newest ones that are judged: several complete between two
+    restarts. They have the present settings. A job that restarts twice from the same checkpoint has restored it once.
     """
     restored = _restored(known)
     newest = restored[-1:]
@@ -71,14 +72,26 @@ def _restored(known: Situation) -> Sequence[tuple[int, float]]:
 
     The list begins anew after a checkpoint whose in-flight data is not known.
     """
-    ended = [(r, r.checkpoint.header.triggered_at + timedelta(milliseconds=r.duration_ms)) for r in known.recorded]
+    ended = _completed(known)
     found: list[tuple[int, float]] = []
     for at in sorted({at for at, _ in known.evidence.exceptions}):
-        newest = next((r for r, end in reversed(ended) if not r.is_failed and end <= at), None)
-        if newest is None or (found and found[-1][0] == newest.id):
+        newest = next((header for header, end in reversed(ended) if end <= at), None)
+        if newest is None or (found and found[-1][0] == newest.checkpoint_id):
             continue
-        found = [] if newest.persisted_bytes is None else [*found, (newest.id, newest.persisted_bytes)]
+        found = [] if newest.persisted_bytes is None else [*found, (newest.checkpoint_id, newest.persisted_bytes)]
     return found
+
+
+def _completed(known: Situation) -> list[tuple[CheckpointHeader, datetime]]:
+    """Return the checkpoints that completed, oldest first and without savepoints, and when each did."""
+    headers = (c.header for c in known.evidence.checkpoints)
+    return [
+        (header, header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms))
+        for header in headers
+        if header.kind is CheckpointKind.CHECKPOINT
+        and header.status is CheckpointStatus.COMPLETED
+        and header.end_to_end_duration_ms is not None
+    ]
 
 
 def until_next_checkpoint_ms(duration: Interval, restore: Interval | None, interval_ms: float) -> Interval:

@@ -383,12 +383,13 @@ class _Builder:
     def _steady_ratio(self, vertex: Vertex, flow: VertexFlow) -> float:
         """Return the part of the queues that was there in each of the last readings.
 
-        The queue of a subtask that is never idle changes slowly. So what comes and goes is queued for all subtasks.
+        The queue of a subtask that is never idle changes slowly. So what comes and goes is queued for all subtasks. If
+        the least sum of a queue is not known, all of the queues count as steady.
         """
         above = self._topology.upstream(vertex.id)
         queued = sum(self._flows[u].queued_out_last for u in above) + flow.queued_in_last
         least = sum(self._flows[u].queued_out_least for u in above) + flow.queued_in_least
-        return min(1.0, least / queued) if queued > 0 else 1.0
+        return 1.0 if queued <= 0 or np.isnan(least) else min(1.0, least / queued)
 
     def _source(self, vertex: Vertex, flow: VertexFlow) -> SourceModel:
         held = float(np.nan_to_num(flow.backpressured).mean())

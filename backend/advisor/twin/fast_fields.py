@@ -79,7 +79,7 @@ TRIGGERED, DURATION, IN_FLIGHT, TRAVEL, ALIGNMENT, PAUSE = range(6)
 
 
 WAKE_SPREAD = 6.0
-"""A receiver notices a barrier that overtakes up to so many times later as a barrier takes, at random.
+"""A receiver notices an overtaking barrier after a random delay, at most this many times BARRIER_COST.
 
 In the recordings of the tuning half, the first one of two subtasks below a source saw the barrier first in 74 % of
 cases with 4 subtasks, and in 91 % with 16. Both follow from this number, whatever a barrier takes.

@@ -42,10 +42,10 @@ class VertexFlow:
     ``records_in`` and ``records_out`` are per second, ``bytes_in`` is bytes per second, over ``seconds`` in which
     ``counted_in`` records were read. ``queued_out`` and ``queued_in`` are medians in bytes, and ``queued_out_last`` and
     ``queued_in_last`` are their sums over all subtasks at the end, when ``total_in`` was counted; ``queued_out_least``
-    and ``queued_in_least`` are the least of these sums in the last readings. ``out_per_in`` is the number of records
-    emitted for each one read, NaN if not known. ``swing_s`` says how far the counts swing around a steady flow, in
-    seconds of this flow. ``out_rates_per_s`` has the rate of the whole vertex between each two readings, which are
-    ``step_s`` apart. ``total_in`` counts the records since the attempt began.
+    and ``queued_in_least`` are the least of these sums in the last readings, NaN if none of these has a whole sum.
+    ``out_per_in`` is the number of records emitted for each one read, NaN if not known. ``swing_s`` says how far the
+    counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the rate of the whole vertex
+    between each two readings, which are ``step_s`` apart. ``total_in`` counts the records since the attempt began.
     """
 
     busy: Floats
@@ -225,8 +225,8 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
             queued_in=_over(np.median, queued_in),
             queued_out_last=float(np.nansum(_over(np.median, queued_out[-_LAST_COUNT:]))),
             queued_in_last=float(np.nansum(_over(np.median, queued_in[-_LAST_COUNT:]))),
-            queued_out_least=float(np.nansum(queued_out[-_LAST_COUNT:], axis=1).min()),
-            queued_in_least=float(np.nansum(queued_in[-_LAST_COUNT:], axis=1).min()),
+            queued_out_least=_least_sum(queued_out[-_LAST_COUNT:]),
+            queued_in_least=_least_sum(queued_in[-_LAST_COUNT:]),
             queued_out_max=float(np.nan_to_num(queued_out).max(initial=0.0)),
             pool_usages=rows(r.out_pool_usage_ratio for r in readings).ravel(),
             swing_s=_swing_s(times, np.nansum(ins + np.nan_to_num(outs), axis=1), passed),
@@ -271,6 +271,17 @@ def _counts_at_end(counts: Floats) -> Floats:
         return np.asarray(counts[-1])
     parts = _over(np.median, counts[-_LAST_COUNT:] / sums[:, None])
     return np.asarray(parts * (sums[-1] / np.nansum(parts)))
+
+
+def _least_sum(rows: Floats) -> float:
+    """Return the least sum of a row; NaN if no row has a whole sum.
+
+    A missing value is not an empty queue. So the sum of a row is whole only if the row has the values of all subtasks
+    that report at all in these rows.
+    """
+    is_known = ~np.isnan(rows)
+    is_whole = is_known[:, is_known.any(axis=0)].all(axis=1)
+    return float(np.nansum(rows[is_whole], axis=1).min()) if is_whole.any() else float("nan")
 
 
 def _out_per_in(ins: Floats, outs: Floats) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median_high
 from typing import Final
 
@@ -12,6 +12,7 @@ from backend.advisor.proposing import share_interval
 from backend.advisor.twin.building import terminal_checkpoints
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
+from backend.advisor.twin.parts import duration_ms
 from backend.advisor.twin.predicting import believed_share, explains_expired
 from backend.analysis import sentences as say
 from backend.analysis.statistics import quantile
@@ -29,7 +30,7 @@ from backend.contracts.whatif import (
     Tier,
 )
 from backend.contracts.whatif_scores import SCORED_AS
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
+from backend.domain.checkpoint import CheckpointStatus, largest
 from backend.domain.pressure import VertexPressure
 from backend.services.whatif.models import ModelledJob
 
@@ -200,7 +201,7 @@ def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
     """Return what was measured on the checkpoints of the evidence, and their ids."""
     found = terminal_checkpoints(job.evidence)
     expired = [c.header.status is CheckpointStatus.FAILED for c in found]
-    durations = [_duration_ms(c) for c in found]
+    durations = [duration_ms(c) for c in found]
     persisted = [None if e else _float(c.header.persisted_bytes) for c, e in zip(found, expired, strict=True)]
     syncs = [_float(largest([v for d in c.details for v in d.sync_duration_ms])) for c in found]
     share = share_interval(sum(expired), len(found)) if found else None
@@ -237,13 +238,6 @@ def calibration_of(model: JobModel) -> CalibrationOut | None:
     )
 
 
-def _duration_ms(checkpoint: Checkpoint) -> float | None:
-    header = checkpoint.header
-    if header.end_to_end_duration_ms is None and header.failed_at is not None:
-        return (header.failed_at - header.triggered_at).total_seconds() * 1000
-    return _float(header.end_to_end_duration_ms)
-
-
 def _records_per_s(job: ModelledJob) -> Interval | None:
     """Return the records that all sources emitted in a second, between the first and the last reading of each.
 
@@ -261,15 +255,25 @@ def _records_per_s(job: ModelledJob) -> Interval | None:
 def rates_of(readings: Sequence[VertexPressure]) -> Interval | None:
     """Return the records that a source emitted in a second, with the middle 90 % of the rates between two readings.
 
-    ``readings`` are in the order of their times. None if its count is not known, or if it began anew.
+    ``readings`` are in the order of their times. None if its count is not known, or if it began anew between any two of
+    them: what was emitted before the restart is then missing.
     """
-    if len(readings) < 2:
+    if len(readings) < 2 or _began_anew(readings):
         return None
     steps = [_rate(before, after) for before, after in pairwise(readings)]
     whole, middle = _rate(readings[0], readings[-1]), middle_of(steps)
     if whole is None or middle is None:
         return None
     return Interval(whole, min(whole, middle.low), max(whole, middle.high))
+
+
+def _began_anew(readings: Sequence[VertexPressure]) -> bool:
+    """Return whether the count of any subtask falls from one reading that has it to the next one that does."""
+    for counts in zip_longest(*(r.records_out_count for r in readings)):
+        known = [v for v in counts if v is not None]
+        if any(after < before for before, after in pairwise(known)):
+            return True
+    return False
 
 
 def _rate(before: VertexPressure, after: VertexPressure) -> float | None:

@@ -62,13 +62,22 @@ def test_a_statistic_of_all_columns_equals_that_of_each_column_to_the_last_bit(s
 
 def test_rows_of_tuples_make_the_same_array_whether_arrays_are_kept_or_not():
     owner, rows = object(), ((1.0, None, 3), (4, 5, None))
-    plain = array_for(owner, rows)
+    plain = array_for(owner, "rows", rows)
     assert plain.shape == (2, 3)
     with kept_arrays():
         for _ in range(2):
-            assert np.array_equal(array_for(owner, rows), plain, equal_nan=True)
-        assert array_for(owner, rows) is array_for(owner, rows)
-        assert array_for(object(), rows) is not array_for(owner, rows)
+            assert np.array_equal(array_for(owner, "rows", rows), plain, equal_nan=True)
+        assert array_for(owner, "rows", rows) is array_for(owner, "rows", rows)
+        assert array_for(object(), "rows", rows) is not array_for(owner, "rows", rows)
+
+
+def test_an_owner_has_an_array_of_its_own_for_each_kind_of_rows():
+    owner, first, second = (7.0, 8.0), ((1.0, 2.0),), ((3.0, 4.0), (5.0, 6.0))
+    with kept_arrays():
+        for _ in range(2):
+            assert array_of(owner).tolist() == [7.0, 8.0]
+            assert array_for(owner, "first", first).tolist() == [[1.0, 2.0]]
+            assert array_for(owner, "second", second).tolist() == [[3.0, 4.0], [5.0, 6.0]]
 
 
 @pytest.mark.parametrize("widths", [(), (3, 3), (2, 0, 3)])

@@ -125,6 +125,11 @@ def test_rates_of_far_readings_are_those_around_a_checkpoint_but_separate_no_che
     assert rate_at(checkpoint, rates(-7, -3, 7)) == rate_around(checkpoint, rates(-7, -3, 7)) == 10.0
     assert rate_at(checkpoint, rates(-13, -3, 7)) is None
     assert rate_around(checkpoint, rates(-13, -3, 7)) == 20.0
+    # Readings may be far apart if their middle is near the trigger, or if a quarter of their time is.
+    assert rate_around(checkpoint, rates(-32, 28)) == 10.0
+    long = replace(checkpoint, header=replace(checkpoint.header, end_to_end_duration_ms=9_000))
+    assert rate_around(long, rates(-35, 5)) == 10.0
+    assert rate_around(long, rates(-36, 5)) is None
     # A gap between readings, and readings that cover too little.
     assert rate_around(checkpoint, rates(-40, 20)) is None
     assert rate_around(checkpoint, rates(-12, -3)) is None

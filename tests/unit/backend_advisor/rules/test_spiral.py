@@ -10,6 +10,7 @@ import pytest
 from backend.advisor.advice import Interval, NoAdvice, Recommendation
 from backend.advisor.rules.spiral import conditions, growth, until_next_checkpoint_ms
 from backend.advisor.situation import situation
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.engines import RUNTIME
 from tests.support.advised_jobs import (
     UNALIGNED,
@@ -102,8 +103,8 @@ def restarting(sizes, *, per_restart=2):
     return run, tuple(failures)
 
 
-def limited(sizes):
-    run, failures = restarting(sizes)
+def limited(sizes, *, per_restart=2):
+    run, failures = restarting(sizes, per_restart=per_restart)
     config = replace(UNALIGNED, timeout_ms=60_000)
     known = readings(rate_bytes_per_s=100_000_000)
     return in_flight_of(advised(run, known, config=config, engine=RUNTIME, exceptions=failures))
@@ -119,6 +120,45 @@ def test_r_rec_1_limits_in_flight_data_that_grows_from_restore_to_restore():
     assert found.proposed.inflight_cap_bytes == 200_000
     (row,) = [e for e in found.evidence if "newest restore" in e.statement]
     assert (row.value, row.checkpoint_ids) == (5_400_000, (2, 4, 6, 8))
+
+
+@pytest.mark.parametrize("per_restart", [4, 5])
+def test_r_rec_1_finds_growth_over_more_checkpoints_than_those_that_the_other_rules_judge(per_restart):
+    sizes = [200_000, 260_000, 340_000, 450_000, 600_000]
+    run, failures = restarting(sizes, per_restart=per_restart)
+    known = situation(job(run, readings(), config=UNALIGNED, exceptions=failures), engine=RUNTIME, version=None)
+
+    found = growth(known)
+    assert found is not None
+    assert found.checkpoint_ids == tuple(per_restart * n for n in range(1, 6))
+    assert limited(sizes, per_restart=per_restart).rules == ("R-CAP-1", "R-REC-1")
+
+
+def test_growth_under_earlier_settings_does_not_count():
+    run, failures = restarting([200_000, 260_000, 340_000, 450_000], per_restart=4)
+    evidence = job(run, readings(), config=UNALIGNED, exceptions=failures)
+
+    def found(first):
+        return growth(situation(evidence, engine=RUNTIME, version=None, settings_since=run[first].header.triggered_at))
+
+    assert found(3) is not None
+    assert found(4) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": CheckpointKind.SAVEPOINT},
+        {"status": CheckpointStatus.FAILED},
+        {"status": CheckpointStatus.IN_PROGRESS, "end_to_end_duration_ms": None},
+    ],
+)
+def test_savepoints_and_checkpoints_that_did_not_complete_are_not_restored(change):
+    run, failures = restarting([200_000, 260_000, 340_000, 450_000], per_restart=4)
+    run[7] = replace(run[7], header=replace(run[7].header, **change))
+
+    evidence = job(run, readings(), config=UNALIGNED, exceptions=failures)
+    assert growth(situation(evidence, engine=RUNTIME, version=None)) is None
 
 
 @pytest.mark.parametrize(

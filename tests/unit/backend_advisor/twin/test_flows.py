@@ -90,6 +90,31 @@ def test_what_a_queue_holds_for_some_time_only_is_not_steady():
     assert (flow.queued_out_last, flow.queued_out_least) == (600 + 700, 700 + 100)
 
 
+@pytest.mark.parametrize(
+    ("queued", "least"),
+    [
+        # The least sum of the readings in which both subtasks have a value.
+        ([(500, 700), (300, 800), (600, 900), (600, 600), (None, None)], 1100),
+        ([(None, 700), (300, 800), (600, None), (700, 600), (600, 600)], 1100),
+        # A subtask that never reports has no part in any sum.
+        ([(None, 700), (None, 800), (None, 900), (None, 100), (None, 600)], 100),
+        ([(None, None)] * 5, 0),
+        # No reading has both.
+        ([(None, 700), (300, None), (None, 900), (700, None), (None, 600)], None),
+    ],
+)
+def test_a_queue_that_is_not_reported_is_not_an_empty_one(queued: list[tuple[int | None, ...]], least: int | None):
+    of_all = [(0, 0)] * 7 + queued
+    rows = [
+        replace(reading(5 * n, [500 * n] * 2), queued_out_bytes=of, queued_in_bytes=of) for n, of in enumerate(of_all)
+    ]
+
+    flow = flow_of(rows)
+
+    expected = float("nan") if least is None else least
+    assert [flow.queued_out_least, flow.queued_in_least] == pytest.approx([expected] * 2, nan_ok=True)
+
+
 def test_what_a_vertex_emits_for_a_record_follows_from_its_own_counts():
     rows = [reading(5 * n, [500 * n, 100 * n]) for n in range(12)]
     doubled = [replace(r, records_out_count=tuple(2 * (c or 0) for c in r.records_in_count)) for r in rows]

@@ -124,9 +124,38 @@ def test_a_measured_rate_is_the_whole_one_with_the_middle_of_those_between_readi
     assert rates_of(readings[:1]) is None
 
 
+@pytest.mark.parametrize(
+    "counts",
+    [
+        # After the restart, the source emits more than before. The count falls in all subtasks, in one of them, behind
+        # a missing reading, behind a missing subtask, behind a reading without counts, and with one more subtask.
+        [(100,), (200,), (50,), (1000,)],
+        [(100, 100), (200, 200), (1000, 50), (2000, 1000)],
+        [(100, 100), (200, 200), (None, None), (50, 1000), (1000, 2000)],
+        [(100, 100), (200, None), (50, 1000), (1000, 2000)],
+        [(100,), (), (50,), (1000,)],
+        [(100,), (200,), (50, 1000), (1000, 2000)],
+    ],
+)
+def test_a_count_that_began_anew_between_the_readings_has_no_whole_rate(counts: list[tuple[int | None, ...]]):
+    assert rates_of([_of_subtasks(i, row) for i, row in enumerate(counts)]) is None
+
+
+def test_a_reading_without_one_of_the_subtasks_is_no_restart():
+    counts: list[tuple[int | None, ...]] = [(100, 100), (200, None), (300, 300)]
+
+    found = rates_of([_of_subtasks(i, row) for i, row in enumerate(counts)])
+
+    assert found is not None
+    assert found.value == 20.0
+
+
 def _reading(number: int, count: int | None) -> VertexPressure:
-    at = NOW + number * timedelta(seconds=10)
-    return replace(pressure(SOURCE, at), records_out_count=(count, None))
+    return _of_subtasks(number, (count, None))
+
+
+def _of_subtasks(number: int, counts: tuple[int | None, ...]) -> VertexPressure:
+    return replace(pressure(SOURCE, NOW + number * timedelta(seconds=10)), records_out_count=counts)
 
 
 def test_without_a_measured_share_nothing_is_checked():

@@ -13,35 +13,61 @@ from functools import cache
 import pytest
 
 from backend.advisor.twin import tiers
+from backend.advisor.twin.building import terminal_checkpoints
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.hung_writes import SUBJECT
 from backend.advisor.twin.outcomes import Tier
 from backend.advisor.twin.predicting import DURATION, EXPIRED
 from backend.advisor.twin.tiers import QuickTiers, TieredModel
+from backend.analysis.evidence import JobEvidence
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import RUNTIME
 from tests.simulators.regret_jobs import SEEN_S, Drawn, fare
 from tests.support.twin_evidence import runtime_evidence
 
-_NAME = "noisy_store/137"
-"""In most of its checkpoints no write hangs, and some expire."""
+_NAME, _STEADY = "noisy_store/137", "noisy_store/145"
+"""In most of their checkpoints no write hangs, and some expire.
+
+Of the first job, 22 % of the observed checkpoints expired, and 10 % of those later at the same interval. Its prediction
+can only be compared with the observed ones. Of the second job, both shares are about as large.
+"""
 
 
 @cache
-def _model() -> TieredModel:
-    job = Drawn.of(_NAME)
-    evidence = runtime_evidence(job.spec(job.now.config(), seed=1), run_s=SEEN_S, every_s=4.0)
-    return QuickTiers(is_ready=True).build(evidence, RUNTIME, "0.0.0")
+def _evidence(name: str) -> JobEvidence:
+    job = Drawn.of(name)
+    return runtime_evidence(job.spec(job.now.config(), seed=1), run_s=SEEN_S, every_s=4.0)
+
+
+@cache
+def _model(name: str = _NAME) -> TieredModel:
+    return QuickTiers(is_ready=True).build(_evidence(name), RUNTIME, "0.0.0")
 
 
 @pytest.mark.parametrize("tier", [Tier.FORMULAS, Tier.FAST])
-@pytest.mark.parametrize("factor", [1.0, 2.0], ids=["as it is", "twice the interval"])
+def test_for_the_job_as_it_is_the_predicted_share_is_the_one_that_was_observed(tier: Tier):
+    ended = terminal_checkpoints(_evidence(_NAME))
+    observed = sum(c.header.status is not CheckpointStatus.COMPLETED for c in ended) / len(ended)
+    found = tiers.predict(_model(), WhatIf(), tier)
+
+    assert observed > 0.2
+    assert found.expired_ratio is not None
+    assert found.expired_ratio.value == pytest.approx(observed, abs=0.03)
+
+
+@pytest.mark.parametrize("tier", [Tier.FORMULAS, Tier.FAST])
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [(_STEADY, 1.0), (_STEADY, 2.0), (_NAME, 2.0)],
+    ids=["as it is", "twice the interval", "another job at twice the interval"],
+)
 def test_the_expired_share_and_the_slowest_checkpoints_are_predicted_also_at_another_interval(
-    tier: Tier, factor: float
+    name: str, tier: Tier, factor: float
 ):
-    job = Drawn.of(_NAME)
+    job = Drawn.of(name)
     interval_ms = job.interval_ms * factor
     happened = fare(job, replace(job.now, interval_ms=round(interval_ms)).config(), seed=2, run_s=460.0)
-    found = tiers.predict(_model(), WhatIf(interval_ms=interval_ms), tier)
+    found = tiers.predict(_model(name), WhatIf(interval_ms=interval_ms), tier)
 
     assert happened.expired > 0.05
     assert found.expired_ratio is not None
@@ -67,7 +93,7 @@ def test_fewer_checkpoints_expire_at_a_shorter_interval_and_more_at_a_longer_one
 def test_the_model_says_what_it_assumes_and_is_scored_with_its_hangs():
     for model in _model().by_tier.values():
         (said,) = [a for a in model.assumptions if a.subject == SUBJECT]
-        assert "checkpoints a write hung for" in said.taken
+        assert "checkpoints a write hung and delayed the end by" in said.taken
         assert "by time and not by bytes" in said.reason
         assert model.calibration is not None
         errors = {e.measure: e for e in model.calibration.errors}

@@ -1,9 +1,10 @@
 """Writes to the checkpoint store that hang now and then, and what they do to checkpoints under any settings.
 
-The tiers simulate writes of the usual duration only. How long writes hung in each recorded checkpoint is part of the
-model (``StoreModel.hangs``), and is added to the durations that a tier simulated: in every what-if, in the calibration,
-and if the advisor chooses settings. If some writes are seen to hang, checkpoints that expired beyond what the
-simulation and those writes explain count as hung for longer than any timeout.
+The tiers simulate writes of the usual duration only. By how much writes that hung delayed the end of each recorded
+checkpoint is part of the model (``StoreModel.hangs``), and is added to the durations that a tier simulated: in every
+what-if, in the calibration, and if the advisor chooses settings. A hang that delayed nothing, because a barrier came
+later anyway, is not added, not even where a what-if lets barriers travel faster. If some writes are seen to hang,
+checkpoints that expired beyond what the simulation and those writes explain count as hung for longer than any timeout.
 
 What makes writes hang is not known. It is assumed to come by time: if the time from one trigger to the next is twice
 as long, a checkpoint waits for the hangs of two recorded ones. So no longer interval looks harmless only because it was
@@ -29,8 +30,9 @@ _ONE_IN_20: Final = NormalDist().inv_cdf(0.95)
 _SAMPLES: Final = 500
 _SEED: Final = 1
 _TIMES_MAX: Final = 50
+"""The hangs of at most so many recorded periods are drawn. Those of a longer time are as many times these."""
 _ROUNDS: Final = 4
-"""So often is computed how hangs delay triggers, and how many hangs come until the next trigger."""
+"""Number of iterations: hangs delay triggers, and a later trigger meets more hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +53,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Hangs:
-    """How long writes hung in recorded checkpoints, and the mean time from the trigger of one to that of the next.
+    """How long hangs delayed recorded checkpoints, and the mean time from the trigger of one to that of the next.
 
     ``delays_ms`` has one value for each checkpoint that completed, and ``expired_ms`` one for each that expired, the
-    longest first: 0 if no write is seen to hang. Both are empty if no write is seen to hang in any of them.
-    ``endless_count`` is how many of those that expired count as hung for longer than any timeout, the first of them.
+    longest first: by how many milliseconds the writes that hung delayed its end, 0 if they did not. Both are empty if
+    none was delayed. ``endless_count`` is how many of those that expired count as hung for longer than any timeout: the
+    last of them, because long hangs explain an expiry and short ones do not.
     """
 
     delays_ms: tuple[float, ...] = ()
@@ -70,12 +73,17 @@ class Hangs:
 
     @property
     def all_ms(self) -> tuple[float, ...]:
-        """How long writes hung in each recorded checkpoint; infinite if only the expiry shows the end of the hang."""
-        return (*self.delays_ms, *([inf] * self.endless_count), *self.expired_ms[self.endless_count :])
+        """The delay of each recorded checkpoint by hangs; infinite if only the expiry shows the end of the hang."""
+        return (*self.known_ms, *([inf] * self.endless_count))
+
+    @property
+    def known_ms(self) -> tuple[float, ...]:
+        """The delay of each recorded checkpoint by hangs, without those that count as endless."""
+        return (*self.delays_ms, *self.expired_ms[: len(self.expired_ms) - self.endless_count])
 
     @property
     def longest_ms(self) -> float:
-        """The longest hang; 0 without any."""
+        """The longest delay by hangs; 0 without any."""
         return max(self.all_ms, default=0.0)
 
     def explaining(self, predicted: float) -> Self:
@@ -104,11 +112,17 @@ class Hangs:
         return tuple(found[:count].tolist())
 
     def expired_ratio(self, simulated: Interval, duration_ms: Interval, when: Schedule) -> Interval:
-        """Return the share of expired checkpoints if writes hang as measured."""
+        """Return the share of expired checkpoints if writes hang as measured.
+
+        ``simulated`` is the share that expires without hangs, so only the others can expire because of them.
+        ``duration_ms`` may contain the timeout.
+        """
         if not self.count:
             return simulated
-        durations = _sampled(duration_ms)
-        more = float((durations + self._added(durations, when) >= when.timeout_ms).mean())
+        durations = _sampled(duration_ms, most_ms=when.timeout_ms)
+        ends = durations < when.timeout_ms
+        late = (durations + self._added(durations, when))[ends] >= when.timeout_ms
+        more = float(late.mean()) if late.size else 0.0
         seen = share_interval(min(self.count, round(more * self.count)), self.count)
         low, value, high = (
             p + (1 - p) * q
@@ -144,21 +158,28 @@ class Hangs:
         """Return the hangs of so many periods. The hangs of a recorded period are drawn for each that is in it."""
         draws = np.random.default_rng(_SEED)
         times = period_ms / self.period_ms
-        whole = min(_TIMES_MAX, int(times))
+        drawn = min(float(_TIMES_MAX), times)
+        whole = int(drawn)
         delays = np.array(self.all_ms)
         added: Floats = delays[draws.integers(delays.size, size=(count, whole))].sum(axis=1)
         part = delays[draws.integers(delays.size, size=count)]
-        added += np.where(draws.random(count) < times - whole, part, 0.0)
-        return added
+        added += np.where(draws.random(count) < drawn - whole, part, 0.0)
+        return added * max(1.0, times / _TIMES_MAX)
 
 
-def _sampled(duration_ms: Interval) -> Floats:
-    """Return durations whose distribution has this median and this 95 % quantile."""
-    spread = 0.0
-    if 0 < duration_ms.value < duration_ms.high:
-        spread = log(duration_ms.high / duration_ms.value) / _ONE_IN_20
-    draws = np.random.default_rng(_SEED + 1)
-    found: Floats = duration_ms.value * np.exp(spread * draws.standard_normal(_SAMPLES))
+def _sampled(duration_ms: Interval, *, most_ms: float = inf) -> Floats:
+    """Return durations whose distribution has this median and this 95 % quantile.
+
+    If at least half of them are cut at ``most_ms``, the 95 % quantile says nothing. The distribution then has the 5 %
+    quantile.
+    """
+    spread, (low, value, high) = 0.0, (duration_ms.low, duration_ms.value, duration_ms.high)
+    if 0 < low < most_ms <= value:
+        spread = log(value / low) / _ONE_IN_20
+    elif 0 < value < high:
+        spread = log(high / value) / _ONE_IN_20
+    draws = np.random.default_rng(_SEED + 1).standard_normal(_SAMPLES)
+    found: Floats = value * np.exp(spread * (draws - np.median(draws)))
     return found
 
 

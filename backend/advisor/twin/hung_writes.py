@@ -2,7 +2,8 @@
 
 A write that took many times as long as is usual for its subtask hung, for whatever reason. A subtask with more state
 than its siblings always takes longer. The model knows that, so it is no hang. Neither is a write that took longer
-because it, or all writes of its checkpoint together, had more bytes than usual.
+because it, or all writes of its checkpoint together, had more bytes than usual. What counts of a hang is by how much it
+delayed the end of its checkpoint.
 """
 
 from __future__ import annotations
@@ -58,29 +59,30 @@ def hangs_of(recorded: Sequence[Recorded], hung: HungWrites, when: Schedule) -> 
     """Return the hangs of recorded checkpoints, which were triggered as ``when`` says. ``hung`` is of the same."""
     delays: dict[bool, list[float]] = {True: [], False: []}
     for r, row in zip(recorded, hung, strict=True):
-        longest = max((float(ms.max(initial=0.0)) for ms in row.values()), default=0.0)
-        delays[_is_complete(r)].append(longest)
+        delays[_is_complete(r)].append(_delay_ms(r, row))
     if not any(delays[True] + delays[False]):
         return NO_HANGS
     return Hangs(tuple(delays[True]), tuple(sorted(delays[False], reverse=True)), _period_ms(recorded, when))
 
 
 def hangs_assumption(hangs: Hangs) -> tuple[Assumption, ...]:
-    """Return what is assumed of writes that hang: how often, how long, and that they come by time; nothing without."""
+    """Return what is assumed of writes that hang: how often, what they delay, and that they come by time."""
     if not hangs.count:
         return ()
-    known = sorted(ms for ms in hangs.all_ms[: len(hangs.delays_ms)] + hangs.expired_ms[hangs.endless_count :] if ms)
+    known = sorted(ms for ms in hangs.known_ms if ms)
     parts = []
     if known:
         last = say.duration(known[-1])
         spans = last if len(known) == 1 else f"{say.duration(known[0])} to {last}"
-        parts.append(f"in {len(known)} of the last {hangs.count} checkpoints a write hung for {spans}")
+        parts.append(
+            f"in {len(known)} of the last {hangs.count} checkpoints a write hung and delayed the end by {spans}"
+        )
     if hangs.endless_count:
         many = "in" if known else f"of the last {hangs.count} checkpoints, in"
         parts.append(f"{many} {hangs.endless_count} that expired, one hung for longer than the timeout")
     made = Assumption(
         subject=SUBJECT,
-        taken=" and ".join(parts),
+        taken=", and ".join(parts),
         reason=(
             "what makes writes hang is not known; hangs are assumed to come by time and not by bytes, so that a"
             " checkpoint at twice the interval waits for twice as many"
@@ -113,6 +115,20 @@ def _period_ms(recorded: Sequence[Recorded], when: Schedule) -> float:
     """
     found = [duration_ms(r.checkpoint) for r in recorded]
     return when.period_ms(np.array([ms for ms in found if ms is not None]))
+
+
+def _delay_ms(r: Recorded, hung: Mapping[VertexId, Floats]) -> float:
+    """Return by how much hanging writes delayed the last end of a write in a checkpoint.
+
+    A hang delays nothing if another subtask, whose barrier comes late, ends later anyway. In a checkpoint that expired,
+    the ends of subtasks that did not acknowledge are not known, and do not count.
+    """
+    ends = np.concatenate([r.phases[v].async_end_ms for v in hung] or [np.zeros(0)])
+    is_known = ~np.isnan(ends)
+    if not is_known.any():
+        return 0.0
+    without = ends - np.concatenate(list(hung.values()))
+    return float(ends[is_known].max() - without[is_known].max())
 
 
 def _is_complete(r: Recorded) -> bool:

@@ -100,7 +100,8 @@ def test_expired_checkpoints_that_nothing_else_explains_are_endless_hangs():
 
     assert seen.all_ms == (0.0, 0.0, 600.0, 4_000.0, 0.0)
     assert seen.longest_ms == 4_000.0
-    assert seen.explaining(0.2).all_ms == (0.0, 0.0, 600.0, inf, 0.0)
+    # The longest hangs explain an expiry best, so the shortest are replaced.
+    assert seen.explaining(0.2).all_ms == (0.0, 0.0, 600.0, 4_000.0, inf)
     assert seen.explaining(0.0).all_ms == (0.0, 0.0, 600.0, inf, inf)
     assert seen.explaining(0.0).longest_ms == inf
     # Another simulation explains more of them.
@@ -115,6 +116,56 @@ def test_endless_hangs_reach_any_timeout():
 
     assert hangs.expired_ratio(_NONE, _SIMULATED, long).value == pytest.approx(0.5, abs=0.06)
     assert np.isfinite(hangs.samples(_SIMULATED.value, long)).all()
+
+
+def test_endless_hangs_do_not_replace_those_that_explain_an_expiry():
+    """Four of 20 checkpoints expired, and the hangs of two of them reach the timeout."""
+    seen = Hangs((0.0,) * 16, (9_000.0, 9_000.0, 0.0, 0.0), 5_000.0)
+    simulated = Interval(1_500.0, 1_400.0, 1_600.0)
+    before = _expired(seen, 5_000, simulated)
+
+    assert before == pytest.approx(0.1, abs=0.03)
+    assert _expired(seen.explaining(before), 5_000, simulated) == pytest.approx(0.2, abs=0.03)
+
+
+_ONE_SHORT = Hangs((0.0,) * 19 + (600.0,), (), 5_000.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "duration", "most"),
+    [
+        (0.6, Interval(10_000.0, 8_000.0, 10_000.0), 0.62),
+        (0.2, Interval(9_500.0, 9_000.0, 10_000.0), 0.24),
+        (0.0, Interval(5_000.0, 2_500.0, 10_000.0), 0.01),
+        (1.0, Interval(10_000.0, 10_000.0, 10_000.0), 1.0),
+    ],
+)
+def test_a_checkpoint_that_expires_without_hangs_does_not_expire_twice(share: float, duration: Interval, most: float):
+    """In one of 20 checkpoints a write hangs for 600 ms, so at most one in 20 of the others expires too."""
+    found = _ONE_SHORT.expired_ratio(Interval(share, share, share), duration, _when(5_000, max_concurrent=2))
+
+    assert share <= found.value <= most
+
+
+def test_checkpoints_that_end_before_the_timeout_expire_by_hangs_also_if_most_others_expire_without():
+    found = _ONE_IN_FOUR.expired_ratio(
+        Interval(0.6, 0.4, 0.8), Interval(10_000.0, 8_000.0, 10_000.0), _when(5_000, max_concurrent=2)
+    )
+
+    assert found.value == pytest.approx(0.6 + 0.4 * 0.25, abs=0.03)
+
+
+def test_hangs_add_up_over_any_number_of_recorded_periods():
+    hangs = Hangs((0.0, 10.0), (), 5_000.0)
+    long = Schedule(interval_ms=1_000_000.0, timeout_ms=1e9, max_concurrent=2)
+
+    assert hangs.samples(1_000.0, long).mean() == pytest.approx(1_000 + 200 * 5, rel=0.05)
+
+
+def test_a_tiny_hang_leaves_the_median_as_it_is():
+    hangs = Hangs((0.0,) * 19 + (1.0,), (), 5_000.0)
+
+    assert hangs.durations(_SIMULATED, _when(5_000, max_concurrent=2)).value == pytest.approx(1_000.0, abs=1.0)
 
 
 def test_the_same_hangs_give_the_same_numbers():

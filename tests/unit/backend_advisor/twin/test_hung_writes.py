@@ -21,7 +21,7 @@ from backend.advisor.twin.outcomes import Simulated, SimulatedCheckpoint, Tier
 from backend.advisor.twin.parts import Recorded
 from backend.analysis.phases import checkpoint_phases
 from backend.domain.checkpoint import Checkpoint
-from tests.support.handwritten_jobs import ALIGNED, LAST, chain, completed, detail, failed
+from tests.support.handwritten_jobs import ALIGNED, LAST, SOURCE, chain, completed, detail, failed
 from tests.support.twin_models import three_vertices
 
 _COUNT = 20
@@ -58,7 +58,8 @@ def test_a_write_that_took_many_times_as_long_as_its_subtask_usually_does_is_a_h
     rows[7][0] = 6_000
 
     expected = [0.0] * _COUNT
-    expected[3], expected[7] = 2_000.0, 5_000.0
+    # The first hangs for two seconds, but its sibling ends after one second anyway.
+    expected[3], expected[7] = 1_150.0, 5_000.0
     assert _hangs([_made(n, row) for n, row in enumerate(rows)]).delays_ms == pytest.approx(expected)
 
 
@@ -98,6 +99,30 @@ def test_checkpoints_that_expired_are_kept_apart_the_longest_hang_first():
     assert _hangs(made, 2).expired_ms == (40_000.0, 0.0)
 
 
+def _behind(number: int, hung_ms: int) -> Checkpoint:
+    """Return a checkpoint whose barrier reaches the sink after 20 s, while the source's write hangs for so long."""
+    source = detail(SOURCE, first=[1], async_=[99 + hung_ms])
+    return completed(number, source, detail(LAST, first=[20_000], async_=[100]), every_s=30)
+
+
+@pytest.mark.parametrize(("hung_ms", "delay_ms"), [(6_000, 0), (26_000, 6_000)])
+def test_a_hang_counts_by_what_it_delays_the_end_of_the_checkpoint(hung_ms: int, delay_ms: int):
+    made = _rows([_behind(n, hung_ms if n % 4 == 0 else 0) for n in range(_COUNT)])
+    hangs = hangs_of(made, hung_writes(made, chain(SOURCE, LAST, parallelism=1), ALIGNED), _WHEN)
+
+    expected = [float(delay_ms), 0.0, 0.0, 0.0] * (_COUNT // 4)
+    assert hangs.delays_ms == (pytest.approx(expected) if delay_ms else ())
+
+
+def test_a_hang_in_a_checkpoint_that_expired_counts_although_others_had_no_barrier():
+    made = [_behind(n, 0) for n in range(_COUNT)]
+    stuck = detail(SOURCE, first=[1], async_=[30_099]), detail(LAST, first=[None])
+    rows = _rows([*made, failed(_COUNT, *stuck, after_ms=60_000, every_s=30)])
+    hangs = hangs_of(rows, hung_writes(rows, chain(SOURCE, LAST, parallelism=1), ALIGNED), _WHEN)
+
+    assert hangs.expired_ms == (30_000.0,)
+
+
 def test_the_time_between_triggers_follows_from_the_durations():
     """Checkpoints at an interval of five seconds, of which one took 20 s and one expired after 60 s."""
     made = [_made(n, [19_999 if n == 3 else 100]) for n in range(8)]
@@ -117,11 +142,11 @@ def test_one_sentence_says_how_often_how_long_and_what_is_assumed():
 
     assert made.subject == SUBJECT
     assert made.taken == (
-        "in 2 of the last 24 checkpoints a write hung for 600 ms to 12.0 s and in 1 that expired, one hung for longer"
-        " than the timeout"
+        "in 3 of the last 24 checkpoints a write hung and delayed the end by 600 ms to 30.0 s, and in 1 that expired,"
+        " one hung for longer than the timeout"
     )
     assert "by time and not by bytes" in made.reason
-    assert one.taken == "in 1 of the last 2 checkpoints a write hung for 2.0 s"
+    assert one.taken == "in 1 of the last 2 checkpoints a write hung and delayed the end by 2.0 s"
     assert endless.taken.startswith("of the last 6 checkpoints, in 1 that expired, one hung")
     assert hangs_assumption(NO_HANGS) == ()
 

@@ -88,8 +88,7 @@ def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
             problems.append(f"{name}: {row.problem}")
             continue
         by_name = {e.measure.value: e for e in row.estimates}
-        expired = by_name["expired_ratio"].predicted
-        share = "-" if expired is None else f"{100 * expired.value:.0f} %"
+        share = _span(by_name["expired_ratio"])
         duration, persisted = _span(by_name["end_to_end_duration_ms"]), _span(by_name["persisted_bytes"])
         cells.append((name, duration, persisted, share, "*" if row.is_on_front else ""))
     yield from columns.lines_of(cells)

@@ -22,6 +22,7 @@ from backend.advisor.advice import (
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.thresholds import INTERVAL_RATIO, TIMEOUT_MARGIN, WILSON_Z
 from backend.analysis import sentences as say
+from backend.analysis.statistics import quantile
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import EngineCapabilities
@@ -85,6 +86,12 @@ def proposal(engine: EngineCapabilities, made: Proposal, ids: Sequence[int]) -> 
 def expect(metric: Metric, before: float | None, predicted: Interval, method: str) -> Expected:
     """Return the prediction of one metric. ``before`` is the value of the recorded checkpoints."""
     return Expected(metric, UNITS[metric], before, predicted, method)
+
+
+def middle_of(values: Sequence[float | None]) -> Interval | None:
+    """Return the median of the known values with the interval that holds the middle 90 % of them; None without any."""
+    low, value, high = (quantile(values, q) for q in (0.05, 0.5, 0.95))
+    return None if low is None or value is None or high is None else Interval(value, low, high)
 
 
 def share_interval(count: int, total: int) -> Interval:

@@ -5,12 +5,13 @@ The numbers are those of the what-if on this job alone: the same model, the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
 from backend.advisor.advice import Interval
+from backend.advisor.proposing import middle_of
 from backend.advisor.twin import tiers
 from backend.advisor.twin.asking import asked_of, names_of
 from backend.advisor.twin.building import terminal_checkpoints
@@ -20,7 +21,6 @@ from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.parts import duration_ms
 from backend.advisor.twin.predicting import DURATION, believed_share, explains_expired
 from backend.analysis.evidence import JobEvidence
-from backend.analysis.statistics import quantile
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import DomainError, InvalidInputError
@@ -151,7 +151,7 @@ def answer_of(
     known: dict[str, Any] = {
         "checkpoint_count": len(ended),
         "as_of": evidence.now.isoformat(),
-        "measured_ms": _middle([duration_ms(c) for c in ended]),
+        "measured_ms": middle_of([duration_ms(c) for c in ended]),
         "measured_expired_ratio": expired / len(ended) if ended else None,
     }
     try:
@@ -184,9 +184,3 @@ def answer_of(
         notes=tuple(dict.fromkeys(notes)),
         **known,
     )
-
-
-def _middle(values: Sequence[float | None]) -> Interval | None:
-    """Return the median of the known values with the middle 90 % of them; None without any."""
-    low, value, high = (quantile(values, q) for q in (0.05, 0.5, 0.95))
-    return None if low is None or value is None or high is None else Interval(value, low, high)

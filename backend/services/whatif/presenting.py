@@ -8,14 +8,13 @@ from statistics import median_high
 from typing import Final
 
 from backend.advisor.advice import Interval
-from backend.advisor.proposing import share_interval
+from backend.advisor.proposing import middle_of, share_interval
 from backend.advisor.twin.building import terminal_checkpoints
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
 from backend.advisor.twin.parts import duration_ms
 from backend.advisor.twin.predicting import believed_share, explains_expired
 from backend.analysis import sentences as say
-from backend.analysis.statistics import quantile
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import (
     POINTS_MAX,
@@ -46,8 +45,6 @@ UNITS: Final[Mapping[Measure, str]] = {
 }
 _TREND_MIN_COUNT: Final = 3
 _TREND_FACTOR: Final = 1.1
-_MIDDLE: Final = (0.05, 0.5, 0.95)
-"""The quantiles of an interval that holds the middle 90 %, with the median between them."""
 
 
 def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome) -> PredictionOut:
@@ -218,12 +215,6 @@ def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
 def _now(measure: Measure, found: Interval | None, values: list[float | None]) -> MeasuredNowOut:
     value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
     return MeasuredNowOut(measure=measure, unit=UNITS[measure], value=value, low=low, high=high, values=values)
-
-
-def middle_of(values: Sequence[float | None]) -> Interval | None:
-    """Return the median of the known values with the interval that holds the middle 90 % of them; None without any."""
-    low, value, high = (quantile(values, q) for q in _MIDDLE)
-    return None if low is None or value is None or high is None else Interval(value, low, high)
 
 
 def calibration_of(model: JobModel) -> CalibrationOut | None:

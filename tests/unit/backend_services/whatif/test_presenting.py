@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from backend.advisor.advice import Interval
+from backend.advisor.proposing import middle_of
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import EstimateOut, Measure, MeasuredNowOut, PredictionOut, Tier
 from backend.domain.pressure import VertexPressure
 from backend.services.whatif.presenting import (
     checked,
-    middle_of,
     rates_of,
     unpredicted,
     value_of,

@@ -341,6 +341,7 @@ def test_a_link_may_name_any_time_zone(browser, site):
         expect(page.locator("#zone-toggle-word")).to_have_text("UTC")
         expect(page).not_to_have_url(re.compile(r"tz="))
         page.click("#zone-toggle")
+        expect(page.locator("#zone-toggle-word")).to_have_text("Local time")
         page.goto("/ui/jobs/jE?tz=Mars/Olympus")
         # An answer for a page that the viewer has left changes nothing, and raises no exception.
         page.evaluate("() => window.barrierscope.setProps('fleet-news', { data: 1 })")

@@ -46,11 +46,14 @@ def _is_focused(page, selector):
 
 
 def _focus(page, selector, *, key="Tab"):
-    for _ in range(20):
+    def is_reached():
         if page.evaluate(_FOCUSED, selector):
-            return
+            return True
         page.keyboard.press(key)
-    raise AssertionError(f"{selector} cannot be reached")
+        return False
+
+    # The tour looks every 200 ms for an element that the page has replaced. Until then, the key does not lead to it.
+    until(is_reached, f"{key} leads to {selector}")
 
 
 def test_the_tour_is_offered_once_leads_to_the_measured_effect_and_gives_the_focus_back(browser, site, fake):

@@ -8,6 +8,7 @@ cap in force.
 from __future__ import annotations
 
 import itertools
+import statistics
 
 import pytest
 
@@ -68,17 +69,22 @@ def test_the_job_as_a_whole_persists_no_more_than_its_cap() -> None:
 
 
 def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughput() -> None:
-    times: list[int] = []
-    sizes: list[int] = []
+    times: list[float] = []
+    sizes: list[float] = []
     records: list[int] = []
     for cap in (0, 6_000, 9_000, "unlimited"):
-        spec = small_job("unaligned", seed=4, task_managers=2, records=None, config={"runtime.inflight-cap.bytes": cap})
-        engine = JobEngine(spec)
-        engine.run_until(6_000_000)
-        done = list(engine.coordinator.all_completed)
-        times.append(sorted(r.end_to_end_us or 0 for r in done)[len(done) // 2])
-        sizes.append(sorted(r.persisted_bytes for r in done)[len(done) // 2])
-        records.append(sum(t.records_in for t in engine.tasks if t.spec.id == "keyed"))
+        done: list[MeasuredCheckpoint] = []
+        received = 0
+        # Several seeds, because a cap that is hardly ever reached changes the course of a run, and not what is usual.
+        for seed in range(4, 8):
+            settings = {"runtime.inflight-cap.bytes": cap}
+            engine = JobEngine(small_job("unaligned", seed=seed, task_managers=2, records=None, config=settings))
+            engine.run_until(3_000_000)
+            done += engine.coordinator.all_completed
+            received += sum(t.records_in for t in engine.tasks if t.spec.id == "keyed")
+        times.append(statistics.median(r.end_to_end_us or 0 for r in done))
+        sizes.append(statistics.median(r.persisted_bytes for r in done))
+        records.append(received)
     # A cap that is never reached changes only the moment of the cut, by a few microseconds in a checkpoint of 11 ms.
     assert all(later <= earlier + 100 for earlier, later in itertools.pairwise(times)), times
     assert sizes == sorted(sizes)

@@ -44,17 +44,21 @@ class InputGate:
 
     def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
         """Notify the barrier handler that a barrier has arrived but still waits in the queue (Q-4, CL-6)."""
+        if barrier.is_timeoutable:
+            self._put_behind(channel)
         self.announced(channel, barrier)
 
     def next_priority(self) -> tuple[InputChannel, Barrier] | None:
         """Return the next priority event with its channel, or None if there is none.
 
-        Channels are read in the order in which they notified the gate.
+        Channels are read in the order in which they notified the gate. A channel whose event was read loses its turn:
+        the gate reads its data after that of the other channels, as Flink's ``SingleInputGate`` does.
         """
         while self._priority:
             channel = self._priority[0]
             barrier = channel.poll_priority()
             if barrier is not None:
+                self._put_behind(channel)
                 return channel, barrier
             self._priority.popleft()
         return None
@@ -121,6 +125,14 @@ class InputGate:
             if item is not None:
                 return channel, item
         return None
+
+    def _put_behind(self, channel: InputChannel) -> None:
+        if channel.is_ready:
+            self._ready.remove(channel)
+            channel.is_ready = False
+        if channel.has_more:
+            channel.is_ready = True
+            self._ready.append(channel)
 
     def _bring_forward(self, prefers: Callable[[InputChannel], bool]) -> None:
         preferred = next((channel for channel in self._ready if prefers(channel)), None)

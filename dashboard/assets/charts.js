@@ -22,11 +22,50 @@
         if (box && height && box.style.height !== height + "px") { box.style.height = height + "px"; }
     }
 
+    // --- room for the names of the rows -----------------------------------------------------------------------------
+
+    // The gap between a name and its axis, with some room for hinting.
+    const GAP_PX = 12;
+    const pen = document.createElement("canvas").getContext("2d");
+
+    // The width of a name in the font of this machine. Names are in Plotly's markup, with bold parts and entities.
+    function widthOf(name, font) {
+        let isBold = false, width = 0;
+        name.split(/(<\/?b>)/).forEach(function (part) {
+            if (part === "<b>" || part === "</b>") { isBold = part === "<b>"; return; }
+            const plain = part.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+            pen.font = (isBold ? "bold " : "") + font.size + "px " + font.family;
+            width += pen.measureText(plain).width;
+        });
+        return width;
+    }
+
+    function namesOf(layout) {
+        const axis = layout.yaxis || {};
+        const beside = (layout.annotations || []).filter((a) => a.xref === "paper" && a.x === 0 && a.xanchor === "right");
+        const family = layout.font.family;
+        return [
+            ...(axis.showticklabels === false ? [] : axis.ticktext || []).map((t) => [t, { size: axis.tickfont.size, family }]),
+            ...beside.map((a) => [a.text, { size: a.font.size, family }]),
+        ];
+    }
+
+    // Which font is drawn depends on the machine, so Python cannot know how wide the names are. Plotly's own automatic
+    // margin takes seconds for hundreds of names, and leaves out annotations.
+    function withRoom(figure) {
+        const layout = figure.layout;
+        if (!layout || layout.meta !== "measured-names") { return figure; }
+        const widest = namesOf(layout).reduce((most, [name, font]) => Math.max(most, widthOf(name, font)), 0);
+        const left = Math.max(layout.margin.l, Math.ceil(widest) + GAP_PX);
+        // The figure belongs to Dash, so it is not changed.
+        return { ...figure, layout: { ...layout, margin: { ...layout.margin, l: left } } };
+    }
+
     function draw(graph, figure) {
         held.delete(graph);
         fit(graph, figure);
         const isFirst = !isDrawn(graph);
-        const done = react(graph, figure);
+        const done = react(graph, withRoom(figure));
         if (isFirst) {
             // Drawing gave the element its real function ``on``.
             (bound.get(graph) || []).forEach(([name, call]) => graph.on(name, call));

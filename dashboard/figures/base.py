@@ -20,6 +20,12 @@ Cell = str | int | float | None
 
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
+MEASURED_NAMES = "measured-names"
+"""The value of ``meta`` in a layout whose left margin the script ``charts.js`` widens if the names of the rows need it.
+
+The names are the labels of the y axis, and the annotations whose right end is at the left end of the axis.
+"""
+
 _NOTE_CHARACTERS = 52
 
 LEGEND: Figure = {

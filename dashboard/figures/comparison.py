@@ -17,7 +17,7 @@ from backend.contracts.comparing import CheckpointComparisonOut, MeasureDifferen
 from backend.domain.checkpoint import SubtaskMeasure
 from backend.domain.verdict import Phase
 from dashboard import text
-from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.figures.base import MEASURED_NAMES, Cell, Chart, Table, Trace, axis, empty, layout, note, ticks_ms
 from dashboard.figures.gantt import segments
 from dashboard.figures.micro_batch import COLORS, WORDS
 from dashboard.palette import PHASE_COLORS, PHASE_WORDS, Theme
@@ -388,6 +388,7 @@ def _layout(
     return layout(
         theme,
         height_px=height_px,
+        meta=MEASURED_NAMES,
         revision=f"comparison{whose}{count}{is_narrow}",
         barmode="overlay",
         margin={

@@ -21,7 +21,19 @@ from backend.contracts.subtask_matrix import (
 )
 from backend.domain.checkpoint import CheckpointStatus, SubtaskMeasure
 from dashboard import text
-from dashboard.figures.base import Cell, Chart, Table, Trace, axis, axis_title, empty, layout, note, ticks_ms
+from dashboard.figures.base import (
+    MEASURED_NAMES,
+    Cell,
+    Chart,
+    Table,
+    Trace,
+    axis,
+    axis_title,
+    empty,
+    layout,
+    note,
+    ticks_ms,
+)
 from dashboard.palette import UNALIGNED, Theme
 
 HEIGHT_PX = 400
@@ -66,6 +78,7 @@ def heatmap(matrix: SubtaskMatrixOut, *, theme: Theme, is_log: bool = False, rev
         "layout": layout(
             theme,
             height_px=HEIGHT_PX,
+            meta=MEASURED_NAMES,
             revision=f"{revision} {matrix.measure} {matrix.group} {len(rows)}",
             margin={"l": 118, "r": 16, "t": 75, "b": 65},
             xaxis=axis(

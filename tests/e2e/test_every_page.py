@@ -16,7 +16,7 @@ from dashboard import routes
 from dashboard.routes import PageKind
 from tests.support.browsing import Browser, Weight, chromium, launched, opened, settle, show_whole, small_targets
 from tests.support.dashboard_site import site_over
-from tests.support.page_faults import accessibility_faults, layout_faults
+from tests.support.page_faults import accessibility_faults, lasting_layout_faults, layout_faults
 from tests.support.page_register import HEIGHT, PAGES, Example, StandingClock, begin, every_page_api, resize, show
 from tests.support.waiting import until
 
@@ -29,7 +29,6 @@ _LAPTOP_PX = 1440
 _WIDTHS_PX = (1440, 1000, 2560, 390)
 _CLS_MAX = 0.05
 _LIVE_CLS_PER_MIN_MAX = 0.01
-_LOOKS = 20
 _TICK_S = 4.0
 _TICKS = 3
 _ANSWER_S = 0.15
@@ -78,24 +77,6 @@ def test_every_page_is_without_fault_at_a_laptop_s_width(browser: Browser, site)
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
-def lasting_layout_faults(page: Page, example: Example) -> list[str]:
-    """Return the faults that remain although the page is calm.
-
-    A chart that has another form on a phone is requested some time after the window became narrow. Until the answer
-    comes, the calm page shows the old form in the new width. A lazy chart whose answer comes when the page was already
-    scrolled past it is drawn when it comes into view again.
-    """
-    found = layout_faults(page)
-    for _ in range(_LOOKS):
-        if not found:
-            break
-        settle(page)
-        if example.is_lazy:
-            show_whole(page)
-        found = layout_faults(page)
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browser, site, theme):
@@ -107,7 +88,7 @@ def test_every_page_is_without_fault_while_the_window_is_resized(browser: Browse
             show(page, example)
             for width in _WIDTHS_PX:
                 resize(page, example, width)
-                faults = lasting_layout_faults(page, example)
+                faults = lasting_layout_faults(page, is_lazy=example.is_lazy)
                 if width == 390:
                     # On a phone, tables are cards. The roles of their parts then come from a script.
                     faults += accessibility_faults(page)

@@ -35,6 +35,10 @@ _FLAGS = (
 # Other tests may use the same two cores, so that a page may be slow. A shorter limit would make no test faster.
 _PATIENCE_MS = PATIENCE_S * 1_000
 LAPTOP = (1366, 768)
+_FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir>{fonts}</dir><cachedir>{cache}</cachedir></fontconfig>
+"""
 
 
 def chromium() -> str | None:
@@ -61,11 +65,18 @@ class Browser:
     Playwright's usual contexts have no profile: each page would compile its scripts again, which takes seconds.
     """
 
-    def __init__(self, playwright: Playwright, executable: str, flags: tuple[str, ...], profile: Path) -> None:
+    def __init__(
+        self, playwright: Playwright, executable: str, flags: tuple[str, ...], profile: Path, *, fonts: Path | None
+    ) -> None:
         self._playwright = playwright
         self._executable = executable
         self._flags = flags
         self._profile = profile
+        self._environment: dict[str, str | float | bool] = dict(os.environ)
+        if fonts is not None:
+            settings = profile / "fonts.conf"
+            settings.write_text(_FONTS.format(fonts=fonts, cache=profile / "fonts"), encoding="utf-8")
+            self._environment["FONTCONFIG_FILE"] = str(settings)
         self._base_url = ""
         self._context: BrowserContext | None = None
 
@@ -82,6 +93,7 @@ class Browser:
                 self._profile,
                 executable_path=self._executable,
                 args=[*_FLAGS, *self._flags],
+                env=self._environment,
                 base_url=base_url,
                 viewport={"width": width, "height": height},
                 timezone_id="Europe/Berlin",
@@ -97,13 +109,16 @@ class Browser:
 
 
 @contextmanager
-def launched(executable: str, *flags: str) -> Iterator[Browser]:
-    """Start the browser and yield it. Each test opens its own page in this browser."""
+def launched(executable: str, *flags: str, fonts: Path | None = None) -> Iterator[Browser]:
+    """Start the browser and yield it. Each test opens its own page in this browser.
+
+    With ``fonts``, the browser finds the fonts in this folder and no others.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile,
         sync_playwright() as playwright,
     ):
-        browser = Browser(playwright, executable, flags, Path(profile))
+        browser = Browser(playwright, executable, flags, Path(profile), fonts=fonts)
         try:
             yield browser
         finally:

@@ -161,6 +161,9 @@
         }
         if (["svg", "g", "text", "tspan", "image"].includes(node.tagName) || node.closest("text")) { return null; }
         if (node.matches(".drag, .nsewdrag, .legendtoggle") || style.fill === "none") { return null; }
+        // A straight line, such as the zero line of an axis, has no area that its fill could paint.
+        const drawn = node instanceof SVGGeometryElement ? node.getBBox() : null;
+        if (drawn && !(drawn.width && drawn.height)) { return null; }
         const pattern = /^url\("?#([^")]+)/.exec(style.fill);
         const fill = pattern
             ? document.getElementById(pattern[1])?.querySelector("rect, stop")?.getAttribute("fill")

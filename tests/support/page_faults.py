@@ -8,9 +8,11 @@ from typing import Any
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page
 
-from tests.support.browsing import collapsed, cut_off, overflowing, small_targets
+from tests.support.browsing import collapsed, cut_off, overflowing, settle, show_whole, small_targets
 
 _LAYOUT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+
+_LOOKS = 20
 
 # The rules that axe cannot decide for some elements, and what decides them instead.
 _DECIDED_ELSEWHERE = {
@@ -30,6 +32,24 @@ def layout_faults(page: Page) -> list[str]:
     found += [f"chart does not fit: {c}" for c in collapsed(page)]
     found += [f"cut off in its cell: {c}" for c in cut_off(page)]
     found += [f"small target: {t}" for t in small_targets(page)]
+    return found
+
+
+def lasting_layout_faults(page: Page, *, is_lazy: bool = False) -> list[str]:
+    """Return the faults that remain although the page is calm.
+
+    A chart that has another form on a phone is requested some time after the window became narrow. Until the answer
+    comes, the calm page shows the old form in the new width. A chart of a lazy page whose answer comes when the page was
+    already scrolled past it is drawn when it comes into view again.
+    """
+    found = layout_faults(page)
+    for _ in range(_LOOKS):
+        if not found:
+            break
+        settle(page)
+        if is_lazy:
+            show_whole(page)
+        found = layout_faults(page)
     return found
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from backend.contracts.api import CheckpointDetailOut
 from backend.domain.verdict import Phase
-from dashboard.figures.base import Chart, Trace, axis, empty, labels_above, layout, ticks_ms
+from dashboard.figures.base import MEASURED_NAMES, Chart, Trace, axis, empty, labels_above, layout, ticks_ms
 from dashboard.figures.gantt.bars import (
     critical_path,
     envelopes,
@@ -125,6 +125,7 @@ def _layout(
     return layout(
         theme,
         height_px=height_px,
+        meta=MEASURED_NAMES,
         revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}/{is_narrow}",
         barmode="overlay",
         margin={"l": _NARROW_MARGIN_PX if is_narrow else _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 42},

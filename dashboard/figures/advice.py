@@ -52,7 +52,9 @@ def candidates(card: CardOut | None, *, theme: Theme, is_narrow: bool = False) -
         return empty(theme, "No candidate was replayed on the recorded checkpoints.", height_px=CANDIDATES_HEIGHT_PX)
     front = front_of([(d.value, p.value) for _, d, p in placed])
     roles = _roles(card.state)
-    largest = max(p.high for _, _, p in placed) or 1.0
+    most = max(p.high for _, _, p in placed)
+    # If nothing is persisted, the axis has a height all the same, but no tick other than 0.
+    largest = most or 1.0
     traces = [_front(sorted(front), theme)]
     for shown_role in ("", *roles):
         chosen = [(c, d, p) for c, d, p in placed if _role(c, roles) == shown_role]
@@ -76,7 +78,7 @@ def candidates(card: CardOut | None, *, theme: Theme, is_narrow: bool = False) -
             showlegend=True,
             xaxis=_time_axis("predicted end-to-end duration", _ends([d for _, d, _ in placed]), theme),
             yaxis=axis(
-                theme, "predicted persisted data", range=[-0.05 * largest, 1.08 * largest], **size_ticks(largest)
+                theme, "predicted persisted data", range=[-0.05 * largest, 1.08 * largest], **size_ticks(most)
             ),
             annotations=labels,
             hovermode="closest",
@@ -343,8 +345,9 @@ def _rows_axis(shown: Sequence[CardOut], theme: Theme, *, is_labelled: bool) -> 
 def _value_axis(metric: Metric, values: Sequence[float], theme: Theme) -> dict[str, object]:
     if metric is Metric.DURATION:
         return _time_axis(_METRICS[metric], values, theme)
-    most = max(values, default=0.0) or 1.0
-    return axis(theme, _METRICS[metric], range=[-0.04 * most, 1.04 * most], **size_ticks(most))
+    most = max(values, default=0.0)
+    shown = most or 1.0
+    return axis(theme, _METRICS[metric], range=[-0.04 * shown, 1.04 * shown], **size_ticks(most))
 
 
 def _outcome_summary(shown: Sequence[CardOut]) -> str:

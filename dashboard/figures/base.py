@@ -167,9 +167,13 @@ def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
 
 
 def size_ticks(most_bytes: float) -> dict[str, object]:
-    """Return the parts of an axis that place at most seven round ticks from 0 to ``most_bytes``, and their labels."""
+    """Return the parts of an axis that place at most seven round ticks from 0 to ``most_bytes``, and their labels.
+
+    Each label is that of one tick. If ``most_bytes`` is less than a byte, the only tick is 0.
+    """
     step = 10.0 ** math.floor(math.log10(most_bytes)) if most_bytes > 0 else 1.0
-    step = next(step * f for f in (0.2, 0.5, 1.0, 2.0) if most_bytes / (step * f) <= 6)
+    # Labels have whole bytes, so ticks that are closer would repeat them.
+    step = max(1.0, next(step * f for f in (0.2, 0.5, 1.0, 2.0) if most_bytes / (step * f) <= 6))
     values = [step * i for i in range(int(most_bytes / step) + 1)]
     return {"tickvals": values, "ticktext": [words.size(v) for v in values]}
 

@@ -167,7 +167,9 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
                 "hovertemplate": "%{text}<extra></extra>",
             },
         ]  # fmt: skip
-    largest = max(k.high for _, _, _, k in placed) or 1.0
+    most = max(k.high for _, _, _, k in placed)
+    # If nothing is persisted, the axis has a height all the same, but no tick other than 0.
+    largest = most or 1.0
     ends = [v for _, _, d, _ in placed for v in (d.low, d.high)]
     x_axis = time_axis("predicted end-to-end duration", ends, theme)
     figure: Figure = {
@@ -181,7 +183,7 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
             hovermode="closest",
             xaxis=x_axis,
             yaxis=axis(
-                theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **size_ticks(largest)
+                theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **size_ticks(most)
             ),
             annotations=_labels(theme, [(role, d.value, k.value) for role, _, d, k in placed if role], x_axis, largest),
         ),

@@ -10,7 +10,7 @@ import pytest
 
 from backend.contracts.backpressure import BackpressureOut
 from backend.domain.checkpoint import SubtaskMeasure
-from dashboard.figures import acks, front, gantt, pressure, subtask_heatmap, timeline, trend
+from dashboard.figures import acks, base, front, gantt, pressure, subtask_heatmap, timeline, trend
 from dashboard.palette import DARK, LIGHT
 from tests.support.fake_api import HOSTILE
 from tests.support.figures import NOW, front_of
@@ -66,3 +66,13 @@ def test_markup_in_a_name_is_escaped_in_figures(fake, theme):
     assert HOSTILE in fake.jobs["jwide"].checkpoints[-1].vertices[1].vertex
     for chart in _charts(fake, "jwide", theme):
         assert "<img" not in json.dumps(chart.figure)
+
+
+@pytest.mark.parametrize("most_bytes", [0, 0.3, 1, 1.6, 5, 7, 11, 999, 1_000, 5_300, 64_000, 1.1e6, 4.9e9])
+def test_the_ticks_of_an_axis_of_sizes_are_few_and_have_different_labels(most_bytes):
+    ticks = base.size_ticks(most_bytes)
+
+    assert len(set(ticks["ticktext"])) == len(ticks["ticktext"]) == len(ticks["tickvals"]) <= 7
+    assert ticks["tickvals"][0] == 0
+    assert max(ticks["tickvals"]) <= most_bytes
+    assert len(ticks["tickvals"]) >= 3 or most_bytes < 2

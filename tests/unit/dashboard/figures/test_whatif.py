@@ -86,3 +86,12 @@ def test_labels_of_points_that_lie_nearly_on_each_other_are_one_label():
 
     assert labels(near) == ["now, asked"]
     assert labels(far) == ["now", "asked"]
+
+
+def test_an_axis_without_persisted_data_has_the_tick_0_once():
+    aligned = answer(prediction("1 s", 100, 0), prediction("2 s", 200, 0), prediction("3 s", 500, 0))
+
+    axis = pareto(aligned, theme=LIGHT).figure["layout"]["yaxis"]
+
+    assert (axis["tickvals"], axis["ticktext"]) == ([0.0], ["0 B"])
+    assert axis["range"][0] < 0 < axis["range"][1]

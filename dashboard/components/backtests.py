@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.backtests import (
     AdviceReplayOut,
+    BacktestIn,
     BacktestOut,
     EpisodeOut,
     ReplayedCardOut,
@@ -67,7 +68,16 @@ def state_of(found: BacktestOut) -> list[Component]:
             return simulations.state("cancelled", "cross", Tone.QUIET, "It was cancelled. Run it again for a result.")
         case SimulationState.COMPLETED:
             kept = "" if found.expires_at is None else f" until {text.instant_utc(found.expires_at)[:16]} UTC"
-            return simulations.state("completed", "check", Tone.GOOD, f"Replayed. This result is kept{kept}.")
+            words = f"Replayed. {_asked(found.request)} This result is kept{kept}."
+            return simulations.state("completed", "check", Tone.GOOD, words)
+
+
+def _asked(request: BacktestIn) -> str:
+    """Return the checkpoints that a result is of. The controls may ask for others already."""
+    since = "" if request.since is None else f", triggered from {text.instant_utc(request.since)[:16]} UTC on"
+    # Thousands are written as on the control.
+    count = f"{request.checkpoint_count:,} checkpoint{'' if request.checkpoint_count == 1 else 's'}"
+    return f"It is of at most the newest {count}{since}."
 
 
 def not_run() -> list[Component]:

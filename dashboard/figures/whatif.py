@@ -182,9 +182,7 @@ def pareto(found: WhatIfOut, *, theme: Theme, proposed: Mapping[str, str] | None
             showlegend=True,
             hovermode="closest",
             xaxis=x_axis,
-            yaxis=axis(
-                theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **size_ticks(most)
-            ),
+            yaxis=axis(theme, "predicted persisted data", range=[-0.06 * largest, 1.1 * largest], **size_ticks(most)),
             annotations=_labels(theme, [(role, d.value, k.value) for role, _, d, k in placed if role], x_axis, largest),
         ),
     }

@@ -76,6 +76,14 @@ def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_i
         # The address leads to the same result.
         page.reload()
         expect(page.locator("#backtest-cards")).to_contain_text("221 ms")
+        # So do the controls, until the viewer changes them. The result then still says what it is of.
+        chosen = page.locator("#backtest-count input:checked")
+        expect(chosen).to_have_value("2000")
+        expect(page.get_by_role("checkbox", name="Warnings of timeouts")).not_to_be_checked()
+        page.locator("#backtest-count").get_by_text("100", exact=True).click()
+        page.evaluate("() => window.barrierscope.setProps('backtest-pressed', { data: 100 })")
+        expect(chosen).to_have_value("100")
+        expect(page.locator("#backtest-state")).to_contain_text("at most the newest 2,000 checkpoints")
         link = page.locator("#backtest-episodes a").first
         assert re.fullmatch(r"/ui/jobs/jruntime/runs/r/checkpoints/1", link.get_attribute("href") or "")
         page.set_viewport_size({"width": 390, "height": 800})

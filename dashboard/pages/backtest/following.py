@@ -21,6 +21,8 @@ from dashboard.live import Look, look_of
 
 EMPTY: Final = "backtest-results is-empty"
 SHOWN: Final = "backtest-results"
+COUNTS: Final = (100, 500, 2_000)
+FIRST_COUNT: Final = 500
 _CHARTS: Final = ("said", "effects", "warnings")
 
 
@@ -70,6 +72,10 @@ def register(app: Dash, client: ApiClient) -> None:
             "episodes": Output("backtest-episodes", "children"),
             "cards": Output("backtest-cards", "children"),
             **{name: cards.chart_outputs(f"backtest-{name}") for name in _CHARTS},
+            "parts": Output("backtest-parts", "value"),
+            "counts": Output("backtest-count", "data"),
+            "count": Output("backtest-count", "value"),
+            "filled": Output("backtest-filled", "data"),
         },
         inputs={
             "tick": Input("backtest-tick", "n_intervals"),
@@ -77,7 +83,7 @@ def register(app: Dash, client: ApiClient) -> None:
             "pressed": Input("backtest-pressed", "data"),
             "look": Input("look", "data"),
         },
-        state={"route": State("backtest-route", "data")},
+        state={"route": State("backtest-route", "data"), "filled": State("backtest-filled", "data")},
     )
     app.clientside_callback(
         ClientsideFunction("bs", "placeBacktest"), Input("backtest-id", "data"), prevent_initial_call=True
@@ -135,9 +141,19 @@ async def press(
 
 
 async def follow(
-    client: ApiClient, *, tick: int | None, current: str | None, pressed: int, look: object, route: dict[str, str]
+    client: ApiClient,
+    *,
+    tick: int | None,
+    current: str | None,
+    pressed: int,
+    look: object,
+    route: dict[str, str],
+    filled: str | None,
 ) -> Changes:
-    """Return the state of the backtest and, when it is completed, its result."""
+    """Return the state of the backtest and, when it is completed, its result.
+
+    The controls show the request of the backtest. Once they do, they belong to the viewer.
+    """
     off: Changes = {"still": True, "cancel": True, "class": EMPTY}
     if current is None:
         return off | {"state": backtests.not_run()}
@@ -152,10 +168,23 @@ async def follow(
         return {"state": simulations.unanswered(problem), "still": False}
     is_over = found.state.is_terminal
     changes: Changes = {"state": backtests.state_of(found), "still": is_over, "cancel": is_over, "class": EMPTY}
+    if filled != found.id:
+        changes |= requested(found.request) | {"filled": found.id}
     if found.result is None:
         return changes
     # The state and the result come together, so that nothing moves when the page is loaded.
     return changes | {"class": SHOWN} | shown(route["job"], found.result, look_of(look))
+
+
+def choices(count: int) -> list[dict[str, str]]:
+    """Return the choices of a number of checkpoints. ``count`` is among them, as scripts may ask for any number."""
+    return [{"value": str(n), "label": f"{n:,}"} for n in sorted({*COUNTS, count})]
+
+
+def requested(request: BacktestIn) -> Changes:
+    """Return the controls with what a backtest was asked for."""
+    count = request.checkpoint_count
+    return {"parts": [part.value for part in request.parts], "counts": choices(count), "count": str(count)}
 
 
 def shown(job: str, result: BacktestResultOut, view: Look) -> Changes:

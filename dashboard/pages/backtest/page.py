@@ -17,7 +17,6 @@ from dashboard.figures import backtest as figures
 from dashboard.pages.backtest import following
 
 _POLL_MS: Final = 700
-_COUNTS: Final = (100, 500, 2_000)
 _PARTS: Final = {Part.VERDICT: "Verdicts", Part.ADVICE: "Advice", Part.WARNING: "Warnings of timeouts"}
 
 
@@ -29,6 +28,8 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="backtest-id", data=route.backtest),
             dcc.Store(id="backtest-pressed", data=0),
             dcc.Store(id="backtest-title"),
+            # The backtest whose request the controls show.
+            dcc.Store(id="backtest-filled"),
             dcc.Interval(id="backtest-tick", interval=_POLL_MS, disabled=True),
             html.Div(id="backtest-head", className="page-head awaited"),
             html.Div(id="backtest-message", **attrs({"aria-live": "polite"})),
@@ -62,8 +63,8 @@ def _controls() -> list[Component]:
             html.Span("Newest checkpoints", className="hint", **attrs({"aria-hidden": "true"})),
             dmc.SegmentedControl(
                 id="backtest-count",
-                data=[{"value": str(n), "label": f"{n:,}"} for n in _COUNTS],
-                value=str(_COUNTS[1]),
+                data=following.choices(following.FIRST_COUNT),
+                value=str(following.FIRST_COUNT),
                 size="sm",
                 **attrs({"aria-label": "Number of the newest checkpoints"}),
             ),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from backend.contracts.backtests import BacktestIn
+from backend.domain.backtest import Part
 from dashboard import lab_address
 from tests.support.dash_calls import LOOK, texts
 from tests.support.fake_api import problem
@@ -160,3 +163,31 @@ async def test_a_confirmation_is_asked_for_again_too(ui):
 
     assert "The page asks again." in texts(answer["whatif-state"]["children"])
     assert answer["whatif-tick"] == {"disabled": False}
+
+
+@pytest.mark.parametrize("count", [2_000, 100, 750])
+async def test_the_controls_show_what_the_shown_result_was_asked_for_until_the_viewer_changes_them(ui, count):
+    known = ui.fake.backtests.known
+    request = BacktestIn(parts=[Part.ADVICE], checkpoint_count=count)
+    known[COMPLETED] = known[COMPLETED].model_copy(update={"request": request})
+    first = await ui.call(_SAID, followed_values(), by="backtest-id.data")
+
+    assert first["backtest-count"]["value"] == str(count)
+    assert str(count) in [choice["value"] for choice in first["backtest-count"]["data"]]
+    assert first["backtest-parts"] == {"value": ["advice"]}
+    assert first["backtest-filled"] == {"data": COMPLETED}
+
+    later = await ui.call(_SAID, followed_values() | {"backtest-filled.data": COMPLETED}, by="look.data")
+    assert "backtest-count" not in later
+    assert "backtest-parts" not in later
+    assert f"at most the newest {count:,} checkpoints" in texts(later["backtest-state"]["children"])
+
+
+async def test_a_result_since_an_instant_says_so(ui):
+    known = ui.fake.backtests.known
+    request = BacktestIn(since=datetime(2026, 11, 20, 8, 30, tzinfo=UTC))
+    known[COMPLETED] = known[COMPLETED].model_copy(update={"request": request})
+    answer = await ui.call(_SAID, followed_values(), by="backtest-id.data")
+
+    words = "at most the newest 500 checkpoints, triggered from 2026-11-20 08:30 UTC on."
+    assert words in texts(answer["backtest-state"]["children"])

@@ -155,11 +155,11 @@ def what_if(
 
 
 def _changed(settings: Sequence[str]) -> dict[str, str]:
-    """Return the settings. Raises InvalidInputError if there are none, or if no job of any engine has one of them."""
-    from backend.advisor.twin.asking import unknown_names
+    """Return the settings. Raises InvalidInputError if there are none, or if each job would refuse them."""
+    from backend.advisor.twin.asking import problems_of_every_job
 
     wanted = pairs(settings, option="--set", is_once=True)
-    problems = unknown_names(wanted, where="--set")
+    problems = problems_of_every_job(wanted, where="--set")
     if not wanted:
         problems = [FieldProblem("--set", "no setting would change", "such as mode=unaligned")]
     if problems:

@@ -6,7 +6,7 @@ too. A duration is written like ``500 ms`` or ``10 min`` and a size like ``64 kb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -14,9 +14,10 @@ from math import isfinite
 from typing import Final
 
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.changing import problems_without_job
 from backend.advisor.twin.model import JobModel, VertexModel
 from backend.domain.advice import Mode
-from backend.domain.engines import FLINK, RUNTIME, EngineCapabilities
+from backend.domain.engines import FLINK, RUNTIME, EngineCapabilities, flink
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
 from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
@@ -38,6 +39,8 @@ _LONGEST_MS: Final = 365 * 86_400_000.0
 """Longer times have the wrong unit, or mean that there is no limit."""
 _NEAREST_COUNT: Final = 3
 _NEAREST_MIN: Final = 0.6
+_ENGINES: Final = (FLINK, flink("1.14"), RUNTIME)
+"""The engines that a what-if knows. The first one has the keys that most people use, and 1.14 those of old versions."""
 _ALL_NAMES: Final = "barrierscope whatif --help lists all names"
 _ENGINE_KEYS: Final = "or the engine's own keys of these"
 
@@ -126,24 +129,30 @@ def asked_of(model: JobModel, settings: Mapping[str, str], *, where: str = "sett
     Raises:
         InvalidInputError: a setting is unknown, is set twice or has no valid value. All such settings are listed.
     """
-    reading = _Reading(model, where)
+    reading = _Reading(model, model.engine, where)
     for key, value in settings.items():
         reading.read(key, value.strip())
     return reading.asked()
 
 
-def unknown_names(settings: Mapping[str, str], *, where: str = "settings") -> list[FieldProblem]:
-    """Return a problem for each setting that no job has. Values, and names of vertices, depend on the job."""
-    known = [*(n.value for n in Name), *_engine_names(FLINK), *_engine_names(RUNTIME)]
-    return [
-        FieldProblem(
-            f"{where}.{key}",
-            "is not a setting that a what-if can change",
-            f"{', '.join(_nearest(key, known) or Name)}; {_ALL_NAMES}",
-        )
-        for key in settings
-        if key not in known and not key.startswith(f"{PARALLELISM}.")
-    ]
+def problems_of_every_job(settings: Mapping[str, str], *, where: str = "settings") -> list[FieldProblem]:
+    """Return what is wrong with ``settings`` for each job of each engine: unknown names, bad values, contradictions.
+
+    The names of vertices, and most limits, depend on the job: ``asked_of`` and ``changed`` find what is wrong there.
+    """
+    found = [_problems_of(engine, settings, where) for engine in _ENGINES]
+    return min(found, key=len)
+
+
+def _problems_of(engine: EngineCapabilities, settings: Mapping[str, str], where: str) -> list[FieldProblem]:
+    """Return what is wrong with ``settings`` for each job of ``engine``."""
+    reading = _Reading(None, engine, where)
+    for key, value in settings.items():
+        reading.read(key, value.strip())
+    if reading.problems:
+        return reading.problems
+    what_if = reading.asked().what_if
+    return list(names_of(problems_without_job(what_if), settings, where=where))
 
 
 def varied(model: JobModel, key: str, low: str, high: str, count: int) -> list[Mapping[str, str]]:
@@ -154,9 +163,9 @@ def varied(model: JobModel, key: str, low: str, high: str, count: int) -> list[M
     Raises:
         InvalidInputError: the setting is unknown, cannot be varied, or the range is empty.
     """
-    reading = _Reading(model, "vary")
+    reading = _Reading(model, model.engine, "vary")
     name = reading.name_of(key)
-    unit = Unit.SUBTASKS if isinstance(name, VertexModel) else None if name is None else _UNITS[name]
+    unit = None if name is None else _UNITS[name] if isinstance(name, Name) else Unit.SUBTASKS
     if unit in (Unit.MODE, Unit.FLAG):
         reading.problems.append(
             FieldProblem("vary.key", f"{key} has no range", "name each of its values as a candidate")
@@ -291,12 +300,16 @@ def _parallelism_of(vertex: VertexModel) -> SettingRange:
 
 
 class _Reading:
-    """Reads settings one after the other, and keeps what is wrong with them."""
+    """Reads settings one after the other, and keeps what is wrong with them.
 
-    def __init__(self, model: JobModel, where: str) -> None:
+    Without a model, each name of a vertex is accepted, and a mode that depends on the job stays open.
+    """
+
+    def __init__(self, model: JobModel | None, engine: EngineCapabilities | None, where: str) -> None:
         self._model = model
+        self._engine = engine
         self._where = where
-        self._keys = _engine_names(model.engine) if model.engine is not None else {}
+        self._keys = _engine_names(engine) if engine is not None else {}
         self._found = WhatIf()
         self._settings: dict[str, str] = {}
         self._is_overtaking: bool | None = None
@@ -307,13 +320,13 @@ class _Reading:
         name = self.name_of(key)
         if name is None:
             return
-        if isinstance(name, VertexModel):
+        if not isinstance(name, Name):
             self._read_parallelism(key, name, value)
-        elif self._model.engine is not None and key == self._model.engine.settings.unaligned:
+        elif self._engine is not None and key == self._engine.settings.unaligned:
             flag = self._flag(key, value)
             if flag is not None and self._is_first(Name.MODE.value, key, value):
                 self._is_overtaking = flag
-        elif self._model.engine is not None and key == self._model.engine.settings.debloat_enabled:
+        elif self._engine is not None and key == self._engine.settings.debloat_enabled:
             flag = self._flag(key, value)
             if flag is False and self._is_first(name.value, key, OFF):
                 self._found = replace(self._found, is_debloat_off=True)
@@ -331,17 +344,20 @@ class _Reading:
             raise InvalidInputError(self.problems, what="what-if")
         return Asked(self._found, dict(sorted(self._settings.items())))
 
-    def name_of(self, key: str) -> Name | VertexModel | None:
+    def name_of(self, key: str) -> Name | VertexId | None:
         if key in set(Name):
             return Name(key)
         if key in self._keys:
             return self._keys[key]
         if key.startswith(f"{PARALLELISM}."):
             wanted = key.removeprefix(f"{PARALLELISM}.")
-            vertices = [v for v in self._model.vertices if wanted in (v.id, v.name)]
+            if self._model is None and wanted:
+                return VertexId(wanted)
+            of_job = () if self._model is None else self._model.vertices
+            vertices = [v for v in of_job if wanted in (v.id, v.name)]
             if len(vertices) == 1:
-                return vertices[0]
-            names = ", ".join(f"{PARALLELISM}.{v.id} ({v.name})" for v in self._model.vertices)
+                return vertices[0].id
+            names = ", ".join(f"{PARALLELISM}.{v.id} ({v.name})" for v in of_job) or f"{PARALLELISM}.VERTEX"
             problem = "names several vertices" if vertices else "names no vertex of this job"
             self.problems.append(FieldProblem(self._field(key), problem, names))
             return None
@@ -400,11 +416,11 @@ class _Reading:
             return None
         return value.lower() == _TRUE
 
-    def _read_parallelism(self, key: str, vertex: VertexModel, value: str) -> None:
+    def _read_parallelism(self, key: str, vertex: VertexId, value: str) -> None:
         if not (value.isascii() and value.isdecimal() and 0 < int(value[:9]) < 1e6 and len(value) < 9):
             self.problems.append(FieldProblem(self._field(key), f"{value!r} is not a number of subtasks", "from 1 on"))
-        elif self._is_first(f"{PARALLELISM}.{vertex.id}", key, str(int(value))):
-            self._found = replace(self._found, parallelism=(*self._found.parallelism, (vertex.id, int(value))))
+        elif self._is_first(f"{PARALLELISM}.{vertex}", key, str(int(value))):
+            self._found = replace(self._found, parallelism=(*self._found.parallelism, (vertex, int(value))))
 
     def _choose_mode(self) -> None:
         """Derive the mode from the engine's key or from the aligned timeout, if no mode was named."""
@@ -414,7 +430,8 @@ class _Reading:
         elif timeout is not None and (self._is_overtaking or self._found.mode is None):
             mode = Mode.ALIGNED_WITH_TIMEOUT if timeout > 0 else Mode.UNALIGNED
         elif self._is_overtaking:
-            mode = Mode.UNALIGNED if not self._model.settings.aligned_timeout_ms else Mode.ALIGNED_WITH_TIMEOUT
+            now = None if self._model is None else self._model.settings
+            mode = None if now is None else Mode.ALIGNED_WITH_TIMEOUT if now.aligned_timeout_ms else Mode.UNALIGNED
         else:
             mode = self._found.mode
         if mode is not None:
@@ -476,7 +493,9 @@ def _nearest(key: str, names: Sequence[str]) -> list[str]:
     return [name for low in found for name in names if short[name] == low][:_NEAREST_COUNT]
 
 
-def names_of(problems: Sequence[FieldProblem], settings: Mapping[str, str]) -> Iterator[FieldProblem]:
+def names_of(
+    problems: Iterable[FieldProblem], settings: Mapping[str, str], *, where: str = "settings"
+) -> Iterator[FieldProblem]:
     """Yield the problems of a ``WhatIf`` with the names of the settings that a caller used."""
     fields = {
         "mode": Name.MODE,
@@ -496,4 +515,4 @@ def names_of(problems: Sequence[FieldProblem], settings: Mapping[str, str]) -> I
         name = fields.get(problem.field)
         field = problem.field if name is None else name.value
         field = field.replace("[", ".").removesuffix("]")
-        yield replace(problem, field=f"settings.{field}" if field in settings or name is not None else field)
+        yield replace(problem, field=f"{where}.{field}" if field in settings or name is not None else field)

@@ -77,6 +77,16 @@ def changed(model: JobModel, what_if: WhatIf) -> JobModel:
     )
 
 
+def problems_without_job(what_if: WhatIf) -> Iterator[FieldProblem]:
+    """Yield what is wrong with ``what_if`` for each job: values out of bounds, and values that contradict another."""
+    if what_if.mode is not None:
+        yield from _problems_of_timeout(what_if.mode, what_if)
+        yield from _problems_of_cap(what_if.mode, what_if)
+    yield from _problems_of_numbers(what_if)
+    yield from _problems_of_debloating(what_if)
+    yield from _problems_of_subtasks([p for _, p in what_if.parallelism], is_changed=bool(what_if.parallelism))
+
+
 def _problems(model: JobModel, what_if: WhatIf) -> Iterator[FieldProblem]:
     yield from _problems_of_mode(model, what_if)
     yield from _problems_of_numbers(what_if)
@@ -115,7 +125,16 @@ def _problems_of_mode(model: JobModel, what_if: WhatIf) -> Iterator[FieldProblem
         return
     if engine is not None and not engine.has_aligned_timeout:
         yield FieldProblem("aligned_timeout_ms", f"{engine.name} of this version has no aligned timeout", "no value")
-    elif not overtakes:
+    else:
+        yield from _problems_of_timeout(mode, what_if)
+
+
+def _problems_of_timeout(mode: Mode, what_if: WhatIf) -> Iterator[FieldProblem]:
+    """Yield what is wrong with the aligned timeout if checkpoints have ``mode``."""
+    timeout = what_if.aligned_timeout_ms
+    if timeout is None:
+        return
+    if mode is Mode.ALIGNED:
         yield FieldProblem(
             "aligned_timeout_ms",
             "aligned checkpoints have no aligned timeout",
@@ -145,27 +164,40 @@ def _problems_of_numbers(what_if: WhatIf) -> Iterator[FieldProblem]:
 
 
 def _problems_of_buffers(model: JobModel, what_if: WhatIf) -> Iterator[FieldProblem]:
-    engine, cap = model.engine, what_if.inflight_cap_bytes
-    mode = what_if.mode or model.settings.mode
-    if cap is not None:
-        if engine is not None and not engine.has_in_flight_cap:
-            yield FieldProblem("inflight_cap_bytes", f"{engine.name} cannot limit in-flight data", "no value")
-        elif mode is Mode.ALIGNED:
-            yield FieldProblem(
-                "inflight_cap_bytes", "aligned checkpoints persist no in-flight data", "together with another mode"
-            )
-        elif cap < 0:
-            yield FieldProblem("inflight_cap_bytes", f"{cap} is no size", "bytes from 0")
-        if what_if.is_uncapped:
-            yield FieldProblem("is_uncapped", "contradicts inflight_cap_bytes", "one of the two")
+    engine = model.engine
+    if what_if.inflight_cap_bytes is not None and engine is not None and not engine.has_in_flight_cap:
+        yield FieldProblem("inflight_cap_bytes", f"{engine.name} cannot limit in-flight data", "no value")
+    else:
+        yield from _problems_of_cap(what_if.mode or model.settings.mode, what_if)
+    if what_if.debloat_target_ms is not None and engine is not None and not engine.has_buffer_debloating:
+        yield FieldProblem("debloat_target_ms", f"{engine.name} of this version has no debloating", "no value")
+    else:
+        yield from _problems_of_debloating(what_if)
+
+
+def _problems_of_cap(mode: Mode, what_if: WhatIf) -> Iterator[FieldProblem]:
+    """Yield what is wrong with the cap on in-flight data if checkpoints have ``mode``."""
+    cap = what_if.inflight_cap_bytes
+    if cap is None:
+        return
+    if mode is Mode.ALIGNED:
+        yield FieldProblem(
+            "inflight_cap_bytes", "aligned checkpoints persist no in-flight data", "together with another mode"
+        )
+    elif cap < 0:
+        yield FieldProblem("inflight_cap_bytes", f"{cap} is no size", "bytes from 0")
+    if what_if.is_uncapped:
+        yield FieldProblem("is_uncapped", "contradicts inflight_cap_bytes", "one of the two")
+
+
+def _problems_of_debloating(what_if: WhatIf) -> Iterator[FieldProblem]:
     target = what_if.debloat_target_ms
-    if target is not None:
-        if engine is not None and not engine.has_buffer_debloating:
-            yield FieldProblem("debloat_target_ms", f"{engine.name} of this version has no debloating", "no value")
-        elif not _is_at_least(target, 1.0):
-            yield FieldProblem("debloat_target_ms", f"{target} is too small or no duration", "milliseconds from 1")
-        if what_if.is_debloat_off:
-            yield FieldProblem("is_debloat_off", "contradicts debloat_target_ms", "one of the two")
+    if target is None:
+        return
+    if not _is_at_least(target, 1.0):
+        yield FieldProblem("debloat_target_ms", f"{target} is too small or no duration", "milliseconds from 1")
+    if what_if.is_debloat_off:
+        yield FieldProblem("is_debloat_off", "contradicts debloat_target_ms", "one of the two")
 
 
 def _problems_of_parallelism(model: JobModel, what_if: WhatIf) -> Iterator[FieldProblem]:
@@ -195,8 +227,12 @@ def _problems_of_parallelism(model: JobModel, what_if: WhatIf) -> Iterator[Field
                 f"a forward edge connects {first.name} with {other.name}",
                 f"change both vertices to the same parallelism ({other.id}: {wanted.get(other.id, other.parallelism)})",
             )
-    subtasks = sum(wanted.get(v.id, v.parallelism) for v in model.vertices)
-    if wanted and subtasks > SUBTASKS_MAX:
+    yield from _problems_of_subtasks([wanted.get(v.id, v.parallelism) for v in model.vertices], is_changed=bool(wanted))
+
+
+def _problems_of_subtasks(parallelisms: Sequence[int], *, is_changed: bool) -> Iterator[FieldProblem]:
+    subtasks = sum(parallelisms)
+    if is_changed and subtasks > SUBTASKS_MAX:
         yield FieldProblem("parallelism", f"the job would have {subtasks} subtasks", f"at most {SUBTASKS_MAX} in all")
 
 

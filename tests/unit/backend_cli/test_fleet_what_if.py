@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from backend.advisor.advice import Interval
 from backend.advisor.twin.fleet import Figures, JobAnswer
 from backend.advisor.twin.outcomes import Tier
 from backend.cli import fleet_what_if
+from backend.cli.app import run
 
 _SETTINGS = {"mode": "unaligned"}
 
@@ -98,3 +101,30 @@ def test_the_document_has_every_job_and_every_effect():
     }
     assert [job["job"] for job in found["jobs"]][:2] == ["failing", "later"]
     assert found["jobs"][-1]["problem"] is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["interval=soon"], "--set.interval: 'soon' cannot be read"),
+        (["interval=1 ms"], "--set.interval: 1.0 is too small"),
+        (["interval="], "--set.interval: '' cannot be read"),
+        (["load=1000"], "--set.load: 1000.0 is out of bounds"),
+        (["mode=fast"], "--set.mode: 'fast' is not a mode"),
+        (["mode=aligned", "aligned-timeout=5 s"], "--set.aligned-timeout: aligned checkpoints have no aligned timeout"),
+        (["parallelism.sink=many"], "--set.parallelism.sink: 'many' is not a number of subtasks"),
+        (["colour=red", "interval=soon"], "--set.colour"),
+    ],
+)
+def test_a_bad_value_is_refused_in_one_line_before_spark_is_looked_for(settings, words, capsys, monkeypatch):
+    def looked_for(*_: object) -> None:
+        raise AssertionError("Spark was looked for")
+
+    monkeypatch.setattr("backend.cli.pipeline.spark_here", looked_for)
+    given = [part for setting in settings for part in ("--set", setting)]
+
+    assert run(["pipeline", "whatif", *given, "--database-url", "postgresql://x"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert words in told.err

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from backend.advisor.twin.asking import asked_of, names_of, settings_of, varied
+from backend.advisor.twin.asking import asked_of, names_of, problems_of_every_job, settings_of, varied
 from backend.advisor.twin.changes import WhatIf
+from backend.advisor.twin.changing import changed
 from backend.domain.advice import Mode
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -148,3 +149,62 @@ def test_problems_of_a_what_if_get_the_names_of_the_settings():
     named = [p.field for p in names_of(problems, {"load": "2", "parallelism.sink": "8"})]
 
     assert named == ["settings.load", "settings.parallelism.sink"]
+
+
+_REFUSED = [
+    ({"interval": "soon"}, "interval", "'soon' cannot be read"),
+    ({"interval": "1 ms"}, "interval", "is too small"),
+    ({"interval": "366 d"}, "interval", "longer than a year"),
+    ({f"{_CP}interval": "0"}, "interval", "is too small"),
+    ({"checkpoint-timeout": "9 ms"}, "checkpoint-timeout", "is too small"),
+    ({"min-pause": "-1 s"}, "min-pause", "cannot be read"),
+    ({"mode": "fast"}, "mode", "is not a mode"),
+    ({"load": "101"}, "load", "out of bounds"),
+    ({"load": "0"}, "load", "cannot be read"),
+    ({"in-flight-cap": "much"}, "in-flight-cap", "cannot be read"),
+    ({"mode": "aligned", "in-flight-cap": "1 mb"}, "in-flight-cap", "persist no in-flight data"),
+    ({"debloating": "0"}, "debloating", "is too small"),
+    ({"without-skew": "maybe"}, "without-skew", "neither true nor false"),
+    ({f"{_CP}unaligned.enabled": "maybe"}, f"{_CP}unaligned.enabled", "neither true nor false"),
+    ({"parallelism.sink": "0"}, "parallelism.sink", "is not a number of subtasks"),
+    ({"parallelism.sink": "5000"}, "parallelism", "would have 5000 subtasks"),
+    ({"parallelism.": "2"}, "parallelism.", "names no vertex"),
+    ({"mode": "aligned", "aligned-timeout": "1 s"}, "aligned-timeout", "have no aligned timeout"),
+    ({"mode": "unaligned", "aligned-timeout": "1 s"}, "aligned-timeout", "do not wait"),
+    ({"mode": "aligned-with-timeout", "aligned-timeout": "0"}, "aligned-timeout", "makes every checkpoint unaligned"),
+    ({f"{_CP}unaligned.enabled": "false", "in-flight-cap": "1 mb"}, "in-flight-cap", "persist no in-flight data"),
+    ({"interval": "1 s", f"{_CP}interval": "2 s"}, f"{_CP}interval", "is set twice"),
+    ({"colour": "red"}, "colour", "is not a setting"),
+]
+
+
+@pytest.mark.parametrize(("settings", "field", "words"), _REFUSED, ids=[str(row[0]) for row in _REFUSED])
+def test_what_every_job_refuses_is_found_without_a_job(settings, field, words):
+    (problem,) = problems_of_every_job(settings, where="--set")
+
+    assert problem.field in (f"--set.{field}", field)
+    assert words in problem.problem
+    # The job that the setting is meant for refuses it too.
+    with pytest.raises(InvalidInputError):
+        changed(MODEL, asked_of(MODEL, settings).what_if)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"interval": "10 ms", "checkpoint-timeout": "365 d", "min-pause": "0"},
+        {"mode": "aligned-with-timeout", "aligned-timeout": "1 s", "in-flight-cap": "off", "debloating": "off"},
+        {f"{_CP}unaligned.enabled": "true", "in-flight-cap": "64 kb"},
+        # The key of Flink before 1.19.
+        {f"{_CP}unaligned": "true", f"{_CP}aligned-checkpoint-timeout": "1 s"},
+        {"runtime.inflight-cap.bytes": "64 kb", f"{_CP}interval": "5 s"},
+        {"load": "150 %", "without-skew": "true", "without-slow-host": "false", "parallelism.any vertex": "4096"},
+        # Each of these depends on the present mode of the job.
+        {"in-flight-cap": "1 mb"},
+        {"mode": "aligned-with-timeout"},
+        {"aligned-timeout": "0"},
+    ],
+    ids=str,
+)
+def test_what_some_job_may_take_is_not_refused_without_a_job(settings):
+    assert problems_of_every_job(settings) == []

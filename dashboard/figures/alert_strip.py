@@ -34,6 +34,9 @@ def strip(episodes: Sequence[EpisodeOut], *, theme: Theme, where: tzinfo, now: d
             xaxis=axis(
                 theme,
                 type="date",
+                # In a wide font on a phone, more labels would overlap, and slanted ones be cut.
+                nticks=5,
+                tickangle=0,
                 range=[text.axis_instant(begin - margin, where), text.axis_instant(now + margin, where)],
             ),
             yaxis={"visible": False, "range": [-0.5, 0.5], "fixedrange": True},

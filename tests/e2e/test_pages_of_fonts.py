@@ -94,7 +94,7 @@ def _faults(page: Page, names: tuple[str, ...] | list[str], widths: tuple[int, .
         show(page, example)
         for width in widths:
             resize(page, example, width)
-            found[f"{example.name}, {width} px"] = lasting_layout_faults(page)
+            found[f"{example.name}, {width} px"] = lasting_layout_faults(page, is_lazy=example.is_lazy)
     return {name: faults for name, faults in found.items() if faults}
 
 

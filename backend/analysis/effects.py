@@ -63,7 +63,7 @@ def effect(before: Sequence[float], after: Sequence[float]) -> Effect | None:
     if min(len(before), len(after)) < EFFECT_MIN_COUNT:
         return None
     first, second = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
-    rho = _autocorrelation((first, second))
+    rho = autocorrelation((first, second))
     m1, low1, high1 = _median(first, rho)
     m2, low2, high2 = _median(second, rho)
     difference = m2 - m1
@@ -80,8 +80,11 @@ def _median(values: NDArray[np.float64], rho: float) -> tuple[float, float, floa
     return middle, low, high
 
 
-def _autocorrelation(series: Sequence[NDArray[np.float64]]) -> float:
-    """Return the autocorrelation of the ranks of neighbours, averaged over the series by their lengths."""
+def autocorrelation(series: Sequence[NDArray[np.float64]]) -> float:
+    """Return the autocorrelation of the ranks of neighbours, 0 to 0.9, averaged over the series by their lengths.
+
+    It is corrected for its bias. The series must have more than three values each on average.
+    """
     total = sum(s.size for s in series)
     rho = sum(_of_ranks(s) * s.size for s in series) / total
     mean_size = total / len(series)

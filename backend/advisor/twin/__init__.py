@@ -11,6 +11,7 @@ Pure: no clock, no network, no store.
 * ``callbacks``  the long callback of a vertex, from barriers that wait for it and from busy times
 * ``hung_writes``  the writes to the store that hung, in recorded checkpoints
 * ``hangs``     what writes that hang do to simulated durations
+* ``next_shares``  the share of the next checkpoints that expire, and its interval
 * ``parts``     the parts of snapshots, the store and the trigger, from checkpoints
 * ``rates``     the flow that a model reaches, and what its buffers hold
 * ``runtime_tier``  the model as a job of the reference runtime, run in virtual time

@@ -3,13 +3,18 @@
 The tiers simulate writes of the usual duration only. By how much writes that hung delayed the end of each recorded
 checkpoint is part of the model (``StoreModel.hangs``), and is added to the durations that a tier simulated: in every
 what-if, in the calibration, and if the advisor chooses settings. A hang that delayed nothing, because a barrier came
-later anyway, is not added, not even where a what-if lets barriers travel faster. If some writes are seen to hang,
-checkpoints that expired beyond what the simulation and those writes explain count as hung for longer than any timeout.
+later anyway, is added only if a what-if lets barriers overtake data, which they did not do before (``uncovered``). If
+some writes are seen to delay a checkpoint, those that expired beyond what the simulation and the hangs explain count as
+hung for longer than any timeout.
 
 What makes writes hang is not known. It is assumed to come by time: if the time from one trigger to the next is twice
 as long, a checkpoint waits for the hangs of two recorded ones. So no longer interval looks harmless only because it was
 not measured. Checkpoints that take longer than the interval delay the next trigger, so that time depends on the hangs
 too. Samples are drawn from a fixed seed: the same evidence gives the same numbers.
+
+One hang can last for several checkpoints, and the next checkpoints are few. So the interval of the share that expires is
+that of ``next_share`` for the next ``NEXT_COUNT`` checkpoints. It is wider if recorded checkpoints that follow one another
+are alike. It does not contain that hangs might not come by time.
 """
 
 from __future__ import annotations
@@ -23,16 +28,25 @@ from typing import Final, Self
 import numpy as np
 
 from backend.advisor.advice import Interval
-from backend.advisor.proposing import share_interval
+from backend.advisor.twin.next_shares import next_share
 from backend.analysis.arrays import Floats
+from backend.analysis.effects import EFFECT_MIN_COUNT, LOOKS_MAX, autocorrelation
 
+NEXT_COUNT: Final = EFFECT_MIN_COUNT * LOOKS_MAX
+"""The interval of the share that expires is meant for so many next checkpoints: the most on which a card is measured.
+
+The first measurements of a card are of 5 and 10 checkpoints, whose shares vary more. An interval for these would be too
+wide for the last one. On drawn jobs, this interval holds the shares of 5 and 10 nearly as often (docs/what-if.md).
+"""
 _ONE_IN_20: Final = NormalDist().inv_cdf(0.95)
 _SAMPLES: Final = 500
 _SEED: Final = 1
 _TIMES_MAX: Final = 50
 """The hangs of at most so many recorded periods are drawn. Those of a longer time are as many times these."""
-_ROUNDS: Final = 4
-"""Number of iterations: hangs delay triggers, and a later trigger meets more hangs."""
+_CORRELATED_MIN: Final = 5
+_ROUNDS_MAX: Final = 40
+_CLOSE_RATIO: Final = 0.002
+"""Hangs delay triggers, and a later trigger meets more hangs. The iteration ends when the period changes by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +71,27 @@ class Hangs:
 
     ``delays_ms`` has one value for each checkpoint that completed, and ``expired_ms`` one for each that expired, the
     longest first: by how many milliseconds the writes that hung delayed its end, 0 if they did not. Both are empty if
-    none was delayed. ``endless_count`` is how many of those that expired count as hung for longer than any timeout: the
+    no write hung. ``endless_count`` is how many of those that expired count as hung for longer than any timeout: the
     last of them, because long hangs explain an expiry and short ones do not.
+
+    ``hidden_ms`` has one value for each of both, in the same order: how much more it would have been delayed if barriers
+    took no time. ``travel_ms`` is the time that the last barrier usually took. ``order`` has their indexes in the order
+    in which they were triggered; without it, consecutive checkpoints count as independent.
     """
 
     delays_ms: tuple[float, ...] = ()
     expired_ms: tuple[float, ...] = ()
     period_ms: float = 1.0
     endless_count: int = 0
+    hidden_ms: tuple[float, ...] = ()
+    travel_ms: float = 0.0
+    order: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
-        """The number of recorded checkpoints; 0 if no write is seen to hang."""
-        return len(self.delays_ms) + len(self.expired_ms)
+        """The number of recorded checkpoints; 0 if no write is seen to delay one."""
+        is_any = self.endless_count or any(self.delays_ms) or any(self.expired_ms)
+        return len(self.delays_ms) + len(self.expired_ms) if is_any else 0
 
     @property
     def all_ms(self) -> tuple[float, ...]:
@@ -100,6 +122,28 @@ class Hangs:
         """Return the hangs of which a write shows the length."""
         return replace(self, endless_count=0)
 
+    def uncovered(self, travel_ms: float) -> Self:
+        """Return the hangs if the last barrier takes only so long.
+
+        A hang that ended before a late barrier came then delays the checkpoint too: by all of it if barriers take no
+        time, and by a part of it in proportion if they are faster than before.
+        """
+        share = 1.0 - min(1.0, travel_ms / self.travel_ms) if self.travel_ms > 0 else 0.0
+        if not share or not any(self.hidden_ms):
+            return self
+        whole = len(self.delays_ms)
+        found = [ms + share * more for ms, more in zip((*self.delays_ms, *self.expired_ms), self.hidden_ms, strict=True)]
+        return replace(self, delays_ms=tuple(found[:whole]), expired_ms=tuple(found[whole:]), hidden_ms=())
+
+    def correlation(self, timeout_ms: float) -> float:
+        """Return the correlation, 0 to 0.9, of what hangs do to a checkpoint and to the next one.
+
+        Checkpoints that expired count as delayed by the whole timeout, whatever is known of their writes.
+        """
+        whole = len(self.delays_ms)
+        values = [min(self.delays_ms[n], timeout_ms) if n < whole else timeout_ms for n in self.order]
+        return autocorrelation([np.array(values)]) if len(values) >= _CORRELATED_MIN else 0.0
+
     def on(self, durations_ms: Sequence[float], when: Schedule, *, count: int = _SAMPLES) -> tuple[float, ...]:
         """Return durations of simulated checkpoints with what hangs add: ``count`` of them, if writes hang at all.
 
@@ -112,18 +156,24 @@ class Hangs:
         return tuple(found[:count].tolist())
 
     def expired_ratio(self, simulated: Interval, duration_ms: Interval, when: Schedule) -> Interval:
-        """Return the share of expired checkpoints if writes hang as measured.
+        """Return the share of expired checkpoints if writes hang as measured, with its interval for ``NEXT_COUNT``.
 
-        ``simulated`` is the share that expires without hangs, so only the others can expire because of them.
-        ``duration_ms`` may contain the timeout.
+        In 90 % of cases, the interval holds the share of the next ``NEXT_COUNT`` checkpoints. ``simulated`` is the share
+        that expires without hangs, so only the others can expire because of them. ``duration_ms`` may contain the
+        timeout.
         """
         if not self.count:
             return simulated
         durations = _sampled(duration_ms, most_ms=when.timeout_ms)
         ends = durations < when.timeout_ms
-        late = (durations + self._added(durations, when))[ends] >= when.timeout_ms
+        slower = durations + self._added(durations, when)
+        late = slower[ends] >= when.timeout_ms
         more = float(late.mean()) if late.size else 0.0
-        seen = share_interval(min(self.count, round(more * self.count)), self.count)
+        # A checkpoint at twice the interval meets the hangs of two recorded ones, so half as many of it were seen. They
+        # are also twice as far apart.
+        periods = when.period_ms(np.minimum(slower, when.timeout_ms)) / self.period_ms
+        alike = self.correlation(when.timeout_ms) ** periods
+        seen = next_share(more, self.count / periods, next_count=NEXT_COUNT, correlation=alike)
         low, value, high = (
             p + (1 - p) * q
             for p, q in ((simulated.low, seen.low), (simulated.value, more), (simulated.high, seen.high))
@@ -148,10 +198,12 @@ class Hangs:
 
     def _added(self, durations_ms: Floats, when: Schedule) -> Floats:
         """Return what hangs add to these durations."""
-        added = np.zeros(durations_ms.size)
-        for _ in range(_ROUNDS):
+        added, before_ms = np.zeros(durations_ms.size), 0.0
+        for _ in range(_ROUNDS_MAX):
             period_ms = when.period_ms(np.minimum(durations_ms + added, when.timeout_ms))
-            added = self._within(period_ms, durations_ms.size)
+            if abs(period_ms - before_ms) <= _CLOSE_RATIO * period_ms:
+                break
+            added, before_ms = self._within(period_ms, durations_ms.size), period_ms
         return added
 
     def _within(self, period_ms: float, count: int) -> Floats:

@@ -3,7 +3,9 @@
 A write that took many times as long as is usual for its subtask hung, for whatever reason. A subtask with more state
 than its siblings always takes longer. The model knows that, so it is no hang. Neither is a write that took longer
 because it, or all writes of its checkpoint together, had more bytes than usual. What counts of a hang is by how much it
-delayed the end of its checkpoint.
+delayed the end of its checkpoint. The durations of single writes show those too that ended before a late barrier came:
+they would delay a checkpoint whose barriers overtake data (``Hangs.hidden_ms``). A subtask that no barrier reached wrote
+nothing, so a hang that it would have met is not seen.
 """
 
 from __future__ import annotations
@@ -57,32 +59,45 @@ def hung_writes(recorded: Sequence[Recorded], topology: Topology, config: Checkp
 
 def hangs_of(recorded: Sequence[Recorded], hung: HungWrites, when: Schedule) -> Hangs:
     """Return the hangs of recorded checkpoints, which were triggered as ``when`` says. ``hung`` is of the same."""
-    delays: dict[bool, list[float]] = {True: [], False: []}
-    for r, row in zip(recorded, hung, strict=True):
-        delays[_is_complete(r)].append(_delay_ms(r, row))
-    if not any(delays[True] + delays[False]):
+    found = [_delays_ms(r, row) for r, row in zip(recorded, hung, strict=True)]
+    if not any(delay_ms or hidden_ms for delay_ms, hidden_ms in found):
         return NO_HANGS
-    return Hangs(tuple(delays[True]), tuple(sorted(delays[False], reverse=True)), _period_ms(recorded, when))
+    done = [n for n, r in enumerate(recorded) if _is_complete(r)]
+    expired = [n for n, r in enumerate(recorded) if not _is_complete(r)]
+    expired.sort(key=lambda n: -found[n][0])
+    place = {n: index for index, n in enumerate((*done, *expired))}
+    return Hangs(
+        tuple(found[n][0] for n in done),
+        tuple(found[n][0] for n in expired),
+        _period_ms(recorded, when),
+        hidden_ms=tuple(found[n][1] for n in place),
+        travel_ms=_travel_ms(recorded),
+        order=tuple(place[n] for n in range(len(recorded))),
+    )
 
 
 def hangs_assumption(hangs: Hangs) -> tuple[Assumption, ...]:
     """Return what is assumed of writes that hang: how often, what they delay, and that they come by time."""
-    if not hangs.count:
-        return ()
+    hidden_count = sum(more > 0 and not ms for ms, more in zip(hangs.known_ms, hangs.hidden_ms, strict=False))
+    total = len(hangs.delays_ms) + len(hangs.expired_ms)
     known = sorted(ms for ms in hangs.known_ms if ms)
     parts = []
     if known:
         last = say.duration(known[-1])
         spans = last if len(known) == 1 else f"{say.duration(known[0])} to {last}"
-        parts.append(
-            f"in {len(known)} of the last {hangs.count} checkpoints a write hung and delayed the end by {spans}"
-        )
+        parts.append(f"in {len(known)} of the last {total} checkpoints a write hung and delayed the end by {spans}")
     if hangs.endless_count:
-        many = "in" if known else f"of the last {hangs.count} checkpoints, in"
+        many = "in" if known else f"of the last {total} checkpoints, in"
         parts.append(f"{many} {hangs.endless_count} that expired, one hung for longer than the timeout")
+    taken = [", and ".join(parts)] if parts else []
+    if hidden_count:
+        many = f"{hidden_count} more" if parts else f"{hidden_count} of the last {total} checkpoints"
+        taken.append(f"in {many}, one ended before a late barrier came, and counts only if barriers may overtake data")
+    if not taken:
+        return ()
     made = Assumption(
         subject=SUBJECT,
-        taken=", and ".join(parts),
+        taken="; ".join(taken),
         reason=(
             "what makes writes hang is not known; hangs are assumed to come by time and not by bytes, so that a"
             " checkpoint at twice the interval waits for twice as many"
@@ -117,18 +132,37 @@ def _period_ms(recorded: Sequence[Recorded], when: Schedule) -> float:
     return when.period_ms(np.array([ms for ms in found if ms is not None]))
 
 
-def _delay_ms(r: Recorded, hung: Mapping[VertexId, Floats]) -> float:
-    """Return by how much hanging writes delayed the last end of a write in a checkpoint.
+def _delays_ms(r: Recorded, hung: Mapping[VertexId, Floats]) -> tuple[float, float]:
+    """Return by how much hanging writes delayed the last end of a write, and how much more if barriers took no time.
 
     A hang delays nothing if another subtask, whose barrier comes late, ends later anyway. In a checkpoint that expired,
     the ends of subtasks that did not acknowledge are not known, and do not count.
     """
-    ends = np.concatenate([r.phases[v].async_end_ms for v in hung] or [np.zeros(0)])
-    is_known = ~np.isnan(ends)
+    ends, arrived, beyond = (
+        np.concatenate(rows or [np.zeros(0)])
+        for rows in (
+            [r.phases[v].async_end_ms for v in hung],
+            [r.phases[v].travel_ms for v in hung],
+            list(hung.values()),
+        )
+    )
+    delay_ms = _later(ends, beyond)
+    return delay_ms, max(0.0, _later(ends - arrived, beyond) - delay_ms)
+
+
+def _later(ends_ms: Floats, beyond_ms: Floats) -> float:
+    """Return by how much the last end is later because of what is beyond the usual time."""
+    is_known = ~np.isnan(ends_ms)
     if not is_known.any():
         return 0.0
-    without = ends - np.concatenate(list(hung.values()))
-    return float(ends[is_known].max() - without[is_known].max())
+    return float(ends_ms[is_known].max() - (ends_ms - beyond_ms)[is_known].max())
+
+
+def _travel_ms(recorded: Sequence[Recorded]) -> float:
+    """Return the usual time from a trigger until the last barrier came; 0 if none is known."""
+    rows = [np.concatenate([p.travel_ms for p in r.phases.values()] or [np.zeros(0)]) for r in recorded]
+    last = [float(np.nanmax(row)) for row in rows if row.size and not np.isnan(row).all()]
+    return float(np.median(last)) if last else 0.0
 
 
 def _is_complete(r: Recorded) -> bool:

@@ -111,7 +111,11 @@ def test_a_hang_counts_by_what_it_delays_the_end_of_the_checkpoint(hung_ms: int,
     hangs = hangs_of(made, hung_writes(made, chain(SOURCE, LAST, parallelism=1), ALIGNED), _WHEN)
 
     expected = [float(delay_ms), 0.0, 0.0, 0.0] * (_COUNT // 4)
-    assert hangs.delays_ms == (pytest.approx(expected) if delay_ms else ())
+    assert hangs.delays_ms == pytest.approx(expected)
+    assert hangs.count == (_COUNT if delay_ms else 0)
+    # If no barrier came late, the whole of it would count.
+    assert hangs.uncovered(0.0).delays_ms == pytest.approx([float(hung_ms), 0.0, 0.0, 0.0] * (_COUNT // 4))
+    assert hangs.uncovered(20_000.0) == hangs
 
 
 def test_a_hang_in_a_checkpoint_that_expired_counts_although_others_had_no_barrier():

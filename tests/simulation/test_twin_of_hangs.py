@@ -2,7 +2,8 @@
 
 Method: a drawn job of the reference runtime is polled like a live target, and its model is built from that. Each quick
 tier predicts it as it is, and at another interval. Then it runs with other records. To compare the choice of settings:
-``make eval ARGS="--kind noisy_store"``.
+``make eval ARGS="--kind noisy_store"``. How often the interval of the share holds, on more jobs:
+``python -m tests.simulators.hanging_stores``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from backend.advisor.twin import tiers
@@ -20,8 +22,10 @@ from backend.advisor.twin.outcomes import Tier
 from backend.advisor.twin.predicting import DURATION, EXPIRED
 from backend.advisor.twin.tiers import QuickTiers, TieredModel
 from backend.analysis.evidence import JobEvidence
+from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import RUNTIME
+from tests.simulators.hanging_stores import COUNTS, compared, model_of
 from tests.simulators.regret_jobs import SEEN_S, Drawn, fare
 from tests.support.twin_evidence import runtime_evidence
 
@@ -100,3 +104,37 @@ def test_the_model_says_what_it_assumes_and_is_scored_with_its_hangs():
         # Without its hangs, no checkpoint of the model would expire or differ from the others.
         assert errors[EXPIRED].predicted > 0.03
         assert errors[DURATION].unexplained_spread < 0.8
+
+
+_MIXED, _BEHIND = "noisy_store/14", "noisy_store/10"
+"""In a third of the checkpoints of the first job a write hangs, but hardly any expires. The barriers of the second job
+come late, and hide how long writes hang."""
+
+
+def test_the_interval_of_the_share_holds_the_shares_of_the_next_checkpoints_with_other_hangs():
+    rows = list(compared(_MIXED))
+
+    for count in COUNTS:
+        assert sum(len(row.shares(count)) for row in rows) == 12
+        assert sum(row.inside_count(count) for row in rows) >= 11
+    assert len({share for row in rows for share in row.shares(COUNTS[-1])}) >= 4
+    # It does not hold because it is as wide as can be.
+    assert max(row.predicted.high for row in rows) <= 0.5
+
+
+def test_hangs_that_late_barriers_hide_count_if_barriers_overtake_data():
+    hangs = model_of(_BEHIND).by_tier[Tier.FAST].store.hangs
+    aligned, unaligned = (tiers.predict(model_of(_BEHIND), WhatIf(mode=m), Tier.FAST) for m in (None, Mode.UNALIGNED))
+    hidden = tiers.predict(_without_hidden(model_of(_BEHIND)), WhatIf(mode=Mode.UNALIGNED), Tier.FAST)
+
+    assert sum(ms > 1_000 for ms in hangs.hidden_ms) >= 5
+    assert aligned == tiers.predict(_without_hidden(model_of(_BEHIND)), WhatIf(), Tier.FAST)
+    assert np.mean(unaligned.durations_ms) > 1.2 * np.mean(hidden.durations_ms)
+
+
+def _without_hidden(model: TieredModel) -> TieredModel:
+    found = {}
+    for tier, of_tier in model.by_tier.items():
+        hangs = replace(of_tier.store.hangs, hidden_ms=())
+        found[tier] = replace(of_tier, store=replace(of_tier.store, hangs=hangs))
+    return replace(model, by_tier=found)

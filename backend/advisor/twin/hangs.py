@@ -12,9 +12,9 @@ as long, a checkpoint waits for the hangs of two recorded ones. So no longer int
 not measured. Checkpoints that take longer than the interval delay the next trigger, so that time depends on the hangs
 too. Samples are drawn from a fixed seed: the same evidence gives the same numbers.
 
-One hang can last for several checkpoints, and the next checkpoints are few. So the interval of the share that expires is
-that of ``next_share`` for the next ``NEXT_COUNT`` checkpoints. It is wider if recorded checkpoints that follow one another
-are alike. It does not contain that hangs might not come by time.
+One hang can last for several checkpoints, and the next checkpoints are few. So the interval of the share that expires
+is that of ``next_share`` for the next ``NEXT_COUNT`` checkpoints. It is wider if recorded checkpoints that follow one
+another are alike. It does not contain that hangs might not come by time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ import numpy as np
 from backend.advisor.advice import Interval
 from backend.advisor.twin.next_shares import next_share
 from backend.analysis.arrays import Floats
-from backend.analysis.effects import EFFECT_MIN_COUNT, LOOKS_MAX, autocorrelation
+from backend.analysis.effects import EFFECT_MIN_COUNT, autocorrelation
 
-NEXT_COUNT: Final = EFFECT_MIN_COUNT * LOOKS_MAX
-"""The interval of the share that expires is meant for so many next checkpoints: the most on which a card is measured.
+NEXT_COUNT: Final = EFFECT_MIN_COUNT
+"""The interval of the share that expires is meant for so many next checkpoints: the fewest that can show an effect.
 
-The first measurements of a card are of 5 and 10 checkpoints, whose shares vary more. An interval for these would be too
-wide for the last one. On drawn jobs, this interval holds the shares of 5 and 10 nearly as often (docs/what-if.md).
+A card is measured on the first 5, 10 and 20 checkpoints (``lifecycle``). A share of 5 varies more than one of 10, and
+one of 20 less. On drawn jobs, this interval holds all three about as often (docs/what-if.md).
 """
 _ONE_IN_20: Final = NormalDist().inv_cdf(0.95)
 _SAMPLES: Final = 500
@@ -74,9 +74,9 @@ class Hangs:
     no write hung. ``endless_count`` is how many of those that expired count as hung for longer than any timeout: the
     last of them, because long hangs explain an expiry and short ones do not.
 
-    ``hidden_ms`` has one value for each of both, in the same order: how much more it would have been delayed if barriers
-    took no time. ``travel_ms`` is the time that the last barrier usually took. ``order`` has their indexes in the order
-    in which they were triggered; without it, consecutive checkpoints count as independent.
+    ``hidden_ms`` has one value for each of both, in the same order: how much more it would have been delayed if
+    barriers took no time. ``travel_ms`` is the time that the last barrier usually took. ``order`` has their indexes in
+    the order in which they were triggered; without it, consecutive checkpoints count as independent.
     """
 
     delays_ms: tuple[float, ...] = ()
@@ -132,7 +132,9 @@ class Hangs:
         if not share or not any(self.hidden_ms):
             return self
         whole = len(self.delays_ms)
-        found = [ms + share * more for ms, more in zip((*self.delays_ms, *self.expired_ms), self.hidden_ms, strict=True)]
+        found = [
+            ms + share * more for ms, more in zip((*self.delays_ms, *self.expired_ms), self.hidden_ms, strict=True)
+        ]
         return replace(self, delays_ms=tuple(found[:whole]), expired_ms=tuple(found[whole:]), hidden_ms=())
 
     def correlation(self, timeout_ms: float) -> float:
@@ -158,9 +160,9 @@ class Hangs:
     def expired_ratio(self, simulated: Interval, duration_ms: Interval, when: Schedule) -> Interval:
         """Return the share of expired checkpoints if writes hang as measured, with its interval for ``NEXT_COUNT``.
 
-        In 90 % of cases, the interval holds the share of the next ``NEXT_COUNT`` checkpoints. ``simulated`` is the share
-        that expires without hangs, so only the others can expire because of them. ``duration_ms`` may contain the
-        timeout.
+        In 90 % of cases, the interval holds the share of the next ``NEXT_COUNT`` checkpoints. ``simulated`` is the
+        share that expires without hangs, so only the others can expire because of them. ``duration_ms`` may contain
+        the timeout.
         """
         if not self.count:
             return simulated

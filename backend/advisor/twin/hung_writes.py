@@ -4,8 +4,8 @@ A write that took many times as long as is usual for its subtask hung, for whate
 than its siblings always takes longer. The model knows that, so it is no hang. Neither is a write that took longer
 because it, or all writes of its checkpoint together, had more bytes than usual. What counts of a hang is by how much it
 delayed the end of its checkpoint. The durations of single writes show those too that ended before a late barrier came:
-they would delay a checkpoint whose barriers overtake data (``Hangs.hidden_ms``). A subtask that no barrier reached wrote
-nothing, so a hang that it would have met is not seen.
+they would delay a checkpoint whose barriers overtake data (``Hangs.hidden_ms``). A subtask that no barrier reached
+wrote nothing, so a hang that it would have met is not seen.
 """
 
 from __future__ import annotations

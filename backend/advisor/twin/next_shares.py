@@ -1,10 +1,10 @@
 """The share of the next checkpoints that expire, if a checkpoint expires as often as was seen.
 
-What a person sees later is a share of few checkpoints. It differs from the predicted one for two reasons, and both grow
-if checkpoints that follow one another are alike, as when one hang lasts for several of them:
+What a person sees later is a share of few checkpoints. It differs from the predicted one for two reasons. Both grow if
+checkpoints that follow one another are alike, as when one hang lasts for several of them:
 
-* how often checkpoints expire is known from few. Those that are alike count as fewer: ``n`` checkpoints whose neighbours
-  have the correlation ``r`` tell as much as ``n / d`` independent ones (``inflation``).
+* how often checkpoints expire is known from few. Those that are alike count as fewer: ``n`` checkpoints tell as much as
+  ``n / inflation(n, r)`` independent ones, if ``r`` is the correlation of neighbours.
 * the next checkpoints are few too, and alike in the same way, so a single hang can make most of them expire.
 
 The first part is a beta distribution of the true share, with Jeffreys' prior: half an expired checkpoint and half a
@@ -52,7 +52,8 @@ def inflation(count: float, correlation: float) -> float:
     r = correlation
     if count <= 1 or r >= 1:
         return max(1.0, count)
-    return min(count, max(1.0, 1 + 2 * r / (1 - r) * (1 - (1 - r**count) / (count * (1 - r)))))
+    beyond = 2 * r / (1 - r) * (1 - (1 - float(r**count)) / (count * (1 - r)))
+    return min(count, max(1.0, 1 + beyond))
 
 
 def _quantile(share: float, count: int, alpha: float, beta: float) -> int:

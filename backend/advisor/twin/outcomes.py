@@ -52,9 +52,11 @@ class Outcome:
 
     An interval includes the spread between checkpoints and the calibration error of the model. ``expired_ratio`` is
     the share of checkpoints that expire. If writes to the store hang, its interval is meant for the share of the next
-    ``hangs.NEXT_COUNT`` ones, and otherwise for the share of many. ``restore_ms``, ``replay_ms`` and ``catch_up_ms`` say what a failure would
-    cost: the time until records flow again, the time span of the input that is read again, and the time from then until
-    the backlog is gone, for a failure like those on record, or that of a task. None means that the tier cannot say.
+    ``hangs.NEXT_COUNT`` ones, and otherwise for the share of many.
+
+    ``restore_ms``, ``replay_ms`` and ``catch_up_ms`` say what a failure would cost: the time until records flow again,
+    the time span of the input that is read again, and the time from then until the backlog is gone, for a failure like
+    those on record, or that of a task. None means that the tier cannot say.
     """
 
     tier: Tier

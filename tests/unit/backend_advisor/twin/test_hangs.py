@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -172,3 +173,75 @@ def test_the_same_hangs_give_the_same_numbers():
     hangs = Hangs((0.0, 3_000.0), (), 5_000.0)
 
     assert hangs.durations(_SIMULATED, _when(7_000)) == hangs.durations(_SIMULATED, _when(7_000))
+
+
+def _in_a_row(lengths: tuple[int, ...]) -> Hangs:
+    """Return the hangs of 40 checkpoints. Of each ten, the first so many hung for longer than the timeout."""
+    rows = [[20_000.0] * n + [0.0] * (10 - n) for n in lengths]
+    return Hangs(tuple(ms for row in rows for ms in row), (), 5_000.0, order=tuple(range(40)))
+
+
+def test_of_hangs_that_last_for_several_checkpoints_the_next_share_is_less_certain():
+    when = _when(5_000, max_concurrent=2)
+    alone, in_a_row = _in_a_row((2, 2, 2, 2)), _in_a_row((8, 0, 0, 0))
+    alone = replace(alone, order=tuple(np.random.default_rng(1).permutation(40).tolist()))
+    first, second = (h.expired_ratio(_NONE, _SIMULATED, when) for h in (alone, in_a_row))
+
+    assert alone.correlation(_TIMEOUT_MS) < 0.2
+    assert in_a_row.correlation(_TIMEOUT_MS) > 0.8
+    assert first.value == pytest.approx(0.2, abs=0.05)
+    assert second.value == pytest.approx(0.2, abs=0.05)
+    assert first.low == second.low == 0.0
+    assert 0.3 <= first.high <= 0.6
+    assert second.high >= 0.8
+    # Without the order, nothing is known of neighbours.
+    assert replace(in_a_row, order=()).correlation(_TIMEOUT_MS) == 0.0
+
+
+def test_consecutive_checkpoints_are_less_alike_at_a_longer_interval_and_more_at_a_shorter_one():
+    hangs = replace(_in_a_row((3, 3, 3, 3)), endless_count=0)
+    short, usual, long = (
+        hangs.expired_ratio(_NONE, _SIMULATED, _when(ms, max_concurrent=2)) for ms in (500.0, 5_000.0, 20_000.0)
+    )
+
+    assert hangs.correlation(_TIMEOUT_MS) > 0.4
+    # One in a hundred of the shortest ones expires, but if one does, so do those after it.
+    assert short.value < 0.06
+    assert short.high >= 0.2
+    assert usual.high - usual.low > 0.5
+    assert long.value > 0.6
+
+
+def test_checkpoints_that_expired_count_as_delayed_by_the_timeout():
+    """Seven of ten expired one after the other, and nothing is known of their writes."""
+    hangs = Hangs((0.0, 0.0, 900.0), (0.0,) * 7, 5_000.0, endless_count=7, order=tuple(range(10)))
+
+    assert hangs.correlation(_TIMEOUT_MS) > 0.8
+    found = hangs.expired_ratio(_NONE, _SIMULATED, _when(5_000, max_concurrent=2))
+    assert (found.low, found.high) == (0.0, 1.0)
+
+
+def test_if_most_checkpoints_hang_the_time_between_triggers_follows_from_them():
+    """Seven of ten hung until the timeout of 10 s, so a checkpoint was triggered every 7.6 s, and not every two."""
+    hangs = Hangs((0.0,) * 3, (0.0,) * 7, 7_600.0, endless_count=7)
+
+    assert hangs.expired_ratio(_NONE, _SIMULATED, _when(2_000.0)).value == pytest.approx(0.7, abs=0.05)
+
+
+def test_a_hang_behind_a_late_barrier_counts_by_how_much_faster_barriers_are():
+    hangs = Hangs((0.0, 0.0, 1_000.0), (2_000.0,), 5_000.0, hidden_ms=(0.0, 6_000.0, 0.0, 4_000.0), travel_ms=8_000.0)
+
+    assert hangs.uncovered(8_000.0) == hangs.uncovered(9_000.0) == hangs
+    assert hangs.uncovered(0.0).all_ms == (0.0, 6_000.0, 1_000.0, 6_000.0)
+    assert hangs.uncovered(4_000.0).all_ms == (0.0, 3_000.0, 1_000.0, 4_000.0)
+    assert NO_HANGS.uncovered(0.0) == NO_HANGS
+
+
+def test_hangs_that_delay_nothing_change_nothing_before_they_are_uncovered():
+    hangs, when = Hangs((0.0, 0.0), (), 5_000.0, hidden_ms=(0.0, 20_000.0), travel_ms=8_000.0), _when(5_000)
+
+    assert hangs.count == 0
+    assert hangs.durations(_SIMULATED, when) == _SIMULATED
+    assert hangs.expired_ratio(_NONE, _SIMULATED, when) == _NONE
+    assert hangs.explaining(0.0) == hangs
+    assert hangs.uncovered(0.0).expired_ratio(_NONE, _SIMULATED, when).value > 0.3

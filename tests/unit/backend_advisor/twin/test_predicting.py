@@ -261,7 +261,8 @@ def test_writes_that_hang_are_part_of_each_number_of_an_outcome():
 @pytest.mark.parametrize("tier", [Tier.FORMULAS, Tier.RUNTIME])
 def test_each_tier_has_the_hangs_and_more_of_them_at_a_longer_interval(tier: Tier):
     model = three_vertices(rate_per_s=200.0, settings=replace(three_vertices().settings, timeout_ms=30_000.0))
-    often = hanging(model, Hangs((0.0,) * 9 + (40_000.0,), (), 3_000.0))
+    # One of ten checkpoints at an interval of three seconds expired after 30 s, so one was triggered every 5.7 s.
+    often = hanging(model, Hangs((0.0,) * 9, (40_000.0,), 5_700.0))
     shares = []
     for interval_ms in (3_000.0, 9_000.0):
         found = predict(often, WhatIf(interval_ms=interval_ms), tier, seeds=(1,)).expired_ratio

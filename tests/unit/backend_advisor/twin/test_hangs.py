@@ -199,17 +199,18 @@ def test_of_hangs_that_last_for_several_checkpoints_the_next_share_is_less_certa
 
 
 def test_consecutive_checkpoints_are_less_alike_at_a_longer_interval_and_more_at_a_shorter_one():
-    hangs = replace(_in_a_row((3, 3, 3, 3)), endless_count=0)
+    hangs = _in_a_row((3, 3, 3, 3))
     short, usual, long = (
         hangs.expired_ratio(_NONE, _SIMULATED, _when(ms, max_concurrent=2)) for ms in (500.0, 5_000.0, 20_000.0)
     )
 
     assert hangs.correlation(_TIMEOUT_MS) > 0.4
-    # One in a hundred of the shortest ones expires, but if one does, so do those after it.
+    # Few of the shortest ones expire, but if one does, so do those after it.
     assert short.value < 0.06
-    assert short.high >= 0.2
+    assert short.high >= 0.6
     assert usual.high - usual.low > 0.5
     assert long.value > 0.6
+    assert long.low >= 0.2
 
 
 def test_checkpoints_that_expired_count_as_delayed_by_the_timeout():

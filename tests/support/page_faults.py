@@ -39,8 +39,8 @@ def lasting_layout_faults(page: Page, *, is_lazy: bool = False) -> list[str]:
     """Return the faults that remain although the page is calm.
 
     A chart that has another form on a phone is requested some time after the window became narrow. Until the answer
-    comes, the calm page shows the old form in the new width. A chart of a lazy page whose answer comes when the page was
-    already scrolled past it is drawn when it comes into view again.
+    comes, the calm page shows the old form in the new width. A chart of a lazy page whose answer comes when the page
+    was already scrolled past it is drawn when it comes into view again.
     """
     found = layout_faults(page)
     for _ in range(_LOOKS):

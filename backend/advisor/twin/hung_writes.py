@@ -92,7 +92,8 @@ def hangs_assumption(hangs: Hangs) -> tuple[Assumption, ...]:
     taken = [", and ".join(parts)] if parts else []
     if hidden_count:
         many = f"{hidden_count} more" if parts else f"{hidden_count} of the last {total} checkpoints"
-        taken.append(f"in {many}, one ended before a late barrier came, and counts only if barriers may overtake data")
+        hidden = "a write hung and ended before a late barrier came, which counts only if barriers may overtake data"
+        taken.append(f"in {many}, {hidden}")
     if not taken:
         return ()
     made = Assumption(

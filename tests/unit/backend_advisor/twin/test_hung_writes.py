@@ -158,7 +158,7 @@ def test_one_sentence_says_how_often_how_long_and_what_is_assumed():
     assert hangs_assumption(NO_HANGS) == ()
     (both,) = hangs_assumption(Hangs((0.0, 2_000.0), (), 5_000.0, hidden_ms=(900.0, 0.0)))
     (hidden,) = hangs_assumption(Hangs((0.0, 0.0), (), 5_000.0, hidden_ms=(900.0, 0.0)))
-    behind = "one ended before a late barrier came, and counts only if barriers may overtake data"
+    behind = "a write hung and ended before a late barrier came, which counts only if barriers may overtake data"
     assert both.taken == f"{one.taken}; in 1 more, {behind}"
     assert hidden.taken == f"in 1 of the last 2 checkpoints, {behind}"
 

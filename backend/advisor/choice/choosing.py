@@ -66,6 +66,8 @@ _UPLOAD_MIN_BYTES: Final = 10_000
 _UPLOAD_MIN_MS: Final = 3.0
 _SPREADS: Final = 3.0
 _QUICK: Final = 0.75
+_STEP_IF_HUNG: Final = 1.5
+"""If a write hung for half of the timeout, one choice makes the interval at most this many times as long."""
 _EVEN_IF_HUNG_RATIO: Final = 0.05
 """If writes hang, a smaller difference of losses does not decide between intervals: how often is roughly known."""
 
@@ -203,11 +205,13 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
     if now is not None:
         # What expires now, although the simulation explains it neither by the model nor by the writes that hung.
         job = replace(job, hangs=job.hangs.explaining(now.expired_ratio.value))
-        # Two hangs of half of the timeout in a longer interval reach it. One on record is enough: that only few were
-        # seen in some twenty checkpoints does not show that the bound holds.
-        is_long = job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms
-        if is_long or _is_unexplained(job, outcomes[job.present]):
-            job = replace(job, interval_max_ms=job.present.interval_ms)
+        # Two hangs of half of the timeout in a longer interval reach it, and how often they meet is known from some
+        # twenty checkpoints only. So the interval grows in steps, and the next choice has the checkpoints of this one.
+        present_ms = job.present.interval_ms
+        if _is_unexplained(job, outcomes[job.present]):
+            job = replace(job, interval_max_ms=present_ms)
+        elif job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms:
+            job = replace(job, interval_max_ms=round(_STEP_IF_HUNG * present_ms))
         scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
     if now is None:
         return replace(nothing, why_not="no checkpoint of the simulated job ended")

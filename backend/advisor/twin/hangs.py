@@ -14,7 +14,7 @@ too. Samples are drawn from a fixed seed: the same evidence gives the same numbe
 
 One hang can last for several checkpoints, and the next checkpoints are few. So the interval of the share that expires
 is that of ``next_share`` for the next ``NEXT_COUNT`` checkpoints. It is wider if recorded checkpoints that follow one
-another are alike. It does not contain that hangs might not come by time.
+another are alike. It does not allow for hangs that come by bytes and not by time.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ errors are factors:
   throughput ``_RATE_ERROR``)
 
 How long writes to the store hang is not simulated. It is measured, and added to the durations (``hangs``). The interval
-of the share that expires then contains also that the next checkpoints are few, and alike.
+of the share that expires then also allows for chance: the next checkpoints are few, and alike.
 
 A half width is the square root of the sum of the squares, with 1.645 standard deviations for the errors. Durations get
 ``_JITTER_MS`` on top: threads of a real engine share processors.

@@ -3,6 +3,9 @@
 A seed determines the kind of job, its strength and its limits. Half of the kinds have a mechanism that the twin's model
 does not have, or only if it shows: bursts, long callbacks, a store that hangs now and then, a straggler that comes and
 goes, and sync parts that are long in some checkpoints only.
+
+The times at which a store hangs are chance. They are other times in each run, and a setting is measured in several
+runs: what one run loses says more about its chance than about its setting.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 
 SEEN_S: Final = 240.0
 """Virtual seconds for which a job is observed, and for which a setting is tried."""
+RUNS_BY_CHANCE: Final = 6
+"""In how many runs a setting is measured if chance decides what a run loses."""
 WARM_UP_S: Final = 60.0
 """The first part of a run, in which queues fill. It is not counted."""
 _COUNTED_S, _COUNTED_MIN = 160.0, 6
@@ -100,9 +105,10 @@ class Drawn:
     store_bytes_per_s: int = 5_000_000
     between_failures_s: float = 600.0
     vertices: list[dict[str, Any]] = field(default_factory=list)
-    faults: list[dict[str, Any]] = field(default_factory=list)
     wandering: tuple[str, int, int] | None = None
     """A vertex, the seconds after which its straggler comes and goes, and the extra microseconds for a record."""
+    is_store_hanging: bool = False
+    """Whether writes to the store hang, at other times in each run."""
 
     @classmethod
     def of(cls, name: str) -> Self:
@@ -144,6 +150,11 @@ class Drawn:
         self.vertices[0]["rate"] = max(1, round(self.capacity_per_s * share))
 
     @property
+    def runs(self) -> int:
+        """In how many runs a setting is measured."""
+        return RUNS_BY_CHANCE if self.is_store_hanging else 1
+
+    @property
     def persisted_limit_bytes(self) -> float:
         """The in-flight data that can be written in half of the time that the advisor allows (R-CAP-1)."""
         return self.store_bytes_per_s / 1000 * 0.5 * min(self.interval_ms / 2, self.timeout_ms / 3)
@@ -163,7 +174,7 @@ class Drawn:
         return [Choice(i, t, c) for i in intervals for t, c in _MODES if t is None or 2 * t <= i]
 
     def spec(self, settings: Mapping[str, str], *, seed: int) -> JobSpec:
-        """Load the job under settings. Another seed gives other records."""
+        """Load the job under settings. Another seed gives other records, and other times at which the store hangs."""
         names = [v["id"] for v in self.vertices]
         spec = load_job_document(
             {
@@ -177,10 +188,20 @@ class Drawn:
                 "vertex": self.vertices,
                 "edge": [{"from": a, "to": b, "partitioner": "hash"} for a, b in pairwise(names)],
                 "store": {"latency": "20 ms", "bytes_per_s": f"{self.store_bytes_per_s} b"},
-                "fault": self.faults,
+                "fault": self._hangs(seed) if self.is_store_hanging else [],
             }
         )
         return spec if self.wandering is None else _with_wandering(spec, *self.wandering)
+
+    def _hangs(self, seed: int) -> list[dict[str, Any]]:
+        rnd, found = random.Random(f"hangs/{self.name}/{seed}"), []
+        at = rnd.uniform(3, 10)
+        while at < _RUN_MAX_S:
+            delay_s = rnd.uniform(0.5, 0.5 * self.timeout_ms / 1000)
+            row = {"point": "store.write", "at": f"{at:.2f} s", "action": "delay", "delay": f"{delay_s:.2f} s"}
+            found.append(row | {"times": rnd.randint(1, self.parallelism)})
+            at += rnd.expovariate(1 / (2 * self.interval_ms / 1000))
+        return found
 
 
 def _with_wandering(spec: JobSpec, vertex_id: str, every_s: int, extra_us: int) -> JobSpec:
@@ -248,12 +269,7 @@ def callback(job: Drawn) -> None:
 def noisy_store(job: Drawn) -> None:
     """Writes to the store hang for seconds now and then."""
     job.load(job.rnd.uniform(0.6, 1.3))
-    at = job.rnd.uniform(3, 10)
-    while at < _RUN_MAX_S:
-        delay_s = job.rnd.uniform(0.5, 0.5 * job.timeout_ms / 1000)
-        row = {"point": "store.write", "at": f"{at:.2f} s", "action": "delay", "delay": f"{delay_s:.2f} s"}
-        job.faults.append(row | {"times": job.rnd.randint(1, job.parallelism)})
-        at += job.rnd.expovariate(1 / (2 * job.interval_ms / 1000))
+    job.is_store_hanging = True
 
 
 def wandering(job: Drawn) -> None:
@@ -302,6 +318,23 @@ def fare(job: Drawn, settings: Mapping[str, str], *, seed: int, run_s: float | N
         expired=_share([c.reason is FailureReason.EXPIRED for c in counted]),
         over=_share([c.persisted_bytes > job.persisted_limit_bytes for c in counted]),
         checkpoints=len(counted),
+    )
+
+
+def pooled(found: Sequence[Fare]) -> Fare:
+    """Return what several runs under the same settings lose together. A share is that of all their checkpoints."""
+    count = sum(f.checkpoints for f in found)
+
+    def share(of_run: Callable[[Fare], float]) -> float:
+        counted = ((of_run(f), f.checkpoints if count else 1) for f in found)
+        return sum(value * weight for value, weight in counted) / (count or len(found))
+
+    return Fare(
+        work=fmean(f.work for f in found),
+        replay=fmean(f.replay for f in found),
+        expired=share(lambda f: f.expired),
+        over=share(lambda f: f.over),
+        checkpoints=count,
     )
 
 

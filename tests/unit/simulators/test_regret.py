@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulators import regret, regret_fares
 from tests.simulators.regret_fares import Fares
-from tests.simulators.regret_jobs import INTERVAL, KINDS, Choice, Drawn, Fare, fare
+from tests.simulators.regret_jobs import INTERVAL, KINDS, Choice, Drawn, Fare, fare, pooled
 from tests.simulators.regret_report import Chosen, Judged, page, table
 
 GOOD = Chosen(settings="interval=4000 ms", loss=0.010, regret=0.0, is_broken=False, expired=0.0, over=0.0)
@@ -44,6 +44,29 @@ def test_the_mean_age_of_checkpoints_is_half_of_the_interval_and_their_duration(
     assert found.replay == pytest.approx(2.0, abs=0.4)
     assert found.expired == 0.0
     assert fare(job, Choice(8000).config(), seed=1, run_s=140.0).replay > found.replay + 1.5
+
+
+def test_a_store_hangs_at_other_times_in_each_run_and_no_other_kind_has_chance():
+    job = Drawn.of("noisy_store/1")
+    config = job.now.config()
+    times = [[f.at_us for f in job.spec(config, seed=seed).faults] for seed in (1, 2, 2)]
+
+    assert len(times[0]) > 5
+    assert times[0] != times[1] == times[2]
+    assert job.runs > 1
+    assert all(Drawn.of(f"{kind}/1").runs == 1 for kind in KINDS if kind != "noisy_store")
+
+
+def test_runs_under_the_same_settings_count_together():
+    one = Fare(work=0.01, replay=0.03, expired=0.5, over=0.0, checkpoints=10)
+    other = Fare(work=0.03, replay=0.01, expired=0.0, over=0.2, checkpoints=30)
+
+    assert asdict(pooled([one, other])) == pytest.approx(
+        {"work": 0.02, "replay": 0.02, "expired": 0.125, "over": 0.15, "checkpoints": 40}
+    )
+    # Runs in which no checkpoint ended count as a run: each was about to expire.
+    none = Fare(work=0.01, replay=0.03, expired=1.0, over=0.0, checkpoints=0)
+    assert pooled([none, none]).expired == 1.0
 
 
 def test_a_bound_is_broken_only_beyond_its_slack_and_by_more_than_chance():

@@ -29,7 +29,6 @@ from backend.advisor.rules.checkpoint_mode import refusal_of_modes, refusal_of_s
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (
     CAP_WRITE_RATIO,
-    CHECKPOINTS_MIN_COUNT,
     LOSS_EVEN_RATIO,
     LOSS_GAIN_MIN_RATIO,
     LOST_MIN_RATIO,
@@ -47,7 +46,7 @@ from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome, Tier
 from backend.advisor.twin.predicting import DURATION, predict
 from backend.analysis import sentences as say
-from backend.analysis.arrays import Floats, array_of
+from backend.analysis.arrays import Floats
 from backend.domain.advice import Mode
 from backend.domain.errors import DomainError
 
@@ -61,13 +60,6 @@ _PROMISING_COUNT: Final = 6
 _NEIGHBOURS_OF: Final = 2
 _EXPIRED_MAX: Final = 0.95
 _NEAR_RATIO: Final = 0.75
-_SMALL_BYTES: Final = 1_000
-_UPLOAD_MIN_BYTES: Final = 10_000
-_UPLOAD_MIN_MS: Final = 3.0
-_SPREADS: Final = 3.0
-_QUICK: Final = 0.75
-_STEP_IF_HUNG: Final = 1.5
-"""If a write hung for half of the timeout, one choice makes the interval at most this many times as long."""
 _EVEN_IF_HUNG_RATIO: Final = 0.05
 """If writes hang, a smaller difference of losses does not decide between intervals: how often is roughly known."""
 
@@ -156,7 +148,7 @@ def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
         inflight_cap_bytes=model.settings.inflight_cap_bytes,
         interval_ms=round(model.settings.interval_ms),
     )
-    speed = known.store_bytes_per_ms or upload_speed(known) or losses.bytes_per_ms
+    speed = model.store.shared_bytes_per_ms or known.store_bytes_per_ms or losses.bytes_per_ms
     bare = replace(model, store=replace(model.store, hangs=NO_HANGS))
     hangs = model.store.hangs.without_endless()
     return _Job(known, bare, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode))
@@ -206,12 +198,10 @@ def _choice(nothing: TierChoice, job: _Job, predict_with: Callable[[JobModel, Wh
         # What expires now, although the simulation explains it neither by the model nor by the writes that hung.
         job = replace(job, hangs=job.hangs.explaining(now.expired_ratio.value))
         # Two hangs of half of the timeout in a longer interval reach it, and how often they meet is known from some
-        # twenty checkpoints only. So the interval grows in steps, and the next choice has the checkpoints of this one.
-        present_ms = job.present.interval_ms
-        if _is_unexplained(job, outcomes[job.present]):
-            job = replace(job, interval_max_ms=present_ms)
-        elif job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms:
-            job = replace(job, interval_max_ms=round(_STEP_IF_HUNG * present_ms))
+        # twenty checkpoints only.
+        is_long = job.hangs.longest_ms * TIMEOUT_MARGIN >= job.model.settings.timeout_ms
+        if is_long or _is_unexplained(job, outcomes[job.present]):
+            job = replace(job, interval_max_ms=job.present.interval_ms)
         scored[job.present] = now = _scored(job, job.present, outcomes[job.present])
     if now is None:
         return replace(nothing, why_not="no checkpoint of the simulated job ended")
@@ -267,34 +257,6 @@ def _is_unexplained(job: _Job, outcome: Outcome) -> bool:
     least = outcome.expired_ratio.value + BOUND_SLACK
     counted = (job.known.recorded, job.losses.recorded)
     return any(rows and share_interval(sum(r.is_expired for r in rows), len(rows)).low > least for rows in counted)
-
-
-def upload_speed(known: Situation) -> float | None:
-    """Return the speed of single small uploads in bytes per millisecond; None if they do not show it.
-
-    Where no checkpoint wrote enough to measure the store, the uploads of next to nothing show its latency, and the
-    larger ones what bytes take beyond that, if that is clearly more than the latency varies.
-    """
-    sizes, times = _uploads(known)
-    small = times[sizes < _SMALL_BYTES]
-    if not small.size:
-        return None
-    low, latency, high = np.quantile(small, (0.25, 0.5, 0.75))
-    is_larger = sizes >= _UPLOAD_MIN_BYTES
-    beyond = times[is_larger] - latency
-    if beyond.size < CHECKPOINTS_MIN_COUNT or np.median(beyond) < max(_UPLOAD_MIN_MS, _SPREADS * (high - low)):
-        return None
-    # Uploads that waited for others, or that hung, are among the slow ones.
-    return float(np.quantile(sizes[is_larger] / np.maximum(beyond, 1.0), _QUICK))
-
-
-def _uploads(known: Situation) -> tuple[Floats, Floats]:
-    """Return the bytes and the milliseconds of each upload of the recorded checkpoints."""
-    rows = [d for r in known.recorded for d in r.checkpoint.details]
-    sizes = np.concatenate([array_of(d.checkpointed_size_bytes) for d in rows] or [np.zeros(0)])
-    times = np.concatenate([array_of(d.async_duration_ms) for d in rows] or [np.zeros(0)])
-    is_known = ~np.isnan(sizes) & ~np.isnan(times)
-    return sizes[is_known], times[is_known]
 
 
 # --- candidates -----------------------------------------------------------------------------------------------------

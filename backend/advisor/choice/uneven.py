@@ -4,6 +4,8 @@ A model with steady rates has nearly the same queues in each checkpoint. A job m
 then travel for a second in one checkpoint and for six in another. An aligned barrier travels until the queues in front
 of it are read, and an unaligned one persists these queues. So the recorded times say how much more than the mean the
 largest checkpoints would persist. The simulation says only what the mean is.
+
+A queue that fills is not uneven. Its first checkpoints, which have less than most of the later ones, do not count.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from backend.analysis.arrays import Floats, array_of
 from backend.domain.advice import Mode
 
 _CHECKPOINTS_MIN: Final = 10
+_SETTLED_MIN: Final = 5
+_LOW: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,9 +47,10 @@ class Uneven:
         }
         found = array_of(of_mode.get(mode, []) if mode is not None else [])
         found = found[~np.isnan(found)]
-        if found.size < _CHECKPOINTS_MIN or found.mean() <= 0:
+        settled = _settled(found) if found.size >= _CHECKPOINTS_MIN else found
+        if settled.size < _SETTLED_MIN or found.size < _CHECKPOINTS_MIN or settled.mean() <= 0:
             return cls(np.zeros(0))
-        return cls(found / found.mean())
+        return cls(settled / settled.mean())
 
     def share_above(self, limit_bytes: float, mean_bytes: float, most_bytes: float) -> float:
         """Return the share of checkpoints that persist more than a limit, if they persist ``mean_bytes`` on average.
@@ -55,3 +60,11 @@ class Uneven:
         if not self.factors.size:
             return 0.0
         return float((np.minimum(self.factors * mean_bytes, most_bytes) > limit_bytes).mean())
+
+
+def _settled(found: Floats) -> Floats:
+    """Return the checkpoints without the first ones, each of which had less than most of the later ones."""
+    first = 0
+    while first < found.size - 1 and found[first] < np.quantile(found[first + 1 :], _LOW):
+        first += 1
+    return found[first:]

@@ -24,7 +24,7 @@ from backend.advisor.sentences import withdrawn_if as withdrawn_if_
 from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import GAIN_MIN_MS, LOST_MORE_MAX_RATIO, STORE_MIN_RATIO, TRAVEL_MIN_RATIO
 from backend.analysis import sentences as say
-from backend.analysis.statistics import highest, median, ratio
+from backend.analysis.statistics import highest, median, quantile, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
 from backend.analysis.travel import hops
 from backend.domain.advice import LintEffect, Metric, Mode, Topic
@@ -33,6 +33,7 @@ from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
 _SURE_READINGS = 4
+_USUAL = 0.25
 # A simulation knows neither these causes nor their end.
 _ENDS_CHECKPOINTS = (
     VerdictKind.FAILING_SUBTASK,
@@ -76,12 +77,25 @@ def refusal_of_settings(known: Situation) -> str | None:
 
 
 def refusal_of_modes(known: Situation) -> str | None:
-    """Return why the mode of this job must stay as it is, whatever a simulation predicts; None if it need not."""
-    found = _not_about_the_mode(known) or _useless(known)
+    """Return why the mode of this job must stay as it is, whatever a simulation predicts; None if it need not.
+
+    A store whose writes hang now and then is no reason. Without the wait for barriers, more checkpoints survive a hang.
+    """
+    cause = _not_about_the_mode(known)
+    if known.diagnosis.verdict.kind is VerdictKind.STORE and not _is_write_bound(known):
+        cause = None
+    found = cause or _useless(known)
     if found is not None:
         return found.reason
     stuck = _not_overtaken(known)
     return None if stuck is None else f"barriers do not overtake data before {known.name(stuck)}"
+
+
+def _is_write_bound(known: Situation) -> bool:
+    """Return whether usual writes take long, and most of the duration of usual checkpoints."""
+    rows = [(r.own_async_ms, r.duration_ms) for r in known.recorded if r.own_async_ms is not None]
+    writing, duration = (quantile(column, _USUAL) or 0.0 for column in ([w for w, _ in rows], [d for _, d in rows]))
+    return writing >= SLOW_MIN_MS and writing > STORE_MIN_RATIO * duration
 
 
 def _silence(rule: str, reason: str, *evidence: EvidenceRow, about: Verdict | None = None) -> NoAdvice:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from backend.advisor.advice import Interval
-from backend.advisor.thresholds import WRITE_BYTES_PER_MS
+from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT, WRITE_BYTES_PER_MS
 from backend.advisor.twin.model import Assumption, StoreModel, VertexModel
 from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, array_of, by_column
@@ -23,6 +23,9 @@ _LARGE_MS = 20.0
 _NOISE_MAX = 1.0
 _SHARED_BYTES = 100_000
 _ROUNDED_MS = 5.0
+_SOME_BYTES = 10_000
+_MORE_MIN_MS, _SPREADS = 3.0, 3.0
+_LONG_MS = 500.0
 _GROWTH_MIN_COUNT, _GROWTH_MIN_RATIO, _GROWTH_ERRORS = 5, 0.02, 4.0
 """State grows if it has grown by this share, and if the slope is so many times its standard error."""
 _DAY_S, _MONTH_S = 86_400.0, 30 * 86_400.0
@@ -95,9 +98,10 @@ def _middle(rows: Sequence[Floats], size: int, statistic: Callable[..., Floats] 
 def store_of(
     recorded: Sequence[Recorded], hung: HungWrites, topology: Topology, config: CheckpointConfig | None
 ) -> tuple[StoreModel, bool]:
-    """Return the store as the uploads show it, and whether an upload was large enough to measure it.
+    """Return the store as the uploads show it, and whether they show its speed.
 
     The speed is that of one upload beside the others of its checkpoint. Uploads that hung show neither speed nor noise.
+    If no upload was large, the speed is what all of a checkpoint together took longer than the smallest ones.
     """
     sizes: list[float] = []
     times: list[float] = []
@@ -115,7 +119,9 @@ def store_of(
     size, took = np.array(sizes), np.array(times)
     is_large = (size >= _LARGE_BYTES) & (took >= _LARGE_MS) if size.size else np.zeros(0, dtype=np.bool_)
     if not is_large.any():
-        return StoreModel(bytes_per_ms=float(WRITE_BYTES_PER_MS)), False
+        slow = _speed_of_small_uploads(_without_hangs(recorded, hung), topology, config)
+        speed = float(WRITE_BYTES_PER_MS) if slow is None else slow
+        return StoreModel(bytes_per_ms=speed, shared_bytes_per_ms=slow), slow is not None
     small = took[size < 0.1 * size[is_large].max()]
     latency = min(float(np.median(small)) if small.size else 0.0, float(np.median(took[is_large])) / 2)
     speeds = size[is_large] / np.maximum(took[is_large] - latency, 1.0)
@@ -153,6 +159,47 @@ def _shared_speed(recorded: Sequence[Recorded], topology: Topology, config: Chec
         if total >= _LARGE_BYTES and running >= _LARGE_MS:
             speeds.append(total / running)
     return float(np.median(speeds)) if speeds else None
+
+
+def _speed_of_small_uploads(
+    recorded: Sequence[Recorded], topology: Topology, config: CheckpointConfig | None
+) -> float | None:
+    """Return the bytes that all uploads write in a millisecond; None if bytes do not clearly take time.
+
+    The smallest uploads show the latency of the store. What others take beyond that is due to their bytes, if it is
+    clearly more than the latency varies. Beside very long uploads, no latency counts.
+    """
+    stretches = [_stretches(r, topology, config) for r in recorded]
+    sizes, times = np.concatenate(stretches, axis=1) if stretches else np.zeros((2, 0))
+    is_long = (sizes >= _SHARED_BYTES) & (times >= _LONG_MS)
+    if is_long.sum() >= CHECKPOINTS_MIN_COUNT:
+        return float(np.median(sizes[is_long] / times[is_long]))
+    is_some = sizes >= _SOME_BYTES
+    if is_some.sum() < CHECKPOINTS_MIN_COUNT:
+        return None
+    is_small = sizes < float(np.median(sizes[is_some])) / 4
+    if is_small.sum() < CHECKPOINTS_MIN_COUNT:
+        return None
+    low, latency, high = np.quantile(times[is_small], (0.25, 0.5, 0.75))
+    more_bytes, more_ms = sizes[is_some] - np.median(sizes[is_small]), times[is_some] - latency
+    if np.quantile(more_ms, 0.25) < max(_MORE_MIN_MS, _SPREADS * (high - low)):
+        return None
+    return float(np.median(more_bytes / np.maximum(more_ms, 1.0)))
+
+
+def _stretches(r: Recorded, topology: Topology, config: CheckpointConfig | None) -> Floats:
+    """Return the bytes and the milliseconds of each stretch of time in which uploads of a checkpoint ran."""
+    begins, ends, sizes = _uploads(r, topology, config)
+    is_timed = ~np.isnan(ends)
+    begins, ends, sizes = begins[is_timed], ends[is_timed], sizes[is_timed]
+    order = np.lexsort((ends, begins))
+    begins, ends, sizes = begins[order], ends[order], sizes[order]
+    is_first = np.ones(begins.size, dtype=np.bool_)
+    is_first[1:] = begins[1:] >= np.maximum.accumulate(ends)[:-1]
+    firsts = np.flatnonzero(is_first)
+    if not firsts.size:
+        return np.zeros((2, 0))
+    return np.array([np.add.reduceat(sizes, firsts), np.maximum.reduceat(ends, firsts) - begins[firsts]])
 
 
 def _uploads(r: Recorded, topology: Topology, config: CheckpointConfig | None) -> tuple[Floats, Floats, Floats]:

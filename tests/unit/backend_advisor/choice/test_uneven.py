@@ -33,6 +33,14 @@ def test_checkpoints_persist_as_unevenly_as_their_aligned_barriers_travelled():
     assert found.share_above(_LIMIT_BYTES, _MEAN_BYTES, _LIMIT_BYTES) == 0.0
 
 
+def test_a_queue_that_fills_is_not_uneven():
+    fills = _of([100.0 * n for n in range(1, 8)] + [1_000.0, 950.0, 1_050.0, 1_000.0, 980.0, 1_020.0])
+
+    assert fills.factors == pytest.approx([1.0] * 6, abs=0.06)
+    # A queue that still fills at the end says nothing.
+    assert not _of([100.0 * n for n in range(1, 13)]).factors.size
+
+
 def test_aligned_checkpoints_that_expired_had_the_largest_queues_and_count():
     found = _of(_TRAVELS_MS, expired_ms=6_000.0)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.advisor.rules.checkpoint_mode import advise_mode
+from backend.advisor.rules.checkpoint_mode import advise_mode, refusal_of_modes
 from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Mode
 from backend.domain.checkpoint import LateBarrier, Protocol
@@ -243,6 +243,34 @@ def test_causes_that_no_mode_cures_refuse_every_mode_however_long_the_queues_are
         assert found.rule == _REFUSED[kind]
     else:
         assert isinstance(found, Recommendation), found
+
+
+@pytest.mark.parametrize(
+    ("async_ms", "refused"),
+    [
+        ([50, 50, 50, 50, 50, 9_000, 50, 9_000], False),
+        ([6_000] * 8, True),
+        # Writing takes long, but barriers take longer.
+        ([2_000] * 8, False),
+    ],
+    ids=["writes hang now and then", "each write takes long", "a small part"],
+)
+def test_a_simulation_may_change_the_mode_if_usual_writes_are_a_small_part(async_ms, refused):
+    rows = [
+        completed(
+            n,
+            detail(SOURCE, first=[5] * 4),
+            detail(MIDDLE, first=[1_500] * 4),
+            detail(LAST, first=[4_000] * 4, async_=ms, size_bytes=50_000_000),
+        )
+        for n, ms in enumerate(async_ms, start=1)
+    ]
+    known = situation(job(rows, readings(), config=EXACTLY_ONCE), engine=flink("1.20.5"), version="1.20.5")
+    verdict = replace(known.diagnosis.verdict, kind=VerdictKind.STORE)
+    found = refusal_of_modes(replace(known, diagnosis=replace(known.diagnosis, verdict=verdict)))
+
+    assert (found is not None) is refused
+    assert not refused or "the checkpoint store is the bottleneck" in found
 
 
 def test_advice_to_enable_unaligned_checkpoints_names_what_it_takes_away():

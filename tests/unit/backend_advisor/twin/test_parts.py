@@ -1,4 +1,4 @@
-"""What checkpoints say of the store and of the state: the noise of uploads, and how fast state grows."""
+"""What checkpoints say of the store and of the state: its speed, the noise of uploads, and how fast state grows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from backend.advisor.twin.parts import (
 )
 from backend.analysis.arrays import array_of
 from backend.analysis.phases import checkpoint_phases
-from tests.support.handwritten_jobs import ALIGNED, LAST, UNALIGNED, chain, completed, detail
+from tests.support.handwritten_jobs import ALIGNED, LAST, SOURCE, UNALIGNED, chain, completed, detail
 from tests.support.long_pasts import LongPast
 from tests.support.twin_models import vertex
 
-JOB = chain(LAST, parallelism=4)
+JOB = chain(SOURCE, LAST, parallelism=4)
 SIZE = 20_000_000
 BYTES_PER_MS = 50_000.0
 DAY_S = 86_400.0
@@ -69,6 +69,64 @@ def test_uploads_that_are_too_small_to_measure_the_store_say_nothing_of_its_nois
     store, is_measured = store_from(recorded([1000] * 5, lambda _: [3, 9, 1, 30]))
 
     assert (is_measured, store.noise_ratio) == (False, 0.0)
+
+
+LATENCY_MS, SLOW_BYTES_PER_MS = 20, 1_000
+
+
+def small_uploads(
+    count: int, *, per_byte_ms: float = 1 / SLOW_BYTES_PER_MS, noise_ms: Callable[[], int] = lambda: 0
+) -> list[Recorded]:
+    """Return checkpoints in which one vertex writes 64 bytes a subtask, and later another one 30 kB a subtask.
+
+    The store writes one upload after the other.
+    """
+    found = []
+    for n in range(1, count + 1):
+        ends = [LATENCY_MS + noise_ms() + round(i * 30_000 * per_byte_ms) for i in range(1, 5)]
+        first = detail(SOURCE, first=[1] * 4, async_=[LATENCY_MS + noise_ms()] * 4, size_bytes=64)
+        made = completed(n, first, detail(LAST, first=[5_000] * 4, async_=ends, size_bytes=30_000), every_s=60)
+        found.append(Recorded(made, checkpoint_phases(made, ALIGNED)))
+    return found
+
+
+def test_small_uploads_show_the_speed_of_a_slow_store_by_what_they_take_beyond_its_latency():
+    store, is_measured = store_from(small_uploads(10))
+
+    assert is_measured
+    assert store.shared_bytes_per_ms == pytest.approx(SLOW_BYTES_PER_MS, rel=0.02)
+    assert store.bytes_per_ms == store.shared_bytes_per_ms
+
+
+def test_small_uploads_that_hang_do_not_change_the_speed():
+    rows = small_uploads(12)
+    hung = hung_writes(rows, JOB, ALIGNED)
+    hung[3][SOURCE][0] = hung[7][LAST][2] = 5_000.0
+    late = store_of(rows, hung, JOB, ALIGNED)[0]
+
+    assert late.shared_bytes_per_ms == pytest.approx(SLOW_BYTES_PER_MS, rel=0.02)
+
+
+@pytest.mark.parametrize("wrong", ["few", "latency varies", "bytes take no time"])
+def test_small_uploads_show_no_speed_if_bytes_do_not_clearly_take_time(wrong: str):
+    draws = random.Random("latency")
+    rows = {
+        "few": lambda: small_uploads(3),
+        "latency varies": lambda: small_uploads(20, noise_ms=lambda: draws.randrange(0, 200)),
+        "bytes take no time": lambda: small_uploads(10, per_byte_ms=0.0),
+    }[wrong]()
+    store, is_measured = store_from(rows)
+
+    assert not is_measured
+    assert store.shared_bytes_per_ms is None
+
+
+def test_uploads_of_half_a_second_show_the_speed_without_small_ones():
+    rows = recorded([200_000] * 6, lambda size: [round(n * size / SLOW_BYTES_PER_MS) for n in range(1, 5)])
+    store, is_measured = store_from(rows)
+
+    assert is_measured
+    assert store.shared_bytes_per_ms == pytest.approx(SLOW_BYTES_PER_MS, rel=0.01)
 
 
 def test_uploads_that_hang_are_neither_noise_nor_speed_nor_a_fixed_part():

@@ -141,23 +141,8 @@ def _without_hangs(recorded: Sequence[Recorded], hung: HungWrites) -> list[Recor
 
 def _shared_speed(recorded: Sequence[Recorded], topology: Topology, config: CheckpointConfig | None) -> float | None:
     """Return the bytes that all uploads of a checkpoint write in a millisecond during which at least one runs."""
-    speeds = []
-    for r in recorded:
-        begins, ends, sizes = _uploads(r, topology, config)
-        if not ends.size:
-            continue
-        # A cumulative sum adds the values one after the other, so its last value does not depend on the machine.
-        total = float(np.cumsum(sizes)[-1])
-        is_timed = ~np.isnan(ends)
-        begins, ends = begins[is_timed], ends[is_timed]
-        order = np.lexsort((ends, begins))
-        begins, ends = begins[order], ends[order]
-        # When the last of the uploads that began earlier ended; 0 before the first one.
-        last = np.concatenate([[0.0], np.maximum.accumulate(ends)])[:-1]
-        alone = np.where(last > 0.0, np.maximum(0.0, ends - np.maximum(begins, last)), ends - begins)
-        running = float(np.cumsum(alone)[-1]) if alone.size else 0.0
-        if total >= _LARGE_BYTES and running >= _LARGE_MS:
-            speeds.append(total / running)
+    found = (_stretches(r, topology, config).sum(axis=1) for r in recorded)
+    speeds = [size / took for size, took in found if size >= _LARGE_BYTES and took >= _LARGE_MS]
     return float(np.median(speeds)) if speeds else None
 
 

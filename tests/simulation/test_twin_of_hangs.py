@@ -29,11 +29,12 @@ from tests.simulators.hanging_stores import COUNTS, compared, model_of
 from tests.simulators.regret_jobs import SEEN_S, Drawn, fare
 from tests.support.twin_evidence import runtime_evidence
 
-_NAME, _STEADY = "noisy_store/137", "noisy_store/145"
-"""In most of their checkpoints no write hangs, and some expire.
+_NAME, _STEADY, _OTHER = "noisy_store/60", "noisy_store/9", "noisy_store/8"
+"""In about half of their checkpoints or fewer, a write hangs.
 
-Of the first job, 22 % of the observed checkpoints expired, and 10 % of those later at the same interval. Its prediction
-can only be compared with the observed ones. Of the second job, both shares are about as large.
+Of the first job, 22 % of the observed checkpoints expired, and 0 to 15 % of those of later runs at the same interval.
+Its prediction can only be compared with the observed ones. Of the second job, both shares are about as large. Of the
+third one, no observed checkpoint expired, but 12 to 21 % of those at twice the interval did.
 """
 
 
@@ -62,7 +63,7 @@ def test_for_the_job_as_it_is_the_predicted_share_is_the_one_that_was_observed(t
 @pytest.mark.parametrize("tier", [Tier.FORMULAS, Tier.FAST])
 @pytest.mark.parametrize(
     ("name", "factor"),
-    [(_STEADY, 1.0), (_STEADY, 2.0), (_NAME, 2.0)],
+    [(_STEADY, 1.0), (_STEADY, 2.0), (_OTHER, 2.0)],
     ids=["as it is", "twice the interval", "another job at twice the interval"],
 )
 def test_the_expired_share_and_the_slowest_checkpoints_are_predicted_also_at_another_interval(
@@ -106,7 +107,7 @@ def test_the_model_says_what_it_assumes_and_is_scored_with_its_hangs():
         assert errors[DURATION].unexplained_spread < 0.8
 
 
-_MIXED, _BEHIND = "noisy_store/14", "noisy_store/10"
+_MIXED, _BEHIND = "noisy_store/6", "noisy_store/10"
 """In a third of the checkpoints of the first job a write hangs, but hardly any expires. The barriers of the second job
 come late, and hide how long writes hang."""
 

@@ -2,8 +2,8 @@
 
 A drawn job ``noisy_store`` of ``regret_jobs`` runs as it is for ``SEEN_S`` and is polled like a live target. The fast
 tier predicts it as it is, at half and at twice the interval, and with unaligned checkpoints. Then it runs under these
-settings with other records and ``LATER`` times with other hangs, which are drawn in the same way. Only checkpoints that
-were triggered after ``SEEN_S`` count, because the what-if asks about the next ones of a job of that age. Each later run
+settings ``LATER`` times with other records and other hangs, which are drawn in the same way. Only checkpoints that were
+triggered after ``SEEN_S`` count, because the what-if asks about the next ones of a job of that age. Each later run
 has a share of its first 5, 10 and 20, which the interval of 90 % should contain.
 
     python -m tests.simulators.hanging_stores [--from 0] [--jobs 12]
@@ -12,7 +12,6 @@ has a share of its first 5, 10 and 20, which the interval of 90 % should contain
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from backend.domain.engines import RUNTIME
 from backend.domain.failure import FailureReason
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
-from tests.simulators.regret_jobs import SEEN_S, Choice, Drawn, noisy_store
+from tests.simulators.regret_jobs import SEEN_S, Choice, Drawn
 from tests.support.twin_evidence import runtime_evidence
 
 COUNTS: Final = (VERIFY_MIN_COUNT, *LOOKS)
@@ -84,16 +83,6 @@ def model_of(name: str) -> TieredModel:
     return QuickTiers(is_ready=True).build(evidence, RUNTIME, "0.0.0")
 
 
-def with_other_hangs(name: str, number: int) -> Drawn:
-    """Return the job with hangs that were drawn again in the same way, and the same load."""
-    job = Drawn.of(name)
-    rate = job.vertices[0]["rate"]
-    job.faults, job.rnd = [], random.Random(f"later/{name}/{number}")
-    noisy_store(job)
-    job.vertices[0]["rate"] = rate
-    return job
-
-
 def is_expired_next(job: Drawn, choice: Choice, *, seed: int) -> tuple[bool, ...]:
     """Run the job, and return for each checkpoint after ``SEEN_S`` that completed or expired whether it expired."""
     engine = JobEngine(job.spec(choice.config(), seed=seed), is_size_only=True)
@@ -118,10 +107,8 @@ def compared(name: str) -> Iterator[Compared]:
     for asked in asked_of(Drawn.of(name)):
         share = predicted(name, asked).expired_ratio
         if share is not None:
-            jobs = [with_other_hangs(name, n) for n in range(1, LATER + 1)]
-            yield Compared(
-                asked, share, tuple(is_expired_next(job, asked.choice, seed=2 + n) for n, job in enumerate(jobs, 1))
-            )
+            job, seeds = Drawn.of(name), range(2, 2 + LATER)
+            yield Compared(asked, share, tuple(is_expired_next(job, asked.choice, seed=seed) for seed in seeds))
 
 
 def table(rows: Sequence[Compared]) -> Iterator[str]:

@@ -23,9 +23,8 @@ _LARGE_MS = 20.0
 _NOISE_MAX = 1.0
 _SHARED_BYTES = 100_000
 _ROUNDED_MS = 5.0
-_SOME_BYTES = 10_000
-_MORE_MIN_MS, _SPREADS = 3.0, 3.0
-_LONG_MS = 500.0
+_SOME_BYTES, _STRETCHES_MAX, _PAIRS_MIN = 10_000, 300, 10
+_SPAN_MIN_MS, _SPREADS, _AT_ONCE_MS, _AT_ONCE_RATIO = 3.0, 3.0, 1.0, 0.05
 _GROWTH_MIN_COUNT, _GROWTH_MIN_RATIO, _GROWTH_ERRORS = 5, 0.02, 4.0
 """State grows if it has grown by this share, and if the slope is so many times its standard error."""
 _DAY_S, _MONTH_S = 86_400.0, 30 * 86_400.0
@@ -141,7 +140,7 @@ def _without_hangs(recorded: Sequence[Recorded], hung: HungWrites) -> list[Recor
 
 def _shared_speed(recorded: Sequence[Recorded], topology: Topology, config: CheckpointConfig | None) -> float | None:
     """Return the bytes that all uploads of a checkpoint write in a millisecond during which at least one runs."""
-    found = (_stretches(r, topology, config).sum(axis=1) for r in recorded)
+    found = (_stretches(r, topology, config)[:2].sum(axis=1) for r in recorded)
     speeds = [size / took for size, took in found if size >= _LARGE_BYTES and took >= _LARGE_MS]
     return float(np.median(speeds)) if speeds else None
 
@@ -151,29 +150,32 @@ def _speed_of_small_uploads(
 ) -> float | None:
     """Return the bytes that all uploads write in a millisecond; None if bytes do not clearly take time.
 
-    The smallest uploads show the latency of the store. What others take beyond that is due to their bytes, if it is
-    clearly more than the latency varies. Beside very long uploads, no latency counts.
+    A line through the stretches has the latency of the store and its speed. It is that of Theil and Sen, so that a few
+    stretches that took long for another reason do not change it. What bytes take must be clearly more than what the
+    line leaves unexplained. Stretches whose uploads begin one after another last long whatever they write.
     """
     stretches = [_stretches(r, topology, config) for r in recorded]
-    sizes, times = np.concatenate(stretches, axis=1) if stretches else np.zeros((2, 0))
-    is_long = (sizes >= _SHARED_BYTES) & (times >= _LONG_MS)
-    if is_long.sum() >= CHECKPOINTS_MIN_COUNT:
-        return float(np.median(sizes[is_long] / times[is_long]))
-    is_some = sizes >= _SOME_BYTES
-    if is_some.sum() < CHECKPOINTS_MIN_COUNT:
+    sizes, times, waits = np.concatenate(stretches, axis=1) if stretches else np.zeros((3, 0))
+    is_at_once = waits <= np.maximum(_AT_ONCE_MS, _AT_ONCE_RATIO * times)
+    sizes, times = sizes[is_at_once], times[is_at_once]
+    # A few hundred of all sizes say as much as all.
+    some = np.argsort(sizes, kind="stable")[:: max(1, sizes.size // _STRETCHES_MAX)]
+    sizes, times = sizes[some], times[some]
+    more_bytes, more_ms = (np.subtract.outer(column, column) for column in (sizes, times))
+    slopes = more_ms[more_bytes >= _SOME_BYTES] / more_bytes[more_bytes >= _SOME_BYTES]
+    if sizes.size < 2 * CHECKPOINTS_MIN_COUNT or slopes.size < _PAIRS_MIN:
         return None
-    is_small = sizes < float(np.median(sizes[is_some])) / 4
-    if is_small.sum() < CHECKPOINTS_MIN_COUNT:
-        return None
-    low, latency, high = np.quantile(times[is_small], (0.25, 0.5, 0.75))
-    more_bytes, more_ms = sizes[is_some] - np.median(sizes[is_small]), times[is_some] - latency
-    if np.quantile(more_ms, 0.25) < max(_MORE_MIN_MS, _SPREADS * (high - low)):
-        return None
-    return float(np.median(more_bytes / np.maximum(more_ms, 1.0)))
+    per_byte_ms = float(np.median(slopes))
+    low, high = np.quantile(times - per_byte_ms * sizes, (0.25, 0.75))
+    span_ms = per_byte_ms * float(np.quantile(sizes, 0.9) - np.quantile(sizes, 0.1))
+    return 1 / per_byte_ms if span_ms >= max(_SPAN_MIN_MS, _SPREADS * (high - low)) else None
 
 
 def _stretches(r: Recorded, topology: Topology, config: CheckpointConfig | None) -> Floats:
-    """Return the bytes and the milliseconds of each stretch of time in which uploads of a checkpoint ran."""
+    """Return a column for each stretch of time in which uploads of a checkpoint ran.
+
+    It has their bytes, the milliseconds of the stretch, and how many of these passed until the last upload began.
+    """
     begins, ends, sizes = _uploads(r, topology, config)
     is_timed = ~np.isnan(ends)
     begins, ends, sizes = begins[is_timed], ends[is_timed], sizes[is_timed]
@@ -183,8 +185,9 @@ def _stretches(r: Recorded, topology: Topology, config: CheckpointConfig | None)
     is_first[1:] = begins[1:] >= np.maximum.accumulate(ends)[:-1]
     firsts = np.flatnonzero(is_first)
     if not firsts.size:
-        return np.zeros((2, 0))
-    return np.array([np.add.reduceat(sizes, firsts), np.maximum.reduceat(ends, firsts) - begins[firsts]])
+        return np.zeros((3, 0))
+    first, last = begins[firsts], np.maximum.reduceat(begins, firsts)
+    return np.array([np.add.reduceat(sizes, firsts), np.maximum.reduceat(ends, firsts) - first, last - first])
 
 
 def _uploads(r: Recorded, topology: Topology, config: CheckpointConfig | None) -> tuple[Floats, Floats, Floats]:

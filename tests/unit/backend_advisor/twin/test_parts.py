@@ -121,12 +121,25 @@ def test_small_uploads_show_no_speed_if_bytes_do_not_clearly_take_time(wrong: st
     assert store.shared_bytes_per_ms is None
 
 
-def test_uploads_of_half_a_second_show_the_speed_without_small_ones():
-    rows = recorded([200_000] * 6, lambda size: [round(n * size / SLOW_BYTES_PER_MS) for n in range(1, 5)])
+def test_uploads_of_different_sizes_show_the_speed_without_small_ones():
+    sizes = [100_000, 130_000, 160_000, 200_000] * 3
+    rows = recorded(sizes, lambda size: [150 + round(n * size / SLOW_BYTES_PER_MS) for n in range(1, 5)])
     store, is_measured = store_from(rows)
 
     assert is_measured
     assert store.shared_bytes_per_ms == pytest.approx(SLOW_BYTES_PER_MS, rel=0.01)
+
+
+def test_uploads_that_begin_one_after_another_last_long_whatever_they_write():
+    """Bytes take no time, but each upload begins 19 ms after the one before, because its barrier is later."""
+    rows = []
+    for n in range(1, 21):
+        first = detail(SOURCE, first=[1] * 4, async_=LATENCY_MS, size_bytes=64)
+        last = detail(LAST, first=[5_000, 5_019, 5_038, 5_057], async_=LATENCY_MS, size_bytes=30_000)
+        made = completed(n, first, last, every_s=60)
+        rows.append(Recorded(made, checkpoint_phases(made, ALIGNED)))
+
+    assert not store_from(rows)[1]
 
 
 def test_uploads_that_hang_are_neither_noise_nor_speed_nor_a_fixed_part():

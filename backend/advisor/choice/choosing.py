@@ -148,7 +148,8 @@ def _job(known: Situation, model: JobModel, losses: Losses) -> _Job:
         inflight_cap_bytes=model.settings.inflight_cap_bytes,
         interval_ms=round(model.settings.interval_ms),
     )
-    speed = model.store.shared_bytes_per_ms or known.store_bytes_per_ms or losses.bytes_per_ms
+    seen = model.store.shared_bytes_per_ms or model.store.small_bytes_per_ms
+    speed = seen or known.store_bytes_per_ms or losses.bytes_per_ms
     bare = replace(model, store=replace(model.store, hangs=NO_HANGS))
     hangs = model.store.hangs.without_endless()
     return _Job(known, bare, losses, present, speed, hangs, LateBarriers.none(), Uneven.of(losses.recorded, known.mode))

@@ -33,7 +33,7 @@ from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
 _SURE_READINGS = 4
-_USUAL = 0.25
+_QUICK = 0.25
 # A simulation knows neither these causes nor their end.
 _ENDS_CHECKPOINTS = (
     VerdictKind.FAILING_SUBTASK,
@@ -82,7 +82,7 @@ def refusal_of_modes(known: Situation) -> str | None:
     A store whose writes hang now and then is no reason. Without the wait for barriers, more checkpoints survive a hang.
     """
     cause = _not_about_the_mode(known)
-    if known.diagnosis.verdict.kind is VerdictKind.STORE and not _is_write_bound(known):
+    if cause is not None and cause.rule == "R-UC-2" and not _is_write_bound(known):
         cause = None
     found = cause or _useless(known)
     if found is not None:
@@ -92,9 +92,9 @@ def refusal_of_modes(known: Situation) -> str | None:
 
 
 def _is_write_bound(known: Situation) -> bool:
-    """Return whether usual writes take long, and most of the duration of usual checkpoints."""
+    """Return whether three quarters of the writes take long, and most of the duration of their checkpoints."""
     rows = [(r.own_async_ms, r.duration_ms) for r in known.recorded if r.own_async_ms is not None]
-    writing, duration = (quantile(column, _USUAL) or 0.0 for column in ([w for w, _ in rows], [d for _, d in rows]))
+    writing, duration = (quantile(column, _QUICK) or 0.0 for column in ([w for w, _ in rows], [d for _, d in rows]))
     return writing >= SLOW_MIN_MS and writing > STORE_MIN_RATIO * duration
 
 

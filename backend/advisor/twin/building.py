@@ -125,6 +125,8 @@ class _Builder:
                 f"{store.bytes_per_ms / 1000:.0f} MB/s for each subtask",
                 "no upload was large enough to measure it",
             )
+        if self._engine.is_flink_release:  # Small state is in the metadata, and incremental state in several files.
+            store = replace(store, small_bytes_per_ms=None)
         store = replace(store, hangs=hangs_of(self._recorded, self._hung, self._settings.schedule))
         self._assumptions += hangs_assumption(store.hangs)
         busy: dict[VertexId, Floats] = {}

@@ -124,6 +124,8 @@ class StoreModel:
     noise_ratio: float = 0.0
     shared_bytes_per_ms: float | None = None
     """The speed of all uploads of a checkpoint together; None if no upload was large enough to measure it."""
+    small_bytes_per_ms: float | None = None
+    """The same as small uploads show it; None if they do not. It prices what is written, and no tier simulates it."""
     hangs: Hangs = NO_HANGS
 
 

@@ -24,7 +24,11 @@ _NOISE_MAX = 1.0
 _SHARED_BYTES = 100_000
 _ROUNDED_MS = 5.0
 _SOME_BYTES, _STRETCHES_MAX, _PAIRS_MIN = 10_000, 300, 10
-_SPAN_MIN_MS, _SPREADS, _AT_ONCE_MS, _AT_ONCE_RATIO = 3.0, 3.0, 1.0, 0.05
+"""The line goes through at most so many stretches, and has at least so many pairs that differ by so many bytes."""
+_SPAN_MIN_MS, _SPREADS = 3.0, 3.0
+"""Bytes take time if they explain so many milliseconds, and so many times the spread that is left."""
+_AT_ONCE_MS, _AT_ONCE_RATIO = 1.0, 0.05
+"""Uploads begin at once if so many milliseconds, or this share of the stretch, pass until the last one begins."""
 _GROWTH_MIN_COUNT, _GROWTH_MIN_RATIO, _GROWTH_ERRORS = 5, 0.02, 4.0
 """State grows if it has grown by this share, and if the slope is so many times its standard error."""
 _DAY_S, _MONTH_S = 86_400.0, 30 * 86_400.0
@@ -97,10 +101,10 @@ def _middle(rows: Sequence[Floats], size: int, statistic: Callable[..., Floats] 
 def store_of(
     recorded: Sequence[Recorded], hung: HungWrites, topology: Topology, config: CheckpointConfig | None
 ) -> tuple[StoreModel, bool]:
-    """Return the store as the uploads show it, and whether they show its speed.
+    """Return the store as the uploads show it, and whether an upload was large enough to measure it.
 
     The speed is that of one upload beside the others of its checkpoint. Uploads that hung show neither speed nor noise.
-    If no upload was large, the speed is what all of a checkpoint together took longer than the smallest ones.
+    If no upload was large, only ``small_bytes_per_ms`` is measured.
     """
     sizes: list[float] = []
     times: list[float] = []
@@ -118,9 +122,8 @@ def store_of(
     size, took = np.array(sizes), np.array(times)
     is_large = (size >= _LARGE_BYTES) & (took >= _LARGE_MS) if size.size else np.zeros(0, dtype=np.bool_)
     if not is_large.any():
-        slow = _speed_of_small_uploads(_without_hangs(recorded, hung), topology, config)
-        speed = float(WRITE_BYTES_PER_MS) if slow is None else slow
-        return StoreModel(bytes_per_ms=speed, shared_bytes_per_ms=slow), slow is not None
+        small_speed = _speed_of_small_uploads(_without_hangs(recorded, hung), topology, config)
+        return StoreModel(bytes_per_ms=float(WRITE_BYTES_PER_MS), small_bytes_per_ms=small_speed), False
     small = took[size < 0.1 * size[is_large].max()]
     latency = min(float(np.median(small)) if small.size else 0.0, float(np.median(took[is_large])) / 2)
     speeds = size[is_large] / np.maximum(took[is_large] - latency, 1.0)
@@ -186,6 +189,7 @@ def _stretches(r: Recorded, topology: Topology, config: CheckpointConfig | None)
     firsts = np.flatnonzero(is_first)
     if not firsts.size:
         return np.zeros((3, 0))
+    # Sizes and times are whole numbers, so that no sum depends on its order.
     first, last = begins[firsts], np.maximum.reduceat(begins, firsts)
     return np.array([np.add.reduceat(sizes, firsts), np.maximum.reduceat(ends, firsts) - first, last - first])
 

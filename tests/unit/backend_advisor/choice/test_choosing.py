@@ -18,12 +18,13 @@ from backend.advisor.situation import situation
 from backend.advisor.thresholds import OPEN_MAX_RATIO
 from backend.advisor.tier_choice import HOLDS, Scored, Series
 from backend.advisor.twin import fast
+from backend.advisor.twin.building import build
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.model import JobModel
 from backend.advisor.twin.outcomes import Outcome
 from backend.domain.advice import Mode, Topic
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.engines import RUNTIME
+from backend.domain.engines import RUNTIME, flink
 from backend.domain.failure import FailureReason
 from backend.domain.verdict import Confidence, VerdictKind
 from tests.simulators.regret_jobs import Drawn
@@ -76,7 +77,7 @@ def test_a_shorter_interval_leaves_less_time_to_write_in_flight_data(known, ofte
         return chosen(often, None, replace(written, persisted_bytes=Interval(*(persisted,) * 3))).best
 
     # The store takes a fifth of the present interval to write as much.
-    light, heavy = best(20_000.0), best(uncalibrated(known).store.bytes_per_ms * present_ms / 5)
+    light, heavy = best(20_000.0), best(uncalibrated(known).store.small_bytes_per_ms * present_ms / 5)
 
     assert light.chosen.interval_ms < 0.8 * present_ms <= heavy.chosen.interval_ms
     assert heavy.chosen.mode is not Mode.ALIGNED
@@ -430,16 +431,22 @@ def test_more_expired_checkpoints_in_the_simulation_than_measured_lower_the_conf
 
 
 def test_small_uploads_show_the_speed_of_the_store(known):
-    assert uncalibrated(known).store.shared_bytes_per_ms == pytest.approx(_DRAWN.store_bytes_per_s / 1000, rel=0.3)
+    store = uncalibrated(known).store
+
+    assert store.small_bytes_per_ms == pytest.approx(_DRAWN.store_bytes_per_s / 1000, rel=0.3)
+    # What small uploads to Flink take is mostly latency.
+    assert build(known.evidence, engine=flink("1.20.5"), version="1.20.5").store == replace(
+        store, small_bytes_per_ms=None
+    )
 
 
 def test_the_speed_that_the_uploads_show_is_the_price_of_what_is_written(known):
-    """The same in-flight data cost ten times as much on a store of a tenth of the speed."""
+    """The same in-flight data cost more on a store of a tenth of the speed."""
 
     def lost(speed: float) -> float:
         def model_of(one):
             model = uncalibrated(one)
-            return replace(model, store=replace(model.store, shared_bytes_per_ms=speed))
+            return replace(model, store=replace(model.store, small_bytes_per_ms=speed))
 
         written = replace(outcome(QUICK), persisted_bytes=Interval(*(1e6,) * 3))
         choice = choose(known, model_of=model_of, predict_with=Predicted(outcome(QUICK), written))

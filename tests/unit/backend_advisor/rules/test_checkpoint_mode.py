@@ -249,11 +249,13 @@ def test_causes_that_no_mode_cures_refuse_every_mode_however_long_the_queues_are
     ("async_ms", "refused"),
     [
         ([50, 50, 50, 50, 50, 9_000, 50, 9_000], False),
+        ([9_000, 50, 9_000, 50, 9_000, 50, 9_000, 9_000], False),
+        ([50, 9_000, 9_000, 9_000, 9_000, 9_000, 9_000, 9_000], True),
         ([6_000] * 8, True),
         # Writing takes long, but barriers take longer.
         ([2_000] * 8, False),
     ],
-    ids=["writes hang now and then", "each write takes long", "a small part"],
+    ids=["writes hang now and then", "most hang", "hardly any is quick", "each write takes long", "a small part"],
 )
 def test_a_simulation_may_change_the_mode_if_usual_writes_are_a_small_part(async_ms, refused):
     rows = [

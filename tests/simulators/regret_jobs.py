@@ -323,18 +323,14 @@ def fare(job: Drawn, settings: Mapping[str, str], *, seed: int, run_s: float | N
 
 def pooled(found: Sequence[Fare]) -> Fare:
     """Return what several runs under the same settings lose together. A share is that of all their checkpoints."""
-    count = sum(f.checkpoints for f in found)
-
-    def share(of_run: Callable[[Fare], float]) -> float:
-        counted = ((of_run(f), f.checkpoints if count else 1) for f in found)
-        return sum(value * weight for value, weight in counted) / (count or len(found))
-
+    # A run in which no checkpoint ended counts as one that was about to expire.
+    weights = [max(1, f.checkpoints) for f in found]
     return Fare(
         work=fmean(f.work for f in found),
         replay=fmean(f.replay for f in found),
-        expired=share(lambda f: f.expired),
-        over=share(lambda f: f.over),
-        checkpoints=count,
+        expired=fmean((f.expired for f in found), weights),
+        over=fmean((f.over for f in found), weights),
+        checkpoints=sum(f.checkpoints for f in found),
     )
 
 

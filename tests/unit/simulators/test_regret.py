@@ -64,9 +64,10 @@ def test_runs_under_the_same_settings_count_together():
     assert asdict(pooled([one, other])) == pytest.approx(
         {"work": 0.02, "replay": 0.02, "expired": 0.125, "over": 0.15, "checkpoints": 40}
     )
-    # If no checkpoint ended in any run, each run counts: its first one was about to expire.
+    # A run in which no checkpoint ended counts as one that was about to expire.
     none = Fare(work=0.01, replay=0.03, expired=1.0, over=0.0, checkpoints=0)
     assert pooled([none, none]).expired == 1.0
+    assert pooled([replace(one, expired=0.0), none]).expired == pytest.approx(1 / 11)
 
 
 def test_a_bound_is_broken_only_beyond_its_slack_and_by_more_than_chance():

@@ -7,6 +7,7 @@ or need longer for each record (straggler). A late barrier is not a sign, becaus
 is late and idle.
 
 Invariant: the result does not depend on the order of subtasks. A subtask without readings is neither full nor idle.
+A share that is not reported says nothing about the others.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from backend.domain.pressure import Ratios, VertexPressure
 from backend.domain.topology import Topology
 from backend.domain.verdict import VerdictKind
 
-# The busy, back-pressured and idle shares of a window add up to one. If they add up to less than this, the subtask
-# did not run in the window.
+# The busy, back-pressured and idle shares of a window add up to one. If all three are reported and add up to less than
+# this, the subtask did not run in the window. A share that is not reported may be all the rest.
 _ALIVE_SUM = 0.5
 
 
@@ -73,8 +74,13 @@ class VertexLoad:
 
     @property
     def known_subtasks(self) -> tuple[int, ...]:
-        """The subtasks that have a reading."""
-        return indices_of(~np.isnan(self.busy))
+        """The subtasks that have a reading of at least one share."""
+        return indices_of(~(np.isnan(self.busy) & np.isnan(self.backpressured) & np.isnan(self.idle)))
+
+    @property
+    def has_busy(self) -> bool:
+        """Whether the engine reports a busy time. Flink reports none of a source that is a ``SourceFunction``."""
+        return not np.isnan(self.busy).all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +154,18 @@ def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> d
 
     An engine computes the busy time as the time that is neither idle nor back-pressured. Idle and back-pressured times
     are first updated some seconds after the start of a task. Until then a subtask shows as always busy. Such loads are
-    left out unless the vertex upstream is back-pressured.
+    left out unless the vertex upstream is back-pressured. If a source reports no busy time, its other shares are 0
+    both before the first update and if nothing holds it back. They count if any load of the job is set.
     """
 
-    def is_unset(load: VertexLoad) -> bool:
-        is_set = (load.busy != 1.0) | (load.backpressured != 0.0) | (load.idle != 0.0)
+    def is_set(load: VertexLoad) -> bool:
+        shows_more = (load.busy < 1.0) | (load.backpressured > 0.0) | (load.idle > 0.0)
         feeder = _feeder(topology, loads, load.vertex_id)
         is_pressed = feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO
-        return not is_pressed and not (is_set & ~np.isnan(load.busy)).any()
+        return is_pressed or bool(shows_more.any())
 
-    return {v: load for v, load in loads.items() if not is_unset(load)}
+    found = {v: load for v, load in loads.items() if is_set(load)}
+    return {v: load for v, load in loads.items() if v in found or (found and not load.has_busy)}
 
 
 def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[Suspect, ...]:
@@ -243,9 +251,12 @@ class _Shares:
         else:
             padded = [array_of((*values, *[None] * (self._width - len(values)))) for row in rows for values in row]
             self._values = np.array(padded).reshape(len(rows), 3, self._width)
-        known = np.where(np.isnan(self._values), 0.0, self._values)
-        # The shares of a subtask without readings are NaN, so the comparison is false: it counts as not running.
-        self._is_running = known[:, 0] + known[:, 1] + known[:, 2] >= _ALIVE_SUM
+        is_missing = np.isnan(self._values)
+        known = np.where(is_missing, 0.0, self._values)
+        is_whole = known[:, 0] + known[:, 1] + known[:, 2] >= _ALIVE_SUM
+        # Each share counts by itself: Flink reports no busy time of some sources. A subtask without any share did not
+        # run.
+        self._is_running = np.where(is_missing.any(axis=1), ~is_missing.all(axis=1), is_whole)
         is_running = self._is_running
         if self._is_ragged:
             lengths = np.array([len(r.busy_ratio) for r in readings])

@@ -12,7 +12,7 @@ from backend.analysis.arrays import highest_of, median_of
 from backend.analysis.case import Case, Walked
 from backend.analysis.critical_path import kept_pace_ms
 from backend.analysis.phases import VertexPhases
-from backend.analysis.pressure import Suspect, VertexLoad, backpressured_max
+from backend.analysis.pressure import Suspect, backpressured_max
 from backend.analysis.statistics import known, median, ratio
 from backend.analysis.thresholds import CHECKPOINTS_MAX
 from backend.domain.checkpoint import CheckpointStatus, Protocol
@@ -276,11 +276,17 @@ def calm(case: Case) -> list[Evidence]:
     rows = [
         _row(f"most back-pressured subtask of the job (of {case.name(most[0])})", "backpressureRatio", most[1], "ratio")
     ]
-    busiest = max(case.loads.values(), key=_busiest)
-    rows.append(
-        _row(f"busiest subtask of the job (of {case.name(busiest.vertex_id)})", "busyRatio", _busiest(busiest), "ratio")
-    )
-    return rows
+    busy = [(v, highest_of(load.busy)) for v, load in case.loads.items()]
+    known_ = [(share, v) for v, share in busy if share is not None]
+    if known_:
+        share, vertex_id = max(known_, key=lambda one: one[0])
+        rows.append(_row(f"busiest subtask of the job (of {case.name(vertex_id)})", "busyRatio", share, "ratio"))
+    return [*rows, *(note(_not_reported(case, v)) for v, share in busy if share is None)]
+
+
+def _not_reported(case: Case, vertex_id: VertexId) -> str:
+    kind = " by this kind of source" if not case.evidence.topology.upstream(vertex_id) else ""
+    return f"{case.name(vertex_id)}: busy time is not reported{kind}"
 
 
 def lateness(case: Case, vertex_id: VertexId) -> list[Evidence]:
@@ -365,10 +371,6 @@ def number(text: str, metric: str, value: float, unit: str, basis: Basis = Basis
 
 def _median_of(count: int) -> str:
     return f", median of {say.checkpoints(count)}" if count > 1 else ""
-
-
-def _busiest(load_: VertexLoad) -> float:
-    return highest_of(load_.busy) or 0.0
 
 
 def _row(text: str, metric: str, value: float | None, unit: str | None, basis: Basis = Basis.MEASURED) -> Evidence:

@@ -211,7 +211,10 @@ def _flow_on(case: Case, sources: Sequence[VertexId], triggers: Sequence[tuple[W
 
 
 def _is_free(case: Case, vertex_id: VertexId) -> bool:
-    """Return whether the readings show that the source could have taken the trigger at once."""
+    """Return whether the readings show that the source could have taken the trigger at once.
+
+    A source of which the engine reports no busy time, or no back-pressure, may be busy or held back all the time.
+    """
     load = case.loads[vertex_id]
-    held = (highest_of(load.busy) or 0.0, highest_of(load.backpressured) or 0.0)
-    return max(held) < SIBLINGS_BUSY_RATIO
+    held = highest_of(load.busy), highest_of(load.backpressured)
+    return all(share is not None and share < SIBLINGS_BUSY_RATIO for share in held)

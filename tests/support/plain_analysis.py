@@ -57,7 +57,8 @@ def loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, dict[str, list[V
 
 def _is_running(reading: VertexPressure, i: int) -> bool:
     shares = (reading.busy_ratio, reading.backpressured_ratio, reading.idle_ratio)
-    return sum(known(s[i] for s in shares if i < len(s))) >= 0.5
+    reported = known(s[i] for s in shares if i < len(s))
+    return bool(reported) and (len(reported) < len(shares) or sum(reported) >= 0.5)
 
 
 def _load(readings: Sequence[VertexPressure]) -> dict[str, list[Value]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from backend.analysis import pressure
 from backend.analysis.arrays import array_of
 from backend.analysis.pressure import VertexLoad
 from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, BUSY_MIN_RATIO
 from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, reading
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,40 @@ def test_a_subtask_is_full_if_it_is_busy_and_not_back_pressured(busy, held, is_f
 
     assert load.full_subtasks == ((0,) if is_full else ())
     assert load.known_subtasks == (() if busy is None else (0,))
+
+
+def legacy_source(held: float, *, idle: float = 0.0) -> VertexPressure:
+    """Build a reading of a source of which Flink reports no busy time."""
+    return VertexPressure(SOURCE, START, (None,) * 4, (held,) * 4, (idle,) * 4)
+
+
+def loads_of(*readings: VertexPressure) -> dict[VertexId, VertexLoad]:
+    return pressure.without_unset(chain(), pressure.vertex_loads(readings))
+
+
+def test_a_source_without_busy_time_holds_back_as_much_as_it_reports():
+    loads = loads_of(legacy_source(1.0), reading(MIDDLE, [1.0] * 4, at_s=0), reading(LAST, [0.1] * 4, at_s=0))
+
+    assert list(loads[SOURCE].backpressured) == [1.0] * 4
+    assert not loads[SOURCE].has_busy
+    (suspect,) = pressure.suspects(chain(), loads)
+    assert (suspect.vertex_id, suspect.full, suspect.feeder_backpressured) == (MIDDLE, (0, 1, 2, 3), 1.0)
+
+
+def test_a_source_without_busy_time_that_is_not_held_back_counts_if_another_vertex_is_measured():
+    measured = loads_of(legacy_source(0.0), reading(MIDDLE, [0.5] * 4, at_s=0))
+    unset = loads_of(legacy_source(0.0), reading(MIDDLE, [1.0] * 4, at_s=0))
+
+    assert list(measured[SOURCE].backpressured) == [0.0] * 4
+    assert unset == {}, "before the first update, every vertex looks busy all the time"
+
+
+def test_one_subtask_with_a_missing_share_does_not_hide_the_others():
+    loads = loads_of(
+        VertexPressure(SOURCE, START, (None, 0.1), (0.9, 0.9), (None, 0.0)),
+        VertexPressure(MIDDLE, START, (0.9, None), (0.0, None), (0.1, None)),
+    )
+
+    assert list(loads[SOURCE].backpressured) == [0.9, 0.9]
+    assert loads[MIDDLE].known_subtasks == (0,)
+    assert loads[MIDDLE].full_subtasks == (0,)

@@ -1,9 +1,10 @@
 """Implements ``barrierscope diagnose``: reads one target for some seconds and prints its diagnosis. Stores nothing.
 
-It reads the checkpoints that the engine still lists. It reads backpressure several times, because a single reading
-may be stale. At most 4 requests are in flight, and at most 40 begin within a second (``pacing``).
-``backend.analysis`` derives the verdict. The diagnosis goes to standard output, everything else to standard error. If
-one of the readings fails, the diagnosis is based on the readings before it.
+It reads the checkpoints that the engine still lists. It waits for two readings of backpressure that the engine fetched
+at different times, because one reading does not show what a subtask does in between (``flink.freshness``). At most 4
+requests are in flight, and at most 40 begin within a second (``pacing``). ``backend.analysis`` derives the verdict.
+The diagnosis goes to standard output, everything else to standard error. If one of the readings fails, the diagnosis
+is based on the readings before it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from collectors.pacing import PacedTransport
 
 READINGS: Final = 4
 PAUSE_S: Final = 1.0
+WAIT_MAX_S: Final = 120.0
+"""If the engine fetches its metrics less often than this, the second reading is left out."""
 TIMEOUT_S: Final = 10.0
 ENDED_MAX: Final = 5
 """The number of newest ended jobs that are diagnosed if no job runs."""
@@ -54,9 +57,15 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 ShowStep = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
 
+_ONE_READING = (
+    "the metrics were read once{why}, so it is not known whether a subtask stands still or how many records it reads"
+)
 
-def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = False) -> int:
+
+def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = False, is_quick: bool = False) -> int:
     """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target could be read.
+
+    With ``is_quick``, do not wait until the engine has fetched its metrics a second time.
 
     Raises:
         InvalidInputError: the format or the address is not valid, or no job has the name or id ``job``.
@@ -69,7 +78,7 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
         problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(DiagnosisFormat))
         raise InvalidInputError([problem], what="option") from None
     with _Progress() as show_step:
-        answer = asyncio.run(_asked(url, job=job, show_step=show_step))
+        answer = asyncio.run(_asked(url, job=job, show_step=show_step, is_quick=is_quick))
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
     sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
@@ -77,16 +86,22 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
     return 0
 
 
-async def _asked(url: str, *, job: str | None, show_step: ShowStep) -> Answer:
+async def _asked(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool) -> Answer:
     show_step(f"asking {_shown(url)}")
     async with open_transport(url, timeout_s=TIMEOUT_S, rules=EVERYWHERE) as transport:
-        clock = _WallClock()
-        paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=asyncio.sleep)
-        return await answer_of(paced, job=job, show_step=show_step, clock=clock, sleep=asyncio.sleep)
+        clock = WallClock()
+        paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=clock.sleep)
+        return await answer_of(paced, job=job, show_step=show_step, clock=clock, sleep=clock.sleep, is_quick=is_quick)
 
 
 async def answer_of(
-    transport: FlinkTransport, *, job: str | None, show_step: ShowStep, clock: Clock, sleep: Sleep
+    transport: FlinkTransport,
+    *,
+    job: str | None,
+    show_step: ShowStep,
+    clock: Clock,
+    sleep: Sleep,
+    is_quick: bool = False,
 ) -> Answer:
     """Read the target several times with pauses, and diagnose its jobs. This raises the same errors as ``run``."""
     began_s = clock.monotonic_s()
@@ -95,12 +110,13 @@ async def answer_of(
     readings = Readings(
         OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, show_step=show_step
     )
-    await readings.take(has_running=any(e.state is not JobState.ENDED for e in wanted))
+    await readings.take(has_running=any(e.state is not JobState.ENDED for e in wanted), is_quick=is_quick)
     return Answer(
         url=transport.url,
         engine=readings.engine,
         jobs=tuple(_job_answer(g, readings) for g in readings.jobs.values() if g.is_readable),
         problems=tuple(dict.fromkeys(readings.problems)),
+        limits=readings.limits,
         request_count=readings.request_count,
         took_s=clock.monotonic_s() - began_s,
         as_of=readings.as_of,
@@ -232,6 +248,7 @@ class Readings:
         self.kind = FLINK
         self.version: str | None = None
         self.problems: list[str] = []
+        self.limits: tuple[str, ...] = ()
         # The caller has already requested the list of jobs, which is one request.
         self.request_count = 1
         self.as_of = _NEVER
@@ -246,9 +263,15 @@ class Readings:
             transport, target_id=target_id(url=transport.url), options=options, monotonic_s=clock.monotonic_s
         )
 
-    async def take(self, *, has_running: bool) -> None:
-        """Make all readings. If no job runs, make only one, because ended jobs do not change."""
+    async def take(self, *, has_running: bool, is_quick: bool = False) -> None:
+        """Make all readings. If no job runs, make only one, because ended jobs do not change.
+
+        The first poll makes the engine fetch its metrics, the second one reads them, and so do the third and the
+        fourth. With ``is_quick``, there are two polls.
+        """
         count = READINGS if has_running else 1
+        if is_quick and has_running:
+            count, self.limits = 2, (_ONE_READING.format(why=" (--quick)"),)
         for n in range(1, count + 1):
             self._show_step(f"reading {self._url}, {n} of {count}")
             try:
@@ -258,8 +281,24 @@ class Readings:
                     raise
                 self.problems.insert(0, f"reading {n} of {count} failed: {error}")
                 return
+            every_s = self._collector.fetch_interval_s
+            if n == 2 and n < count and every_s > WAIT_MAX_S:
+                why = f", since the engine fetches them only every {every_s:.0f} s"
+                self.limits = (_ONE_READING.format(why=why),)
+                return
             if n < count:
-                await self._sleep(PAUSE_S)
+                await self._wait(max(PAUSE_S, every_s) if n == 2 else PAUSE_S, every_s)
+
+    async def _wait(self, seconds: float, every_s: float) -> None:
+        """Wait, and show for how long if it is longer than a pause."""
+        until_s = self._clock.monotonic_s() + seconds
+        while (left_s := until_s - self._clock.monotonic_s()) > PAUSE_S:
+            self._show_step(
+                f"waiting {left_s:.0f} s: the engine fetches its metrics every {every_s:.0f} s, and two readings are"
+                " needed (--quick does not wait)"
+            )
+            await self._sleep(PAUSE_S)
+        await self._sleep(max(left_s, 0.0))
 
     def _add(self, observation: Observation) -> None:
         self.kind, self.version = observation.engine, observation.engine_version
@@ -288,7 +327,7 @@ def _job_answer(gathered: Gathered, readings: Readings) -> JobAnswer:
     )
 
 
-class _WallClock:
+class WallClock:
     """The machine's clocks. The store has the same class, but importing that class would import a database driver."""
 
     def now(self) -> datetime:
@@ -296,6 +335,9 @@ class _WallClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 def _shown(url: str) -> str:

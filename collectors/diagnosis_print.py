@@ -88,7 +88,10 @@ class JobAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The diagnoses of the jobs of one target. ``problems`` describes what could not be read."""
+    """The diagnoses of the jobs of one target.
+
+    ``problems`` describes what could not be read. ``limits`` says what these readings cannot tell.
+    """
 
     url: str
     engine: str
@@ -97,6 +100,7 @@ class Answer:
     request_count: int
     took_s: float
     as_of: datetime
+    limits: tuple[str, ...] = ()
 
 
 def printed(
@@ -116,7 +120,10 @@ def printed(
 
 
 def as_json(answer: Answer) -> str:
-    """Return ``{"jobs": [...]}``. Each job is a ``DiagnosisOut`` of the API, with an ``AdviceOut`` under ``advice``."""
+    """Return ``{"jobs": [...], "limits": [...]}``.
+
+    Each job is a ``DiagnosisOut`` of the API, with an ``AdviceOut`` under ``advice``.
+    """
     jobs = [
         {
             **_diagnosis_out(job).model_dump(mode="json", exclude={"job_id"}),
@@ -124,7 +131,7 @@ def as_json(answer: Answer) -> str:
         }
         for job in answer.jobs
     ]
-    return orjson.dumps({"jobs": jobs}, option=orjson.OPT_INDENT_2).decode() + "\n"
+    return orjson.dumps({"jobs": jobs, "limits": answer.limits}, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def _diagnosis_out(job: JobAnswer) -> DiagnosisOut:
@@ -159,6 +166,8 @@ def as_text(answer: Answer, *, is_terminal: bool, is_verbose: bool) -> str:
         legacy_windows=False,
     )
     console.print(Text(_headline(answer), style="dim"))
+    for limit in answer.limits:
+        console.print(Text(f"note: {limit}", style="dim"))
     for job in answer.jobs:
         console.print()
         if is_verbose:
@@ -330,6 +339,7 @@ def as_markdown(answer: Answer) -> str:
         f"{answer.request_count} requests in {seconds}.",
         "",
     ]
+    lines += [line for limit in answer.limits for line in (f"Note: {escaped(limit)}.", "")]
     if not answer.jobs:
         lines += ["No job.", ""]
     for job in answer.jobs:

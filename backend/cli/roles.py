@@ -44,9 +44,15 @@ def diagnose(
         bool,
         typer.Option("--verbose", "-v", help="Print all evidence, and the reason, risks and rollback of each change."),
     ] = False,
+    is_quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Do not wait for a second reading of the metrics; say what is then not known."),
+    ] = False,
 ) -> None:
     """Read a cluster's checkpoints once, and print which subtask holds the barrier, in which phase, and why."""
-    code = load_role("diagnose")(url, job=job, output_format=output_format.value, is_verbose=is_verbose)
+    code = load_role("diagnose")(
+        url, job=job, output_format=output_format.value, is_verbose=is_verbose, is_quick=is_quick
+    )
     raise typer.Exit(code)
 
 

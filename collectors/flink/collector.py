@@ -26,6 +26,7 @@ from backend.domain.observation import JobObservation, JobState, Observation
 from collectors.base import Effort, FlinkTransport, KnownRuns
 from collectors.flink import parse, parse_metrics
 from collectors.flink.document import RowCache
+from collectors.flink.freshness import FetchInterval
 from collectors.flink.job import JobReader
 from collectors.flink.parse import JobEntry
 from collectors.flink.reading import EngineFacts, RunMemory
@@ -115,6 +116,11 @@ class FlinkCollector:
         if the interval of no job is known.
         """
         return min((m.poll_within_s for m in self._runs.values() if m.poll_within_s is not None), default=None)
+
+    @property
+    def fetch_interval_s(self) -> float:
+        """How often the engine fetches its metrics, in seconds; 0 if it keeps no copies, or before the first poll."""
+        return 0.0 if self._engine is None else self._engine.fetch_interval.time.total_seconds()
 
     def forget(self) -> None:
         """Read everything again at the next poll."""
@@ -247,17 +253,15 @@ class _Listed:
 async def _discover(requests: Requests) -> EngineFacts:
     info = parse.engine_info(await requests.get(flink.CONFIG))
     if info.has_job_clocks:
-        return EngineFacts(info.engine, info.version, fetch_interval=timedelta(0), has_job_clocks=True)
+        return EngineFacts(info.engine, info.version, fetch_interval=FetchInterval(timedelta(0)), has_job_clocks=True)
     debloat_target_ms, cluster = None, None
-    try:
+    interval = FetchInterval(timedelta(milliseconds=flink.METRICS_FETCH_INTERVAL_DEFAULT_MS), is_known=False)
+    # A proxy in front of the REST API may refuse to return the configuration. Flink's default is then assumed.
+    with suppress(TargetProtocolError):
         settings = await requests.get(flink.CLUSTER_CONFIG)
-        interval_ms = parse_metrics.fetch_interval_ms(settings)
+        interval = FetchInterval(timedelta(milliseconds=parse_metrics.fetch_interval_ms(settings)))
         debloat_target_ms = parse_metrics.debloat_target_ms(settings)
         cluster = parse_metrics.cluster_settings(settings)
-    except TargetProtocolError:
-        # A proxy in front of the REST API may refuse to return the configuration. Flink's default is then assumed.
-        interval_ms = flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
-    interval = timedelta(milliseconds=interval_ms)
     return EngineFacts(
         info.engine,
         info.version,

@@ -126,7 +126,7 @@ class HistoryReader:
             timeout = min(timedelta(milliseconds=timeout_ms), _WATCH_MAX)
             # After the failure, the collector looks for missing barriers for as long as one more checkpoint timeout.
             # The metric of a barrier is fetched up to one interval after the barrier arrived.
-            until = header.failed_at + timeout + self._engine.fetch_interval + _WATCH_SLACK
+            until = header.failed_at + timeout + self._engine.fetch_interval.time + _WATCH_SLACK
             memory.watches[cid] = Watch(header, detail.pending, detail.vertices, until)
 
 

@@ -22,7 +22,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointSt
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.observation import JobObservation, JobState, Shed
 from collectors.base import Effort
-from collectors.flink import parse, parse_metrics
+from collectors.flink import parse
 from collectors.flink.document import Document
 from collectors.flink.found import Found
 from collectors.flink.history import HistoryReader
@@ -30,6 +30,7 @@ from collectors.flink.live import LiveReader
 from collectors.flink.parse import CheckpointsAnswer, JobEntry
 from collectors.flink.reading import CheckpointKey, EngineFacts, RunMemory, key_of
 from collectors.flink.requests import Requests
+from collectors.flink.restarts import read_restarts
 
 _EXCEPTIONS_MAX = 20
 _LOOK_PAUSE = timedelta(seconds=5)
@@ -236,7 +237,7 @@ class JobReader:
             return
         await self._found.attempt(self._exceptions())
         if entry.state is JobState.RUNNING:
-            await self._found.attempt(self._restarts())
+            await self._found.attempt(read_restarts(self._requests, self._job_id, self._memory, engine=self._engine))
             await self._found.attempt(self._placements())
 
     async def _described(self) -> Document:
@@ -267,13 +268,6 @@ class JobReader:
     async def _exceptions(self) -> None:
         document = await self._requests.get(flink.exceptions(self._job_id, count_max=_EXCEPTIONS_MAX))
         self._found.exceptions = parse.exceptions(document)
-
-    async def _restarts(self) -> None:
-        document = await self._requests.get(flink.job_metrics(self._job_id, flink.RESTARTS))
-        metrics = parse_metrics.job_metrics(document)
-        value = next((metrics[name] for name in flink.RESTARTS if name in metrics), None)
-        if value is not None and value >= 0:
-            self._memory.restart_count = int(value)
 
     async def _placements(self) -> None:
         placements = []

@@ -6,13 +6,14 @@ when the checkpoint ends.
 
 The gauges of barriers are read only for vertices with pending subtasks. Reading them begins when the checkpoint has
 been open for a second or was open at the previous poll. If the checkpoint expires, reading them continues for one
-more checkpoint timeout. Backpressure is read at its own interval.
+more checkpoint timeout. Backpressure is read at its own interval, and only if its values are new (``freshness``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 
 from backend.contracts import flink
 from backend.domain.checkpoint import (
@@ -31,11 +32,13 @@ from collectors.flink import parse, parse_metrics
 from collectors.flink.barriers import read_barriers
 from collectors.flink.details import read_subtasks
 from collectors.flink.found import Found
+from collectors.flink.freshness import Step
 from collectors.flink.gauges import candidate
 from collectors.flink.parse import CheckpointsAnswer, VertexAcks
 from collectors.flink.pressure import MetricNames, gauge_values, request_paths, vertex_pressure, wanted_of
 from collectors.flink.reading import EngineFacts, Offered, Pending, RunMemory, Watch, key_of
 from collectors.flink.requests import Requests
+from collectors.flink.restarts import read_restarts
 
 _OPEN_LONG = timedelta(seconds=1)
 _NAMES_SETTLE = timedelta(seconds=30)
@@ -184,24 +187,30 @@ class LiveReader:
     # --- metrics --------------------------------------------------------------------------------------------------
 
     async def _gauges_and_pressure(self, awaited: Pending, *, pressure_interval_s: float) -> None:
-        memory, now = self._memory, self._requests.at()
+        memory = self._memory
         vertices = memory.topology.vertices if memory.topology else ()
-        is_whole = self._is_pressure_due(now, pressure_interval_s) and self._requests.has_budget
+        step = self._due(timedelta(seconds=pressure_interval_s)) if self._requests.has_budget else Step.NOTHING
+        if step is Step.PREPARE:
+            await self._found.attempt(read_restarts(self._requests, self._job_id, memory, engine=self._engine))
         for vertex in vertices:
-            if is_whole:
+            if step is Step.READ:
                 await self._found.attempt(self._pressure(vertex))
             elif vertex.id in awaited:
                 await self._found.attempt(self._gauges(vertex, awaited[vertex.id]))
-        if is_whole and (self._found.pressure or not vertices):
-            memory.pressure_at = now
+        if step is Step.READ and (self._found.pressure or not vertices):
+            memory.freshness, counts = memory.freshness.read(
+                self._found.pressure, self._requests.at(), self._engine.fetch_interval
+            )
+            if not counts:
+                self._found.pressure.clear()
 
-    def _is_pressure_due(self, now: datetime, interval_s: float) -> bool:
-        memory = self._memory
-        if memory.pressure_at is None:
-            return True
-        passed_s = (now - memory.pressure_at).total_seconds()
+    def _due(self, interval: timedelta) -> Step:
+        now, freshness = self._requests.at(), self._memory.freshness
+        due = partial(freshness.step, now, poll_began_at=self._requests.began_at, interval=self._engine.fetch_interval)
+        if freshness.read_at is None or due(every=interval) is Step.NOTHING:
+            return due(every=interval)
         # The number of requests is computed only if the interval has passed.
-        return passed_s >= interval_s and passed_s >= self._pressure_request_count() / _PRESSURE_REQUESTS_PER_S
+        return due(every=timedelta(seconds=self._pressure_request_count() / _PRESSURE_REQUESTS_PER_S))
 
     def _pressure_request_count(self) -> int:
         vertices = self._memory.topology.vertices if self._memory.topology else ()
@@ -242,7 +251,7 @@ class LiveReader:
             vertex_id,
             gauge_values(readings, names.start_delay),
             at=at,
-            fetch_interval=self._engine.fetch_interval,
+            fetch_interval=self._engine.fetch_interval.time,
             candidates=memory.candidates.values(),
         )
         memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)

@@ -17,6 +17,7 @@ from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
 from collectors.flink.document import RowCache
+from collectors.flink.freshness import FetchInterval, Freshness
 from collectors.flink.gauges import GaugeCandidate, GaugeMemory
 from collectors.flink.pressure import MetricNames
 
@@ -35,7 +36,7 @@ def key_of(header: CheckpointHeader) -> CheckpointKey:
 class EngineFacts:
     """The engine at the target.
 
-    ``offset`` is the engine's clock minus ours. ``fetch_interval`` is the maximum age of the engine's metrics. If
+    ``offset`` is the engine's clock minus ours. ``fetch_interval`` is how often the engine fetches its metrics. If
     ``has_job_clocks``, each job has its own clock, and the engine caches no response. ``debloat_target_ms`` is the
     cluster's target of buffer debloating; None if it is off or not known. ``cluster_settings`` are the settings of
     the cluster that concern checkpoints; None if the cluster has none of its own or refuses to return them.
@@ -43,7 +44,7 @@ class EngineFacts:
 
     capabilities: EngineCapabilities
     version: str
-    fetch_interval: timedelta
+    fetch_interval: FetchInterval
     has_job_clocks: bool = False
     offset: timedelta = timedelta(0)
     debloat_target_ms: int | None = None
@@ -122,7 +123,8 @@ class RunMemory:
     candidates: dict[int, GaugeCandidate] = field(default_factory=dict)
     gauges: GaugeMemory = field(default_factory=GaugeMemory)
     offered: dict[VertexId, Offered] = field(default_factory=dict)
-    pressure_at: datetime | None = None
+    freshness: Freshness = field(default_factory=Freshness)
+    """When backpressure was last read, and whether the engine's metrics are new since."""
     late_count: int = 0
     """Number of consecutive attempts to read this job in which the target did not respond in time."""
     late_reason: str = ""
@@ -158,7 +160,7 @@ class RunMemory:
         self.gauges = GaugeMemory(late=self.gauges.late)
         self.watches.clear()
         self.offered.clear()
-        self.pressure_at = None
+        self.freshness = Freshness()
 
     def keep_listed(self, listed: set[CheckpointKey]) -> None:
         """Forget the checkpoints that the engine no longer lists, because it never lists them again."""

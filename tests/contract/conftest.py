@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from backend.store.postgres.embedded import EmbeddedPostgres
 from collectors import diagnose, pacing
 from tests.support.databases import Databases
+from tests.support.recorded_flink import let_time_pass
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +33,28 @@ def database(databases: Databases) -> Iterator[str]:
         yield url
 
 
+class SkippingClock(diagnose.WallClock):
+    """A clock on which only pauses take time, and which does not wait for them.
+
+    The recordings that are served go on by the length of each pause.
+    """
+
+    def __init__(self) -> None:
+        self._began_at = super().now()
+        self._skipped_s = 0.0
+
+    def now(self) -> datetime:
+        return self._began_at + timedelta(seconds=self._skipped_s)
+
+    def monotonic_s(self) -> float:
+        return self._skipped_s
+
+    async def sleep(self, seconds: float) -> None:
+        self._skipped_s += seconds
+        let_time_pass(seconds)
+
+
 @pytest.fixture
 def diagnose_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+    monkeypatch.setattr(diagnose, "WallClock", SkippingClock)
     monkeypatch.setattr(pacing, "PER_SECOND_MAX", 1_000_000)

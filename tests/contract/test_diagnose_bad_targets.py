@@ -124,7 +124,7 @@ def test_a_cluster_without_any_job_is_an_empty_answer(capsys):
     app.router.add_get("/{path:.*}", handle)
     with serving(app) as url:
         assert diagnose.run(url, job=None, output_format="json") == 0
-        assert json.loads(capsys.readouterr().out) == {"jobs": []}
+        assert json.loads(capsys.readouterr().out) == {"jobs": [], "limits": []}
         assert diagnose.run(url, job=None, output_format="markdown") == 0
         assert "No job." in capsys.readouterr().out
         assert diagnose.run(url, job=None, output_format="text") == 0

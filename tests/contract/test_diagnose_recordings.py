@@ -23,6 +23,9 @@ EXPECTED = {
 }
 
 
+TAKES_S = 7.0
+"""How long a diagnosis takes, in the time of a recording."""
+
 pytestmark = pytest.mark.usefixtures("diagnose_without_pauses")
 
 
@@ -34,9 +37,9 @@ def diagnosed(capsys, name, *, at_s, output_format="json", job=None, is_verbose=
 
 
 def moments(name):
-    """Return the instants to diagnose, from the third checkpoint to the last instant of the job, in seconds."""
+    """Return the instants at which to begin, from the third checkpoint to the last instants of the job, in seconds."""
     last = recording(RECORDINGS / name).last_running_s
-    return [28.0, 35.0, 47.0, 58.0, last]
+    return [28.0, 35.0, 47.0, 58.0, last - TAKES_S]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,6 +52,47 @@ def test_each_recording_names_the_culprit_of_its_scenario_at_any_moment(capsys, 
         found = job["health"], verdict["kind"], verdict["vertex"], verdict["subtasks"]
         assert (job["job"], *found) == (name, *EXPECTED[name]), f"{name} at {at_s} s: {verdict['sentence']}"
         assert answer.err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "vertex", "subtasks"),
+    [
+        ("V-1.20-sql-slow-agg", "capacity", "GroupAggregate[6] -> Calc[7] -> bh3[8]: Writer", [0, 1]),
+        ("V-2.3-sql-join-skew", "skew", "Join[25] -> Calc[26] -> bh3[27]: Writer", [0]),
+    ],
+)
+def test_sql_jobs_under_default_settings_of_flink_are_judged_although_their_source_reports_no_busy_time(
+    capsys, name, kind, vertex, subtasks
+):
+    for at_s in (5.0, 20.0, 33.0):
+        answer, _ = diagnosed(capsys, name, at_s=at_s)
+        (job,) = json.loads(answer.out)["jobs"]
+        verdict = job["verdict"]
+
+        assert (verdict["kind"], verdict["vertex"], verdict["subtasks"]) == (kind, vertex, subtasks), f"at {at_s} s"
+        held = [row["value"] for row in verdict["evidence"] if row["metric"] == "backpressureRatio"]
+        assert max(held) >= 0.9, "the source is held back nearly always"
+
+
+def test_a_quick_diagnosis_does_not_wait_and_says_what_it_cannot_tell(capsys):
+    flink = RecordedFlink(RECORDINGS / "V-1.20-sql-slow-agg", 20.0)
+    with served(flink) as url:
+        assert diagnose.run(url, job=None, output_format="json", is_quick=True) == 0
+    answer = json.loads(capsys.readouterr().out)
+
+    assert flink.at_s < 22.0
+    assert answer["jobs"][0]["verdict"]["kind"] == "capacity"
+    (limit,) = answer["limits"]
+    assert "--quick" in limit
+    assert "stands still" in limit
+
+
+def test_a_diagnosis_waits_until_flink_has_fetched_its_metrics_a_second_time(capsys):
+    answer, flink = diagnosed(capsys, "V-1.20-sql-slow-agg", at_s=20.0)
+
+    # Flink fetches every 10 s, and the recorder read every 2 s.
+    assert flink.at_s >= 20.0 + 12.0
+    assert json.loads(answer.out)["limits"] == []
 
 
 def test_a_capacity_verdict_names_all_subtasks_and_the_longest_phase(capsys):
@@ -65,8 +109,10 @@ def test_a_capacity_verdict_names_all_subtasks_and_the_longest_phase(capsys):
 def test_the_numbers_of_the_evidence_are_those_of_the_recording(capsys):
     answer, flink = diagnosed(capsys, "B2", at_s=58.0)
     verdict = json.loads(answer.out)["jobs"][0]["verdict"]
-    _, history = flink.recording.last(f"/jobs/{flink.recording.job_id}/checkpoints", 58.0)
-    durations = sorted(c["end_to_end_duration"] for c in history["history"] if c["status"] == "COMPLETED")
+    path = f"/jobs/{flink.recording.job_id}/checkpoints"
+    listed = [flink.recording.last(path, at_s)[1]["history"] for at_s in (58.0, flink.at_s)]
+    took_ms = {c["id"]: c["end_to_end_duration"] for rows in listed for c in rows if c["status"] == "COMPLETED"}
+    durations = sorted(took_ms[n] for n in sorted(took_ms)[-10:])
     middle = (durations[(len(durations) - 1) // 2] + durations[len(durations) // 2]) / 2
 
     rows = {row["statement"]: row for row in verdict["evidence"]}

@@ -224,17 +224,19 @@ async def test_pressure_agrees_with_the_backpressure_endpoint_at_that_time(name:
     for job in replay.jobs:
         for reading in job.pressure:
             at_s = (reading.observed_at - recording.began_at).total_seconds()
-            answer = recording.last(f"/jobs/{recording.job_id}/vertices/{reading.vertex_id}/backpressure", at_s)
-            if answer is None or answer[0] != 200 or answer[1]["status"] != "ok":
+            # The recorder queried the two endpoints some milliseconds apart, and Flink may have fetched its metrics in
+            # between. So the response after that time counts too.
+            path = f"/jobs/{recording.job_id}/vertices/{reading.vertex_id}/backpressure"
+            answers = [recording.last(path, at_s + later_s) for later_s in (0.0, 0.5)]
+            bodies = [a[1] for a in answers if a is not None and a[0] == 200 and a[1]["status"] == "ok"]
+            if len(bodies) < len(answers):
                 continue
-            for row in answer[1]["subtasks"]:
-                measured = reading.backpressured_ratio[row["subtask"]]
+            for n, measured in enumerate(reading.backpressured_ratio):
                 if measured is not None:
+                    ratios = {row["ratio"] for body in bodies for row in body["subtasks"] if row["subtask"] == n}
                     compared += 1
-                    agreeing += abs(measured - row["ratio"]) < 1e-6
+                    agreeing += any(abs(measured - ratio) < 1e-6 for ratio in ratios)
     assert compared >= 40
-    # A few values may differ, because the recorder queried the two endpoints some milliseconds apart, and Flink may
-    # have updated its metrics in between.
     assert agreeing >= 0.97 * compared
 
 

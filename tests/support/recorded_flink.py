@@ -147,7 +147,9 @@ class RecordedFlink:
         added to the interval.
         """
         settings = dict(self.recording.run["cluster_settings"])
-        fetch_ms = int(settings["metrics.fetcher.update-interval"]) + 1000 * self.recording.run["poll_seconds"]
+        # Without the setting, Flink fetches every 10 s.
+        fetch_ms = int(settings.get("metrics.fetcher.update-interval", 10_000))
+        fetch_ms += 1000 * self.recording.run["poll_seconds"]
         settings["metrics.fetcher.update-interval"] = str(round(fetch_ms))
         return [{"key": key, "value": value} for key, value in settings.items()]
 
@@ -199,10 +201,20 @@ async def serve(flink: RecordedFlink) -> AsyncIterator[str]:
         yield url
 
 
+_served: list[RecordedFlink] = []
+
+
+def let_time_pass(seconds: float) -> None:
+    """Move every recording that is served in a thread."""
+    for flink in _served:
+        flink.at_s += seconds
+
+
 @contextmanager
 def served(flink: RecordedFlink) -> Iterator[str]:
     """Serve a recording as ``serve`` does, but in a thread, for synchronous callers such as the command line."""
     ready, box = threading.Event(), {}
+    _served.append(flink)
 
     async def main() -> None:
         box["stop"] = asyncio.Event()
@@ -218,5 +230,6 @@ def served(flink: RecordedFlink) -> Iterator[str]:
     try:
         yield box["url"]
     finally:
+        _served.remove(flink)
         box["loop"].call_soon_threadsafe(box["stop"].set)
         thread.join(PATIENCE_S)

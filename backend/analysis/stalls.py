@@ -19,10 +19,12 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from backend.analysis import freshness
 from backend.analysis.arrays import Floats, array_of, column_means, highest_of, indices_of, stacked
 from backend.analysis.case import Case, Walked
 from backend.analysis.critical_path import sent_ms
 from backend.analysis.phases import effective_aligned_timeout_ms
+from backend.analysis.statistics import median
 from backend.analysis.thresholds import (
     BACKPRESSURED_MIN_RATIO,
     HOP_MIN_MS,
@@ -191,12 +193,13 @@ def reads_in(
     """Return what subtasks read in these spans, compared with their usual number of records.
 
     Two readings count if at least the share ``overlap_min`` of the time between them is in a span. None without such
-    readings.
+    readings, or if the values of those readings may all come from nearly the same time.
     """
     readings = [r for r in case.readings if r.vertex_id == vertex_id and any(c is not None for c in r.records_in_count)]
     if len(readings) < 2 or not subtasks:
         return None
     during_records = during_s = still_s = free_s = usual_records = usual_s = 0.0
+    runs: list[datetime] = []
     for before, after, records in _records_between(readings, subtasks):
         seconds = (after - before).total_seconds()
         if seconds <= 0:
@@ -208,9 +211,12 @@ def reads_in(
             free_s += seconds - overlap_s
             during_records, during_s = during_records + records, during_s + seconds
             still_s += seconds if records == 0 else 0.0
-    if during_s <= 0 or usual_records <= 0:
+            # The values at the ends of a run of readings may be old; those between its ends add up.
+            runs = [*runs[:-1], after] if runs and runs[-1] == before else [*runs, after]
+    certain_s = during_s - len(runs) * freshness.doubt_s(case.evidence)
+    if certain_s <= 0 or usual_records <= 0:
         return None
-    return Reads((during_records / during_s) / (usual_records / usual_s), still_s / during_s, free_s / during_s)
+    return Reads((during_records / certain_s) / (usual_records / usual_s), still_s / during_s, free_s / during_s)
 
 
 def come_with_barriers(
@@ -227,7 +233,7 @@ def come_with_barriers(
     between = _records_between(readings, subtasks) if subtasks else ()
     pairs = [(before, after, records / (after - before).total_seconds()) for before, after, records in between]
     rates = [rate for *_, rate in pairs]
-    if len(pairs) < _PAIRS_MIN or max(rates) < _VARIED_TIMES * min(rates):
+    if len(pairs) < _PAIRS_MIN or max(rates) < _VARIED_TIMES * _may_vary_times(case, pairs) * min(rates):
         return None
     arrivals = arrivals_of()
     if len(arrivals) < 2:
@@ -246,6 +252,13 @@ def come_with_barriers(
     # it is needed then.
     part = _GROWTH_RATIO if min(len(by_count[few]), len(by_count[many])) > 1 else _GROWTH_OF_ONE_RATIO
     return most >= (1 + part * (many / few - 1)) * least if few else least <= (1 - part) * most
+
+
+def _may_vary_times(case: Case, pairs: Sequence[tuple[datetime, datetime, float]]) -> float:
+    """Return by what factor the rates of an even flow may differ, because the times of the values are not exact."""
+    doubt_s = freshness.doubt_s(case.evidence)
+    usual_s = median((after - before).total_seconds() for before, after, _ in pairs) or 0.0
+    return (usual_s + doubt_s) / (usual_s - doubt_s) if usual_s > doubt_s else float("inf")
 
 
 def _records_between(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from backend.domain.pressure import FETCH_INTERVAL_KEY
+
 # --- sentinels ----------------------------------------------------------------------------------------------------
 
 NOT_YET: Final = -1
@@ -125,7 +127,7 @@ JOBS_OVERVIEW: Final = "/jobs/overview"
 CLUSTER_CONFIG: Final = "/jobmanager/config"
 """The cluster's configuration file, as ``[{"key", "value"}]``."""
 
-METRICS_FETCH_INTERVAL: Final = "metrics.fetcher.update-interval"
+METRICS_FETCH_INTERVAL: Final = FETCH_INTERVAL_KEY
 METRICS_FETCH_INTERVAL_DEFAULT_MS: Final = 10_000
 """The default interval at which a JobManager fetches the metrics of its tasks.
 

@@ -11,11 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from backend.domain.ids import VertexId
 
 Ratios = tuple[float | None, ...]
 Values = tuple[int | None, ...]
+
+
+FETCH_INTERVAL_KEY: Final = "metrics.fetcher.update-interval"
+"""Among a cluster's settings: how often the engine fetches the metrics of its tasks, as ``10000 ms``.
+
+A value may be that much older than its reading, because another client may have made the engine fetch.
+"""
 
 
 class PressureMeasure(StrEnum):

@@ -79,8 +79,12 @@ def debloat_target_ms(document: Document) -> int | None:
 
 
 def cluster_settings(document: Document) -> ClusterSettings:
-    """Return the settings from ``/jobmanager/config`` that concern checkpoints, in the order of their keys."""
+    """Return the settings from ``/jobmanager/config`` that concern checkpoints, in the order of their keys.
+
+    The interval for fetching metrics is among them, also if it is Flink's default.
+    """
     found = {key: value for key in flink.CLUSTER_KEYS if (value := _cluster_setting(document, key)) is not None}
+    found[flink.METRICS_FETCH_INTERVAL] = f"{fetch_interval_ms(document)} ms"
     return tuple(sorted(found.items()))
 
 

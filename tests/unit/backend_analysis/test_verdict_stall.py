@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from backend.analysis.verdict import diagnose
+from backend.analysis.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import Protocol
 from backend.domain.ids import VertexId
+from backend.domain.pressure import FETCH_INTERVAL_KEY
 from backend.domain.topology import Edge, Vertex
 from backend.domain.verdict import Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
@@ -349,3 +350,32 @@ def test_a_subtask_that_goes_on_reading_is_not_stuck():
     found = diagnose(job([expired(n) for n in (1, 2, 3)], [*reads, *CALM])).verdict
 
     assert (found.kind, found.phase) == (VerdictKind.STORE, Phase.ASYNC)
+
+
+@pytest.mark.parametrize(
+    ("fetched_every", "kind"), [("10000 ms", VerdictKind.CAPACITY), ("0 ms", VerdictKind.CALLBACK)]
+)
+def test_values_that_were_fetched_earlier_than_their_reading_do_not_show_that_a_subtask_stood_still(
+    fetched_every, kind
+):
+    """Goal: a vertex at capacity is not said to stand still because two fetches were closer than the two readings.
+
+    Method: the vertex reads steadily. The values of the second reading are 10 s old, as if another client had made
+    Flink fetch just then, so few records seem to be read while the barrier waits.
+    """
+    readings = [
+        row
+        for at_s, value_s in ((0, 0), (13, 3), (26, 26))
+        for row in (
+            reading(SOURCE, [0.1] * 4, [0.9] * 4, at_s=at_s),
+            reading(MIDDLE, [0.1] * 4, [0.9] * 4, at_s=at_s),
+            reading(LAST, [1.0] * 4, records=[RATE * value_s] * 4, at_s=at_s),
+        )
+    ]
+    evidence = job(
+        [completed(1, *(detail(v, first=[ms] * 4) for v, ms in ((SOURCE, 5), (MIDDLE, 10), (LAST, 8_000))))],
+        readings,
+        cluster_settings=((FETCH_INTERVAL_KEY, fetched_every),),
+    )
+
+    assert checkpoint_verdict(evidence.checkpoints[0], evidence).kind is kind

@@ -59,4 +59,8 @@ def test_only_the_settings_of_the_cluster_that_concern_checkpoints_are_read() ->
         {"key": flink.SEGMENT_SIZE, "value": "32768"},
         {"key": flink.RETAINED, "value": " 3 "},
     ]
-    assert cluster_settings(document(rows)) == ((flink.RETAINED, "3"), (flink.SEGMENT_SIZE, "32768"))
+    assert dict(cluster_settings(document(rows))) == {
+        flink.RETAINED: "3",
+        flink.SEGMENT_SIZE: "32768",
+        flink.METRICS_FETCH_INTERVAL: "10000 ms",
+    }

@@ -7,11 +7,12 @@ processes (``EvidenceReader``).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -30,7 +31,9 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Diagnosis, Phase
 from backend.store.jobs.reader import JobRecord
 
-_RULES = ("backend.domain", "backend.analysis", "backend.advisor")
+# What a finding is computed by: the rules, what they import, and this folder, which combines them.
+_RULES = ("backend.domain", "backend.runtime", "backend.analysis", "backend.advisor", "backend.services.jobs")
+_COMPILED = "__pycache__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,29 @@ def fingerprint_of(*parts: object) -> str:
 @lru_cache(maxsize=1)
 def rules_version() -> str:
     """Return a text that identifies the rules: a hash of their source. So every change of a rule changes the text."""
+    return hash_of_source({package: files(package) for package in _RULES})
+
+
+def hash_of_source(packages: Mapping[str, Traversable]) -> str:
+    """Return a hash of the packages' files, in all subfolders: of where each file is, and of what it contains.
+
+    Tables that a rule reads count too, and compiled files do not. The same source has the same hash in a checkout and
+    in an installed wheel, in every process.
+    """
     digest = hashlib.blake2b(digest_size=16)
-    for package in _RULES:
-        for file in sorted(files(package).iterdir(), key=lambda f: f.name):
-            if file.name.endswith(".py"):
-                digest.update(file.read_bytes())
+    found = ((path, file) for package, folder in packages.items() for path, file in _sources(folder, package))
+    for path, file in sorted(found, key=lambda x: x[0]):
+        content = file.read_bytes()
+        # The length keeps the end of one file and the begin of the next one apart.
+        digest.update(f"{path}\0{len(content)}\0".encode())
+        digest.update(content)
     return digest.hexdigest()
+
+
+def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        inner = f"{path}/{entry.name}"
+        if not entry.is_dir():
+            yield inner, entry
+        elif entry.name != _COMPILED:
+            yield from _sources(entry, inner)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import zipfile
+from importlib.resources import files
 from types import SimpleNamespace
 
+import grimp
 import pytest
 
 from backend.domain.engines import FLINK
 from backend.domain.verdict import Confidence
 from backend.services.jobs import findings
-from backend.services.jobs.findings import document_of, finding_from, finding_of, fingerprint_of
+from backend.services.jobs.findings import document_of, finding_from, finding_of, fingerprint_of, hash_of_source
 from backend.store.postgres.encoding import dump
 from tests.support.advised_jobs import EXACTLY_ONCE, expired_run, persisting, readings, slow_run
 from tests.support.handwritten_jobs import job, quick
@@ -49,3 +52,57 @@ def test_a_fingerprint_changes_with_every_value_and_with_the_rules(monkeypatch):
     assert len({first, fingerprint_of("run", 2, Confidence.LOW), fingerprint_of("run", 1, Confidence.HIGH)}) == 3
     monkeypatch.setattr(findings, "rules_version", lambda: "other rules")
     assert fingerprint_of("run", 1, Confidence.LOW) != first
+
+
+@pytest.mark.parametrize("name", ["rule.py", "wing/rule.py", "wing/of/a/wing/rule.py", "wing/table.json"])
+def test_the_rules_have_another_version_if_a_file_changes_in_any_folder(name, tmp_path):
+    rules = _written(_written(tmp_path, "__init__.py", ""), name, "LIMIT = 1\n")
+    before = hash_of_source({"rules": rules})
+
+    _written(rules, name, "LIMIT = 2\n")
+
+    assert hash_of_source({"rules": rules}) != before
+
+
+def test_the_rules_have_another_version_if_a_file_moves_or_text_moves_between_files(tmp_path):
+    first = _written(tmp_path / "first", "a/rule.py", "X = 1\n")
+    moved = _written(tmp_path / "moved", "b/rule.py", "X = 1\n")
+    renamed = _written(tmp_path / "renamed", "a/rules.py", "X = 1\n")
+    split = _written(_written(tmp_path / "split", "a/rule.py", "X = "), "a/rules.py", "1\n")
+
+    assert len({hash_of_source({"rules": folder}) for folder in (first, moved, renamed, split)}) == 4
+
+
+def test_the_rules_have_the_same_version_in_a_zip_and_in_any_order_and_with_compiled_files(tmp_path):
+    folder = _written(_written(tmp_path / "a", "rules/wing/rule.py", "X = 1\n"), "rules/rule.py", "Y = 1\n")
+    other = _written(_written(tmp_path / "b", "rules/rule.py", "Y = 1\n"), "rules/wing/rule.py", "X = 1\n")
+    _written(other, "rules/wing/__pycache__/rule.cpython-311.pyc", "compiled")
+    archive = tmp_path / "rules.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        for file in sorted((folder / "rules").rglob("*.py"), reverse=True):
+            written.write(file, file.relative_to(folder).as_posix())
+
+    versions = {hash_of_source({"rules": x}) for x in (folder / "rules", other / "rules")}
+    with zipfile.ZipFile(archive) as read:
+        versions.add(hash_of_source({"rules": zipfile.Path(read, "rules/")}))
+
+    assert len(versions) == 1
+
+
+def test_the_version_of_the_rules_depends_on_all_that_they_import():
+    graph = grimp.build_graph("backend")
+    used = {m for rules in ("backend.analysis", "backend.advisor") for m in _below(graph, rules)}
+
+    assert {m for m in used if not m.startswith(findings._RULES)} == set()
+    assert findings.rules_version.__wrapped__() == hash_of_source({p: files(p) for p in findings._RULES})
+
+
+def _below(graph, package):
+    return {package} | graph.find_upstream_modules(package, as_package=True)
+
+
+def _written(folder, name, text):
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return folder

@@ -40,6 +40,11 @@ TYPE_SAVEPOINT: Final = "SAVEPOINT"
 TYPE_SYNC_SAVEPOINT: Final = "SYNC_SAVEPOINT"
 
 SUBTASK_ACKNOWLEDGED: Final = "completed"
+CLASS_NAME: Final = "className"
+CLASS_NAME_BEFORE_1_15: Final = "@class"
+"""The member that tells the kind of a subtask's row. Flink renamed it in 1.15 (``JsonTypeInfo`` of the answers)."""
+CHECKPOINTED_SIZE: Final = "checkpointed_size"
+"""The bytes that a checkpoint wrote. Before 1.15, ``state_size`` has this meaning, and this member does not exist."""
 
 JOB_STATES_ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 JOB_STATES_RESTARTING: Final = frozenset({"RESTARTING", "FAILING"})

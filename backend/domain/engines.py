@@ -164,7 +164,7 @@ def flink(version: str | None = None) -> EngineCapabilities:
     overridden since 1.17. Since 1.20 the keys of retained and incremental checkpoints begin as those of checkpoints.
     Since 2.0 the number of buffers is fixed.
     """
-    known = _version_of(version)
+    known = release_of(version)
 
     def is_since(first: tuple[int, int]) -> bool:
         return known is None or known >= first
@@ -209,7 +209,8 @@ def flink(version: str | None = None) -> EngineCapabilities:
     )
 
 
-def _version_of(text: str | None) -> tuple[int, int] | None:
+def release_of(text: str | None) -> tuple[int, int] | None:
+    """Return the first two numbers of an engine's version text, or None if it does not begin with two numbers."""
     found = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(found[1]), int(found[2])) if found else None
 

@@ -266,6 +266,7 @@ async def _discover(requests: Requests) -> EngineFacts:
         info.engine,
         info.version,
         fetch_interval=interval,
+        names_unaligned=info.names_unaligned,
         debloat_target_ms=debloat_target_ms,
         cluster_settings=cluster,
     )

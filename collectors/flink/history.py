@@ -16,6 +16,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointHeader, VertexDetail
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
 from collectors.base import Effort
+from collectors.flink import parse
 from collectors.flink.barriers import read_barriers
 from collectors.flink.details import read_subtasks
 from collectors.flink.found import Found
@@ -72,6 +73,7 @@ class HistoryReader:
         else:
             memory.waiting_count += 1
         if detail is not None:
+            header = parse.with_mode(header, detail.vertices)
             memory.detailed.add(key)
             self._remember(header, detail)
             if detail.barriers or detail.barriers is None:

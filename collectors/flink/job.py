@@ -289,7 +289,8 @@ class JobReader:
         if not memory.has_checkpoints and self._found.topology is None:
             return None
         try:
-            answer = parse.checkpoints(await self._requests.get(flink.checkpoints(self._job_id)), memory.history)
+            document = await self._requests.get(flink.checkpoints(self._job_id))
+            answer = parse.checkpoints(document, memory.history, names_unaligned=self._engine.names_unaligned)
         except TargetProtocolError as error:
             if error.status == _NOT_FOUND and flink.CHECKPOINTING_DISABLED in error.reason:
                 memory.has_checkpoints = False

@@ -105,7 +105,7 @@ class LiveReader:
         document = await self._requests.find(flink.checkpoint_details(self._job_id, listed.checkpoint_id))
         if document is None:
             return
-        header, acks = parse.details(document)
+        header, acks = parse.details(document, names_unaligned=self._engine.names_unaligned)
         if header.status is not CheckpointStatus.IN_PROGRESS or key_of(header) != key_of(listed):
             # Either the checkpoint has just ended or the job was restarted. The next poll reads the checkpoint
             # completely.

@@ -2,16 +2,20 @@
 
 Sentinels for missing values become None, never zero. Flink's names and units are converted to ours. A field of the
 wrong type or out of range raises ``TargetProtocolError``, which names the address and the field. A field that only
-some versions have may be missing. Sources: recordings of Flink 1.20.5 (``tests/contract``), and the differences in
-2.3.0.
+some versions have may be missing. Sources: recordings of Flink 1.20.5 and 1.13.6 (``tests/contract``), the differences
+in 2.3.0, and the classes of the answers in 1.13 to 1.16.
+
+Before 1.15 there is no ``checkpointed_size``: ``state_size`` has its meaning, the bytes that the checkpoint wrote
+(``PlaceholderStreamStateHandle.getStateSize`` is 0), and nothing reports the full size of an incremental checkpoint.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from backend.contracts import flink
@@ -27,7 +31,7 @@ from backend.domain.checkpoint import (
     VertexDetail,
 )
 from backend.domain.clock import to_epoch_ms
-from backend.domain.engines import RUNTIME, EngineCapabilities
+from backend.domain.engines import RUNTIME, EngineCapabilities, release_of
 from backend.domain.engines import flink as flink_in
 from backend.domain.failure import reason_of_message
 from backend.domain.ids import EngineRunId, VertexId
@@ -53,6 +57,7 @@ _STATUS = {
 }
 _SAVEPOINT_FORMATS = {"CANONICAL": SavepointFormat.CANONICAL, "NATIVE": SavepointFormat.NATIVE}
 _UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
+_UNALIGNED_SINCE = (1, 16)
 
 
 # --- the cluster and its jobs -------------------------------------------------------------------------------------
@@ -60,11 +65,16 @@ _UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """The engine at a target. ``version`` is as reported. If ``has_job_clocks``, each job has its own clock."""
+    """The engine at a target. ``version`` is as reported. If ``has_job_clocks``, each job has its own clock.
+
+    ``names_unaligned`` is whether the type of a checkpoint tells whether it is unaligned. Before 1.16, Flink calls both
+    kinds ``CHECKPOINT`` (``RestAPICheckpointType``).
+    """
 
     engine: EngineCapabilities
     version: str
     has_job_clocks: bool = False
+    names_unaligned: bool = True
 
 
 def engine_info(document: Document) -> EngineInfo:
@@ -73,7 +83,8 @@ def engine_info(document: Document) -> EngineInfo:
     if runtime is not None:
         return EngineInfo(RUNTIME, runtime.text(length_max=NAME_MAX), has_job_clocks=True)
     version = document.get("flink-version").text(length_max=NAME_MAX)
-    return EngineInfo(flink_in(version), version)
+    release = release_of(version)
+    return EngineInfo(flink_in(version), version, names_unaligned=release is None or release >= _UNALIGNED_SINCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +247,14 @@ class CheckpointsAnswer:
     restored_ms: int | None
 
 
-def checkpoints(document: Document, known: RowCache[CheckpointHeader] | None = None) -> CheckpointsAnswer:
+def checkpoints(
+    document: Document, known: RowCache[CheckpointHeader] | None = None, *, names_unaligned: bool = True
+) -> CheckpointsAnswer:
     """Read ``/jobs/:id/checkpoints``: the counts, the history, and the time of the last restore.
 
-    ``known`` is the cache of this job's history.
+    ``known`` is the cache of this job's history. ``names_unaligned``: see ``EngineInfo``.
     """
+    read_header = partial(header, names_unaligned=names_unaligned)
     counts = document.get("counts")
     restored = document.get("latest").find("restored")
     return CheckpointsAnswer(
@@ -251,13 +265,16 @@ def checkpoints(document: Document, known: RowCache[CheckpointHeader] | None = N
             completed=counts.get("completed").count(),
             failed=counts.get("failed").count(),
         ),
-        headers=(known or RowCache()).read(document.get("history"), header, key="id"),
+        headers=(known or RowCache()).read(document.get("history"), read_header, key="id"),
         restored_ms=None if restored is None else restored.get("restore_timestamp").whole(),
     )
 
 
-def header(document: Document) -> CheckpointHeader:
-    """Read the header of a checkpoint, from an entry of the history or from the checkpoint's details."""
+def header(document: Document, *, names_unaligned: bool = True) -> CheckpointHeader:
+    """Read the header of a checkpoint, from an entry of the history or from the checkpoint's details.
+
+    ``names_unaligned``: see ``EngineInfo``.
+    """
     status = _status(document)
     acknowledged = document.get("num_acknowledged_subtasks").count()
     message = document.find("failure_message")
@@ -266,19 +283,21 @@ def header(document: Document) -> CheckpointHeader:
     discarded = document.find("discarded")
     # Until a subtask has acknowledged, the sums of sizes have no meaning.
     size = _bytes if acknowledged else _nothing
+    written, full = _sizes(document)
+    kind = _optional_text(document.find("checkpoint_type")) or ""
     return CheckpointHeader(
         checkpoint_id=document.get("id").count(),
         kind=_checkpoint_kind(document),
         status=status,
         triggered_at=document.get("trigger_timestamp").instant_known(),
-        is_unaligned=_UNALIGNED.get(_optional_text(document.find("checkpoint_type")) or ""),
+        is_unaligned=_UNALIGNED.get(kind) if names_unaligned else None,
         latest_ack_at=document.get("latest_ack_timestamp").instant(),
         # For a checkpoint in progress, Flink reports the time to its latest acknowledgement, not the elapsed time.
         end_to_end_duration_ms=_ms(document.get("end_to_end_duration")) if status.is_terminal else None,
-        checkpointed_size_bytes=size(document.get("checkpointed_size")),
-        full_state_size_bytes=size(document.get("state_size")),
-        processed_bytes=size(document.get("processed_data")),
-        persisted_bytes=size(document.get("persisted_data")),
+        checkpointed_size_bytes=size(written),
+        full_state_size_bytes=None if full is None else size(full),
+        processed_bytes=_if_given(size, document.find("processed_data")),
+        persisted_bytes=_if_given(size, document.find("persisted_data")),
         subtask_count=document.get("num_subtasks").count(),
         acknowledged_count=acknowledged,
         failure_reason=reason_of_message(text) if status is CheckpointStatus.FAILED else None,
@@ -289,6 +308,15 @@ def header(document: Document) -> CheckpointHeader:
         savepoint_format=_SAVEPOINT_FORMATS.get(_optional_text(document.find("savepointFormat")) or ""),
         protocol=_protocol(document),
     )
+
+
+def _sizes(document: Document) -> tuple[Document, Document | None]:
+    """Return the bytes that a checkpoint wrote, and the bytes of its whole state if the version reports them."""
+    written, state = document.find(flink.CHECKPOINTED_SIZE), document.get("state_size")
+    if written is not None:
+        return written, state
+    # A savepoint contains the whole state in every version.
+    return state, state if document.get("is_savepoint").truth() else None
 
 
 def _protocol(document: Document) -> Protocol | None:
@@ -312,7 +340,7 @@ class VertexAcks:
     subtask_count: int
 
 
-def details(document: Document) -> tuple[CheckpointHeader, tuple[VertexAcks, ...]]:
+def details(document: Document, *, names_unaligned: bool = True) -> tuple[CheckpointHeader, tuple[VertexAcks, ...]]:
     """Read ``/jobs/:id/checkpoints/details/:cid``: the header, and the number of acknowledgements of each vertex."""
     tasks = tuple(
         VertexAcks(
@@ -322,7 +350,7 @@ def details(document: Document) -> tuple[CheckpointHeader, tuple[VertexAcks, ...
         )
         for key, task in document.get("tasks").members()
     )
-    return header(document), tasks
+    return header(document, names_unaligned=names_unaligned), tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,8 +419,10 @@ def _columns(items: list[Any], count: int) -> _Columns | None:
     value.
     """
     try:
-        places, words = [row["index"] for row in items], [row["className"] for row in items]
-        rows = [row for row in items if row["className"] == flink.SUBTASK_ACKNOWLEDGED]
+        word = _class_key(items[0]) if items else flink.CLASS_NAME
+        places, words = [row["index"] for row in items], [row[word] for row in items]
+        rows = [row for row in items if row[word] == flink.SUBTASK_ACKNOWLEDGED]
+        has_full = bool(rows) and flink.CHECKPOINTED_SIZE in rows[0]
         own = [row["index"] for row in rows]
         instants = [row["ack_timestamp"] for row in rows]
         phases, alignments = [row["checkpoint"] for row in rows], [row["alignment"] for row in rows]
@@ -403,12 +433,16 @@ def _columns(items: list[Any], count: int) -> _Columns | None:
             [phase["async"] for phase in phases],
             [row["end_to_end_duration"] for row in rows],
         ]
+        written = [row[flink.CHECKPOINTED_SIZE if has_full else "state_size"] for row in rows]
         sizes = [
-            [row["checkpointed_size"] for row in rows],
-            [row["state_size"] for row in rows],
+            written,
+            # Without the full size, this column only keeps the place of the one that is missing.
+            [row["state_size"] for row in rows] if has_full else written,
             [alignment["processed"] for alignment in alignments],
             [alignment["persisted"] for alignment in alignments],
         ]
+        if not has_full and any(flink.CHECKPOINTED_SIZE in row for row in rows):
+            return None
         unaligned = [row["unaligned_checkpoint"] for row in rows]
     except (KeyError, TypeError):
         return None
@@ -421,22 +455,28 @@ def _columns(items: list[Any], count: int) -> _Columns | None:
     if any(not -_INT64 <= n < _INT64 for column in (instants, *durations, *sizes) for n in (min(column), max(column))):
         return None
     columns = [_between(column, _MS_MAX) for column in durations] + [_between(column, _INT64) for column in sizes]
-    columns.append([int(word) for word in unaligned])
+    if not has_full:
+        columns[_FULL_SIZE] = [None] * len(rows)
+    columns.append([int(flag) for flag in unaligned])
     triggered = (at - took for at, took in zip(instants, durations[4], strict=True) if at >= 0 and took >= 0)
     return _Columns(columns, own, instants, next(triggered, None))
 
 
 _ACK_DELAY = 4
+_FULL_SIZE = 6
 
 
 def _without_finished(columns: list[list[int | None]], instants_ms: list[int]) -> tuple[list[list[int | None]], int]:
     """Return the columns in which a subtask that had finished has only its acknowledgement, 0, and their number."""
     earliest_ms = min(instants_ms)
     rows = list(zip(*columns, strict=True))
+    # Before 1.15, no subtask has a full size.
+    has_full = any(value is not None for value in columns[_FULL_SIZE])
+    places = [n for n in range(_WIDTH) if n != _ACK_DELAY and (has_full or n != _FULL_SIZE)]
     count = 0
     for n, row in enumerate(rows):
-        measured = (*row[:_ACK_DELAY], *row[_ACK_DELAY + 1 :])
-        if instants_ms[n] == earliest_ms and None not in row and not any(measured):
+        measured = [row[place] for place in places]
+        if instants_ms[n] == earliest_ms and None not in measured and not any(measured):
             rows[n] = _FINISHED
             count += 1
     return [list(column) for column in zip(*rows, strict=True)], count
@@ -464,7 +504,8 @@ def _checked_columns(document: Document, count: int) -> _Columns:
     triggered_ms = None
     for item in document.items():
         n = _index(item.get("index"), count)
-        if item.get("className").value == flink.SUBTASK_ACKNOWLEDGED:
+        word = item.get(_class_key(item.value)).value
+        if word == flink.SUBTASK_ACKNOWLEDGED:
             rows.append((n, _row(item), item.get("ack_timestamp").whole()))
             triggered_ms = _triggered_ms(item) if triggered_ms is None else triggered_ms
     columns = [[row[n] for _, row, _ in rows] for n in range(_WIDTH)]
@@ -479,18 +520,25 @@ def _triggered_ms(item: Document) -> int | None:
 def _row(item: Document) -> _Row:
     """Return the values of one subtask, in the order of the columns of ``VertexDetail``."""
     phases, alignment = item.get("checkpoint"), item.get("alignment")
+    written, state = item.find(flink.CHECKPOINTED_SIZE), item.get("state_size")
+    flag = item.find("unaligned_checkpoint")
     return (
-        _ms(item.get("start_delay")),
+        _if_given(_ms, item.find("start_delay")),
         _ms(alignment.get("duration")),
         _ms(phases.get("sync")),
         _ms(phases.get("async")),
         _ms(item.get("end_to_end_duration")),
-        _bytes(item.get("checkpointed_size")),
-        _bytes(item.get("state_size")),
-        _bytes(alignment.get("processed")),
-        _bytes(alignment.get("persisted")),
-        int(item.get("unaligned_checkpoint").truth()),
+        _bytes(state if written is None else written),
+        None if written is None else _bytes(state),
+        _if_given(_bytes, alignment.find("processed")),
+        _if_given(_bytes, alignment.find("persisted")),
+        None if flag is None else int(flag.truth()),
     )
+
+
+def _class_key(row: object) -> str:
+    """Return the name of the member that tells a row's kind. Before 1.15 it is called ``@class``."""
+    return flink.CLASS_NAME_BEFORE_1_15 if isinstance(row, dict) and flink.CLASS_NAME not in row else flink.CLASS_NAME
 
 
 def checkpoint_config(document: Document) -> CheckpointConfig:
@@ -517,6 +565,20 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
         protocol=_protocol(document),
         spilling=_optional_text(document.find(flink.RUNTIME_SPILLING)),
     )
+
+
+def with_mode(header: CheckpointHeader, details: Sequence[VertexDetail]) -> CheckpointHeader:
+    """Return the header of a checkpoint with the mode that its subtasks report, if the engine does not name it.
+
+    Flink 1.16 and later derive the mode in the same way: a checkpoint is unaligned if one of its subtasks is.
+    """
+    if header.is_unaligned is not None or header.kind is not CheckpointKind.CHECKPOINT:
+        return header
+    flags = {flag for detail in details for flag in detail.unaligned}
+    if 1 in flags:
+        return replace(header, is_unaligned=True)
+    is_whole = header.status is CheckpointStatus.COMPLETED and 0 in flags
+    return replace(header, is_unaligned=False) if is_whole else header
 
 
 # --- single values ------------------------------------------------------------------------------------------------
@@ -576,3 +638,8 @@ def _bytes(document: Document) -> int | None:
 
 def _nothing(document: Document) -> None:
     document.whole()
+
+
+def _if_given(read: Callable[[Document], int | None], document: Document | None) -> int | None:
+    """Return what ``read`` makes of a value that only some versions send, or None if it is missing."""
+    return None if document is None else read(document)

@@ -36,16 +36,18 @@ def key_of(header: CheckpointHeader) -> CheckpointKey:
 class EngineFacts:
     """The engine at the target.
 
-    ``offset`` is the engine's clock minus ours. ``fetch_interval`` is how often the engine fetches its metrics. If
-    ``has_job_clocks``, each job has its own clock, and the engine caches no response. ``debloat_target_ms`` is the
-    cluster's target of buffer debloating; None if it is off or not known. ``cluster_settings`` are the settings of
-    the cluster that concern checkpoints; None if the cluster has none of its own or refuses to return them.
+    ``names_unaligned``: see ``parse.EngineInfo``. ``offset`` is the engine's clock minus ours. ``fetch_interval`` is
+    how often the engine fetches its metrics. If ``has_job_clocks``, each job has its own clock, and the engine caches
+    no response. ``debloat_target_ms`` is the cluster's target of buffer debloating; None if it is off or not known.
+    ``cluster_settings`` are the settings of the cluster that concern checkpoints; None if the cluster has none of its
+    own or refuses to return them.
     """
 
     capabilities: EngineCapabilities
     version: str
     fetch_interval: FetchInterval
     has_job_clocks: bool = False
+    names_unaligned: bool = True
     offset: timedelta = timedelta(0)
     debloat_target_ms: int | None = None
     cluster_settings: ClusterSettings | None = None

@@ -59,6 +59,50 @@ def test_a_completed_checkpoint_has_its_reported_values() -> None:
     assert found.persisted_bytes == 0
 
 
+def before_1_15(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as Flink sent it before 1.15."""
+    found = {key: value for key, value in row.items() if key not in ("checkpointed_size", "className")}
+    return found | {"@class": row["className"]}
+
+
+def test_before_1_15_the_state_size_is_what_the_checkpoint_wrote_and_the_full_size_is_missing() -> None:
+    found = parse.header(document(before_1_15(ENTRY)))
+    assert (found.checkpointed_size_bytes, found.full_state_size_bytes) == (9365, None)
+
+
+def test_before_1_15_a_savepoint_has_its_full_size() -> None:
+    entry = before_1_15(ENTRY) | {"is_savepoint": True, "checkpoint_type": "SAVEPOINT"}
+    found = parse.header(document(entry))
+    assert (found.checkpointed_size_bytes, found.full_state_size_bytes) == (9365, 9365)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_named"),
+    [("1.13.6", False), ("1.15.4", False), ("1.16.0", True), ("2.3.0", True), ("1.2-SNAPSHOT", False), ("own", True)],
+)
+def test_the_type_of_a_checkpoint_names_unaligned_ones_since_1_16(version: str, is_named: bool) -> None:
+    info = parse.engine_info(document({"flink-version": version}))
+    found = parse.header(document(ENTRY), names_unaligned=info.names_unaligned)
+    assert found.is_unaligned is (False if is_named else None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "is_unaligned"),
+    [
+        ((True, False), "COMPLETED", True),
+        ((False, False), "COMPLETED", False),
+        ((False, False), "FAILED", None),
+        ((True, False), "FAILED", True),
+    ],
+)
+def test_a_mode_that_the_type_does_not_name_is_that_of_the_subtasks(
+    flags: tuple[bool, bool], status: str, is_unaligned: bool | None
+) -> None:
+    unnamed = parse.header(document(ENTRY | {"status": status}), names_unaligned=False)
+    detail = answered(*(subtask(n, unaligned_checkpoint=flag) for n, flag in enumerate(flags))).detail
+    assert parse.with_mode(unnamed, [detail]).is_unaligned is is_unaligned
+
+
 def test_without_acknowledgements_size_and_latest_acknowledgement_are_missing() -> None:
     found = header(
         status="IN_PROGRESS", num_acknowledged_subtasks=0, latest_ack_timestamp=-1, checkpointed_size=0, state_size=0
@@ -181,6 +225,28 @@ def test_a_subtask_that_measured_something_had_not_finished(field: str) -> None:
     assert answered(zeros(0, 2, **{field: 1}), zeros(1, 2)).finished_count == 1
 
 
+def test_rows_of_flink_before_1_15_are_read_with_the_bytes_written_and_without_the_full_size() -> None:
+    detail = answered(before_1_15(subtask(0)), {"index": 1, "@class": "pending"}).detail
+    assert detail.ack_delay_ms == (2000, None)
+    assert detail.checkpointed_size_bytes == (20, None)
+    assert detail.full_state_size_bytes == (None, None)
+
+
+def test_before_1_15_finished_subtasks_are_recognized_without_a_full_size() -> None:
+    answer = answered(before_1_15(zeros(0, 2)), before_1_15(zeros(1, 2)), before_1_15(zeros(2, 3)))
+    assert answer.finished_count == 2
+    assert answer.detail.ack_delay_ms == (0, 0, 3)
+
+
+@pytest.mark.parametrize("field", ["start_delay", "unaligned_checkpoint"])
+def test_a_value_that_old_versions_do_not_send_is_missing(field: str) -> None:
+    row = before_1_15(subtask(0))
+    del row[field], row["alignment"]["processed"], row["alignment"]["persisted"]
+    detail = answered(row).detail
+    assert (detail.processed_bytes, detail.persisted_bytes) == ((None,), (None,))
+    assert (detail.start_delay_ms if field == "start_delay" else detail.unaligned) == (None,)
+
+
 def test_minus_one_is_missing_and_zero_stays_zero() -> None:
     odd = subtask(0, checkpoint={"sync": -1, "async": 0}, alignment={"processed": -1, "persisted": -1, "duration": -1})
     detail = answered(odd).detail
@@ -246,6 +312,8 @@ def test_reading_all_rows_at_once_gives_what_reading_them_one_by_one_gives(seed:
     rnd = random.Random(seed)
     count = rnd.randrange(1, 6)
     rows = [subtask(n, start_delay=rnd.randrange(9)) for n in range(count)]
+    if rnd.random() < 0.3:
+        rows = [before_1_15(row) for row in rows]
     rnd.shuffle(rows)
     for _ in range(rnd.randrange(3)):
         row = rnd.choice(rows)
@@ -258,7 +326,8 @@ def test_reading_all_rows_at_once_gives_what_reading_them_one_by_one_gives(seed:
         else:
             part[name] = rnd.choice(_ODD_VALUES)
         if rnd.random() < 0.3:
-            rows[rnd.randrange(count)] = {"index": rnd.randrange(count), "className": "pending"}
+            name = rnd.choice(["className", "@class"])
+            rows[rnd.randrange(count)] = {"index": rnd.randrange(count), name: "pending"}
     body = document({"rows": rows}).get("rows")
 
     def one_by_one() -> object:
@@ -276,3 +345,5 @@ def test_rows_as_flink_sends_them_are_read_all_at_once() -> None:
     rows = [subtask(2), {"index": 0, "className": "pending"}, subtask(1, start_delay=-1)]
 
     assert parse._columns(rows, 3) == parse._checked_columns(document(rows), 3)
+    old = [before_1_15(row) for row in rows]
+    assert parse._columns(old, 3) == parse._checked_columns(document(old), 3)

@@ -27,7 +27,7 @@ from backend.domain.address_rules import EVERYWHERE
 from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.engines import FLINK
-from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
+from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, UpstreamError
 from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure, on_clock
@@ -37,8 +37,8 @@ from collectors.diagnosis_print import Answer, DiagnosisFormat, JobAnswer, print
 from collectors.flink import parse
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
-from collectors.flink.document import read
 from collectors.flink.parse import JobEntry
+from collectors.flink.requests import Requests
 from collectors.pacing import PacedTransport
 
 READINGS: Final = 4
@@ -105,7 +105,10 @@ async def answer_of(
 ) -> Answer:
     """Read the target several times with pauses, and diagnose its jobs. This raises the same errors as ``run``."""
     began_s = clock.monotonic_s()
-    entries = parse.jobs_overview(read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url))
+    requests = Requests(
+        transport, now=clock.now(), monotonic_s=clock.monotonic_s, budget_count=_REQUESTS_MAX, sleep=sleep
+    )
+    entries = parse.jobs_overview(await requests.get(flink.JOBS_OVERVIEW))
     wanted = wanted_jobs(entries, job=job)
     readings = Readings(
         OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, show_step=show_step
@@ -260,7 +263,11 @@ class Readings:
             pressure_interval_s=0.0, list_interval_s=0.0, ended_within_s=_ANY_AGE_S, budget_count=_REQUESTS_MAX
         )
         self._collector = FlinkCollector(
-            transport, target_id=target_id(url=transport.url), options=options, monotonic_s=clock.monotonic_s
+            transport,
+            target_id=target_id(url=transport.url),
+            options=options,
+            monotonic_s=clock.monotonic_s,
+            sleep=sleep,
         )
 
     async def take(self, *, has_running: bool, is_quick: bool = False) -> None:
@@ -277,10 +284,13 @@ class Readings:
             try:
                 self._add(await self._collector.collect(self._clock.now()))
             except UpstreamError as error:
-                if n == 1:
+                # If a proxy answered, the next reading may succeed.
+                is_last = n == count or not (isinstance(error, TargetProtocolError) and error.is_passing)
+                if is_last and not self.jobs:
                     raise
                 self.problems.insert(0, f"reading {n} of {count} failed: {error}")
-                return
+                if is_last:
+                    return
             every_s = self._collector.fetch_interval_s
             if n == 2 and n < count and every_s > WAIT_MAX_S:
                 why = f", since the engine fetches them only every {every_s:.0f} s"

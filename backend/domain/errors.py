@@ -160,12 +160,17 @@ class TargetUnavailableError(UpstreamError):
 
 
 class TargetProtocolError(UpstreamError):
-    """A target's response is not valid for its kind of target (HTML, incomplete JSON, 200 MB, HTTP 500)."""
+    """A target's response is not valid for its kind of target (HTML, incomplete JSON, 200 MB, HTTP 500).
 
-    def __init__(self, *, url: str, reason: str, status: int | None = None) -> None:
+    ``is_passing`` is whether the response looks like that of a proxy or of a broken connection. The same request may
+    then get a valid response at once.
+    """
+
+    def __init__(self, *, url: str, reason: str, status: int | None = None, is_passing: bool = False) -> None:
         self.url = url
         self.reason = reason
         self.status = status
+        self.is_passing = is_passing
         super().__init__(f"{url}: {reason}")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -34,6 +35,8 @@ _CHUNK_BYTES = 64 * 1024
 _REASON_MAX = 300
 _ERROR_BODY_MAX_BYTES = 64 * 1024
 _ACCEPTED = 202
+_OF_PROXY = (502, 503, 504)
+_LOGIN = re.compile(r"log[-_]?in|sign[-_]?in|sso|auth|saml", re.IGNORECASE)
 _ALLOWED = "http:// or https:// with a host, without query and fragment"
 
 
@@ -171,21 +174,48 @@ class AiohttpTransport:
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             raise TargetUnavailableError(url=where, reason=f"connection lost ({type(error).__name__})") from None
         except aiohttp.ClientPayloadError:
-            raise TargetProtocolError(url=where, reason="the answer broke off in the middle") from None
+            raise TargetProtocolError(url=where, reason="the answer broke off in the middle", is_passing=True) from None
         except (aiohttp.ClientError, ValueError) as error:
             raise TargetProtocolError(url=where, reason=f"does not speak HTTP ({type(error).__name__})") from None
 
     async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
         if 300 <= response.status < 400:
-            raise TargetProtocolError(
-                url=where, reason="answers by a redirect; give its real address", status=response.status
-            )
+            reason = f"answers by a redirect{_redirected(response)}; give its real address"
+            raise TargetProtocolError(url=where, reason=reason, status=response.status, is_passing=True)
         if response.status not in (200, _ACCEPTED if response.method == "POST" else 200):
-            detail = _error_line(await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True))
-            raise TargetProtocolError(url=where, reason=f"HTTP {response.status}{detail}", status=response.status)
+            raise await _refused_by(response, where)
         if response.content_type == "text/html":
-            raise TargetProtocolError(url=where, reason="answers HTML, not Flink's JSON", status=response.status)
+            reason = "answers HTML, not Flink's JSON"
+            raise TargetProtocolError(url=where, reason=reason, status=response.status, is_passing=True)
         return await _read(response, where, size_max=BODY_MAX_BYTES)
+
+
+async def _refused_by(response: aiohttp.ClientResponse, where: str) -> TargetProtocolError:
+    """Return the error for a status that means a failure.
+
+    A proxy answers 502, 503 or 504 if it does not reach Flink for a moment. Flink itself sends its errors as JSON.
+    """
+    body = await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True)
+    detail = _error_line(body)
+    is_passing = response.status in _OF_PROXY and not detail
+    if is_passing:
+        detail = " of a proxy, which does not reach Flink"
+    return TargetProtocolError(
+        url=where, reason=f"HTTP {response.status}{detail}", status=response.status, is_passing=is_passing
+    )
+
+
+def _redirected(response: aiohttp.ClientResponse) -> str:
+    """Return where a redirect leads, without query and credentials, which may be secret."""
+    try:
+        to = URL(response.headers.get("Location", ""))
+        shown = str(to.with_user(None).with_query(None).with_fragment(None) if to.host else to.path)
+    except (ValueError, TypeError):
+        return ""
+    if not shown:
+        return ""
+    login = " (a login page)" if _LOGIN.search(shown) else ""
+    return f" to {clean(shown, length_max=_REASON_MAX)}{login}"
 
 
 async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, is_cut: bool = False) -> bytes:
@@ -244,7 +274,7 @@ class _Decoder:
             raise self._broken()
 
     def _broken(self) -> TargetProtocolError:
-        return TargetProtocolError(url=self._where, reason="the compressed answer is broken")
+        return TargetProtocolError(url=self._where, reason="the compressed answer is broken", is_passing=True)
 
 
 def _json_headers(token: str | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ identified by (engine's run id, start time), so a job id that is used again afte
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ from collectors.flink.freshness import FetchInterval
 from collectors.flink.job import JobReader
 from collectors.flink.parse import JobEntry
 from collectors.flink.reading import EngineFacts, RunMemory
-from collectors.flink.requests import Requests
+from collectors.flink.requests import Requests, Sleep
 
 RunKey: TypeAlias = tuple[EngineRunId, datetime]
 
@@ -86,6 +87,7 @@ class FlinkCollector:
         options: CollectorOptions | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
         known: KnownRuns = _NOTHING,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         """Create a collector that has read nothing yet.
 
@@ -97,6 +99,7 @@ class FlinkCollector:
         self._target_id = target_id
         self._options = options or CollectorOptions()
         self._monotonic_s = monotonic_s
+        self._sleep = sleep
         self._engine: EngineFacts | None = None
         self._runs = {key: RunMemory(name=run.name, newest_id=run.newest_id) for key, run in known.items()}
         self._offsets: list[timedelta] = []
@@ -152,6 +155,7 @@ class FlinkCollector:
             # If the last poll did not read all jobs, this poll reads only the headers, which the target would drop
             # first.
             effort=Effort.HEADERS if self._is_behind else effort,
+            sleep=self._sleep,
         )
         if self._listed_until is None:
             self._listed_until = now

@@ -145,17 +145,34 @@ class RowCache(Generic[T]):
     def __init__(self) -> None:
         self._known: dict[str | int, tuple[object, T]] = {}
 
-    def read(self, rows: Document, parse: Callable[[Document], T], *, key: str) -> tuple[T, ...]:
-        """Return the value of every row. ``key`` is the name of the member that identifies a row."""
+    def read(
+        self, rows: Document, parse: Callable[[Document], T], *, key: str, problems: list[str] | None = None
+    ) -> tuple[T, ...]:
+        """Return the value of every row. ``key`` is the name of the member that identifies a row.
+
+        A row that cannot be read is left out if ``problems`` is given, and its error is added to them. If no row can be
+        read, or if ``problems`` is None, the error is raised.
+        """
         known: dict[str | int, tuple[object, T]] = {}
         values = []
+        unread: list[TargetProtocolError] = []
         for index, row in enumerate(rows.array()):
             name = row.get(key) if isinstance(row, dict) else None
             before = self._known.get(name) if isinstance(name, str | int) else None
-            value = before[1] if before is not None and before[0] == row else parse(rows.item(index))
+            try:
+                value = before[1] if before is not None and before[0] == row else parse(rows.item(index))
+            except TargetProtocolError as error:
+                if problems is None:
+                    raise
+                unread.append(error)
+                continue
             values.append(value)
             if isinstance(name, str | int):
                 known[name] = (row, value)
+        if unread and not values:
+            raise unread[0]
+        if problems is not None:
+            problems += map(str, unread)
         self._known = known
         return tuple(values)
 
@@ -169,7 +186,8 @@ def read(body: bytes, *, url: str) -> Document:
     try:
         return Document(_parsed(body), url)
     except orjson.JSONDecodeError as error:
-        raise TargetProtocolError(url=url, reason=f"the answer is not JSON ({error.msg[:200]}){_looks(body)}") from None
+        reason = f"the answer is not JSON ({error.msg[:200]}){_looks(body)}"
+        raise TargetProtocolError(url=url, reason=reason, is_passing=True) from None
 
 
 def _parsed(body: bytes) -> object:

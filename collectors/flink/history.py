@@ -13,8 +13,10 @@ from datetime import timedelta
 
 from backend.contracts import flink
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, VertexDetail
+from backend.domain.errors import TargetProtocolError
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
+from backend.domain.observation import Shed
 from collectors.base import Effort
 from collectors.flink import parse
 from collectors.flink.barriers import read_barriers
@@ -26,6 +28,7 @@ from collectors.flink.reading import Detail, EngineFacts, RunMemory, Watch, key_
 from collectors.flink.requests import Requests
 
 _NOT_FOUND_MAX = 2
+_PASSING_MAX = 10
 _WATCH_SLACK = timedelta(seconds=2)
 _WATCH_MAX = timedelta(hours=1)
 _POLL_WITHIN_MIN_S = 0.2
@@ -69,7 +72,7 @@ class HistoryReader:
         detail = None
         if self._requests.has_budget and self._left_count > 0:
             self._left_count -= 1
-            detail = await self._detail(header)
+            detail = await self._readable_detail(header)
         else:
             memory.waiting_count += 1
         if detail is not None:
@@ -83,6 +86,30 @@ class HistoryReader:
         if detail is not None or key not in memory.handed_on:
             memory.handed_on.add(key)
             self._found.checkpoints.append(Checkpoint(header, () if detail is None else detail.vertices))
+
+    async def _readable_detail(self, header: CheckpointHeader) -> Detail | None:
+        """Return the details of all vertices, or None if they are missing or cannot be read.
+
+        A detail that cannot be read costs only this detail. It is requested again at the next poll, as often as one
+        that is missing, or more often if a proxy answered.
+        """
+        memory, key = self._memory, key_of(header)
+        try:
+            return await self._detail(header)
+        except TargetProtocolError as error:
+            memory.not_found[key] = memory.not_found.get(key, 0) + 1
+            number = header.checkpoint_id
+            if memory.not_found[key] >= (_PASSING_MAX if error.is_passing else _NOT_FOUND_MAX):
+                memory.detailed.add(key)
+                self._found.shed += Shed(detail_count=1)
+                self._found.problems.append(f"the detail of checkpoint {number} cannot be read: {error}")
+            else:
+                memory.waiting_count += 1
+                self._found.problems.append(f"the detail of checkpoint {number} was not read: {error}")
+            if error.is_passing:
+                # The other details wait too, so that the target is not asked in vain.
+                self._left_count = 0
+            return None
 
     async def _detail(self, header: CheckpointHeader) -> Detail | None:
         """Return the details of all vertices, or None if the detail of a vertex is missing.

@@ -20,7 +20,9 @@ from datetime import datetime, timedelta
 from backend.contracts import flink
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointStatus
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
+from backend.domain.ids import VertexId
 from backend.domain.observation import JobObservation, JobState, Shed
+from backend.domain.topology import Placement
 from collectors.base import Effort
 from collectors.flink import parse
 from collectors.flink.document import Document
@@ -46,6 +48,8 @@ _LATE_MAX = 2
 # The number of ids that are remembered as lost. A cached history is only a few polls old, and each poll finds few
 # gaps, so a few ids suffice.
 _LOST_MAX = 16
+# A hostile or broken target could cause one problem for each row of a long response.
+_PROBLEMS_MAX = 20
 
 
 class JobReader:
@@ -228,9 +232,9 @@ class JobReader:
         if not self._is_new and not is_urgent:
             return
         memory.looked_at, memory.changed_at_ms = self._requests.at(), entry.changed_at_ms
-        described = await self._described()
-        memory.topology = self._found.topology = parse.topology(described)
-        memory.ended_counts = parse.ended_counts(described)
+        if not await self._graph():
+            memory.looked_at, memory.changed_at_ms = None, None
+            return
         if self._requests.effort is Effort.HEADERS:
             # The effort of this poll is too low for the rest, which the next poll with more effort reads.
             memory.looked_at, memory.changed_at_ms = None, None
@@ -240,6 +244,22 @@ class JobReader:
             await self._found.attempt(read_restarts(self._requests, self._job_id, self._memory, engine=self._engine))
             await self._found.attempt(self._placements())
 
+    async def _graph(self) -> bool:
+        """Read the graph. Return False if it cannot be read, and the one that was read before stays valid."""
+        memory = self._memory
+        try:
+            described = await self._requests.get(flink.job(self._job_id))
+            graph, ended_counts = parse.topology(described), parse.ended_counts(described)
+        except TargetProtocolError as error:
+            if memory.topology is None or error.status == _NOT_FOUND:
+                raise
+            self._found.problems.append(str(error))
+            return False
+        self._must_be_same_run(described)
+        memory.topology = self._found.topology = graph
+        memory.ended_counts = ended_counts
+        return True
+
     async def _described(self) -> Document:
         """Read the job's description, and check that it describes the same run as the list of jobs.
 
@@ -247,9 +267,12 @@ class JobReader:
             TargetProtocolError: the description is of another run. An id may be used again, and the list may be cached.
         """
         document = await self._requests.get(flink.job(self._job_id))
+        self._must_be_same_run(document)
+        return document
+
+    def _must_be_same_run(self, document: Document) -> None:
         if parse.job_started_at(document) != self._entry.started_at:
             raise document.fail("is of another run of the job, which was restarted while it was read")
-        return document
 
     async def _confirm(self, answer: CheckpointsAnswer) -> None:
         """Check that the history belongs to this run.
@@ -267,20 +290,24 @@ class JobReader:
 
     async def _exceptions(self) -> None:
         document = await self._requests.get(flink.exceptions(self._job_id, count_max=_EXCEPTIONS_MAX))
-        self._found.exceptions = parse.exceptions(document)
+        self._found.exceptions, problems = parse.exceptions(document)
+        self._found.problems += problems
 
     async def _placements(self) -> None:
-        placements = []
+        placements: list[Placement] = []
         for vertex in self._memory.topology.vertices if self._memory.topology else ():
             if not self._requests.has_budget:
                 break
-            placements.append(parse.placement(await self._requests.get(flink.vertex(self._job_id, vertex.id))))
+            await self._found.attempt(self._placement(vertex.id, placements))
         attempts = {p.vertex_id: p.attempts for p in placements}
         before = self._memory.attempts
         if any(v in before and before[v] != row for v, row in attempts.items()):
             self._memory.forget_tasks()
         self._memory.attempts = before | attempts
         self._found.placements = tuple(placements)
+
+    async def _placement(self, vertex_id: VertexId, found: list[Placement]) -> None:
+        found.append(parse.placement(await self._requests.get(flink.vertex(self._job_id, vertex_id))))
 
     # --- the job's checkpoints ------------------------------------------------------------------------------------
 
@@ -298,6 +325,7 @@ class JobReader:
             raise
         memory.has_checkpoints = True
         self._found.counts = answer.counts
+        self._found.problems += answer.problems
         return answer
 
     async def _read_checkpoints(self, answer: CheckpointsAnswer) -> bool:
@@ -355,6 +383,13 @@ class JobReader:
             barriers=tuple(found.barriers),
             exceptions=found.exceptions,
             restart_count=self._memory.restart_count,
-            problems=tuple(found.problems),
+            problems=_bounded(found.problems),
             shed=found.shed,
         )
+
+
+def _bounded(problems: list[str]) -> tuple[str, ...]:
+    known = tuple(dict.fromkeys(problems))
+    if len(known) <= _PROBLEMS_MAX:
+        return known
+    return (*known[:_PROBLEMS_MAX], f"and {len(known) - _PROBLEMS_MAX} more")

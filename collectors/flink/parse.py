@@ -33,6 +33,7 @@ from backend.domain.checkpoint import (
 from backend.domain.clock import to_epoch_ms
 from backend.domain.engines import RUNTIME, EngineCapabilities, release_of
 from backend.domain.engines import flink as flink_in
+from backend.domain.errors import TargetProtocolError
 from backend.domain.failure import reason_of_message
 from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.observation import JobState
@@ -212,15 +213,21 @@ def placement(document: Document) -> Placement:
     return Placement(VertexId(_id(document.get("id"))), tuple(hosts), tuple(managers), tuple(attempts), tuple(statuses))
 
 
-def exceptions(document: Document) -> tuple[tuple[datetime, str], ...]:
+def exceptions(document: Document) -> tuple[tuple[tuple[datetime, str], ...], tuple[str, ...]]:
     """Read ``/jobs/:id/exceptions``. Return the time and the text of each exception, oldest first.
 
-    The text is the task and the stack trace, cut to a limit.
+    The text is the task and the stack trace, cut to a limit. The second result has the error of each exception that
+    cannot be read.
     """
     history = document.find("exceptionHistory")
-    rows = [] if history is None else list(history.get("entries").items())
-    found = [(row.get("timestamp").instant_known(), _exception_text(row)) for row in rows]
-    return tuple(sorted(found))
+    found: list[tuple[datetime, str]] = []
+    problems: list[str] = []
+    for row in () if history is None else history.get("entries").items():
+        try:
+            found.append((row.get("timestamp").instant_known(), _exception_text(row)))
+        except TargetProtocolError as error:
+            problems.append(str(error))
+    return tuple(sorted(found)), tuple(problems)
 
 
 def _exception_text(row: Document) -> str:
@@ -239,12 +246,14 @@ def _exception_text(row: Document) -> str:
 class CheckpointsAnswer:
     """The content of ``/jobs/:id/checkpoints``.
 
-    ``headers`` are newest first, as Flink lists them. ``restored_ms`` is the time of the last restore.
+    ``headers`` are newest first, as Flink lists them. ``restored_ms`` is the time of the last restore. ``problems`` has
+    the error of each entry of the history that could not be read.
     """
 
     counts: CheckpointCounts
     headers: tuple[CheckpointHeader, ...]
     restored_ms: int | None
+    problems: tuple[str, ...] = ()
 
 
 def checkpoints(
@@ -252,8 +261,10 @@ def checkpoints(
 ) -> CheckpointsAnswer:
     """Read ``/jobs/:id/checkpoints``: the counts, the history, and the time of the last restore.
 
-    ``known`` is the cache of this job's history. ``names_unaligned``: see ``EngineInfo``.
+    ``known`` is the cache of this job's history. ``names_unaligned``: see ``EngineInfo``. An entry that cannot be read
+    is left out. If there are entries and none can be read, the error of the first one is raised.
     """
+    problems: list[str] = []
     read_header = partial(header, names_unaligned=names_unaligned)
     counts = document.get("counts")
     restored = document.get("latest").find("restored")
@@ -265,8 +276,9 @@ def checkpoints(
             completed=counts.get("completed").count(),
             failed=counts.get("failed").count(),
         ),
-        headers=(known or RowCache()).read(document.get("history"), read_header, key="id"),
+        headers=(known or RowCache()).read(document.get("history"), read_header, key="id", problems=problems),
         restored_ms=None if restored is None else restored.get("restore_timestamp").whole(),
+        problems=tuple(problems),
     )
 
 

@@ -3,12 +3,16 @@
 A JobManager serves its REST API with few threads, so a poll has a budget of requests and time. Required data is read
 even beyond the budget. Data that can wait (details of old checkpoints, backpressure) is read only if ``has_budget``,
 otherwise at the next poll.
+
+A response of a proxy instead of Flink (502, a login page, a body that is cut) is often gone a moment later. So such a
+request is sent again, at most twice, and at most ``_REPEATS_MAX`` times in a poll. Each attempt counts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from backend.domain.errors import TargetProtocolError
@@ -17,6 +21,11 @@ from collectors.base import Effort, FlinkTransport
 from collectors.flink.document import Document, read
 
 _NOT_FOUND = 404
+_PAUSES_S = (0.2, 0.6)
+"""The pauses before the second and the third attempt."""
+_REPEATS_MAX = 12
+
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class Requests:
@@ -31,6 +40,7 @@ class Requests:
         budget_count: int,
         budget_s: float = math.inf,
         effort: Effort = Effort.FULL,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._transport = transport
         self._now = now
@@ -38,6 +48,8 @@ class Requests:
         self._began_s = monotonic_s()
         self._budget_count = budget_count
         self._budget_s = budget_s
+        self._sleep = sleep
+        self._repeat_count = 0
         self.effort = effort
         self.is_over = False
         """Whether jobs were left out, because the poll had reached its limits."""
@@ -69,10 +81,28 @@ class Requests:
         return self._monotonic_s() - self._began_s
 
     async def get(self, path: str) -> Document:
-        """Return the JSON response for ``path``.
+        """Return the JSON response for ``path``. If a proxy answers for Flink, try again.
 
-        This raises the errors of ``FlinkTransport.get`` and ``document.read``.
+        This raises the errors of ``FlinkTransport.get`` and ``document.read``. If all attempts failed, the error of the
+        last one says so.
         """
+        for n, pause_s in enumerate((*_PAUSES_S, None), start=1):
+            try:
+                return await self._get(path)
+            except TargetProtocolError as error:
+                if not error.is_passing:
+                    raise
+                if pause_s is None or not self._may_repeat(pause_s):
+                    raise error if n == 1 else _repeated(error, n) from None
+            self._repeat_count += 1
+            await self._sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _may_repeat(self, pause_s: float) -> bool:
+        is_in_time = self.elapsed_s + pause_s < self._budget_s
+        return is_in_time and self.count < self._budget_count and self._repeat_count < _REPEATS_MAX
+
+    async def _get(self, path: str) -> Document:
         self.count += 1
         body = await self._transport.get(path)
         self.received_bytes += len(body)
@@ -94,3 +124,8 @@ class Requests:
         """Return the cost of the poll so far: its requests, its duration, and the bytes of the decompressed bodies."""
         duration_ms = round(self.elapsed_s * 1000)
         return PollCost(self.count, self.received_bytes, duration_ms)
+
+
+def _repeated(error: TargetProtocolError, attempts: int) -> TargetProtocolError:
+    reason = f"{error.reason} ({attempts} attempts)"
+    return TargetProtocolError(url=error.url, reason=reason, status=error.status, is_passing=True)

@@ -12,6 +12,7 @@ import pytest
 
 from backend.store.postgres.embedded import EmbeddedPostgres
 from collectors import diagnose, pacing
+from collectors.flink import requests
 from tests.support.databases import Databases
 from tests.support.recorded_flink import let_time_pass
 
@@ -58,3 +59,4 @@ class SkippingClock(diagnose.WallClock):
 def diagnose_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnose, "WallClock", SkippingClock)
     monkeypatch.setattr(pacing, "PER_SECOND_MAX", 1_000_000)
+    monkeypatch.setattr(requests, "_PAUSES_S", (0.0, 0.0))

@@ -44,7 +44,7 @@ from backend.domain.topology import Placement, Topology
 PRESSURE_ARRAYS: Final = (
     *("busy_ratio", "backpressured_ratio", "idle_ratio", "out_pool_usage_ratio", "in_pool_usage_ratio"),
     *("queued_in_bytes", "queued_out_bytes", "records_in_count", "records_out_count", "bytes_in_count"),
-    *("start_delay_gauge_ms", "alignment_gauge_ms"),
+    *("start_delay_gauge_ms", "alignment_gauge_ms", "records_in_per_s", "records_out_per_s"),
 )
 """The arrays of a reading. Bit ``i`` of a document's ``asked`` is set if the ``i``-th of them was read."""
 _RATIOS: Final = frozenset(PRESSURE_ARRAYS[:5])

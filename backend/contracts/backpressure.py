@@ -24,6 +24,14 @@ class VertexPressureOut(Model):
     queued_in_bytes: Ints = Field(default_factory=list)
     queued_out_bytes: Ints = Field(default_factory=list)
     records_in_count: Ints = Field(default_factory=list)
+    records_in_per_s: Floats = Field(default_factory=list)
+    """Records that each subtask read in a second, as the engine reports it: a mean over its last minute.
+
+    The mean may be too small in the first minute of an attempt. Empty if the engine does not report it, and for a
+    source.
+    """
+    records_out_per_s: Floats = Field(default_factory=list)
+    """The same of records that each subtask of a source emitted. Empty for other vertices."""
     records_per_s: Floats = Field(default_factory=list)
 
 

@@ -211,6 +211,12 @@ ALIGNMENT_TIME: Final = "checkpointAlignmentTime"
 RECORDS_IN: Final = "numRecordsIn"
 RECORDS_OUT: Final = "numRecordsOut"
 BYTES_IN: Final = "numBytesIn"
+RECORDS_IN_PER_S: Final = "numRecordsInPerSecond"
+RECORDS_OUT_PER_S: Final = "numRecordsOutPerSecond"
+"""The mean over the last minute, which a TaskManager computes every five seconds (Flink's ``MeterView``).
+
+Flink divides by a whole minute from the beginning, so the value is too small until the attempt is a minute old.
+"""
 
 OUT_POOL_USAGE: Final = ("buffers.outPoolUsage", "Shuffle.Netty.Output.Buffers.outPoolUsage")
 """Two names of one gauge. Flink 2.x has only the longer one. The same holds for the next three constants."""

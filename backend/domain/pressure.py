@@ -56,6 +56,12 @@ class VertexPressure:
     Its value is the start delay of the last checkpoint whose barrier arrived late, or 0 if no barrier has arrived late.
     """
     alignment_gauge_ms: Values = ()
+    records_in_per_s: Ratios = ()
+    """The engine's own rate, as a mean over its last minute. It may be too small in the first minute of an attempt.
+
+    A collector may read one of the two rates only: what a source emits, and what any other vertex reads.
+    """
+    records_out_per_s: Ratios = ()
 
 
 _OFFSET_MIN = timedelta(seconds=1)

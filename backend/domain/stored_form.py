@@ -20,6 +20,7 @@ from backend.domain.web_ui import WebUi
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 # Ratios are rounded to this many digits when they are read. float32 holds 7 significant digits, and ratios need
 # fewer.
 _RATIO_DIGITS = 6
@@ -96,7 +97,7 @@ def batch_from(row: Mapping[Any, Any]) -> MicroBatch:
     )
 
 
-def expand(stored: Sequence[int | None] | None, count: int) -> tuple[int | None, ...]:
+def expand(stored: Sequence[N | None] | None, count: int) -> tuple[N | None, ...]:
     """Return the values of ``count`` subtasks from their stored form."""
     if stored is None:
         return (None,) * count

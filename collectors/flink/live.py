@@ -266,7 +266,8 @@ class LiveReader:
         if known is not None and (known.is_settled or now - known.first_at < _NAMES_SETTLE):
             return known.names
         offered = parse_metrics.metric_names(await self._requests.get(flink.metric_names(self._job_id, vertex_id)))
-        names = wanted_of(offered)
+        topology = self._memory.topology
+        names = wanted_of(offered, is_source=topology is not None and not topology.upstream(vertex_id))
         if not names.pressure:
             return None if known is None else known.names
         first_at = now if known is None else known.first_at

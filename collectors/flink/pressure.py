@@ -42,6 +42,8 @@ class MetricNames:
     records_in: str | None
     records_out: str | None
     bytes_in: str | None
+    records_in_per_s: str | None
+    records_out_per_s: str | None
     start_delay: str | None
     alignment: str | None
 
@@ -50,7 +52,8 @@ class MetricNames:
         """All metric names, to be requested for a complete reading of the vertex."""
         shares = (self.busy, self.backpressured, self.idle, self.out_pool_usage, self.in_pool_usage)
         amounts = (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
-        return tuple(n for n in shares + amounts if n is not None) + self.gauges
+        rates = (self.records_in_per_s, self.records_out_per_s)
+        return tuple(n for n in shares + amounts + rates if n is not None) + self.gauges
 
     @property
     def gauges(self) -> tuple[str, ...]:
@@ -58,10 +61,12 @@ class MetricNames:
         return tuple(n for n in (self.start_delay, self.alignment) if n is not None)
 
 
-def wanted_of(offered: frozenset[str]) -> MetricNames:
+def wanted_of(offered: frozenset[str], *, is_source: bool) -> MetricNames:
     """Select the metrics to read from ``offered``.
 
-    If a metric has two names, the shorter name is used, to keep requests short.
+    If a metric has two names, the shorter name is used, to keep requests short. For the same reason one rate is read
+    of each vertex: what a source emits, and what any other vertex reads. The other rate follows from the counts, which
+    have the same age.
     """
 
     def one(*names: str) -> str | None:
@@ -78,6 +83,8 @@ def wanted_of(offered: frozenset[str]) -> MetricNames:
         records_in=one(flink.RECORDS_IN),
         records_out=one(flink.RECORDS_OUT),
         bytes_in=one(flink.BYTES_IN),
+        records_in_per_s=None if is_source else one(flink.RECORDS_IN_PER_S),
+        records_out_per_s=one(flink.RECORDS_OUT_PER_S) if is_source else None,
         start_delay=one(flink.START_DELAY),
         alignment=one(flink.ALIGNMENT_TIME),
     )
@@ -140,6 +147,8 @@ def vertex_pressure(
         records_in_count=_wholes(column(names.records_in)),
         records_out_count=_wholes(column(names.records_out)),
         bytes_in_count=_wholes(column(names.bytes_in)),
+        records_in_per_s=_rates(column(names.records_in_per_s)),
+        records_out_per_s=_rates(column(names.records_out_per_s)),
         start_delay_gauge_ms=_wholes(column(names.start_delay), divisor=_NANOS_PER_MS),
         alignment_gauge_ms=_wholes(column(names.alignment), divisor=_NANOS_PER_MS),
     )
@@ -156,6 +165,10 @@ def _shares(column: list[float | None]) -> Ratios:
 
 def _usages(column: list[float | None]) -> Ratios:
     return _or_nothing(tuple(ratio(v) for v in column))
+
+
+def _rates(column: list[float | None]) -> Ratios:
+    return _or_nothing(tuple(None if v is None or v < 0 else v for v in column))
 
 
 def _wholes(column: list[float | None], *, divisor: int = 1) -> Values:

@@ -348,6 +348,8 @@ async def test_values_that_do_not_fit_a_column_are_capped_or_stored_as_missing(w
         busy_ratio=(1e300, float("nan"), 0.25),
         idle_ratio=(float("inf"),) * 3,
         records_in_count=(huge, 1, 2),
+        records_in_per_s=(float("nan"), 1e300, 1836.2333333333333),
+        records_out_per_s=(0.1,) * 3,
     )
     seen = replace(
         job([wild]),
@@ -369,6 +371,9 @@ async def test_values_that_do_not_fit_a_column_are_capped_or_stored_as_missing(w
     ]
     assert await _rows(engine, "SELECT busy_ratio, idle_ratio, records_in_count FROM pressure") == [
         ([None, None, 0.25], None, [None, 1, 2])
+    ]
+    assert await _rows(engine, "SELECT records_in_per_s, records_out_per_s FROM pressure") == [
+        ([None, None, 1836.2333333333333], [0.1])
     ]
     assert await _rows(engine, "SELECT restart_count FROM runs") == [(None,)]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 
 from backend.analysis.log_buckets import GAMMA
 from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, Protocol, SavepointFormat
@@ -287,6 +288,30 @@ async def test_readings_are_read_as_written_and_values_not_requested_differ_from
     assert found[run_id][0].in_pool_usage_ratio == ()
     assert found[run_id][0].idle_ratio == (None, None, None)
     assert await pressure.newest_reading_at(connection, {run_id: NOW, "r-none": NOW}) == {run_id: NOW}
+
+
+async def test_rates_are_read_as_the_engine_reported_them_and_old_rows_have_none(writer, target, engine, connection):
+    rates = (1836.2333333333333, None, 0.0)
+    readings = (
+        replace(made.pressure(SOURCE, NOW), records_out_per_s=(33.1,) * 3),
+        replace(made.pressure(SINK, NOW), records_in_per_s=rates, records_out_per_s=(None,) * 3),
+    )
+    await writer.write(observation(target, replace(job(), pressure=readings)))
+    run_id = (await _only_job(connection)).run.id
+
+    found = (await pressure.readings_between(connection, [run_id], NOW, NOW))[run_id]
+
+    assert {r.vertex_id: (r.records_in_per_s, r.records_out_per_s) for r in found} == {
+        SOURCE: ((), (33.1,) * 3),
+        SINK: (rates, (None,) * 3),
+    }
+    async with engine.begin() as other:
+        # An older version stored neither the arrays nor their bits.
+        await other.execute(
+            text("UPDATE pressure SET records_in_per_s = NULL, records_out_per_s = NULL, asked = asked & 4095")
+        )
+    old = (await pressure.readings_between(connection, [run_id], NOW, NOW))[run_id]
+    assert {(r.records_in_per_s, r.records_out_per_s) for r in old} == {((), ())}
 
 
 async def test_readings_are_found_by_a_range_across_midnight_and_by_a_start_for_each_run(writer, target, connection):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, REAL, BigInteger, Date, Text, bindparam, func, literal_column, select, text, true
+from sqlalchemy import ARRAY, REAL, BigInteger, Date, Double, Text, bindparam, func, literal_column, select, text, true
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from backend.domain.checkpoint import Checkpoint, LateBarrier, Progress
@@ -31,7 +31,10 @@ RATIO_ARRAYS: Final = tuple(
 _COUNT_ARRAYS: Final = tuple(
     c.name for c in _READING if isinstance(c.type, ARRAY) and isinstance(c.type.item_type, BigInteger)
 )
-PRESSURE_ARRAYS: Final = RATIO_ARRAYS + _COUNT_ARRAYS
+_RATE_ARRAYS: Final = tuple(
+    c.name for c in _READING if isinstance(c.type, ARRAY) and isinstance(c.type.item_type, Double)
+)
+PRESSURE_ARRAYS: Final = RATIO_ARRAYS + _COUNT_ARRAYS + _RATE_ARRAYS
 """The array columns of a reading. Bit ``i`` of the column ``asked`` is set if the ``i``-th of them was read."""
 
 _LIVE = pg_insert(tables.live_progress).values(bound(tables.live_progress.c))
@@ -161,7 +164,7 @@ def _late_row(run_id: str, checkpoint_id: int, late: LateBarrier) -> dict[str, A
 
 
 def _pressure_row(run_id: str, vertex_id: str, reading: VertexPressure) -> dict[str, Any]:
-    arrays: dict[str, Any] = {name: compact_ratios(getattr(reading, name)) for name in RATIO_ARRAYS}
+    arrays: dict[str, Any] = {name: compact_ratios(getattr(reading, name)) for name in RATIO_ARRAYS + _RATE_ARRAYS}
     arrays |= {name: compact(getattr(reading, name)) for name in _COUNT_ARRAYS}
     return arrays | {
         "run_id": run_id,

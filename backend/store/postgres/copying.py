@@ -118,7 +118,9 @@ def _dumper(name: str, code: str) -> type[_ArrayDumper]:
     return type(f"_{name}ArrayDumper", (_ArrayDumper,), {"oid": kind.array_oid, "element_oid": kind.oid, "code": code})
 
 
-_ARRAY_DUMPERS = [_dumper(*kind) for kind in (("int2", "h"), ("int4", "i"), ("int8", "q"), ("float4", "f"))]
+_ARRAY_DUMPERS = [
+    _dumper(*kind) for kind in (("int2", "h"), ("int4", "i"), ("int8", "q"), ("float4", "f"), ("float8", "d"))
+]
 
 
 class _Held:
@@ -139,6 +141,6 @@ def _held(name: str, dumper: type[_ArrayDumper]) -> tuple[type[_Held], type[Dump
 
 _HELD_DUMPERS = {
     f"{kind}[]": _held(kind, dumper)
-    for kind, dumper in zip(("smallint", "integer", "bigint", "real"), _ARRAY_DUMPERS, strict=True)
+    for kind, dumper in zip(("smallint", "integer", "bigint", "real", "double precision"), _ARRAY_DUMPERS, strict=True)
 }
 """By PostgreSQL's name of the array type: the class of such arrays, and its dumper."""

@@ -19,7 +19,7 @@ INT2_MAX = 2**15 - 1
 INT4_MAX = 2**31 - 1
 INT8_MAX = 2**63 - 1
 _MAX_BY_TYPE: dict[type[Any], int] = {SmallInteger: INT2_MAX, Integer: INT4_MAX, BigInteger: INT8_MAX}
-# The largest float32. A larger value cannot be packed, and cannot be a ratio.
+# The largest float32. A larger value cannot be packed, and cannot be a ratio or a rate.
 _FLOAT4_MAX = 3.4028234e38
 
 
@@ -40,7 +40,7 @@ def compact(values: Sequence[int | None], limit: int = INT8_MAX) -> list[int | N
 
 
 def compact_ratios(values: Sequence[float | None]) -> list[float | None] | None:
-    """Return the stored form of ratios. NaN counts as missing."""
+    """Return the stored form of ratios or rates. NaN counts as missing."""
     # A comparison with NaN is false, so NaN becomes None.
     return _compact([v if v is not None and -_FLOAT4_MAX <= v <= _FLOAT4_MAX else None for v in values])
 

@@ -296,6 +296,8 @@ micro_batches = Table(
 )
 
 _RATIOS = ARRAY(REAL)
+# A rate is shown as the engine reports it, which takes more digits than float32 has.
+_RATES = ARRAY(Double)
 
 pressure = Table(
     "pressure",
@@ -317,8 +319,11 @@ pressure = Table(
     Column("bytes_in_count", _BYTES),
     Column("start_delay_gauge_ms", _BYTES),
     Column("alignment_gauge_ms", _BYTES),
-    # Contains one bit for each array, in the order of the columns. The bit is set if the array was read.
+    # Contains one bit for each array, in the order of the arrays' columns. The bit is set if the array was read.
     Column("asked", Integer, nullable=False),
+    # NULL in readings of older versions, which did not read them.
+    Column("records_in_per_s", _RATES),
+    Column("records_out_per_s", _RATES),
     postgresql_partition_by="RANGE (observed_on)",
 )
 

@@ -11,6 +11,7 @@ import pytest
 
 from backend.contracts import flink
 from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
 from collectors.flink.document import Document
 from collectors.flink.parse_metrics import vertex_metrics
 from collectors.flink.pressure import MetricNames, gauge_values, request_paths, vertex_pressure, wanted_of
@@ -26,6 +27,8 @@ NAMES_1_20 = frozenset(
         "numRecordsIn",
         "numRecordsOut",
         "numBytesIn",
+        "numRecordsInPerSecond",
+        "numRecordsOutPerSecond",
         "buffers.inPoolUsage",
         "Shuffle.Netty.Input.Buffers.inPoolUsage",
         "buffers.outPoolUsage",
@@ -40,7 +43,7 @@ def document(value: object) -> Document:
 
 
 def test_a_small_vertex_needs_one_request() -> None:
-    names = wanted_of(NAMES_1_20).pressure
+    names = wanted_of(NAMES_1_20, is_source=False).pressure
     assert len(list(request_paths(JOB, VERTEX, range(4), names, prefix_bytes=30))) == 1
 
 
@@ -49,7 +52,7 @@ def test_a_small_vertex_needs_one_request() -> None:
 def test_every_metric_of_every_subtask_is_requested_once_in_lines_within_the_limit(
     parallelism: int, prefix_bytes: int
 ) -> None:
-    names = wanted_of(NAMES_1_20).pressure
+    names = wanted_of(NAMES_1_20, is_source=False).pressure
     paths = list(request_paths(JOB, VERTEX, range(parallelism), names, prefix_bytes=prefix_bytes))
     asked = [metric for path in paths for metric in path.partition("?get=")[2].split(",")]
     assert sorted(asked) == sorted(f"{n}.{name}" for n in range(parallelism) for name in names)
@@ -62,14 +65,44 @@ def test_every_metric_of_every_subtask_is_requested_once_in_lines_within_the_lim
 
 
 def test_the_shorter_of_two_metric_names_is_used_or_the_only_one() -> None:
-    assert wanted_of(NAMES_1_20).in_pool_usage == "buffers.inPoolUsage"
+    assert wanted_of(NAMES_1_20, is_source=False).in_pool_usage == "buffers.inPoolUsage"
     in_2_x = frozenset({"Shuffle.Netty.Input.Buffers.inPoolUsage"})
-    assert wanted_of(in_2_x).in_pool_usage == "Shuffle.Netty.Input.Buffers.inPoolUsage"
-    assert wanted_of(frozenset()).pressure == ()
+    assert wanted_of(in_2_x, is_source=False).in_pool_usage == "Shuffle.Netty.Input.Buffers.inPoolUsage"
+    assert wanted_of(frozenset(), is_source=False).pressure == ()
+
+
+def test_one_rate_is_read_of_each_vertex_to_keep_requests_few() -> None:
+    source, other = (wanted_of(NAMES_1_20, is_source=of) for of in (True, False))
+    rates = {"numRecordsInPerSecond", "numRecordsOutPerSecond"}
+    assert rates & set(source.pressure) == {"numRecordsOutPerSecond"}
+    assert rates & set(other.pressure) == {"numRecordsInPerSecond"}
+    # A version that does not offer a rate is not asked for it.
+    assert wanted_of(NAMES_1_20 - {"numRecordsInPerSecond"}, is_source=False).records_in_per_s is None
+    # Nine subtasks were one request without the rate too.
+    paths = request_paths(JOB, VERTEX, range(9), other.pressure, prefix_bytes=30)
+    assert len(paths) == 1
+
+
+def test_a_rate_is_kept_as_flink_reports_it_and_an_unset_one_is_missing() -> None:
+    def read(*values: str, is_source: bool = False) -> VertexPressure:
+        names = wanted_of(NAMES_1_20, is_source=is_source)
+        metric = "numRecordsOutPerSecond" if is_source else "numRecordsInPerSecond"
+        rows = [{"id": f"{n}.{metric}", "value": value} for n, value in enumerate(values)]
+        at = datetime(2026, 11, 21, tzinfo=UTC)
+        readings = {**vertex_metrics(document(rows)), (0, "busyTimeMsPerSecond"): 1.0}
+        found = vertex_pressure(VERTEX, parallelism=len(values), readings=readings, names=names, at=at)
+        assert found is not None
+        return found
+
+    found = read("1836.2333333333333", "NaN", "-1.0", "0.0")
+    assert found.records_in_per_s == (1836.2333333333333, None, None, 0.0)
+    assert found.records_out_per_s == ()
+    assert read("NaN", "NaN").records_in_per_s == (), "not offered"
+    assert read("5.5", is_source=True).records_out_per_s == (5.5,)
 
 
 def test_a_reading_keeps_measured_values_and_omits_the_others() -> None:
-    names = wanted_of(NAMES_1_20)
+    names = wanted_of(NAMES_1_20, is_source=False)
     rows = [
         ("0.busyTimeMsPerSecond", "1000"),
         ("1.busyTimeMsPerSecond", "NaN"),
@@ -95,6 +128,6 @@ def test_a_reading_keeps_measured_values_and_omits_the_others() -> None:
 
 
 def test_a_whole_reading_includes_the_gauges() -> None:
-    names: MetricNames = wanted_of(NAMES_1_20)
+    names: MetricNames = wanted_of(NAMES_1_20, is_source=False)
     assert set(names.gauges) == {"checkpointStartDelayNanos", "checkpointAlignmentTime"}
     assert set(names.gauges) <= set(names.pressure)

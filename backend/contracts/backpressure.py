@@ -27,8 +27,7 @@ class VertexPressureOut(Model):
     records_in_per_s: Floats = Field(default_factory=list)
     """Records that each subtask read in a second, as the engine reports it: a mean over its last minute.
 
-    The mean may be too small in the first minute of an attempt. Empty if the engine does not report it, and for a
-    source.
+    Empty if the engine does not report it, for a source, and until no task was restarted for more than a minute.
     """
     records_out_per_s: Floats = Field(default_factory=list)
     """The same of records that each subtask of a source emitted. Empty for other vertices."""

@@ -7,6 +7,7 @@ source.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from backend.domain.pressure import FETCH_INTERVAL_KEY
@@ -217,6 +218,8 @@ RECORDS_OUT_PER_S: Final = "numRecordsOutPerSecond"
 
 Flink divides by a whole minute from the beginning, so the value is too small until the attempt is a minute old.
 """
+RATE_WINDOW: Final = timedelta(seconds=65)
+"""An attempt must be this old before its rates are those of whole minutes: a minute, and the time between updates."""
 
 OUT_POOL_USAGE: Final = ("buffers.outPoolUsage", "Shuffle.Netty.Output.Buffers.outPoolUsage")
 """Two names of one gauge. Flink 2.x has only the longer one. The same holds for the next three constants."""

@@ -57,9 +57,10 @@ class VertexPressure:
     """
     alignment_gauge_ms: Values = ()
     records_in_per_s: Ratios = ()
-    """The engine's own rate, as a mean over its last minute. It may be too small in the first minute of an attempt.
+    """The engine's own rate, as a mean over its last minute.
 
-    A collector may read one of the two rates only: what a source emits, and what any other vertex reads.
+    It is left out while an attempt is so young that the mean covers a time before it. A collector may read one of the
+    two rates only: what a source emits, and what any other vertex reads.
     """
     records_out_per_s: Ratios = ()
 

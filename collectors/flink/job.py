@@ -113,7 +113,9 @@ class JobReader:
         is_settled = answer is None or await self._read_checkpoints(answer)
         self._is_history_read = True
         if self._entry.state is JobState.RUNNING:
-            await self._live().read(answer, pressure_interval_s=pressure_interval_s)
+            await self._live().read(
+                answer, pressure_interval_s=pressure_interval_s, unchanged_for=self._entry.unchanged_for
+            )
         if self._is_ended:
             self._settle(is_settled=is_settled)
 

@@ -65,13 +65,25 @@ class LiveReader:
         self._found = found
         self._engine = engine
         self._open: list[tuple[Checkpoint, Progress]] = []
+        self._has_whole_rates = False
 
-    async def read(self, answer: CheckpointsAnswer | None, *, pressure_interval_s: float) -> None:
+    async def read(
+        self,
+        answer: CheckpointsAnswer | None,
+        *,
+        pressure_interval_s: float,
+        unchanged_for: timedelta = timedelta(0),
+    ) -> None:
         """Read all changing data into ``found``. ``answer`` is None for a job without checkpoints.
+
+        ``unchanged_for`` is the time for which no task has changed its state.
 
         If the target does not respond in time, ``found`` contains what was read until then.
         """
         memory = self._memory
+        # The engine's metrics may be twice as old as its fetch interval. Rates older than this cover a whole minute of
+        # the present attempts.
+        self._has_whole_rates = unchanged_for >= flink.RATE_WINDOW + 2 * self._engine.fetch_interval.time
         running = [h for h in answer.headers if not h.status.is_terminal] if answer is not None else []
         before = {cid: len(found) for cid, found in memory.gauges.late.items()}
         try:
@@ -214,11 +226,11 @@ class LiveReader:
 
     def _pressure_request_count(self) -> int:
         vertices = self._memory.topology.vertices if self._memory.topology else ()
-        return sum(1 for v in vertices if v.id in self._memory.offered for _ in self._pressure_paths(v))
+        offered = self._memory.offered
+        return sum(1 for v in vertices if v.id in offered for _ in self._pressure_paths(v, offered[v.id].names))
 
-    def _pressure_paths(self, vertex: Vertex) -> Iterable[str]:
-        names = self._memory.offered[vertex.id].names.pressure
-        return self._paths(vertex.id, range(vertex.parallelism), names)
+    def _pressure_paths(self, vertex: Vertex, names: MetricNames) -> Iterable[str]:
+        return self._paths(vertex.id, range(vertex.parallelism), names.pressure)
 
     def _paths(self, vertex_id: VertexId, subtasks: range | tuple[int, ...], names: tuple[str, ...]) -> Iterable[str]:
         return request_paths(self._job_id, vertex_id, subtasks, names, prefix_bytes=len(self._requests.url))
@@ -227,8 +239,10 @@ class LiveReader:
         names = await self._names(vertex.id)
         if names is None:
             return
+        if not self._has_whole_rates:
+            names = names.without_rates
         readings: dict[tuple[int, str], float] = {}
-        for path in self._pressure_paths(vertex):
+        for path in self._pressure_paths(vertex, names):
             readings |= parse_metrics.vertex_metrics(await self._requests.get(path))
         at = self._requests.at()
         pressure = vertex_pressure(vertex.id, parallelism=vertex.parallelism, readings=readings, names=names, at=at)

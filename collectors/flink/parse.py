@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from backend.domain.checkpoint import (
     Values,
     VertexDetail,
 )
-from backend.domain.clock import to_epoch_ms
+from backend.domain.clock import from_epoch_ms, to_epoch_ms
 from backend.domain.engines import RUNTIME, EngineCapabilities, release_of
 from backend.domain.engines import flink as flink_in
 from backend.domain.errors import TargetProtocolError
@@ -100,6 +100,11 @@ class JobEntry:
     ended_at: datetime | None
     duration_ms: int
     changed_at_ms: int
+
+    @property
+    def unchanged_for(self) -> timedelta:
+        """For how long no task has changed its state, when the engine made this row. Both times are on its clock."""
+        return self.started_at + timedelta(milliseconds=self.duration_ms) - from_epoch_ms(self.changed_at_ms)
 
 
 def jobs_overview(document: Document, known: RowCache[JobEntry] | None = None) -> tuple[JobEntry, ...]:

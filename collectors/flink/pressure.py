@@ -8,7 +8,7 @@ metrics. The length of a request line is limited, so a vertex with many subtasks
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TypeVar
@@ -54,6 +54,11 @@ class MetricNames:
         amounts = (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
         rates = (self.records_in_per_s, self.records_out_per_s)
         return tuple(n for n in shares + amounts + rates if n is not None) + self.gauges
+
+    @property
+    def without_rates(self) -> MetricNames:
+        """These names without those of rates, which say too little while an attempt is young."""
+        return replace(self, records_in_per_s=None, records_out_per_s=None)
 
     @property
     def gauges(self) -> tuple[str, ...]:

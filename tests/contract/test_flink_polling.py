@@ -152,6 +152,27 @@ async def test_gauges_are_requested_only_for_pending_subtasks() -> None:
     assert asked <= open_polls * (len(vertices) + 2)
 
 
+async def test_rates_are_requested_once_they_cover_a_whole_minute_of_the_running_tasks() -> None:
+    frozen = Frozen("A")
+    options = CollectorOptions(pressure_interval_s=1.0, list_interval_s=1.0)
+    collector = FlinkCollector(frozen, target_id=TARGET, monotonic_s=frozen.monotonic_s, options=options)
+    begun_s = frozen.flink.recording.begins_s
+    await read_until(frozen, collector, begun_s + 40.0)
+
+    async def read() -> dict[str, tuple[int, int]]:
+        """Return for each vertex how many rates of what it reads, and of what it emits, the next poll has."""
+        frozen.passed_s += 2.0
+        (job,) = (await collector.collect(frozen.now)).jobs
+        return {p.vertex_id: (len(p.records_in_per_s), len(p.records_out_per_s)) for p in job.pressure}
+
+    young = await read()
+    assert len(young) == 3
+    assert set(young.values()) == {(0, 0)}, "Flink divides by a minute, so the rates of 40 s are too small"
+    assert not any("RecordsInPerSecond" in path for path in frozen.asked)
+    frozen.passed_s += 60.0
+    assert sorted((await read()).values()) == [(0, 4), (4, 0), (4, 0)], "a source emits, and the others read"
+
+
 async def test_gauges_alone_are_not_requested_for_a_healthy_job() -> None:
     flink = RecordedFlink(RECORDINGS / "A")
     collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s)

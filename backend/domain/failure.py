@@ -59,7 +59,7 @@ _COUNTED = frozenset(
     }
 )
 
-# Parts of the messages of Flink 1.20 and 2.3, from real clusters and from CheckpointFailureReason, in lower case. The
+# Parts of the messages of Flink 1.13 to 2.3, from real clusters and from CheckpointFailureReason, in lower case. The
 # first part that a message contains decides, so the order matters.
 _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("checkpoint expired before completing", FailureReason.EXPIRED),
@@ -71,7 +71,11 @@ _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ),
     ("checkpoint was canceled because a barrier from newer checkpoint", FailureReason.DECLINED_SUBSUMED),
     ("task received cancellation from one of its inputs", FailureReason.DECLINED_ON_CANCELLATION),
-    ("checkpoint was declined (task's operators partially finished)", FailureReason.DECLINED),
+    # The task had just finished. The words are those of Flink 1.13; later versions have the same reason as *closing*.
+    ("checkpoint was declined (task's operators partially", FailureReason.DECLINED_TASK_CLOSING),
+    # The TaskManager had already removed the task.
+    ("received a checkpoint request for unknown task", FailureReason.DECLINED_TASK_CLOSING),
+    ("task is not running?", FailureReason.DECLINED_TASK_NOT_READY),
     ("checkpoint was declined (tasks not ready)", FailureReason.DECLINED_TASK_NOT_READY),
     ("checkpoint was declined (task not ready)", FailureReason.DECLINED_TASK_NOT_READY),
     ("checkpoint was declined (task is closing)", FailureReason.DECLINED_TASK_CLOSING),
@@ -92,6 +96,8 @@ _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("not all required tasks are currently running", FailureReason.NOT_ALL_TASKS_RUNNING),
     ("the minimum time between checkpoints", FailureReason.MIN_PAUSE),
     ("the maximum number of queued checkpoint requests", FailureReason.TOO_MANY_REQUESTS),
+    ("the maximum number of concurrent checkpoints", FailureReason.TOO_MANY_REQUESTS),
+    ("the job has failed", FailureReason.COORDINATOR_SUSPENDED),
     # Unlike other failures to trigger a checkpoint, this one counts towards the limit of tolerable failures (FP-2).
     ("an exception occurred while triggering the checkpoint. io-problem detected", FailureReason.IO_FAILURE),
     ("an exception occurred while triggering the checkpoint", FailureReason.TRIGGER_FAILURE),

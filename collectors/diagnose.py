@@ -21,6 +21,7 @@ import orjson
 
 from backend.advisor import advise
 from backend.analysis.evidence import JobEvidence
+from backend.analysis.failures import without_aborted_by_end
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
 from backend.domain.address_rules import EVERYWHERE
@@ -224,10 +225,10 @@ class Gathered:
         # After a job has ended, the engine still reports its unfinished checkpoints as in progress. They are ignored.
         return checkpoint.header.status.is_terminal or self.last.state is not JobState.ENDED
 
-    def evidence(self) -> JobEvidence:
-        """Return the input of the analysis."""
+    def evidence(self, version: str | None = None) -> JobEvidence:
+        """Return the input of the analysis. ``version`` is that of the engine."""
         last = self.last
-        return JobEvidence(
+        evidence = JobEvidence(
             topology=self.topology or Topology(()),
             now=self.as_of + self.clock_offset,
             config=last.config,
@@ -239,7 +240,13 @@ class Gathered:
             late_barriers={n: tuple(barriers.values()) for n, barriers in self.late.items()},
             exceptions=last.exceptions,
             restart_count=last.restart_count,
+            state=last.state,
+            engine_state=last.engine_state,
+            started_at=last.started_at,
+            counted_at=self.as_of + self.clock_offset,
+            engine_version=version,
         )
+        return without_aborted_by_end(evidence)
 
 
 class Readings:
@@ -326,7 +333,7 @@ class Readings:
 
 
 def _job_answer(gathered: Gathered, readings: Readings) -> JobAnswer:
-    evidence = gathered.evidence()
+    evidence = gathered.evidence(readings.version)
     return JobAnswer(
         name=gathered.last.name,
         engine_state=gathered.last.engine_state,

@@ -46,6 +46,7 @@ _HEALTH = {
     Health.RESTARTING: ("✖", "restarting", "red"),
     Health.INTERMITTENT: ("▲", "intermittent", "yellow"),
     Health.TOO_FEW: ("?", "too few checkpoints", "cyan"),
+    Health.OFF: ("▲", "checkpointing off", "yellow"),
 }
 _KIND = {
     VerdictKind.NONE: "nothing holds the barrier",
@@ -62,6 +63,8 @@ _KIND = {
     VerdictKind.REPLAY: "replaying in-flight data",
     VerdictKind.SLOW_HOST: "slow host",
     VerdictKind.RESTARTS: "restart loop",
+    VerdictKind.REFUSED: "checkpoints are refused",
+    VerdictKind.CHECKPOINTING_OFF: "no checkpoint protects the state",
     VerdictKind.UNDECIDED: "not decided",
 }
 

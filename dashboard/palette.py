@@ -121,6 +121,7 @@ HEALTH_WORDS: dict[Health, str] = {
     Health.RESTARTING: "restarting",
     Health.INTERMITTENT: "intermittent",
     Health.TOO_FEW: "too few checkpoints",
+    Health.OFF: "checkpointing off",
 }
 HEALTH_ICONS: dict[Health, str] = {
     Health.HEALTHY: "check",
@@ -129,6 +130,7 @@ HEALTH_ICONS: dict[Health, str] = {
     Health.RESTARTING: "swap",
     Health.INTERMITTENT: "warning",
     Health.TOO_FEW: "question",
+    Health.OFF: "pause",
 }
 STATUS_WORDS: dict[CheckpointStatus, str] = {
     CheckpointStatus.COMPLETED: "completed",

@@ -26,7 +26,7 @@ from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Metric, Topic
 from backend.domain.engines import EngineCapabilities
-from backend.domain.verdict import Diagnosis
+from backend.domain.verdict import Diagnosis, Health, VerdictKind
 
 _Answer = Recommendation | NoAdvice
 _RULES: tuple[tuple[Topic, Callable[[Situation], _Answer]], ...] = (
@@ -105,7 +105,7 @@ def advise(
     known = situation(
         evidence, engine=engine, version=version, settings_since=settings_since, case=case, diagnosis=diagnosis
     )
-    is_asked = _is_enough(known) and by_simulation.is_wanted(known)
+    is_asked = _is_enough(known) and _without_checkpoints(known) is None and by_simulation.is_wanted(known)
     simulated, why_unused = by_simulation.answers(known, choice) if is_asked else ({}, None)
     answers = [_asked(known, topic, rule, simulated.get(topic)) for topic, rule in _RULES if topic in topics]
     advice = _advice(evidence, answers, len(known.recorded), known)
@@ -173,6 +173,8 @@ def _is_enough(known: Situation) -> bool:
 
 
 def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer], simulated: _Answer | None) -> _Answer:
+    if (why := _without_checkpoints(known)) is not None:
+        return NoAdvice(topic, "AD-3", why)
     if not _is_enough(known):
         count = len(known.recorded)
         many = {0: "no checkpoint has", 1: "only 1 checkpoint has"}.get(count, f"only {count} checkpoints have")
@@ -180,6 +182,15 @@ def _asked(known: Situation, topic: Topic, rule: Callable[[Situation], _Answer],
         return NoAdvice(topic, "AD-3", text)
     answer = rule(known) if simulated is None else simulated
     return _with_recorded(known, answer) if isinstance(answer, Recommendation) else answer
+
+
+def _without_checkpoints(known: Situation) -> str | None:
+    """Return why the job takes no checkpoints at present, or None. Advice from its earlier ones would mislead."""
+    if known.diagnosis.health is Health.OFF:
+        return "checkpointing is off"
+    if known.diagnosis.verdict.kind is VerdictKind.REFUSED:
+        return "no checkpoint begins at present: first remove what the verdict names"
+    return None
 
 
 def _with_recorded(known: Situation, advice: Recommendation) -> Recommendation:

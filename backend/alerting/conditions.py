@@ -27,6 +27,7 @@ from backend.analysis import sentences as say
 from backend.analysis.finish import is_warned, predict, warned_from
 from backend.analysis.health import restart_loop
 from backend.analysis.progress import Judged
+from backend.analysis.refusals import Refusal
 from backend.analysis.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FINISH_UNKNOWN_RATIO
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -92,6 +93,9 @@ def _of_job(settings: RuleSettings, signal: JobSignal) -> Reading:
         return _of_ended(settings, signal)
     if signal.stale_reason is not None:
         return Reading(ReadingKind.UNKNOWN, signal.stale_reason)
+    is_off = signal.config is not None and signal.config.is_off and signal.opened is None
+    if is_off and settings.rule.name is not RuleName.JOB_RESTARTS:
+        return _clear(signal, "checkpointing is off")
     return _JOB_RULES[settings.rule.name](settings, signal)
 
 
@@ -119,6 +123,9 @@ def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 
 def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
+    refusal = signal.refusal
+    if refusal is not None and refusal.refused_count + refusal.declined_count >= settings["failures_min_count"]:
+        return _refused(signal, refusal)
     row: list[EndedCheckpoint] = []
     for checkpoint in reversed(signal.ended):
         if checkpoint.status is CheckpointStatus.COMPLETED:
@@ -135,6 +142,16 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
     more = " or more" if count >= FAILURES_COUNTED_MAX else ""
     summary = f"{signal.name}: the last {count}{more} checkpoints failed"
     return _active(signal, summary, f"Most frequent reason: {commonest}. ", signal.place, _linked(row), value=count)
+
+
+def _refused(signal: JobSignal, refusal: Refusal) -> Reading:
+    """Return the reading if checkpoints fail before they start, so that the engine lists none of them."""
+    silent = say.duration(refusal.silent_ms)
+    count = refusal.refused_count + refusal.declined_count
+    how = "failed without starting" if refusal.refused_count else "were declined by a task"
+    about = "about " if refusal.is_about else ""
+    summary = f"{signal.name}: {about}{count} checkpoints in a row {how}"
+    return _active(signal, summary, f"None has begun for {silent}. ", signal.place, (), value=count)
 
 
 def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:

@@ -12,6 +12,7 @@ from typing import Final
 
 from backend.analysis.finish import PastCheckpoint
 from backend.analysis.progress import Judgement, OpenCheckpoint
+from backend.analysis.refusals import Refusal
 from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
@@ -118,6 +119,8 @@ class JobSignal:
     """The times of the newest failures after which the run restarted."""
     intermittence: Intermittence | None = None
     """How often the cause that the verdict names strikes; None if it always does, or if there is no verdict yet."""
+    refusal: Refusal | None = None
+    """How long no checkpoint has begun, if the coordinator or the tasks refuse all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 
-from backend.analysis import health, pressure, travel
+from backend.analysis import health, leads, pressure, travel
 from backend.analysis import sentences as say
 from backend.analysis.conditions import condition
 from backend.analysis.critical_path import CriticalPath, Phases, path_through
@@ -22,13 +21,13 @@ from backend.analysis.lazy import lazy
 from backend.analysis.outliers import Neighbours, neighbours_of
 from backend.analysis.phases import VertexPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
+from backend.analysis.refusals import refusal_of
 from backend.analysis.statistics import median
 from backend.analysis.thresholds import (
     CHECKPOINT_WINDOW_S,
     CHECKPOINTS_MAX,
     CONFIDENT_COUNT,
     SECOND_MIN_RATIO,
-    SLOW_IN_A_ROW_COUNT,
     STRUCK_READING_S,
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -185,6 +184,7 @@ def of_job(evidence: JobEvidence) -> Case:
         now=evidence.now,
         restarted_at=[at for at, _ in evidence.exceptions],
     )
+    report = _without_any(report, evidence)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
     overdue = () if report.overdue is None else (report.overdue.checkpoint,)
     # If only some checkpoints are slow, the healthy ones do not show the cause, so they are left out.
@@ -206,7 +206,7 @@ def of_job(evidence: JobEvidence) -> Case:
     return Case(
         evidence=evidence,
         report=report,
-        lead=f"{_job_lead(report)}{when}",
+        lead=f"{leads.of_job(report)}{when}",
         is_suffering=_is_job_suffering(report, judged, evidence),
         walked=walked,
         loads=loads,
@@ -216,6 +216,19 @@ def of_job(evidence: JobEvidence) -> Case:
         intermittence=intermittence,
         slow_limit_ms=health.slow_limit_ms(evidence.config),
     )
+
+
+def _without_any(report: HealthReport, evidence: JobEvidence) -> HealthReport:
+    """Return the report of a job that takes no checkpoints at present, or else ``report``.
+
+    Its earlier checkpoints say nothing about it any more. A job that restarts again and again has another problem.
+    """
+    is_off = evidence.config is not None and evidence.config.is_off
+    refusal = None if report.restarts else refusal_of(evidence)
+    if not is_off and refusal is None:
+        return report
+    found = Health.OFF if is_off else Health.FAILING
+    return HealthReport(found, report.completed, report.failed, report.duration_median_ms, refusal=refusal)
 
 
 def _intermittence(
@@ -318,78 +331,13 @@ def _near_any(walked: Sequence[Walked], readings: Sequence[VertexPressure]) -> t
 
 def _is_job_suffering(report: HealthReport, judged: Sequence[Checkpoint], evidence: JobEvidence) -> bool:
     if report.health is not Health.TOO_FEW:
-        return report.health not in (Health.HEALTHY, Health.RESTARTING)
+        return report.health not in (Health.HEALTHY, Health.RESTARTING, Health.OFF)
     limit = health.slow_limit_ms(evidence.config)
     return report.overdue is not None or any(
         c.header.status is CheckpointStatus.FAILED
         or (limit is not None and (c.header.end_to_end_duration_ms or 0) >= limit)
         for c in judged
     )
-
-
-def _job_lead(report: HealthReport) -> str:
-    """Return the first part of the verdict's sentence, which states how the checkpoints fare."""
-    middle, late = report.duration_median_ms, report.overdue
-    if report.health is Health.FAILING:
-        return _failing_lead(report)
-    opened = ""
-    if late is not None:
-        opened = f"checkpoint {late.checkpoint.header.checkpoint_id} has been open for {say.duration(late.open_ms)}"
-    aside = f" ({opened})" if opened else ""
-    if middle is None:
-        if report.failed:
-            return f"{say.checkpoints(len(report.failed))} failed and none has completed{aside}"
-        return f"No checkpoint has completed yet{aside}"
-    took = say.duration(middle)
-    if report.health is Health.TOO_FEW:
-        if report.failed:
-            return f"{len(report.failed)} of the {report.judged_count} checkpoints so far failed{aside}"
-        so_far = "The only checkpoint" if report.judged_count == 1 else f"The {report.judged_count} checkpoints"
-        return f"{so_far} so far took {took}{aside}"
-    if report.health is Health.HEALTHY:
-        return f"Checkpoints are healthy at {took}"
-    if report.health is Health.RESTARTING:
-        return _restarting_lead(report)
-    if report.health is Health.INTERMITTENT:
-        return _intermittent_lead(report)
-    newest = report.newest_slow
-    if len(newest) >= SLOW_IN_A_ROW_COUNT and report.is_recent:
-        now = say.duration(median(c.header.end_to_end_duration_ms for c in newest) or 0.0)
-        before = median(c.header.end_to_end_duration_ms for c in report.completed if c not in newest)
-        return f"The newest {len(newest)} checkpoints took {now}" + (
-            "" if before is None else f" (before: {say.duration(before)})"
-        )
-    if report.is_recent:
-        return f"{opened[0].upper()}{opened[1:]} (usually {took})"
-    return f"Checkpoints take {took}"
-
-
-def _failing_lead(report: HealthReport) -> str:
-    reasons = {c.header.failure_reason for c in report.failed}
-    is_expired = reasons == {FailureReason.EXPIRED}
-    verb = "expired" if is_expired else "failed"
-    after = median(c.header.end_to_end_duration_ms for c in report.failed)
-    at = f" after {say.duration(after)}" if is_expired and after is not None else ""
-    if len(report.failed) == report.judged_count:
-        return f"{say.all_of_the_last(report.judged_count)} {verb}{at}"
-    return f"{say.of_the_last(len(report.failed), report.judged_count)} {verb}{at}"
-
-
-def _restarting_lead(report: HealthReport) -> str:
-    """Return the first part of the sentence on a job that restarts again and again."""
-    usual = median((b - a).total_seconds() * 1000 for a, b in pairwise(report.restarts)) or 0.0
-    return f"The job restarts every {say.duration(usual)}"
-
-
-def _intermittent_lead(report: HealthReport) -> str:
-    """Return the first part of the sentence on a job that only some checkpoints suffer in."""
-    failed = [c for c in report.struck if c.header.status is CheckpointStatus.FAILED]
-    took = median(c.header.end_to_end_duration_ms for c in report.struck)
-    which = f"{len(report.struck)} of the last {report.window_count} checkpoints"
-    usual = "" if report.quick_median_ms is None else f" (the others: {say.duration(report.quick_median_ms)})"
-    if len(failed) == len(report.struck):
-        return f"{which} failed{usual}"
-    return f"{which} took {say.duration(took or 0.0)}{usual}"
 
 
 def _checkpoint_lead(walked: Walked, neighbours: Neighbours | None) -> str:

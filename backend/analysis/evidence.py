@@ -12,6 +12,7 @@ from typing import Final
 
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, ClusterSettings, LateBarrier
 from backend.domain.ids import VertexId
+from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
 
@@ -44,6 +45,16 @@ class JobEvidence:
     restart_count: int | None = None
     cluster_settings: ClusterSettings | None = None
     """The settings of the cluster that concern checkpoints; None if they are not known."""
+    state: JobState | None = None
+    """The state of the run when it was last read; None if it is not known."""
+    engine_state: str | None = None
+    """The engine's own word for the state."""
+    started_at: datetime | None = None
+    counted_at: datetime | None = None
+    """When ``counts`` were read. Like ``started_at``, on the engine's clock."""
+    failed_unlisted_count: int | None = None
+    """The failures that the coordinator counted but never listed, over all readings; None if only the last is known."""
+    engine_version: str | None = None
     is_micro_batched: bool = False
     """Whether the job is a Spark query. Its checkpoints are then micro-batches of one run, and it has no vertices."""
 

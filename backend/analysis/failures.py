@@ -8,11 +8,13 @@ user aborted does not count as a failure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from backend.analysis.evidence import JobEvidence
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
+from backend.domain.observation import JobState
 from backend.domain.verdict import Phase
 
 _BY_A_TASK = frozenset(
@@ -35,6 +37,7 @@ _NO_FAULT = frozenset(
         FailureReason.DECLINED_TASK_CLOSING,
         FailureReason.NOT_ALL_TASKS_RUNNING,
         FailureReason.BLOCKING_OUTPUT,
+        FailureReason.UNKNOWN_TASK,
         FailureReason.COORDINATOR_SHUTDOWN,
         FailureReason.SCHEDULER_SHUTDOWN,
         FailureReason.MIN_PAUSE,
@@ -42,6 +45,13 @@ _NO_FAULT = frozenset(
     }
 )
 _NO_FAULT_WITHOUT_RESTARTS = _NO_FAULT | {FailureReason.COORDINATOR_SUSPENDED}
+
+
+# The reasons that the end of a run gives, as does a restart.
+_BY_THE_END = frozenset(
+    {FailureReason.COORDINATOR_SUSPENDED, FailureReason.REGION_RESTARTING, FailureReason.TASK_FAILURE}
+)
+_ENGINE_FAILED = "FAILED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,22 @@ def is_real_failure(checkpoint: Checkpoint, *, has_restarts: bool) -> bool:
     header = checkpoint.header
     is_failed = header.status is CheckpointStatus.FAILED
     return is_failed and header.failure_reason not in reasons_without_fault(has_restarts=has_restarts)
+
+
+def without_aborted_by_end(evidence: JobEvidence) -> JobEvidence:
+    """Leave out the checkpoints that the end of the run aborted, because the user cancelled or stopped the job.
+
+    These are the last ones. A failure of the job before them, or its end by a failure, may have another meaning.
+    """
+    if evidence.state is not JobState.ENDED or evidence.engine_state in (None, _ENGINE_FAILED):
+        return evidence
+    broke_at = max((at for at, _ in evidence.exceptions), default=None)
+    kept = list(evidence.checkpoints)
+    while kept and kept[-1].header.failure_reason in _BY_THE_END:
+        if broke_at is not None and kept[-1].header.triggered_at <= broke_at:
+            break
+        kept.pop()
+    return evidence if len(kept) == len(evidence.checkpoints) else replace(evidence, checkpoints=tuple(kept))
 
 
 def reasons_without_fault(*, has_restarts: bool) -> frozenset[FailureReason]:

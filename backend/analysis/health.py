@@ -19,6 +19,7 @@ from itertools import pairwise
 
 from backend.analysis.arrays import array_of, highest_of
 from backend.analysis.failures import is_real_failure
+from backend.analysis.refusals import Refusal
 from backend.analysis.statistics import highest, median, quantile
 from backend.analysis.thresholds import (
     CHECKPOINTS_MAX,
@@ -83,6 +84,8 @@ class HealthReport:
     """The other checkpoints of the same window, if there are struck ones."""
     restarts: tuple[datetime, ...] = ()
     """When the job restarted, oldest first, if it restarts again and again."""
+    refusal: Refusal | None = None
+    """How long no checkpoint has begun, if the coordinator or the tasks refuse all of them."""
     is_recent: bool = False
     """Whether only the newest checkpoints make the job slow. The earlier checkpoints then do not show the cause."""
 

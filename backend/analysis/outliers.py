@@ -297,6 +297,8 @@ _SETTING_WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "debloat_target_ms": ("debloating target", say.duration),
     "protocol": ("protocol", str),
     "spilling": ("spilling", str),
+    "is_off": ("checkpointing off", str),
+    "ends_with_first_task": ("no checkpoint after a task has finished", str),
 }
 """The words for each field of the settings, and for its values."""
 

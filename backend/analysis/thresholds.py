@@ -286,3 +286,24 @@ PROGRESS_TIMEOUT_RATIO: Final = 0.5
 
 An open checkpoint is slow after this time, and stuck after a pause of this time without an acknowledgement.
 """
+
+REFUSED_TIMES: Final = 3.0
+"""Checkpoints are refused if none has begun for this many times the interval, or the minimum pause if that is longer.
+
+A job that starts, restarts or rescales refuses one or two.
+"""
+
+REFUSED_MIN_S: Final = 10.0
+"""Checkpoints are not called refused before none has begun for this many seconds."""
+
+REFUSED_MIN_COUNT: Final = 2
+"""Checkpoints are called refused only after this many failed without starting, or were declined."""
+
+REFUSED_MIN_RATIO: Final = 0.5
+"""At least this share of the checkpoints that were due must have been counted as failed.
+
+The others may have been due while the coordinator restarted.
+"""
+
+UNCOUNTED_TIMES: Final = 2.0
+"""Without such counts, none must have begun for this many times as long, because Flink before 1.14 counts none."""

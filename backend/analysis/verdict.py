@@ -1,6 +1,7 @@
 """Decides what delays the barrier, in which phase and why. *Late is not guilty*: the last subtask is seldom the cause.
 
-The verdict comes from the first of these rules that applies:
+A job without checkpoints comes first: checkpointing is off, or all checkpoints are refused (``verdict_refused``).
+Otherwise, the verdict comes from the first of these rules that applies:
 
 1. a subtask did not acknowledge any of the declined checkpoints;
 2. a snapshot itself takes long: its sync part, or the store behind its async part;
@@ -28,6 +29,7 @@ from backend.analysis import (
     verdict_barrier,
     verdict_micro_batch,
     verdict_outside,
+    verdict_refused,
     verdict_snapshot,
     verdict_stall,
 )
@@ -140,6 +142,12 @@ def _with_differences(case: Case, neighbours: Neighbours, verdict: Verdict) -> V
 
 
 def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
+    if not case.is_of_one and (none := verdict_refused.switched_off(case)) is not None:
+        return none
+    if case.report.refusal is not None:
+        none = verdict_outside.replaying(case) or verdict_refused.refused(case)
+        if none is not None:
+            return none
     failing = verdict_snapshot.failing_subtask(case, checkpoints)
     if failing is not None:
         return failing

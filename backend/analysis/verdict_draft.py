@@ -13,6 +13,7 @@ from backend.domain.verdict import Confidence, Evidence, Phase, SecondCause, Ver
 
 _RANK = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 _SURE_COUNT = 3
+_STATES = (VerdictKind.UNDECIDED, VerdictKind.RESTARTS, VerdictKind.CHECKPOINTING_OFF)
 # The rows of the second cause follow the strongest ones of the first.
 _FIRST_ROWS = 3
 _SECOND_ROWS = 2
@@ -93,7 +94,7 @@ def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vert
     If a cause is known and the checkpoints suffer from it, the headline is the first part of ``reason``. Otherwise it
     is the state of the checkpoints.
     """
-    if kind in (VerdictKind.NONE, VerdictKind.UNDECIDED, VerdictKind.RESTARTS):
+    if kind is VerdictKind.NONE or _is_state(kind, sure):
         return case.lead, f"{_capital(reason, vertex)}."
     if not case.is_suffering:
         return case.lead, f"But {reason}."
@@ -109,6 +110,11 @@ def two_lines(case: Case, kind: VerdictKind, sure: Confidence, reason: str, vert
     return headline, f"{case.lead}{rest}."
 
 
+def _is_state(kind: VerdictKind, confidence: Confidence) -> bool:
+    """Return whether the verdict tells the state of the checkpoints, and no cause of it."""
+    return kind in _STATES or (kind is VerdictKind.REFUSED and confidence is Confidence.LOW)
+
+
 def _capital(text: str, vertex: str | None) -> str:
     """Return the text with a capital letter at its start, unless it starts with the name of the vertex."""
     return text if vertex is not None and text.startswith(vertex) else text[:1].upper() + text[1:]
@@ -118,7 +124,7 @@ def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:
     """Return the words between the effect and the reason."""
     if kind is VerdictKind.NONE:
         return ": "
-    if kind in (VerdictKind.UNDECIDED, VerdictKind.RESTARTS):
+    if _is_state(kind, confidence):
         return "; "
     if not case.is_suffering:
         return ", but "

@@ -26,7 +26,7 @@ FOLLOWED_COUNT: Final = 10
 """So many checkpoints after the first statement of an episode show how it fared."""
 EPISODES_KEPT: Final = 100
 _CALM_COUNT: Final = 2
-_NOBODY: Final = (VerdictKind.NONE, VerdictKind.UNDECIDED)
+_NOBODY: Final = (VerdictKind.NONE, VerdictKind.UNDECIDED, VerdictKind.CHECKPOINTING_OFF)
 _SUFFERING: Final = (Health.SLOW, Health.FAILING, Health.INTERMITTENT)
 
 Cause = tuple[VerdictKind, str | None]

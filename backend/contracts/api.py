@@ -377,6 +377,9 @@ class CheckpointConfigOut(Model):
     """The protocol of checkpoints, if Flink does not have it. ``is_unaligned_enabled`` is true then."""
     spilling: str | None = None
     """When in-flight data is written: ``continuous`` (when it is sent) or ``ad-hoc``. Null if not reported."""
+    is_off: bool | None = None
+    """True if the job takes no periodic checkpoints, otherwise null. So is the next field."""
+    ends_with_first_task: bool | None = None
 
 
 class CountsOut(Model):

@@ -51,6 +51,9 @@ JOB_STATES_ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDE
 JOB_STATES_RESTARTING: Final = frozenset({"RESTARTING", "FAILING"})
 JOB_STATE_RUNNING: Final = "RUNNING"
 
+PLAN_BATCH: Final = "BATCH"
+"""The type of the plan of a job in batch mode, which takes no checkpoints. Flink before 1.15 reports no type."""
+
 CHECKPOINTING_DISABLED: Final = "enabled"
 """A word that the text of a 404 response of ``/checkpoints*`` contains if the job takes no checkpoints.
 

@@ -254,6 +254,10 @@ class CheckpointConfig:
     """The protocol of checkpoints if Flink does not have it; ``is_unaligned_enabled`` is true then."""
     spilling: str | None = None
     """When in-flight data is written, ``continuous`` or ``ad-hoc``; None if not reported."""
+    is_off: bool | None = None
+    """True if the job takes no periodic checkpoints. None if it takes them, or if this is not known."""
+    ends_with_first_task: bool | None = None
+    """True if the job takes no checkpoint once a task has finished. None if it does, or if this is not reported."""
 
     @property
     def overtakes(self) -> bool:

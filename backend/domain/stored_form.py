@@ -31,7 +31,9 @@ def topology_from(document: Document | None) -> Topology:
     if document is None:
         return Topology(())
     return Topology(
-        tuple(_known(Vertex, v) for v in document["vertices"]), tuple(_known(Edge, e) for e in document["edges"])
+        tuple(_known(Vertex, v) for v in document["vertices"]),
+        tuple(_known(Edge, e) for e in document["edges"]),
+        document.get("is_batch"),
     )
 
 

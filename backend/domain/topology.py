@@ -33,6 +33,8 @@ class Topology:
 
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...] = ()
+    is_batch: bool | None = None
+    """True if the job runs in batch mode, which needs no checkpoints. None if it streams, or if this is not known."""
     # A verdict asks for vertices and inputs a hundred times.
     _by_id: Mapping[VertexId, Vertex] = field(init=False, repr=False, compare=False)
     _inputs: Mapping[VertexId, tuple[Edge, ...]] = field(init=False, repr=False, compare=False)

@@ -23,6 +23,8 @@ class Health(StrEnum):
     INTERMITTENT = "intermittent"
     """Most checkpoints are well, but again and again one takes many times as long or fails."""
     TOO_FEW = "too-few"
+    OFF = "off"
+    """Checkpointing is off, so no checkpoint protects the state of the job."""
 
 
 class VerdictKind(StrEnum):
@@ -42,6 +44,9 @@ class VerdictKind(StrEnum):
     REPLAY = "replay"
     SLOW_HOST = "slow-host"
     RESTARTS = "restarts"
+    REFUSED = "refused"
+    """The coordinator refuses to begin a checkpoint, or the tasks decline every checkpoint at once."""
+    CHECKPOINTING_OFF = "checkpointing-off"
     UNDECIDED = "undecided"
 
 

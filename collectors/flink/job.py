@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from backend.contracts import flink
-from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointHeader, CheckpointStatus
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import VertexId
 from backend.domain.observation import JobObservation, JobState, Shed
@@ -323,6 +323,10 @@ class JobReader:
         except TargetProtocolError as error:
             if error.status == _NOT_FOUND and flink.CHECKPOINTING_DISABLED in error.reason:
                 memory.has_checkpoints = False
+                if self._entry.state is JobState.RUNNING:
+                    # Flink before 1.14 has no settings to read then. A job that has not started gives this answer too.
+                    memory.config = self._found.config = CheckpointConfig(is_off=True)
+                    self._found.cluster_settings = self._engine.cluster_settings
                 return None
             raise
         memory.has_checkpoints = True

@@ -157,7 +157,8 @@ def topology(document: Document) -> Topology:
     order = _topological(tuple(vertices), edges)
     position = {vertex_id: n for n, vertex_id in enumerate(order)}
     edges.sort(key=lambda e: (position[e.source], position[e.target]))
-    return Topology(tuple(vertices[v] for v in order), tuple(edges))
+    kind = _optional_text(document.get("plan").find("type"))
+    return Topology(tuple(vertices[v] for v in order), tuple(edges), True if kind == flink.PLAN_BATCH else None)
 
 
 def _vertex(row: Document) -> Vertex:
@@ -565,6 +566,7 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
     timeout = document.find("aligned_checkpoint_timeout")
     interval_ms = document.get("interval").whole()
     tolerable = document.find("tolerable_failed_checkpoints")
+    after_finish = document.find("checkpoints_after_tasks_finish")
     cap, debloat = document.find(flink.RUNTIME_INFLIGHT_CAP), document.find(flink.RUNTIME_DEBLOAT_TARGET)
     return CheckpointConfig(
         mode=_optional_text(document.find("mode")),
@@ -581,6 +583,8 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
         debloat_target_ms=None if debloat is None else _setting_ms(debloat),
         protocol=_protocol(document),
         spilling=_optional_text(document.find(flink.RUNTIME_SPILLING)),
+        is_off=True if interval_ms > _SETTING_MS_MAX else None,
+        ends_with_first_task=True if after_finish is not None and not after_finish.truth() else None,
     )
 
 

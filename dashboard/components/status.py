@@ -30,6 +30,8 @@ KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.REPLAY: "replaying data",
     VerdictKind.SLOW_HOST: "slow host",
     VerdictKind.RESTARTS: "restart loop",
+    VerdictKind.REFUSED: "refused",
+    VerdictKind.CHECKPOINTING_OFF: "no checkpoints",
     VerdictKind.UNDECIDED: "undecided",
 }
 KIND_ICONS: dict[VerdictKind, str] = {
@@ -47,6 +49,8 @@ KIND_ICONS: dict[VerdictKind, str] = {
     VerdictKind.REPLAY: "play",
     VerdictKind.SLOW_HOST: "flame",
     VerdictKind.RESTARTS: "swap",
+    VerdictKind.REFUSED: "refused",
+    VerdictKind.CHECKPOINTING_OFF: "pause",
     VerdictKind.UNDECIDED: "question",
 }
 HEALTH_TONES = {
@@ -56,6 +60,7 @@ HEALTH_TONES = {
     Health.RESTARTING: Tone.BAD,
     Health.INTERMITTENT: Tone.WARN,
     Health.TOO_FEW: Tone.QUIET,
+    Health.OFF: Tone.WARN,
 }
 STATUS_TONES = {
     CheckpointStatus.COMPLETED: Tone.GOOD,

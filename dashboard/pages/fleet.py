@@ -418,10 +418,11 @@ def _source(sources: Sequence[str]) -> str:
 _UNANALYSED = "This job is being analysed; the service has just started."
 _UNREAD = "not read yet; the service has just started"
 _URGENCY = {
-    Health.FAILING: 5,
-    Health.RESTARTING: 4,
-    Health.SLOW: 3,
-    Health.INTERMITTENT: 2,
+    Health.FAILING: 6,
+    Health.RESTARTING: 5,
+    Health.SLOW: 4,
+    Health.INTERMITTENT: 3,
+    Health.OFF: 2,
     Health.TOO_FEW: 1,
     Health.HEALTHY: 0,
 }

@@ -248,3 +248,27 @@ def test_the_output_shown_in_the_documents_is_the_output_of_a_recording(capsys, 
 
     shown = re.findall(r"^```text\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
     assert [block.partition("\n\n")[2] for block in shown if block.startswith("http://my-flink:8081")] == [printed]
+
+
+def test_a_job_whose_checkpoints_are_off_is_said_to_be_so_and_gets_no_advice_on_failures(capsys):
+    answer, _ = diagnosed(capsys, "checkpointing-off", at_s=20.0)
+    (job,) = json.loads(answer.out)["jobs"]
+
+    assert (job["health"], job["verdict"]["kind"], job["verdict"]["would_decide"]) == ("off", "checkpointing-off", [])
+    assert job["verdict"]["sentence"] == "Checkpointing is off; a failure loses all state of the job."
+    assert [lint["code"] for lint in job["advice"]["lints"]] == ["checkpointing-off"]
+    assert {s["reason"] for s in job["advice"]["silences"]} == {"checkpointing is off"}
+    assert job["advice"]["recommendations"] == []
+
+
+def test_failures_that_only_the_counters_show_are_failures_and_the_finished_source_is_named(capsys):
+    answer, _ = diagnosed(capsys, "source-finished", at_s=58.0)
+    (job,) = json.loads(answer.out)["jobs"]
+    verdict = job["verdict"]
+
+    assert (job["health"], verdict["kind"], verdict["vertex"]) == ("failing", "refused", "Source: lookup")
+    assert verdict["confidence"] == "high"
+    assert "because Source: lookup has finished, and the job takes no checkpoint after that" in verdict["sentence"]
+    assert "no-checkpoints-after-finish" in [lint["code"] for lint in job["advice"]["lints"]]
+    text, _ = diagnosed(capsys, "source-finished", at_s=58.0, output_format="text")
+    assert "failing  checkpoints are refused" in text.out

@@ -26,5 +26,5 @@ def test_the_table_has_the_value_that_the_rules_use(name):
 
 def test_every_kind_of_verdict_and_every_health_is_explained():
     assert set(re.findall(r"^\| `([a-z-]+)` \|", DOCUMENT, re.M)) == {kind.value for kind in VerdictKind}
-    words = set(re.findall(r"^\| (healthy|slow|failing|restarting|intermittent|too-few) \|", DOCUMENT, re.M))
+    words = set(re.findall(r"^\| (healthy|slow|failing|restarting|intermittent|too-few|off) \|", DOCUMENT, re.M))
     assert words == {h.value for h in Health}

@@ -40,6 +40,8 @@ _ENDS_CHECKPOINTS = (
     VerdictKind.COORDINATOR,
     VerdictKind.REPLAY,
     VerdictKind.RESTARTS,
+    VerdictKind.REFUSED,
+    VerdictKind.CHECKPOINTING_OFF,
 )
 _PROTOCOL_WORDS = {
     Protocol.CHANDY_LAMPORT: "Chandy-Lamport",
@@ -156,6 +158,11 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
         case VerdictKind.RESTARTS:
             text = "the job restarts again and again, and its checkpoints are not the cause: no mode changes that"
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
+        case VerdictKind.REFUSED:
+            text = "no checkpoint begins at present, in any mode: first remove what the verdict names"
+            return _silence("R-UC-1", text, verdict_row(known), about=verdict)
+        case VerdictKind.CHECKPOINTING_OFF:
+            return _silence("R-UC-1", "checkpointing is off", about=verdict)
     return None
 
 

@@ -18,9 +18,10 @@ from backend.advisor.situation import Situation
 from backend.advisor.thresholds import STORE_MIN_RATIO
 from backend.analysis import sentences as say
 from backend.analysis.statistics import median, ratio
+from backend.analysis.verdict_refused import after_finish_key
 from backend.domain.advice import LintEffect, LintLevel
 from backend.domain.checkpoint import CheckpointConfig
-from backend.domain.verdict import VerdictKind
+from backend.domain.verdict import Health, VerdictKind
 
 _ISSUE = "https://issues.apache.org/jira/browse/"
 _DOCS = "https://nightlies.apache.org/flink/flink-docs-stable/docs/"
@@ -74,6 +75,8 @@ def lints_of(known: Situation) -> tuple[Lint, ...]:
     """Return the lints of a job, the most serious ones first."""
     if not known.engine.has_barriers:
         return ()
+    if known.diagnosis.health is Health.OFF:
+        return tuple(_switched_off(known))
     found = [*_of_settings(known), *_of_version(known)]
     return tuple(sorted(found, key=lambda lint: list(LintLevel).index(lint.level)))
 
@@ -306,10 +309,35 @@ def _concurrent(known: Situation, config: CheckpointConfig) -> Iterator[Lint]:
         )
 
 
+def _switched_off(known: Situation) -> Iterator[Lint]:
+    """Yield a lint if a streaming job takes no checkpoints. A job in batch mode needs none."""
+    if not known.evidence.topology.is_batch:
+        yield Lint(
+            "checkpointing-off",
+            LintLevel.WARNING,
+            "The job takes no checkpoints",
+            "A failure loses the state of the job. Sinks that write when a checkpoint completes, such as files and"
+            " transactions, show nothing until the job ends.",
+            "Set execution.checkpointing.interval, for example to 1 min, unless the job has no state worth keeping.",
+            f"{_CONFIG_DOCS}#execution-checkpointing-interval",
+        )
+
+
 def _after_tasks_finish(known: Situation) -> Iterator[Lint]:
     """Yield a lint if checkpoints end with the first task that finishes (R-FIN-1)."""
     off = next((k for k in _AFTER_FINISH if _cluster(known).get(k, "").strip().lower() == "false"), None)
-    if off is not None:
+    config = known.evidence.config
+    if config is not None and config.ends_with_first_task:
+        yield Lint(
+            "no-checkpoints-after-finish",
+            LintLevel.WARNING,
+            "Once a task has finished, the job takes no checkpoint any more",
+            "The job's settings say so. If one of several sources is bounded, the job loses its checkpoints when that"
+            " source ends.",
+            f"Set {after_finish_key(known.evidence)} to true: from Flink 1.15 on, this is the default.",
+            f"{_DOCS}dev/datastream/fault-tolerance/checkpointing/#checkpointing-with-parts-of-the-graph-finished",
+        )
+    elif off is not None:
         yield Lint(
             "no-checkpoints-after-finish",
             LintLevel.WARNING,

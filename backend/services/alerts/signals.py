@@ -31,6 +31,7 @@ from backend.alerting.signals import (
 from backend.analysis.failures import is_real_failure, reasons_without_fault
 from backend.analysis.finish import PastCheckpoint, past_of
 from backend.analysis.progress import AckCurve, OpenCheckpoint, curve_of, elapsed_of_last_ack_ms, judge
+from backend.analysis.refusals import Refusal
 from backend.analysis.thresholds import RESTARTS_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
@@ -38,6 +39,7 @@ from backend.domain.ids import JobId, TargetId, VertexId
 from backend.domain.observation import JobState
 from backend.domain.target import TargetOrigin, TargetState
 from backend.domain.verdict import Verdict, VerdictKind
+from backend.services.alerts.refused import refusals_of
 from backend.services.history_forecast import HistoryForecast
 from backend.services.jobs.evidence import EvidenceReader, JobCase, JobHead, case_now
 from backend.services.jobs.findings import Finding
@@ -102,6 +104,7 @@ class _Facts:
     completed: LastCompleted | None
     runs_before: tuple[RunSpan, ...]
     restarted_at: tuple[datetime, ...]
+    refusal: Refusal | None
     comparable: tuple[CheckpointRecord, ...]
     """The checkpoints of the run under its present settings, without savepoints."""
 
@@ -247,13 +250,15 @@ class SignalReader:
             before = await _runs_before(connection, records, completed)
             since = await config_since(connection, [r.run.id for r in records])
             failed = await _failures_in_row(connection, changed)
+            refused = await refusals_of(connection, [w.job for w in changed])
             looping = [r.run.id for r in records if (r.run.restart_count or 0) >= RESTARTS_MIN_COUNT]
             exceptions = await newest_exceptions(connection, looping) if looping else {}
             for w in changed:
                 job_id, run_id = w.job.record.id, w.job.record.run.id
                 restarted_at = tuple(at for at, _ in exceptions.get(run_id, ()))
                 facts = _facts(w, completed.get(job_id), since.get(run_id), before.get(job_id, ()), restarted_at)
-                kept[job_id] = replace(facts, failures_in_row_count=failed.get(run_id, 0))
+                row, refusal = failed.get(run_id, 0), refused.get(job_id)
+                kept[job_id] = replace(facts, failures_in_row_count=row, refusal=refusal)
         self._facts = kept
 
     async def _remember_past(
@@ -336,6 +341,7 @@ class SignalReader:
             last_completed=None if completed is None else (completed.run_id, completed.checkpoint_id),
             runs_before=facts.runs_before,
             restarted_at=facts.restarted_at,
+            refusal=facts.refusal,
             opened=None if opened is None else self._open(head, opened, live, late, facts.comparable),
         )
 
@@ -407,6 +413,7 @@ def _facts(
         completed=completed,
         runs_before=before,
         restarted_at=restarted_at,
+        refusal=None,
         comparable=tuple(h for h in headers if changed_at is None or h.header.triggered_at >= changed_at),
     )
 

@@ -61,9 +61,10 @@ _URGENCY = {
     Health.RESTARTING: 1,
     Health.SLOW: 2,
     Health.INTERMITTENT: 3,
-    Health.TOO_FEW: 4,
-    None: 4,
-    Health.HEALTHY: 5,
+    Health.OFF: 4,
+    Health.TOO_FEW: 5,
+    None: 5,
+    Health.HEALTHY: 6,
 }
 _AGING = {"observed_at", "last_completed_age_intervals"}
 _LASTING = [name for name in api.JobOut.model_fields if name not in _AGING]

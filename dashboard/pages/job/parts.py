@@ -107,6 +107,8 @@ def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:
         hint = "reported by the job" if is_reported else "estimated from the pauses between batches"
         basis = None if is_reported else Basis.RECONSTRUCTED
         return [cards.fact("Trigger interval", text.duration(job.interval_ms), basis=basis, hint=hint)]
+    if job.config is not None and job.config.is_off:
+        return [cards.fact("Interval", "off", basis=None, hint="checkpointing is off")]
     return [
         cards.fact("Interval", text.duration(job.interval_ms), basis=None, hint="configured"),
         cards.fact("Timeout", text.duration(job.timeout_ms), basis=None, hint="configured"),

@@ -16,6 +16,7 @@ from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
 from backend.alerting.signals import HistorySignal, OpenSignal, Place, RunSpan, ServiceSignal
 from backend.analysis.finish import predict
 from backend.analysis.progress import Judged, Judgement, OpenCheckpoint
+from backend.analysis.refusals import Refusal
 from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
@@ -294,6 +295,42 @@ def test_all_failures_in_a_row_are_counted_although_the_signal_lists_only_the_ne
         reading = read(_rule("ConsecutiveFailures"), replace(signal, failures_in_row_count=count))
         assert words in reading.reason
         assert reading.value == max(15, count)
+
+
+def refusal(*, refused=0, declined=0):
+    return Refusal(NOW, 7_200_000.0, refused, declined, None, False, None)
+
+
+def test_checkpoints_that_fail_before_they_start_are_failures_in_a_row():
+    signal = job_signal(*["completed"] * 5, refusal=refusal(refused=120))
+    reading = read(_rule("ConsecutiveFailures"), signal)
+
+    assert (reading.kind, reading.value) == (ReadingKind.ACTIVE, 120)
+    assert reading.reason == "orders: 120 checkpoints in a row failed without starting"
+    assert "None has begun for 2 h." in reading.annotations["description"]
+    few = replace(signal, refusal=refusal(refused=2))
+    assert read(_rule("ConsecutiveFailures"), few).kind is ReadingKind.CLEAR
+
+
+def test_checkpoints_that_the_tasks_decline_one_after_the_other_are_failures_in_a_row():
+    reading = read(_rule("ConsecutiveFailures"), job_signal("completed", refusal=refusal(declined=4)))
+
+    assert reading.reason == "orders: 4 checkpoints in a row were declined by a task"
+
+
+@pytest.mark.parametrize("rule", [r for r in JOB_RULES if r.name is not RuleName.JOB_RESTARTS], ids=lambda r: r.name)
+def test_no_rule_on_checkpoints_fires_while_checkpointing_is_off(rule):
+    off = CheckpointConfig(timeout_ms=60_000, is_off=True)
+    reading = read(shipped(rule), job_signal("expired", "expired", "expired", config=off))
+
+    assert (reading.kind, reading.reason) == (ReadingKind.CLEAR, "checkpointing is off")
+
+
+def test_a_job_whose_checkpoints_are_off_may_still_restart_again_and_again():
+    off = CheckpointConfig(timeout_ms=60_000, is_off=True)
+    signal = job_signal(config=off, restarted_at=restarts(10, 40, 70))
+
+    assert read(_rule("JobRestarts"), signal).kind is ReadingKind.ACTIVE
 
 
 def restarts(*seconds_ago):

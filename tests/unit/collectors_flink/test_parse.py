@@ -304,6 +304,24 @@ def test_an_interval_that_means_never_is_none(value: int) -> None:
     assert settings(interval=value).interval_ms is None
 
 
+def test_an_interval_without_end_means_that_checkpointing_is_off() -> None:
+    assert settings(interval=2**63 - 1).is_off is True
+    assert settings().is_off is None
+
+
+def test_whether_checkpoints_end_with_the_first_task_is_read_if_it_is_reported() -> None:
+    assert settings(checkpoints_after_tasks_finish=False).ends_with_first_task is True
+    assert settings(checkpoints_after_tasks_finish=True).ends_with_first_task is None
+    assert settings().ends_with_first_task is None
+
+
+@pytest.mark.parametrize(("kind", "is_batch"), [("BATCH", True), ("STREAMING", None)])
+def test_a_job_in_batch_mode_is_told_by_its_plan(kind: str, is_batch: bool | None) -> None:
+    body = {"vertices": [], "plan": {"type": kind, "nodes": []}}
+    assert parse.topology(document(body)).is_batch is is_batch
+    assert parse.topology(document({"vertices": [], "plan": {"nodes": []}})).is_batch is None
+
+
 _ODD_VALUES = (-1, -7, 0, 2**31, 2**63 - 1, 2**63, -(2**63), True, None, "5", 1.5, [], {})
 
 

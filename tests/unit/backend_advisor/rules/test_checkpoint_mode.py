@@ -220,6 +220,8 @@ _REFUSED = {
     VerdictKind.COORDINATOR: "R-UC-1",
     VerdictKind.REPLAY: "R-UC-1",
     VerdictKind.RESTARTS: "R-UC-1",
+    VerdictKind.REFUSED: "R-UC-1",
+    VerdictKind.CHECKPOINTING_OFF: "R-UC-1",
 }
 _NOT_REFUSED = {
     VerdictKind.NONE,

@@ -229,6 +229,30 @@ def test_checkpoints_that_end_with_the_first_finished_task_are_reported(suffix, 
     assert ("no-checkpoints-after-finish" in _codes(_calm(cluster_settings=settings))) is is_reported
 
 
+def test_settings_of_the_job_that_end_checkpoints_with_the_first_finished_task_are_reported():
+    (lint,) = [
+        x
+        for x in _calm(config=replace(EXACTLY_ONCE, ends_with_first_task=True)).lints
+        if x.code == "no-checkpoints-after-finish"
+    ]
+    assert "execution.checkpointing.checkpoints-after-tasks-finish" in lint.cure
+
+
+OFF = CheckpointConfig(timeout_ms=600_000, tolerable_failed_count=0, is_off=True)
+
+
+def test_a_streaming_job_without_checkpoints_gets_one_lint_and_no_other_advice():
+    found = advised([], [], config=OFF)
+
+    assert _codes(found) == ["checkpointing-off"]
+    assert {s.reason for s in found.silences} == {"checkpointing is off"}
+    assert not found.recommendations
+
+
+def test_a_job_in_batch_mode_needs_no_checkpoints():
+    assert _codes(advised([], [], config=OFF, topology=replace(chain(), is_batch=True))) == []
+
+
 def test_every_lint_says_what_to_do_and_names_a_page_about_it():
     large = [persisting(c, 32 << 20) for c in slow_run()]
     many = replace(UNALIGNED, max_concurrent=2, tolerable_failed_count=0, interval_ms=60_000, timeout_ms=30_000)

@@ -1,0 +1,49 @@
+"""Finds the jobs whose checkpoints are all refused, for the alert rules. Most jobs need no query for this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.refusals import Refusal, refusal_of
+from backend.domain.checkpoint import Checkpoint
+from backend.domain.ids import JobId
+from backend.services.jobs.evidence import JobHead, is_lost
+from backend.store.jobs.reader import newest_exceptions
+
+
+async def refusals_of(connection: AsyncConnection, jobs: Sequence[JobHead]) -> Mapping[JobId, Refusal]:
+    """Return which of these jobs have all their checkpoints refused, and for how long."""
+    heads = {job.record.id: job for job in jobs}
+    found = {job_id: refusal for job_id, h in heads.items() if (refusal := refusal_of(_run_evidence(h))) is not None}
+    # A restart is read only for these few jobs. Until then, checkpoints were refused before it.
+    runs = [heads[job_id].record.run.id for job_id in found]
+    exceptions = await newest_exceptions(connection, runs) if runs else {}
+    checked = {
+        job_id: refusal_of(_run_evidence(heads[job_id], exceptions.get(heads[job_id].record.run.id, ())))
+        for job_id in found
+    }
+    return {job_id: refusal for job_id, refusal in checked.items() if refusal is not None}
+
+
+def _run_evidence(head: JobHead, exceptions: tuple[tuple[datetime, str], ...] = ()) -> JobEvidence:
+    """Return what shows whether checkpoints are refused."""
+    run = head.record.run
+    return JobEvidence(
+        topology=head.shape.topology,
+        now=head.record.read_at_engine,
+        config=head.shape.config,
+        counts=run.counts,
+        checkpoints=tuple(Checkpoint(h.header) for h in head.headers if not is_lost(h, run)),
+        placements=run.placements,
+        exceptions=exceptions,
+        state=run.state,
+        started_at=run.started_at,
+        counted_at=head.record.read_at_engine,
+        failed_unlisted_count=run.failed_unlisted_count,
+        engine_version=head.record.engine_version,
+        is_micro_batched=run.engine.is_micro_batched,
+    )

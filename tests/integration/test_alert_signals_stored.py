@@ -10,18 +10,23 @@ from sqlalchemy import event
 
 from backend.alerting.rules import RuleChange, changed
 from backend.alerting.signals import JobSignal
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts
 from backend.domain.engines import RUNTIME
 from backend.domain.observation import JobState
+from backend.domain.topology import Placement
+from backend.domain.verdict import Health, VerdictKind
 from backend.services.alerts import signals
 from backend.services.alerts.signals import SignalReader
 from backend.services.jobs import evidence
 from backend.store.alerts.rules import rules_in_force, save_rule
+from backend.store.jobs.reader import list_current
 from backend.store.postgres.connections import writing
 from backend.store.schema.partitions import Retention
 from tests.support.alerting import Alerting, rows, switch_off_rules_but
 from tests.support.observations import (
     CONFIG,
     NOW,
+    SOURCE,
     SteppingClock,
     completed,
     failed,
@@ -78,6 +83,51 @@ async def test_a_job_that_restarts_again_and_again_is_paged_from_its_stored_exce
     assert [state for _, state, _ in await _states(engine)] == ["firing"]
     (text,) = await rows(engine, "SELECT annotations ->> 'summary' FROM alerts WHERE rule = 'JobRestarts'")
     assert "the job restarts every 30.0 s" in text[0]
+
+
+async def test_checkpoints_that_only_the_counters_show_page_and_name_the_finished_source(engine, clock, writer, target):
+    async with writing(engine) as connection:
+        [rule] = [r for r in await rules_in_force(connection) if r.rule.name == "ConsecutiveFailures"]
+        await save_rule(connection, changed(rule, RuleChange(is_enabled=True)), at=clock.at)
+    alerting, config = Alerting(engine, clock), replace(_CONFIG, ends_with_first_task=True)
+    well = completed(1, triggered_at=clock.at)
+    over = Placement(SOURCE, ("host-1",), (None,), (0,), ("FINISHED",))
+    for failed_count in range(8):
+        counts = CheckpointCounts(0, 1 + failed_count, 0, 1, failed_count)
+        seen = replace(
+            job([well]), config=config, counts=counts, placements=(over,), started_at=well.header.triggered_at
+        )
+        await writer.write(observation(target, seen, at=clock.at))
+        await alerting.round(seconds=5)
+
+    assert [(rule, state) for rule, state, _ in await _states(engine)] == [("ConsecutiveFailures", "firing")]
+    (text,) = await rows(engine, "SELECT annotations ->> 'description' FROM alerts WHERE rule = 'ConsecutiveFailures'")
+    assert "checkpoints in a row failed without starting. None has begun for" in text[0]
+    assert "has finished, and the job takes no checkpoint after that" in text[0]
+    async with engine.connect() as connection:
+        reader = evidence.EvidenceReader(clock)
+        (case,) = await reader.cases(connection, await list_current(connection))
+    assert (case.finding.diagnosis.health, case.finding.diagnosis.verdict.kind) == (
+        Health.FAILING,
+        VerdictKind.REFUSED,
+    )
+
+    await writer.write(observation(target, replace(seen, checkpoints=(in_progress(2),)), at=clock.at))
+    await alerting.round()
+    assert [state for _, state, _ in await _states(engine)] == ["resolved"]
+
+
+async def test_no_alert_tells_of_a_job_whose_checkpoints_are_off(engine, clock, writer, target):
+    alerting = Alerting(engine, clock)
+    for _ in range(3):
+        seen = replace(job([]), config=CheckpointConfig(timeout_ms=8_000, is_off=True), started_at=clock.at)
+        await writer.write(observation(target, seen, at=clock.at))
+        await alerting.round(seconds=600)
+    async with engine.connect() as connection:
+        (case,) = await evidence.EvidenceReader(clock).cases(connection, await list_current(connection))
+
+    assert await _states(engine) == []
+    assert case.finding.diagnosis.health is Health.OFF
 
 
 async def test_ages_are_measured_up_to_the_last_reading(engine, clock, writer, target):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from backend.domain import flink_options
 from backend.domain.web_ui import WebUi
 
 
@@ -27,6 +28,7 @@ class SettingKeys:
     """The engine's configuration keys for the settings that can be changed; None for a setting that does not exist."""
 
     unaligned: str | None = None
+    unaligned_forced: str | None = None
     aligned_timeout: str | None = None
     in_flight_cap: str | None = None
     debloat_enabled: str | None = None
@@ -41,9 +43,24 @@ class SettingKeys:
     state_backend: str | None = None
     incremental: str | None = None
     changelog: str | None = None
+    changelog_storage: str | None = None
+    changelog_directory: str | None = None
+    max_concurrent: str | None = None
+    interruptible_timers: str | None = None
     parallelism: str | None = None
     batch_offsets: str | None = None
     batch_files: str | None = None
+
+
+class Rescaling(StrEnum):
+    """How the parallelism of one vertex is changed."""
+
+    JOB_SETTING = "job-setting"
+    """By a setting of the job, or of the cluster (``SettingKeys.parallelism``)."""
+    CLUSTER_SETTING = "cluster-setting"
+    """By a setting that is read from the cluster's configuration only."""
+    CODE = "code"
+    """In the job's code. No setting has an effect on one vertex."""
 
 
 class SettingsFormat(StrEnum):
@@ -110,7 +127,15 @@ class EngineCapabilities:
     """The rules for restoring a checkpoint; None if a person cannot choose which checkpoint to restore."""
     is_flink_release: bool = False
     """Whether the version that the engine reports is one of Flink's releases, whose published errors it then has."""
+    aligned_timeout_stops_at_senders: bool = False
+    """Whether an aligned timeout has no effect on a barrier that waits in the output buffers of its sender."""
+    rescaling: Rescaling | None = None
+    """How the parallelism of one vertex is changed; None if only ``SettingKeys.parallelism`` says so, or nothing."""
+    has_resource_requirements: bool = False
+    """Whether a request changes the parallelism of a running job, if the cluster's scheduler is the adaptive one."""
     settings: SettingKeys = field(default_factory=SettingKeys)
+    settings_release: str | None = None
+    """The release whose keys ``settings`` has, if they are not known for the engine's own version."""
     settings_file: str | None = None
     """The file for the settings that take effect when a job starts; None if there is no such file."""
     settings_formats: tuple[SettingsFormat, ...] = ()
@@ -123,8 +148,8 @@ class EngineCapabilities:
 
     @property
     def has_aligned_timeout(self) -> bool:
-        """Whether an aligned checkpoint can become unaligned at a configured time after its trigger."""
-        return self.settings.aligned_timeout is not None
+        """Whether an aligned checkpoint can become unaligned at a configured time, wherever its barriers wait."""
+        return self.settings.aligned_timeout is not None and not self.aligned_timeout_stops_at_senders
 
     @property
     def has_in_flight_cap(self) -> bool:
@@ -142,34 +167,59 @@ class EngineCapabilities:
 _CHECKPOINTING = "execution.checkpointing."
 _MEMORY = "taskmanager.network.memory."
 _DEBLOAT = f"{_MEMORY}buffer-debloat."
-_TIMEOUT_SINCE = (1, 14)
-_CHANGELOG_SINCE = (1, 15)
-_OVERRIDES_SINCE = (1, 17)
 _FILE_SINCE = (1, 19)
-_STATE_KEYS_SINCE = (1, 20)
-_BUFFERS_FIXED_SINCE = (2, 0)
 NEWEST_FLINK: Final = (2, 3)
 """The newest release of Flink that Barrierscope was compared with."""
 _STATE_IN_PATH_SINCE = (1, 15)
 _STACKS_OF_SUBTASKS_SINCE = (1, 17)
+_TIMEOUT_AT_SENDERS_SINCE = (1, 16)
+"""FLINK-27251: since then an aligned timeout also reaches a barrier in the output buffers of its sender."""
+_REQUIREMENTS_SINCE = (1, 18)
+_JOB_OVERRIDES_SINCE = (1, 19)
+_OVERRIDES_IGNORED_SINCE = (2, 0)
+"""Since then a job is submitted as a graph of streams, to which ``Dispatcher`` applies no overrides."""
+
+_OPTIONS: Final = {
+    "unaligned": f"{_CHECKPOINTING}unaligned.enabled",
+    "unaligned_forced": f"{_CHECKPOINTING}unaligned.forced",
+    "aligned_timeout": f"{_CHECKPOINTING}aligned-checkpoint-timeout",
+    "debloat_enabled": f"{_DEBLOAT}enabled",
+    "debloat_target": f"{_DEBLOAT}target",
+    "debloat_period": f"{_DEBLOAT}period",
+    "timeout": f"{_CHECKPOINTING}timeout",
+    "interval": f"{_CHECKPOINTING}interval",
+    "min_pause": f"{_CHECKPOINTING}min-pause",
+    "tolerable_failures": f"{_CHECKPOINTING}tolerable-failed-checkpoints",
+    "retained": f"{_CHECKPOINTING}num-retained",
+    "floating_buffers": f"{_MEMORY}floating-buffers-per-gate",
+    "state_backend": "state.backend.type",
+    "incremental": f"{_CHECKPOINTING}incremental",
+    "changelog": "state.changelog.enabled",
+    "changelog_storage": "state.changelog.storage",
+    "changelog_directory": "state.changelog.dstl.dfs.base-path",
+    "max_concurrent": f"{_CHECKPOINTING}max-concurrent-checkpoints",
+    "interruptible_timers": f"{_CHECKPOINTING}unaligned.interruptible-timers.enabled",
+    "parallelism": "pipeline.jobvertex-parallelism-overrides",
+}
+"""For each field of ``SettingKeys``, the option of Flink under its newest name."""
 
 
 def flink(version: str | None = None) -> EngineCapabilities:
     """Return the capabilities of Flink.
 
-    ``version`` is the engine's own text. None or an unknown text means the newest version. Before 1.19 the key
-    ``unaligned.enabled`` was called ``unaligned``. Since 1.14 the aligned timeout counts from the trigger, and buffer
-    debloating exists. Since 1.15 the web UI has other paths for running and for completed jobs, and since
-    1.17 flame graphs show single subtasks. A changelog exists since 1.15, and the parallelism of one vertex can be
-    overridden since 1.17. Since 1.20 the keys of retained and incremental checkpoints begin as those of checkpoints.
-    Since 2.0 the number of buffers is fixed.
+    ``version`` is the engine's own text. None or an unknown text means the newest version. The keys of the settings are
+    those of the version, from the table of ``flink_options``. Since 1.14 buffer debloating exists. Since 1.15 the web
+    UI has other paths for running and for completed jobs, and since 1.17 flame graphs show single subtasks. An aligned
+    timeout reaches every barrier since 1.16. The parallelism of one vertex can be overridden in 1.17 to 1.20, by a job
+    itself since 1.19. Since 1.18 a request changes it if the scheduler is the adaptive one.
     """
     known = release_of(version)
+    release = flink_options.nearest(known or flink_options.releases()[-1])
 
     def is_since(first: tuple[int, int]) -> bool:
         return known is None or known >= first
 
-    is_named_anew, has_timeout, has_new_keys = (is_since(v) for v in (_FILE_SINCE, _TIMEOUT_SINCE, _STATE_KEYS_SINCE))
+    has_new_file = is_since(_FILE_SINCE)
     return EngineCapabilities(
         kind="flink",
         name="Flink",
@@ -178,35 +228,41 @@ def flink(version: str | None = None) -> EngineCapabilities:
         has_subtasks=True,
         can_trigger_savepoints=True,
         can_dump_threads=True,
-        can_sample_stacks=known is None or known >= _STACKS_OF_SUBTASKS_SINCE,
-        web_ui=WebUi.FLINK if known is None or known >= _STATE_IN_PATH_SINCE else WebUi.FLINK_1_14,
+        can_sample_stacks=is_since(_STACKS_OF_SUBTASKS_SINCE),
+        web_ui=WebUi.FLINK if is_since(_STATE_IN_PATH_SINCE) else WebUi.FLINK_1_14,
         restore_rules=RestoreRules.FLINK,
         is_flink_release=True,
-        settings=SettingKeys(
-            unaligned=f"{_CHECKPOINTING}unaligned{'.enabled' if is_named_anew else ''}",
-            aligned_timeout=f"{_CHECKPOINTING}aligned-checkpoint-timeout" if has_timeout else None,
-            debloat_enabled=f"{_DEBLOAT}enabled" if has_timeout else None,
-            debloat_target=f"{_DEBLOAT}target" if has_timeout else None,
-            debloat_period=f"{_DEBLOAT}period" if has_timeout else None,
-            timeout=f"{_CHECKPOINTING}timeout",
-            interval=f"{_CHECKPOINTING}interval",
-            min_pause=f"{_CHECKPOINTING}min-pause",
-            tolerable_failures=f"{_CHECKPOINTING}tolerable-failed-checkpoints",
-            retained=f"{_CHECKPOINTING if has_new_keys else 'state.checkpoints.'}num-retained",
-            floating_buffers=None if is_since(_BUFFERS_FIXED_SINCE) else f"{_MEMORY}floating-buffers-per-gate",
-            state_backend="state.backend.type" if is_named_anew else "state.backend",
-            incremental=f"{_CHECKPOINTING if has_new_keys else 'state.backend.'}incremental",
-            changelog="state.changelog.enabled" if is_since(_CHANGELOG_SINCE) else None,
-            parallelism="pipeline.jobvertex-parallelism-overrides" if is_since(_OVERRIDES_SINCE) else None,
-        ),
-        settings_file="conf/config.yaml" if is_named_anew else "conf/flink-conf.yaml",
+        aligned_timeout_stops_at_senders=not is_since(_TIMEOUT_AT_SENDERS_SINCE),
+        rescaling=_rescaling(release),
+        has_resource_requirements=is_since(_REQUIREMENTS_SINCE),
+        settings=_keys(release),
+        settings_release=None if release == known else ".".join(map(str, release)),
+        settings_file="conf/config.yaml" if has_new_file else "conf/flink-conf.yaml",
         settings_formats=(
-            SettingsFormat.CONFIG_YAML if is_named_anew else SettingsFormat.FLINK_CONF,
+            SettingsFormat.CONFIG_YAML if has_new_file else SettingsFormat.FLINK_CONF,
             SettingsFormat.FLINK_DEPLOYMENT,
             SettingsFormat.FLINK_SQL,
             SettingsFormat.FLINK_OPTIONS,
         ),
     )
+
+
+def _keys(release: flink_options.Release) -> SettingKeys:
+    """Return the keys under which a release of Flink reads the settings that have an effect there."""
+    found = {field: flink_options.option(name, release) for field, name in _OPTIONS.items()}
+    keys = {field: option.key for field, option in found.items() if option is not None}
+    if "changelog_directory" not in keys:
+        # Releases before 1.15 know the key of the changelog, but have no store that keeps it.
+        keys = {field: key for field, key in keys.items() if not field.startswith("changelog")}
+    if _rescaling(release) is Rescaling.CODE:
+        keys.pop("parallelism", None)
+    return SettingKeys(**keys)
+
+
+def _rescaling(release: flink_options.Release) -> Rescaling:
+    if release >= _OVERRIDES_IGNORED_SINCE or flink_options.option(_OPTIONS["parallelism"], release) is None:
+        return Rescaling.CODE
+    return Rescaling.JOB_SETTING if release >= _JOB_OVERRIDES_SINCE else Rescaling.CLUSTER_SETTING
 
 
 def release_of(text: str | None) -> tuple[int, int] | None:

@@ -74,8 +74,11 @@ class FlinksCode:
         self._file.write_text("\n".join(line for pair in zip(asked, told, strict=True) for line in pair))
 
 
-def fetch(folder: Path, version: str) -> None:
-    """Download a Flink version's jars into ``folder/VERSION``. Do nothing if that folder exists."""
+def fetch(folder: Path, version: str, jars_wanted: tuple[str, ...] = _JARS) -> None:
+    """Download a Flink version's jars into ``folder/VERSION``. Do nothing if that folder exists.
+
+    ``jars_wanted`` are what the names of the jars begin with.
+    """
     jars = folder / version
     if jars.is_dir():
         return
@@ -89,7 +92,7 @@ def fetch(folder: Path, version: str) -> None:
         with tarfile.open(archive) as members:
             for member in members:
                 name = Path(member.name).name
-                if name.startswith(_JARS) and name.endswith(".jar") and (content := members.extractfile(member)):
+                if name.startswith(jars_wanted) and name.endswith(".jar") and (content := members.extractfile(member)):
                     (found / name).write_bytes(content.read())
         found.rename(jars)
 

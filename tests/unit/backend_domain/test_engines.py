@@ -15,7 +15,9 @@ TOY = EngineCapabilities(kind="toy", name="Toy", source="a toy", has_subtasks=Tr
     ("version", "key", "file", "has_timeout"),
     [
         ("1.13.6", "execution.checkpointing.unaligned", "conf/flink-conf.yaml", False),
-        ("1.18.1", "execution.checkpointing.unaligned", "conf/flink-conf.yaml", True),
+        ("1.15.4", "execution.checkpointing.unaligned", "conf/flink-conf.yaml", False),
+        ("1.16.3", "execution.checkpointing.unaligned", "conf/flink-conf.yaml", True),
+        ("1.18.1", "execution.checkpointing.unaligned.enabled", "conf/flink-conf.yaml", True),
         ("1.19.0", "execution.checkpointing.unaligned.enabled", "conf/config.yaml", True),
         ("2.3.0", "execution.checkpointing.unaligned.enabled", "conf/config.yaml", True),
         ("odd", "execution.checkpointing.unaligned.enabled", "conf/config.yaml", True),
@@ -26,7 +28,8 @@ def test_flink_has_the_settings_of_its_version(version, key, file, has_timeout):
     engine = flink(version)
 
     assert (engine.settings.unaligned, engine.settings_file) == (key, file)
-    assert engine.has_aligned_timeout is engine.has_buffer_debloating is has_timeout
+    assert engine.has_aligned_timeout is has_timeout
+    assert engine.has_buffer_debloating is (version != "1.13.6")
     assert not engine.has_in_flight_cap
 
 

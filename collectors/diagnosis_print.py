@@ -215,6 +215,8 @@ def _change_lines(advice: AdviceOut, *, width: int) -> list[str]:
         restart = " (needs a restart)" if change.how_to.needs_restart else ""
         lines += textwrap.wrap(f"change: {change.headline}{restart}", width, subsequent_indent="  ")
         lines += [f"  + {c.key}: {c.proposed}" for c in change.changes]
+        for step in change.how_to.steps:
+            lines += textwrap.wrap(f"do: {step}", width, initial_indent="  ", subsequent_indent="    ")
         lines += [
             f"  {advice_text.metric_words(e.metric)}: {advice_text.expected_words(e)}"
             for e in change.expected

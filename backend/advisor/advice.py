@@ -102,9 +102,13 @@ class Setting:
     state_backend: str | None = None
     is_incremental: bool | None = None
     has_changelog: bool | None = None
+    changelog_directory: str | None = None
     parallelism: int | None = None
     vertex_id: str | None = None
     """The vertex that ``parallelism`` is about; None if it is about all that exchange data by key."""
+    max_concurrent: int | None = None
+    is_unaligned_forced: bool | None = None
+    """Whether unaligned checkpoints are on in spite of an exchange for which the engine refuses them."""
     batch_offset_count: int | None = None
     batch_file_count: int | None = None
     is_uncapped: bool = False
@@ -147,6 +151,8 @@ class HowTo:
     needs_restart: bool
     patch: Mapping[str, str] = field(default_factory=dict)
     rollback_patch: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+    """What a person does in place of the changed lines, or beside them, as sentences."""
 
 
 @dataclass(frozen=True, slots=True)

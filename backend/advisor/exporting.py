@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from backend.advisor.advice import Change
+from backend.advisor.engine_settings import process_of
 from backend.domain.engines import EngineCapabilities, SettingsFormat
 
-_CLUSTER: Final = ("taskmanager.", "jobmanager.", "cluster.")
-"""Keys that begin so are read when a process of the cluster starts, not when a job does."""
 _SPARK: Final = "spark."
 """Keys of Spark's configuration begin so. Other settings of a query are calls in its code."""
 _OPTIONS_NOTE: Final = "in front of the jar or the script"
@@ -36,11 +35,11 @@ def exports_of(engine: EngineCapabilities, changes: Sequence[Change]) -> tuple[E
 
     A form that can express none of the changes is left out.
     """
-    found = (_export(wanted, changes) for wanted in engine.settings_formats)
+    found = (_export(engine, wanted, changes) for wanted in engine.settings_formats)
     return tuple(export for export in found if export is not None)
 
 
-def _export(wanted: SettingsFormat, changes: Sequence[Change]) -> Export | None:
+def _export(engine: EngineCapabilities, wanted: SettingsFormat, changes: Sequence[Change]) -> Export | None:
     pairs = [(change.key, change.proposed) for change in changes]
     if not pairs:
         return None
@@ -55,11 +54,11 @@ def _export(wanted: SettingsFormat, changes: Sequence[Change]) -> Export | None:
             where = "kubectl patch flinkdeployment NAME --type merge --patch-file FILE; the operator restarts the job"
             return Export(wanted, "FlinkDeployment patch", f"spec:\n  flinkConfiguration:\n{rows}", where)
         case SettingsFormat.FLINK_SQL:
-            own, rest = _of_jobs(pairs)
+            own, rest = _of_jobs(engine, pairs)
             text = "\n".join(f"SET {_sql(k)} = {_sql(v)};" for k, v in own)
             return Export(wanted, "SQL SET", text, f"in front of the statement{rest}") if own else None
         case SettingsFormat.FLINK_OPTIONS:
-            own, rest = _of_jobs(pairs)
+            own, rest = _of_jobs(engine, pairs)
             text = " ".join(shlex.quote(f"-D{k}={v}") for k, v in own)
             return Export(wanted, "-D options", text, f"flink run, {_OPTIONS_NOTE}{rest}") if own else None
         case SettingsFormat.SPARK_OPTIONS:
@@ -76,10 +75,10 @@ def _export(wanted: SettingsFormat, changes: Sequence[Change]) -> Export | None:
             return Export(wanted, "--set options", text, "barrierscope simulate, after the job file")
 
 
-def _of_jobs(pairs: Sequence[tuple[str, str]]) -> tuple[list[tuple[str, str]], str]:
+def _of_jobs(engine: EngineCapabilities, pairs: Sequence[tuple[str, str]]) -> tuple[list[tuple[str, str]], str]:
     """Return the settings that a single job can have, and words for those that it cannot."""
-    own = [(key, value) for key, value in pairs if not key.startswith(_CLUSTER)]
-    others = [key for key, _ in pairs if key.startswith(_CLUSTER)]
+    own = [(key, value) for key, value in pairs if process_of(engine, key) is None]
+    others = [key for key, _ in pairs if process_of(engine, key) is not None]
     return own, f"; not for {', '.join(others)}, which the cluster reads when it starts" if others else ""
 
 

@@ -170,7 +170,10 @@ IN_FORCE: Mapping[str, _Holds | None] = {
     "tolerable_failed_count": _of_config("tolerable_failed_count"),
     "state_backend": _backend_holds,
     "parallelism": _parallelism_holds,
+    "max_concurrent": _of_config("max_concurrent"),
     "aligned_timeout_ms": None,
+    "is_unaligned_forced": None,
+    "changelog_directory": None,
     "vertex_id": None,
     "debloat_period_ms": None,
     "floating_buffer_count": None,
@@ -183,9 +186,10 @@ IN_FORCE: Mapping[str, _Holds | None] = {
 """For each field of ``Setting``, how to see that it is in force.
 
 None for a setting that no engine reports for a job, and for a field that belongs to another one: ``aligned_timeout_ms``
-to ``mode``, and ``vertex_id`` to ``parallelism``.
+and ``is_unaligned_forced`` to ``mode``, ``changelog_directory`` to ``has_changelog``, and ``vertex_id`` to
+``parallelism``.
 """
-_PARTS = frozenset({"aligned_timeout_ms", "vertex_id"})
+_PARTS = frozenset({"aligned_timeout_ms", "is_unaligned_forced", "changelog_directory", "vertex_id"})
 # A setting that is to be turned off has no value, so these say so. False means that they are not proposed.
 _OFF = frozenset({"is_uncapped", "is_debloat_off"})
 

@@ -11,6 +11,7 @@ from math import sqrt
 
 from backend.advisor.advice import (
     UNITS,
+    Change,
     EvidenceRow,
     Expected,
     Interval,
@@ -50,6 +51,9 @@ class Proposal:
     risks: tuple[str, ...]
     will_not_cure: tuple[str, ...]
     withdrawn_if: tuple[str, ...]
+    changes: tuple[Change, ...] | None = None
+    """The changed settings; None if they follow from ``current`` and ``proposed``."""
+    steps: tuple[str, ...] = ()
 
 
 def proposal(engine: EngineCapabilities, made: Proposal, ids: Sequence[int]) -> Recommendation:
@@ -58,7 +62,7 @@ def proposal(engine: EngineCapabilities, made: Proposal, ids: Sequence[int]) -> 
     A proposal without a prediction must say why it has none.
     """
     assert made.expected or made.unpredicted
-    changes = changes_of(engine, made.current, made.proposed)
+    changes = changes_of(engine, made.current, made.proposed) if made.changes is None else made.changes
     return Recommendation(
         topic=made.topic,
         rules=made.rules,
@@ -76,7 +80,7 @@ def proposal(engine: EngineCapabilities, made: Proposal, ids: Sequence[int]) -> 
         risks=made.risks,
         will_not_cure=made.will_not_cure,
         withdrawn_if=made.withdrawn_if,
-        how_to=how_to(engine, changes),
+        how_to=how_to(engine, changes, made.steps),
         checkpoint_ids=tuple(ids),
         unpredicted=made.unpredicted,
         direction=made.direction,

@@ -76,8 +76,14 @@ _WAITS_FOR: Mapping[Topic, tuple[Topic, ...]] = {
 def topics_of(engine: EngineCapabilities) -> tuple[Topic, ...]:
     """Return the topics on which an engine gets an answer, in the order of their rank."""
     rules = _QUERY_RULES if engine.is_micro_batched else _RULES
-    found = tuple(t for t, _ in rules if any(getattr(engine.settings, name) for name in _SETTINGS[t]))
+    found = tuple(t for t, _ in rules if _has_topic(engine, t))
     return found or (Topic.MODE,)
+
+
+def _has_topic(engine: EngineCapabilities, topic: Topic) -> bool:
+    # The parallelism of a vertex can be changed in other ways than by a setting.
+    is_rescaled = topic is Topic.PARALLELISM and engine.rescaling is not None
+    return is_rescaled or any(getattr(engine.settings, name) for name in _SETTINGS[topic])
 
 
 def advise(
@@ -98,7 +104,7 @@ def advise(
     caller has them already. ``choice`` is what the fast simulation chose for this job (``choosing``), if it was asked.
     """
     topics = topics_of(engine)
-    if not any(getattr(engine.settings, name) for name in _SETTINGS[topics[0]]):
+    if not _has_topic(engine, topics[0]):
         return Advice((), tuple(NoAdvice(t, "-", f"{engine.name} has no such setting") for t in topics), 0)
     if engine.is_micro_batched:
         return _of_query(evidence, engine, settings_since)

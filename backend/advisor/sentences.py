@@ -24,6 +24,9 @@ def unaligned_preconditions(known: Situation) -> tuple[Precondition, ...]:
     concurrent = config.max_concurrent if config is not None else None
     is_one = None if concurrent is None else concurrent == 1
     extra = "" if is_one is not False else f"; now {concurrent} may run: set max-concurrent-checkpoints to 1 first"
+    if is_one is False and known.engine.is_flink_release:
+        # Flink starts no job with both settings, so that the change has both.
+        is_one, extra = None, f"; now {concurrent} may run, and the change allows one"
     mode = config.mode if config is not None else None
     return (
         Precondition("exactly-once checkpoints", None if mode is None else known.is_exactly_once),

@@ -82,9 +82,14 @@ class SettingOut(Model):
     state_backend: str | None = None
     is_incremental: bool | None = None
     has_changelog: bool | None = None
+    changelog_directory: str | None = None
+    """Where the changelog is kept, if ``has_changelog`` is proposed."""
     parallelism: int | None = None
     vertex_id: str | None = None
     """The vertex that ``parallelism`` is about; null if it is about all that exchange data by key."""
+    max_concurrent: int | None = None
+    is_unaligned_forced: bool | None = None
+    """Whether unaligned checkpoints are on in spite of an exchange for which the engine refuses them."""
     batch_offset_count: int | None = None
     batch_file_count: int | None = None
     is_uncapped: bool = False
@@ -143,6 +148,8 @@ class HowToOut(Model):
     needs_restart: bool
     patch: dict[str, str] = Field(default_factory=dict)
     rollback_patch: dict[str, str] = Field(default_factory=dict)
+    steps: list[str] = Field(default_factory=list)
+    """What a person does in place of the lines, or beside them, as sentences. Empty if the lines suffice."""
 
 
 class ExportOut(Model):

@@ -127,6 +127,7 @@ def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
     found = [("why", advice.reason)]
     found += [(metric_words(e.metric), expected_words(e)) for e in advice.expected]
     found += [("no prediction", text) for text in advice.unpredicted]
+    found += [("do", text) for text in advice.how_to.steps]
     found += [("restart", "needed" if advice.how_to.needs_restart else "not needed, it changes while it runs")]
     found += [("confidence", f"{advice.confidence.value}: {advice.confidence_reason}")]
     found += [("needs", _precondition(p.text, is_met=p.is_met)) for p in advice.preconditions]
@@ -154,10 +155,13 @@ def as_text(
     lines: list[str] = []
     for advice in recommendations:
         lines += _wrapped(f"advice: {advice.headline} ({', '.join(advice.rules)})", "", width)
-        lines += ["", *_wrapped(f"in {advice.how_to.file}", "  ", width)]
+        if advice.changes:
+            lines += ["", *_wrapped(f"in {advice.how_to.file}", "  ", width)]
         lines += [f"  - {c.key}: {c.current}" for c in advice.changes if c.current is not None]
         lines += [f"  + {c.key}: {c.proposed}" for c in advice.changes]
-        lines += ["", "  to undo it", *(f"    {line}" for line in advice.how_to.rollback_lines), ""]
+        if advice.how_to.rollback_lines:
+            lines += ["", "  to undo it", *(f"    {line}" for line in advice.how_to.rollback_lines)]
+        lines.append("")
         for label, text in facts(advice):
             lines += _labelled(label, text, width)
         lines.append("")
@@ -176,11 +180,13 @@ def as_markdown(
     lines: list[str] = []
     for advice in recommendations:
         lines += [f"#### Advice: {escaped(advice.headline)}", "", escaped(advice.reason), ""]
-        lines += ["```diff"]
-        lines += [f"- {c.key}: {c.current}" for c in advice.changes if c.current is not None]
-        lines += [f"+ {c.key}: {c.proposed}" for c in advice.changes]
-        lines += ["```", "", f"In {escaped(advice.how_to.file)}. To undo it:", "", "```yaml"]
-        lines += [*advice.how_to.rollback_lines, "```", "", "| | |", "|---|---|"]
+        if advice.changes:
+            lines += ["```diff"]
+            lines += [f"- {c.key}: {c.current}" for c in advice.changes if c.current is not None]
+            lines += [f"+ {c.key}: {c.proposed}" for c in advice.changes]
+            lines += ["```", "", f"In {escaped(advice.how_to.file)}. To undo it:", "", "```yaml"]
+            lines += [*advice.how_to.rollback_lines, "```", ""]
+        lines += ["| | |", "|---|---|"]
         lines += [f"| {label[0].upper()}{label[1:]} | {escaped(text)} |" for label, text in facts(advice)[1:]]
         lines.append(f"| Rules | {escaped(', '.join(advice.rules))} |")
         lines.append("")

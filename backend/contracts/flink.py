@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from backend.domain import flink_options
 from backend.domain.pressure import FETCH_INTERVAL_KEY
 
 # --- sentinels ----------------------------------------------------------------------------------------------------
@@ -80,37 +81,41 @@ RUNTIME_SPILLING: Final = "spilling"
 
 DEBLOAT_ENABLED: Final = "taskmanager.network.memory.buffer-debloat.enabled"
 DEBLOAT_TARGET: Final = "taskmanager.network.memory.buffer-debloat.target"
+DEBLOAT_PERIOD: Final = "taskmanager.network.memory.buffer-debloat.period"
 DEBLOAT_TARGET_DEFAULT_MS: Final = 1_000
 """Flink's default of ``DEBLOAT_TARGET``. ``/jobmanager/config`` lists only settings that are set."""
 
 _MEMORY: Final = "taskmanager.network.memory."
 RETAINED: Final = "execution.checkpointing.num-retained"
-RETAINED_BEFORE_1_19: Final = "state.checkpoints.num-retained"
 BUFFERS_PER_CHANNEL: Final = f"{_MEMORY}buffers-per-channel"
 FLOATING_BUFFERS_PER_GATE: Final = f"{_MEMORY}floating-buffers-per-gate"
 MAX_BUFFERS_PER_CHANNEL: Final = f"{_MEMORY}max-buffers-per-channel"
 SEGMENT_SIZE: Final = "taskmanager.memory.segment-size"
 RECOVER_OUTPUT_DOWNSTREAM: Final = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
-DURING_RECOVERY: Final = "execution.checkpointing.unaligned.during-recovery.enabled"
-DURING_RECOVERY_RENAMED: Final = "execution.checkpointing.during-recovery.enabled"
+DURING_RECOVERY: Final = "execution.checkpointing.during-recovery.enabled"
 AFTER_TASKS_FINISH: Final = "execution.checkpointing.checkpoints-after-tasks-finish"
-AFTER_TASKS_FINISH_BEFORE_1_20: Final = f"{AFTER_TASKS_FINISH}.enabled"
-CLUSTER_KEYS: Final = frozenset({
+SCHEDULER: Final = "jobmanager.scheduler"
+SCHEDULER_MODE: Final = "scheduler-mode"
+_CLUSTER_OPTIONS: Final = (
     RETAINED,
-    RETAINED_BEFORE_1_19,
     BUFFERS_PER_CHANNEL,
     FLOATING_BUFFERS_PER_GATE,
     MAX_BUFFERS_PER_CHANNEL,
     SEGMENT_SIZE,
     DEBLOAT_ENABLED,
     DEBLOAT_TARGET,
+    DEBLOAT_PERIOD,
     RECOVER_OUTPUT_DOWNSTREAM,
     DURING_RECOVERY,
-    DURING_RECOVERY_RENAMED,
     AFTER_TASKS_FINISH,
-    AFTER_TASKS_FINISH_BEFORE_1_20,
-})  # fmt: skip
-"""The settings of the cluster that are stored. No other one is, because the configuration may contain secrets."""
+    SCHEDULER,
+    SCHEDULER_MODE,
+)
+CLUSTER_KEYS: Final = frozenset().union(*map(flink_options.names_of, _CLUSTER_OPTIONS))
+"""The settings of the cluster that are stored, under each name that a release of Flink reads them by.
+
+No other one is, because the configuration may contain secrets.
+"""
 
 # --- limits -------------------------------------------------------------------------------------------------------
 

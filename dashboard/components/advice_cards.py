@@ -205,18 +205,29 @@ def _change(card: CardOut) -> Component:
     return html.Div(
         [
             html.H3("Change"),
-            diff(advice),
-            cards.copy_button("Copy the new settings", "\n".join(advice.how_to.lines)),
-            html.P(f"{advice.how_to.file}; {when(advice)}.", className="hint"),
-            *exports.details(card.exports),
-            html.Details(
-                [
-                    html.Summary("How to undo it"),
-                    html.Pre("\n".join(advice.how_to.rollback_lines), className="diff"),
-                ]
-            ),
+            *_lines(card),
+            *([html.Ul([html.Li(step) for step in advice.how_to.steps])] if advice.how_to.steps else []),
         ]
     )
+
+
+def _lines(card: CardOut) -> list[Component]:
+    """Build the changed lines, their file, and how to undo them; nothing if no setting makes the change."""
+    advice = card.recommendation
+    if not advice.changes:
+        return []
+    return [
+        diff(advice),
+        cards.copy_button("Copy the new settings", "\n".join(advice.how_to.lines)),
+        html.P(f"{advice.how_to.file}; {when(advice)}.", className="hint"),
+        *exports.details(card.exports),
+        html.Details(
+            [
+                html.Summary("How to undo it"),
+                html.Pre("\n".join(advice.how_to.rollback_lines), className="diff"),
+            ]
+        ),
+    ]
 
 
 def _effect(advice: RecommendationOut) -> Component:

@@ -27,6 +27,7 @@ from backend.advisor.rules.checkpoint_mode import refusal_of_modes, refusal_of_s
 from backend.advisor.rules.intervals import risks_of_longer, transactions
 from backend.advisor.rules.mode_evidence import mode_rows
 from backend.advisor.rules.spiral import conditions
+from backend.advisor.rules.unaligned_needs import forced_risk, with_needed
 from backend.advisor.sentences import cause_words, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.situation import Situation
 from backend.advisor.tier_choice import EXPIRED_ERROR_MAX, HOLDS, Chosen, Scored, TierChoice
@@ -125,7 +126,7 @@ def _topic(now: Chosen, best: Chosen) -> Topic:
 
 def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierChoice, losses: Losses) -> Recommendation:
     topic = _topic(now.chosen, best.chosen)
-    current, proposed = _settings(now.chosen, best.chosen)
+    current, proposed = with_needed(known, *_settings(now.chosen, best.chosen))
     changes = changes_of(known.engine, current, proposed)
     expected = _expected(known, now, best, choice, losses)
     lost = next(e for e in expected if e.metric is Metric.LOST)
@@ -136,7 +137,7 @@ def _recommendation(known: Situation, now: Scored, best: Scored, choice: TierCho
     risks: tuple[str, ...] = ()
     if is_new_mode and overtakes:
         risks += unaligned_risks(known, best.persisted_bytes, restore, every_ms=best.chosen.interval_ms)
-        risks += risks_of_version(known)
+        risks += (*forced_risk(proposed), *risks_of_version(known))
     risks += _risks_of_less(now.chosen, best.chosen)
     if best.chosen.interval_ms != now.chosen.interval_ms:
         risks += risks_of_longer() if is_longer else ("checkpoints load the store more often",)

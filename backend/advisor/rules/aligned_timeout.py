@@ -4,7 +4,8 @@ The age counts from the trigger. R-AT-1 gives the lower bound of the timeout, fr
 R-AT-2 gives the upper bound, from the checkpoint interval and the checkpoint timeout. R-AT-3 picks a value between the
 bounds by replay. R-AT-4 applies if the lower bound is above the upper bound. R-AT-5 notes that the timeout counts from
 the trigger, and not again at each exchange. R-AT-6 notes that a timeout of 0 makes every checkpoint unaligned. The
-setting exists in Flink from 1.14 and in the reference runtime.
+timeout counts from the trigger since Flink 1.14, and reaches a barrier in the output buffers of its sender since 1.16
+(FLINK-27251). Before, only 0 makes a barrier overtake the data in front of it there.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ def bounds(known: Situation, overtaking_ms: float) -> Bounds:
 def choose(known: Situation, recordings: Recordings) -> Choice | None:
     """Choose the aligned timeout with the lowest cost in the replay: delay plus time to write in-flight data.
 
-    If the bounds cross, or if the engine has no aligned timeout, the choice is 0 (always unaligned), provided that
-    every aligned checkpoint takes longer than the lower bound. Return None if the queues are not known, or if no
-    timeout fits.
+    If the bounds cross, or if the engine has no aligned timeout that reaches every barrier, the choice is 0 (always
+    unaligned), provided that every aligned checkpoint takes longer than the lower bound. Return None if the queues are
+    not known, or if no timeout fits.
     """
     # The grid is a part of this one. At once, the replay of all its timeouts costs hardly more than that of one.
     recordings.prepare([0, *_grid(bounds(known, 0.0))])
@@ -138,7 +139,9 @@ def choose_by_loss(known: Situation, recordings: Recordings, losses: Losses) -> 
     same = losses.of(best.aligned_timeout_ms, now.interval_ms)
     if same and same.keeps_bounds(now) and same.ratio.value <= (1 + LOSS_GAIN_MIN_RATIO) * best.ratio.value:
         best = same
-    stays = losses.best(known.aligned_timeout_ms)
+    # The present timeout is simulated as if it reached every barrier.
+    is_simulated = known.engine.has_aligned_timeout or not known.aligned_timeout_ms
+    stays = losses.best(known.aligned_timeout_ms) if is_simulated else None
     baseline = now if stays is None or not stays.keeps_bounds(now) else stays
     if not best.is_worth(baseline) or not best.is_worth(now):
         return None
@@ -158,7 +161,7 @@ def healthy_but_unaligned(known: Situation) -> tuple[int, tuple[int, ...]] | Non
     timeout is long enough, if too few healthy checkpoints persisted data, or if the bounds cross.
     """
     timeout_ms, healthy = known.aligned_timeout_ms, known.healthy
-    if not timeout_ms or len(healthy) < 5:
+    if not timeout_ms or len(healthy) < 5 or not known.engine.has_aligned_timeout:
         return None
     switched = [r for r in healthy if r.persisted_bytes]
     # In checkpoints that became unaligned, barriers travelled faster than aligned ones would. So this limit is only a
@@ -182,7 +185,13 @@ def _at_once(known: Situation, at_once: Replay, limit: Bounds) -> Choice:
         )
         row = EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, 0.0, "ms", checkpoint_ids=known.ids)
         return Choice(0, ("R-AT-4", "R-AT-6"), at_once, (at_once,), (row, _always_row()))
-    row = EvidenceRow(f"{known.engine_words} has no timeout that counts from the trigger", "alignedCheckpointTimeout")
+    text = f"{known.engine_words} has no aligned timeout"
+    if known.engine.aligned_timeout_stops_at_senders:
+        text = (
+            f"in {known.engine_words}, an aligned timeout does not reach a barrier that waits in the output buffers of"
+            " its sender (FLINK-27251, mended in 1.16): only 0 lets it overtake"
+        )
+    row = EvidenceRow(text, "alignedCheckpointTimeout")
     return Choice(0, ("R-AT-6",), at_once, (at_once,), (row, _always_row()))
 
 

@@ -12,7 +12,7 @@ from functools import cache
 
 from backend.advisor.advice import EvidenceRow, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.proposing import Proposal, expect, proposal
-from backend.advisor.rules.lints import cluster_setting
+from backend.advisor.rules.lints import cluster_setting, version_of
 from backend.advisor.sentences import cause_words, ms_span
 from backend.advisor.situation import Situation, drain_times
 from backend.advisor.thresholds import (
@@ -31,14 +31,17 @@ from backend.analysis import sentences as say
 from backend.analysis.arrays import peak_of
 from backend.analysis.statistics import highest, median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
+from backend.domain import flink_options
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Edge
 from backend.domain.verdict import Basis, Confidence, Health
+from backend.runtime.core.units import duration_us
 
 _EXCLUSIVE = 2
 _FLOATING = 8
+_PERIOD_KEY = "taskmanager.network.memory.buffer-debloat.period"
 _PERIOD_MS = 200
 _FLOATING_KEY = "taskmanager.network.memory.floating-buffers-per-gate"
 
@@ -179,17 +182,18 @@ def _debloated(known: Situation, target_ms: float, longest_ms: float) -> Recomme
     if longest_ms <= QUEUE_FACTOR_MIN * target_ms:
         drains, target = say.duration(longest_ms), say.duration(target_ms)
         return _silence("R-DB-1", f"debloating is on: the longest queue drains in {drains}, the target is {target}")
+    period_ms = _period_ms(known)
     made = Proposal(
         topic=Topic.BUFFERS,
         rules=("R-DB-3",),
         direction="faster",
-        headline=f"Adapt buffers every {_PERIOD_MS // 2} ms (period of buffer debloating)",
+        headline=f"Adapt buffers every {period_ms // 2} ms (period of buffer debloating)",
         reason=(
             f"The longest queue takes {say.duration(longest_ms)} to drain, where debloating aims at"
             f" {say.duration(target_ms)}: the sizes follow the load too slowly."
         ),
         current=Setting(),
-        proposed=Setting(debloat_period_ms=_PERIOD_MS // 2),
+        proposed=Setting(debloat_period_ms=period_ms // 2),
         evidence=(
             EvidenceRow(
                 "longest queue, at the rate at which it drains",
@@ -268,6 +272,19 @@ def _waiting_hop(known: Situation) -> _Hop | None:
         if out >= POOL_FULL_RATIO and is_idle:
             return _Hop(edge, out, into, back, known.drain_bytes_per_ms.get(edge.target))
     return None
+
+
+def _period_ms(known: Situation) -> int:
+    """Return the period of debloating: what the cluster sets, or else the default of the version."""
+    version, default = version_of(known.version), None
+    if known.engine.is_flink_release and version is not None:
+        found = flink_options.option(_PERIOD_KEY, flink_options.nearest(version[:2]))
+        default = found.default if found is not None else None
+    text = cluster_setting(known, _PERIOD_KEY) or default
+    try:
+        return max(2, round(duration_us(text) / 1000)) if text is not None else _PERIOD_MS
+    except ValueError:
+        return _PERIOD_MS
 
 
 def _more_buffers(known: Situation, hop: _Hop) -> Recommendation | NoAdvice:

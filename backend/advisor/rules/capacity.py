@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from backend.advisor import rescaling
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.proposing import Proposal, expect, proposal
 from backend.advisor.replay import Recordings
@@ -78,6 +79,7 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: float | None) -> 
     unpredicted = ["no prediction of durations: queues behind the vertex depend on what limits the job next"]
     if rate is None:
         unpredicted.append("no prediction of the throughput: how many records the vertex reads is not known")
+    sql, settings = rescaling.is_sql(v.name for v in known.evidence.topology.vertices), known.evidence.cluster_settings
     made = Proposal(
         topic=Topic.PARALLELISM,
         rules=("R-PAR-1", "R-UC-3"),
@@ -105,6 +107,14 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: float | None) -> 
         ),
         will_not_cure=("keys that carry much more than the others",),
         withdrawn_if=("the vertex is busy for less than three quarters of the time",),
+        changes=rescaling.changes_of(known.engine, vertex, wanted, sql=sql),
+        steps=rescaling.steps_of(
+            known.engine,
+            vertex,
+            wanted,
+            sql=sql,
+            adaptive=rescaling.is_adaptive(dict(settings) if settings is not None else None),
+        ),
     )
     return proposal(known.engine, made, known.ids)
 

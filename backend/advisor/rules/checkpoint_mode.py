@@ -19,6 +19,7 @@ from backend.advisor.rules.aligned_timeout import Choice
 from backend.advisor.rules.intervals import risks_of_longer, transactions
 from backend.advisor.rules.lints import lints_of
 from backend.advisor.rules.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
+from backend.advisor.rules.unaligned_needs import forced_risk, with_needed
 from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
 from backend.advisor.sentences import withdrawn_if as withdrawn_if_
 from backend.advisor.situation import Situation, drain_times
@@ -135,10 +136,10 @@ def _not_about_the_mode(known: Situation) -> NoAdvice | None:
             text = f"{where} {_verb('emit', verdict)} the barrier late, before any queue: no mode changes that"
             return _silence("R-UC-5", text, verdict_row(known), about=verdict)
         case VerdictKind.CALLBACK:
+            key = known.engine.settings.interruptible_timers
             text = (
                 f"{where} {_verb('take', verdict)} no barrier during a long callback, whatever the mode. Split the work"
-                " of the timer or window, or let barriers interrupt timers"
-                " (execution.checkpointing.unaligned.interruptible-timers.enabled)"
+                f" of the timer or window{'' if key is None else f', or let barriers interrupt timers ({key})'}"
             )
             return _silence("R-UC-6", text, verdict_row(known), about=verdict)
         case VerdictKind.COMMIT:
@@ -239,6 +240,12 @@ def _by_replay(known: Situation) -> Recommendation | NoAdvice:
             "no aligned timeout suits both healthy and slow checkpoints, and back-pressure is not constant: give the"
             " job more capacity"
         )
+        if known.engine.aligned_timeout_stops_at_senders:
+            text = (
+                f"back-pressure is not constant, and in {known.engine_words} an aligned timeout does not reach a"
+                " barrier in the output buffers of its sender (FLINK-27251, mended in 1.16), so that only 0 helps slow"
+                " checkpoints: give the job more capacity, or upgrade"
+            )
         return _silence("R-AT-4", text)
     if choice.chosen.mode is known.mode and choice.timeout_ms == (known.aligned_timeout_ms or 0):
         # The checkpoints of the first minute after a change may be slow for what was before it.
@@ -323,10 +330,13 @@ def _recommend(
     loss: Loss | None = None,
 ) -> Recommendation:
     """Return the recommendation of a choice. If it was chosen by its loss, ``losses`` and ``loss`` are given."""
-    proposed = Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms)
-    current = Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms)
+    current, proposed = with_needed(
+        known,
+        Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms),
+        Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms),
+    )
     rows, saves = choice.reasons, ""
-    preconditions, risks = unaligned_preconditions(known), risks_of_version(known)
+    preconditions, risks = unaligned_preconditions(known), (*forced_risk(proposed), *risks_of_version(known))
     withdrawn_if = withdrawn_if_(known, proposed)
     if losses is not None and loss is not None:
         if loss.interval_ms != losses.now.interval_ms:

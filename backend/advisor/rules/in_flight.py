@@ -205,11 +205,19 @@ def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | No
         risks=(
             "throughput falls by a few per cent, and by more if buffers become smaller than a record",
             "buffer sizes adapt over several checkpoints: the first ones change little",
-            "Flink has no cap in bytes; if debloating does not suit the job, fewer buffers"
-            " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) limit the same data;"
-            " Flink 2 ignores these two settings",
+            _other_limit(known),
             "Flink reports neither setting to its clients, so Barrierscope cannot see whether the change was made",
         ),
+    )
+
+
+def _other_limit(known: Situation) -> str:
+    """Return what limits the same data if debloating does not suit the job, if the version has such a setting."""
+    if known.engine.settings.floating_buffers is None:
+        return f"{known.engine_words} has no other limit: no cap in bytes, and the number of its buffers is fixed"
+    return (
+        f"{known.engine.name} has no cap in bytes; if debloating does not suit the job, fewer buffers"
+        " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) limit the same data"
     )
 
 

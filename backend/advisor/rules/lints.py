@@ -19,6 +19,7 @@ from backend.advisor.thresholds import STORE_MIN_RATIO
 from backend.analysis import sentences as say
 from backend.analysis.statistics import median, ratio
 from backend.analysis.verdict_refused import after_finish_key
+from backend.domain import flink_options
 from backend.domain.advice import LintEffect, LintLevel
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.verdict import Health, VerdictKind
@@ -31,21 +32,16 @@ _FLIP_547 = "https://cwiki.apache.org/confluence/display/FLINK/FLIP-547%3A+Suppo
 _POINTWISE = frozenset({"FORWARD", "RESCALE"})
 _OVERTAKEN = frozenset({"HASH", "REBALANCE", "SHUFFLE", "CUSTOM"})
 _RECOVER_DOWNSTREAM = "execution.checkpointing.unaligned.recover-output-on-downstream.enabled"
-_DURING_RECOVERY = (
-    "execution.checkpointing.unaligned.during-recovery.enabled",
-    "execution.checkpointing.during-recovery.enabled",
-)
-_RETAINED = ("execution.checkpointing.num-retained", "state.checkpoints.num-retained")
-_IGNORED_SINCE_2 = (
+_DURING_RECOVERY = "execution.checkpointing.during-recovery.enabled"
+_RETAINED = "execution.checkpointing.num-retained"
+_AFTER_FINISH = "execution.checkpointing.checkpoints-after-tasks-finish"
+_BUFFERS = (
     "taskmanager.network.memory.buffers-per-channel",
     "taskmanager.network.memory.floating-buffers-per-gate",
+    "taskmanager.network.memory.max-buffers-per-channel",
 )
-_AFTER_FINISH = (
-    "execution.checkpointing.checkpoints-after-tasks-finish",
-    "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
-)
-CLUSTER_KEYS = frozenset({_RECOVER_DOWNSTREAM, *_DURING_RECOVERY, *_RETAINED, *_IGNORED_SINCE_2, *_AFTER_FINISH})
-"""The settings of the cluster that lints read."""
+OPTIONS = (_RECOVER_DOWNSTREAM, _DURING_RECOVERY, _RETAINED, _AFTER_FINISH, *_BUFFERS)
+"""The options of the cluster that lints read, under their newest names."""
 # From this amount on, reading and processing the in-flight data after a restore takes long enough to matter.
 _PERSISTED_LARGE_BYTES = 256 << 20
 _SYNC_STUCK_MS = 30_000
@@ -181,14 +177,16 @@ def _of_version(known: Situation) -> Iterator[Lint]:
                 _ISSUE + error.code,
                 error.effect,
             )
-    yield from _ignored_buffers(known, version)
+    yield from _unread(known, version)
     yield from _during_recovery(known, version)
     yield from _stuck_sync(known, version)
 
 
-def _ignored_buffers(known: Situation, version: Version) -> Iterator[Lint]:
-    ignored = [key for key in _IGNORED_SINCE_2 if key in _cluster(known)]
-    if version >= (2, 0, 0) and ignored:
+def _unread(known: Situation, version: Version) -> Iterator[Lint]:
+    """Yield lints about settings of the cluster that this version does not read."""
+    unread = flink_options.unread(_cluster(known), version[:2])
+    ignored = [key for key in unread if key in _BUFFERS]
+    if ignored:
         yield Lint(
             "ignored-buffers",
             LintLevel.WARNING,
@@ -198,28 +196,41 @@ def _ignored_buffers(known: Situation, version: Version) -> Iterator[Lint]:
             f"Remove {'it' if len(ignored) == 1 else 'them'}. Use buffer debloating to have less data in flight.",
             f"{_CONFIG_DOCS}#network",
         )
+    for key in (k for k in unread if k not in _BUFFERS):
+        here = flink_options.option(key, flink_options.nearest(version[:2]))
+        cure = f"Remove {key}." if here is None else f"Set {here.key} instead of {key}."
+        yield Lint(
+            "unread-setting",
+            LintLevel.WARNING,
+            f"{key} has no effect",
+            f"{known.engine_words} has no setting of this name. It accepts the key without a message.",
+            cure,
+            _CONFIG_DOCS,
+        )
 
 
 def _during_recovery(known: Situation, version: Version) -> Iterator[Lint]:
-    settings = _cluster(known)
-    is_on = _is_true(settings, _RECOVER_DOWNSTREAM) and any(_is_true(settings, key) for key in _DURING_RECOVERY)
-    if version[:2] == (2, 3) and is_on and known.aligned_timeout_ms is None:
+    here = flink_options.option(_DURING_RECOVERY, flink_options.nearest(version[:2]))
+    is_on = all(_setting(known, name).lower() == "true" for name in (_RECOVER_DOWNSTREAM, _DURING_RECOVERY))
+    if here is not None and version[:2] == (2, 3) and is_on and known.aligned_timeout_ms is None:
         yield Lint(
             "FLINK-40518",
             LintLevel.DANGER,
             "A restore can end in an endless loop of restarts",
             "The cluster allows checkpoints during recovery, but this job's checkpoints are aligned. A checkpoint that"
             " is triggered while the job recovers then hangs until it expires, and the job restarts again.",
-            f"Turn {_DURING_RECOVERY[0]} off, or enable unaligned checkpoints.",
+            f"Turn {here.key} off, or enable unaligned checkpoints.",
             f"{_ISSUE}FLINK-40518",
         )
     persisted = median(r.persisted_bytes for r in known.recorded) or 0.0
     if known.aligned_timeout_ms is not None and persisted >= _PERSISTED_LARGE_BYTES and not is_on:
         size = say.size(persisted)
-        if version >= (2, 3, 0):
-            cure = f"Set {_RECOVER_DOWNSTREAM} and {_DURING_RECOVERY[0]} to true."
-        else:
+        if here is not None:
+            cure = f"Set {_RECOVER_DOWNSTREAM} and {here.key} to true."
+        elif known.engine.has_buffer_debloating:
             cure = "Limit the in-flight data with buffer debloating. Flink 2.3 can take checkpoints during recovery."
+        else:
+            cure = "Limit the in-flight data with fewer buffers. Flink 2.3 can take checkpoints during recovery."
         yield Lint(
             "FLIP-547",
             LintLevel.NOTE,
@@ -325,7 +336,7 @@ def _switched_off(known: Situation) -> Iterator[Lint]:
 
 def _after_tasks_finish(known: Situation) -> Iterator[Lint]:
     """Yield a lint if checkpoints end with the first task that finishes (R-FIN-1)."""
-    off = next((k for k in _AFTER_FINISH if _cluster(known).get(k, "").strip().lower() == "false"), None)
+    there = _found(known, _AFTER_FINISH)
     config = known.evidence.config
     if config is not None and config.ends_with_first_task:
         yield Lint(
@@ -337,14 +348,18 @@ def _after_tasks_finish(known: Situation) -> Iterator[Lint]:
             f"Set {after_finish_key(known.evidence)} to true: from Flink 1.15 on, this is the default.",
             f"{_DOCS}dev/datastream/fault-tolerance/checkpointing/#checkpointing-with-parts-of-the-graph-finished",
         )
-    elif off is not None:
+    elif there is not None and there[1].lower() == "false":
+        off = there[0]
+        version = version_of(known.version)
+        # In Flink 1.14 the default is false.
+        is_default_off = version is not None and version[:2] == (1, 14)
         yield Lint(
             "no-checkpoints-after-finish",
             LintLevel.WARNING,
             "Once a task has finished, the job takes no checkpoint any more",
             f"The cluster sets {off} to false; the job may override it. If one of several sources is bounded, the job"
             " loses its checkpoints when that source ends.",
-            f"Remove {off}: from Flink 1.15 on, the default is true.",
+            f"Set {off} to true." if is_default_off else f"Remove {off}: from Flink 1.15 on, the default is true.",
             f"{_DOCS}dev/datastream/fault-tolerance/checkpointing/#checkpointing-with-parts-of-the-graph-finished",
         )
 
@@ -353,38 +368,42 @@ def _retained(known: Situation) -> Iterator[Lint]:
     count = retained_count(known)
     if count is None or count > 1:
         return
-    set_by = "The cluster's setting is" if _retained_values(known) else "Flink's default is"
+    set_by = "The cluster's setting is" if _setting(known, _RETAINED) else "Flink's default is"
     yield Lint(
         "retained-1",
         LintLevel.NOTE,
         "Only the newest checkpoint is kept",
-        f"{set_by} 1 retained checkpoint; the job may override it. If the newest checkpoint is damaged, or if a fault"
-        " in the job is noticed late, there is no earlier one to restore.",
-        f"Set {_RETAINED[0]} to 2 or more, and keep a savepoint for upgrades.",
+        f"{set_by} 1 retained checkpoint; an option of a job does not change it. If the newest checkpoint is damaged,"
+        " or if a fault in the job is noticed late, there is no earlier one to restore.",
+        f"Set {known.engine.settings.retained or _RETAINED} to 2 or more for the cluster, and keep a savepoint for"
+        " upgrades.",
         f"{_CONFIG_DOCS}#execution-checkpointing-num-retained",
     )
 
 
 def retained_count(known: Situation) -> int | None:
-    """Return how many checkpoints the cluster keeps for a job that does not override it; None if not known."""
+    """Return how many checkpoints the cluster keeps for each job; None if not known."""
     if known.evidence.cluster_settings is None:
         return None
-    values = _retained_values(known)
-    return int(values[0]) if values and values[0].isdecimal() else 1
+    value = _setting(known, _RETAINED)
+    return int(value) if value.isdecimal() else 1
 
 
-def cluster_setting(known: Situation, key: str) -> str | None:
-    """Return a setting of the cluster; None if it is not set or not known."""
-    return _cluster(known).get(key)
+def cluster_setting(known: Situation, name: str) -> str | None:
+    """Return a setting of the cluster, under whatever name the version reads it; None if not set or not known."""
+    return _setting(known, name) or None
 
 
-def _retained_values(known: Situation) -> list[str]:
-    return [v for key in _RETAINED if (v := _cluster(known).get(key)) is not None]
+def _setting(known: Situation, name: str) -> str:
+    found = _found(known, name)
+    return "" if found is None else found[1]
+
+
+def _found(known: Situation, name: str) -> tuple[str, str] | None:
+    """Return the key under which the cluster sets an option that this version reads, and its value."""
+    version = version_of(known.version)
+    return flink_options.set_as(name, _cluster(known), None if version is None else version[:2])
 
 
 def _cluster(known: Situation) -> Mapping[str, str]:
-    return dict(known.evidence.cluster_settings or ())
-
-
-def _is_true(settings: Mapping[str, str], key: str) -> bool:
-    return settings.get(key, "").strip().lower() == "true"
+    return {key: value.strip() for key, value in known.evidence.cluster_settings or ()}

@@ -8,6 +8,8 @@ no engine, so nothing is advised on it.
 
 from __future__ import annotations
 
+import re
+
 from backend.advisor.advice import EvidenceRow, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.proposing import Proposal, expect, proposal
 from backend.advisor.situation import Situation
@@ -26,6 +28,8 @@ from backend.domain.verdict import Basis, Confidence
 
 _ROCKS = "rocksdb"
 _HEAP = "hashmap"
+# A checkpoint is in DIRECTORY/JOB/chk-NUMBER.
+_CHECKPOINT_PATH = re.compile(r"(.+)/[^/]+/chk-\d+/?$")
 
 
 def advise_state(known: Situation) -> Recommendation | NoAdvice:
@@ -167,6 +171,7 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
         return _silence(f"{told}, and its uploads have no long tail")
     if known.engine.settings.changelog is None:
         return _silence(f"{told}; some take {say.duration(late)}, and {known.engine_words} has no changelog", "R-ST-2")
+    directory = _changelog_directory(known)
     made = Proposal(
         topic=Topic.STATE,
         rules=("R-ST-1", "R-ST-2"),
@@ -178,7 +183,7 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
             " writes the changes as they come, and compaction no longer delays a checkpoint."
         ),
         current=Setting(has_changelog=False),
-        proposed=Setting(has_changelog=True),
+        proposed=Setting(has_changelog=True, changelog_directory=directory),
         evidence=(
             EvidenceRow(
                 "async part of a checkpoint, p95",
@@ -202,7 +207,10 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
         unpredicted=("no prediction of durations: how much of the state changes is not reported",),
         confidence=Confidence.LOW,
         confidence_reason="compaction itself is not seen, only uploads that are long and large",
-        preconditions=(Precondition("the store of the changelog accepts small writes at all times", None),),
+        preconditions=(
+            Precondition("the store of the changelog accepts small writes at all times", None),
+            *_directory_conditions(known, directory),
+        ),
         risks=(
             "every change is written twice: more load on the store, and slower processing",
             "a restore replays the changelog and takes longer",
@@ -211,3 +219,21 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
         withdrawn_if=("no upload takes three times the median",),
     )
     return proposal(known.engine, made, known.ids)
+
+
+def _changelog_directory(known: Situation) -> str | None:
+    """Return a directory beside the job's checkpoints, from the path of one; None if no path is known."""
+    if known.engine.settings.changelog_directory is None:
+        return None
+    paths = (c.header.external_path for c in reversed(known.evidence.checkpoints))
+    found = next((m for path in paths if path and (m := _CHECKPOINT_PATH.match(path))), None)
+    return None if found is None else f"{found[1]}/changelog"
+
+
+def _directory_conditions(known: Situation, directory: str | None) -> tuple[Precondition, ...]:
+    key = known.engine.settings.changelog_directory
+    if key is None:
+        return ()
+    if directory is None:
+        return (Precondition(f"{key} names a directory of the store; without it, no task starts", None),)
+    return (Precondition(f"the task managers may write to {directory}, a directory beside the checkpoints", None),)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from backend.advisor import rescaling
 from backend.advisor.advice import Change, HowTo, Setting
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.twin.changes import WhatIf
@@ -12,6 +13,7 @@ from backend.advisor.twin.changing import changed
 from backend.advisor.twin.model import JobModel
 from backend.domain.advice import Mode
 from backend.domain.engines import EngineCapabilities
+from backend.domain.topology import Vertex
 
 _UNLIMITED = "unlimited"
 
@@ -82,7 +84,7 @@ def application(model: JobModel, what_if: WhatIf, engine: EngineCapabilities) ->
         ),
         changes=tuple(changes),
         how_to=how_to(engine, tuple(changes)),
-        by_hand=tuple(_by_hand(model, what_if)),
+        by_hand=tuple(_by_hand(model, what_if, engine)),
         is_question=what_if.load_factor != 1.0 or what_if.without_skew or what_if.without_slow_host,
     )
 
@@ -139,7 +141,8 @@ def _setting(
     )
 
 
-def _by_hand(model: JobModel, what_if: WhatIf) -> Iterator[str]:
+def _by_hand(model: JobModel, what_if: WhatIf, engine: EngineCapabilities) -> Iterator[str]:
+    rescaled: list[tuple[Vertex, int]] = []
     for vertex_id, parallelism in what_if.parallelism:
         vertex = model.vertex(vertex_id)
         if parallelism != vertex.parallelism:
@@ -147,12 +150,24 @@ def _by_hand(model: JobModel, what_if: WhatIf) -> Iterator[str]:
                 f"Change the parallelism of {vertex.name} from {vertex.parallelism} to {parallelism}:"
                 " the job restarts from a checkpoint or savepoint."
             )
+            rescaled.append((Vertex(vertex.id, vertex.name, vertex.parallelism), parallelism))
+    yield from _ways(model, rescaled, engine)
     if what_if.load_factor != 1.0:
         yield f"The load is a question, not a setting: the sources would read {what_if.load_factor:g} times as much."
     if what_if.without_skew:
         yield "No setting removes the skew: it needs other keys, or a pre-aggregation in the job's code."
     if what_if.without_slow_host:
         yield "No setting removes the slow host: move its task manager to another host."
+
+
+def _ways(model: JobModel, rescaled: Sequence[tuple[Vertex, int]], engine: EngineCapabilities) -> Iterator[str]:
+    """Yield how this engine changes these parallelisms, each sentence once."""
+    sql = rescaling.is_sql(v.name for v in model.vertices)
+    if rescaled and engine.settings.parallelism is not None:
+        wanted = ",".join(c.proposed for v, n in rescaled for c in rescaling.changes_of(engine, v, n, sql=sql))
+        yield f"Set {engine.settings.parallelism} to {wanted}."
+    ways = (w for v, n in rescaled for w in rescaling.steps_of(engine, v, n, sql=sql, adaptive=None))
+    yield from dict.fromkeys(ways)
 
 
 def _whole(value: float | None) -> int | None:

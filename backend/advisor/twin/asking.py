@@ -14,8 +14,9 @@ from math import isfinite
 from typing import Final
 
 from backend.advisor.twin.changes import WhatIf
-from backend.advisor.twin.changing import problems_without_job
+from backend.advisor.twin.changing import problems_without_job, timeout_stops_at_senders
 from backend.advisor.twin.model import JobModel, VertexModel
+from backend.domain import flink_options
 from backend.domain.advice import Mode
 from backend.domain.engines import FLINK, RUNTIME, EngineCapabilities, flink
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -249,11 +250,20 @@ def _engine_names(engine: EngineCapabilities) -> dict[str, Name]:
     return {key: name for key, name in found if key is not None}
 
 
+def _own_keys(engine: EngineCapabilities, keys: Iterable[str]) -> dict[str, str]:
+    """Return the engine's key for each name that any of its releases has for the setting."""
+    if not engine.is_flink_release:
+        return {key: key for key in keys}
+    return {name: key for key in keys for name in flink_options.names_of(key)}
+
+
 def _why_not(model: JobModel, name: Name) -> str | None:
     engine = model.engine
     match name:
         case Name.MODE if engine is not None and not engine.has_unaligned_checkpoints:
             return f"{engine.name} has no unaligned checkpoints"
+        case Name.ALIGNED_TIMEOUT if engine is not None and engine.aligned_timeout_stops_at_senders:
+            return timeout_stops_at_senders(engine)
         case Name.ALIGNED_TIMEOUT if engine is not None and not engine.has_aligned_timeout:
             return f"{engine.name} of this version has no aligned timeout"
         case Name.CAP if engine is not None and not engine.has_in_flight_cap:
@@ -310,6 +320,7 @@ class _Reading:
         self._engine = engine
         self._where = where
         self._keys = _engine_names(engine) if engine is not None else {}
+        self._own = _own_keys(engine, self._keys) if engine is not None else {}
         self._found = WhatIf()
         self._settings: dict[str, str] = {}
         self._is_overtaking: bool | None = None
@@ -320,13 +331,14 @@ class _Reading:
         name = self.name_of(key)
         if name is None:
             return
+        own = self._own.get(key)
         if not isinstance(name, Name):
             self._read_parallelism(key, name, value)
-        elif self._engine is not None and key == self._engine.settings.unaligned:
+        elif self._engine is not None and own is not None and own == self._engine.settings.unaligned:
             flag = self._flag(key, value)
             if flag is not None and self._is_first(Name.MODE.value, key, value):
                 self._is_overtaking = flag
-        elif self._engine is not None and key == self._engine.settings.debloat_enabled:
+        elif self._engine is not None and own is not None and own == self._engine.settings.debloat_enabled:
             flag = self._flag(key, value)
             if flag is False and self._is_first(name.value, key, OFF):
                 self._found = replace(self._found, is_debloat_off=True)
@@ -347,8 +359,8 @@ class _Reading:
     def name_of(self, key: str) -> Name | VertexId | None:
         if key in set(Name):
             return Name(key)
-        if key in self._keys:
-            return self._keys[key]
+        if key in self._own:
+            return self._keys[self._own[key]]
         if key.startswith(f"{PARALLELISM}."):
             wanted = key.removeprefix(f"{PARALLELISM}.")
             if self._model is None and wanted:

@@ -19,15 +19,12 @@ _BUFFERS_FIXED_SINCE = (2, 0)
 def reported_buffers(network: NetworkModel, reported: Mapping[str, str], version: tuple[int, int]) -> NetworkModel:
     """Return the buffers that the cluster is configured with. A setting that it does not list has its default."""
     segment = size_bytes(reported[_SEGMENT]) if _SEGMENT in reported else network.segment_bytes
-    network = replace(
-        network,
-        segment_bytes=segment,
-        max_buffers_per_channel=int(reported.get(_MAX_BUFFERS, network.max_buffers_per_channel)),
-    )
+    network = replace(network, segment_bytes=segment)
     if version >= _BUFFERS_FIXED_SINCE:
         return network
     return replace(
         network,
+        max_buffers_per_channel=int(reported.get(_MAX_BUFFERS, network.max_buffers_per_channel)),
         exclusive_buffers_per_channel=int(reported.get(_BUFFERS, network.exclusive_buffers_per_channel)),
         floating_buffers_per_gate=int(reported.get(_FLOATING, network.floating_buffers_per_gate)),
     )

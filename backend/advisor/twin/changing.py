@@ -29,6 +29,7 @@ from backend.advisor.twin.model import (
 )
 from backend.analysis.arrays import Floats
 from backend.domain.advice import Mode
+from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
 from backend.runtime.core.hashing import default_max_parallelism, groups_of
@@ -123,10 +124,20 @@ def _problems_of_mode(model: JobModel, what_if: WhatIf) -> Iterator[FieldProblem
         yield FieldProblem("aligned_timeout_ms", f"is needed for the mode {mode.value}", "milliseconds above 0")
     if timeout is None:
         return
-    if engine is not None and not engine.has_aligned_timeout:
+    if engine is not None and engine.aligned_timeout_stops_at_senders and timeout != 0:
+        yield FieldProblem("aligned_timeout_ms", timeout_stops_at_senders(engine), "0, or no value")
+    elif engine is not None and not engine.has_aligned_timeout and not engine.aligned_timeout_stops_at_senders:
         yield FieldProblem("aligned_timeout_ms", f"{engine.name} of this version has no aligned timeout", "no value")
     else:
         yield from _problems_of_timeout(mode, what_if)
+
+
+def timeout_stops_at_senders(engine: EngineCapabilities) -> str:
+    """Return why no aligned timeout above 0 is predicted for an engine that has one only at the receivers."""
+    return (
+        f"{engine.name} of this version applies an aligned timeout to no barrier in the output buffers of its sender"
+        " (FLINK-27251, mended in 1.16), so only 0 is predicted"
+    )
 
 
 def _problems_of_timeout(mode: Mode, what_if: WhatIf) -> Iterator[FieldProblem]:

@@ -19,7 +19,8 @@ from tests.support.advised_jobs import (
     [
         ("1.20.5", "execution.checkpointing.unaligned.enabled", "conf/config.yaml"),
         ("2.3.0", "execution.checkpointing.unaligned.enabled", "conf/config.yaml"),
-        ("1.17.2", "execution.checkpointing.unaligned", "conf/flink-conf.yaml"),
+        ("1.17.2", "execution.checkpointing.unaligned.enabled", "conf/flink-conf.yaml"),
+        ("1.16.3", "execution.checkpointing.unaligned", "conf/flink-conf.yaml"),
     ],
 )
 def test_the_keys_match_the_version_of_the_engine(version, key, file):

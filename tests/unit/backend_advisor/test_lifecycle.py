@@ -68,6 +68,17 @@ _CASES: dict[str, tuple[Setting, CheckpointConfig | None, CheckpointConfig | Non
         CheckpointConfig(state_backend="EmbeddedRocksDBStateBackend"),
         CheckpointConfig(state_backend="HashMapStateBackend"),
     ),
+    "max_concurrent": (
+        Setting(max_concurrent=1),
+        CheckpointConfig(max_concurrent=1),
+        CheckpointConfig(max_concurrent=3),
+    ),
+    # No engine reports this, so only the mode counts.
+    "is_unaligned_forced": (
+        Setting(mode=Mode.UNALIGNED, is_unaligned_forced=True),
+        _UNALIGNED,
+        CheckpointConfig(is_unaligned_enabled=False),
+    ),
     # The engine reports the parallelism with the graph and not with the settings.
     "parallelism": (Setting(parallelism=8, vertex_id="v"), None, None),
     "vertex_id": (Setting(parallelism=8, vertex_id="v"), None, None),
@@ -77,6 +88,7 @@ _CASES: dict[str, tuple[Setting, CheckpointConfig | None, CheckpointConfig | Non
     "retained_count": (Setting(retained_count=2), None, None),
     "is_incremental": (Setting(is_incremental=True), None, None),
     "has_changelog": (Setting(has_changelog=True), None, None),
+    "changelog_directory": (Setting(has_changelog=True, changelog_directory="file:/c"), None, None),
     "batch_offset_count": (Setting(batch_offset_count=1_000), None, None),
     "batch_file_count": (Setting(batch_file_count=4), None, None),
     "is_uncapped": (

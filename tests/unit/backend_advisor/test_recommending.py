@@ -62,4 +62,4 @@ def test_an_engine_is_advised_only_on_settings_that_it_has():
     assert topics_of(SPARK) == (Topic.PARALLELISM, Topic.STATE, Topic.BATCH_SIZE, Topic.INTERVAL)
     assert Topic.RETENTION in topics_of(flink("1.20.5"))
     assert Topic.RETENTION not in topics_of(RUNTIME)
-    assert Topic.PARALLELISM not in topics_of(flink("1.16.3"))
+    assert Topic.PARALLELISM in topics_of(flink("1.16.3"))

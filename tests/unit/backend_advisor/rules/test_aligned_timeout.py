@@ -135,10 +135,35 @@ def test_a_timeout_near_the_natural_duration_is_lowered():
     assert [c.key for c in found.changes] == ["execution.checkpointing.aligned-checkpoint-timeout"]
 
 
-def test_no_timeout_is_proposed_for_versions_without_one_that_counts_from_the_trigger():
-    found = recommended(advised(slow_run(), version="1.13.6"))
+@pytest.mark.parametrize(
+    ("version", "key"),
+    [
+        ("1.13.6", "execution.checkpointing.alignment-timeout"),
+        ("1.14.6", "execution.checkpointing.aligned-checkpoint-timeout"),
+        ("1.15.4", "execution.checkpointing.aligned-checkpoint-timeout"),
+    ],
+)
+def test_before_1_16_only_a_timeout_of_0_is_proposed_because_no_other_reaches_the_senders(version, key):
+    found = recommended(advised(slow_run(), version=version))
 
-    assert found.how_to.lines == ("execution.checkpointing.unaligned: true",)
+    assert found.how_to.lines == ("execution.checkpointing.unaligned: true", f"{key}: 0 ms")
+    assert found.proposed.mode is Mode.UNALIGNED
+    assert any("FLINK-27251" in row.statement for row in found.evidence)
+    assert {c.aligned_timeout_ms for c in found.candidates} == {None, 0}
+    later = recommended(advised(slow_run(), version="1.16.3"))
+    assert later.proposed.aligned_timeout_ms == 200
+    assert not any("FLINK-27251" in row.statement for row in later.evidence)
+
+
+def test_before_1_16_a_timeout_that_is_set_is_lowered_to_0():
+    run = [persisting(c, 100_000) for c in slow_run(8, last_ms=4_200)]
+    found = recommended(advised(run, config=with_timeout(4_000), version="1.15.4"))
+
+    assert found.headline == "Change the aligned timeout from 4000 ms to 0 ms"
+    assert found.how_to.lines == ("execution.checkpointing.aligned-checkpoint-timeout: 0 ms",)
+    # The same job gets no advice to raise a timeout while it is healthy.
+    calm = [persisting(quick(n), 400_000) for n in range(1, 9)]
+    assert isinstance(mode_of(advised(calm, [], config=with_timeout(1), version="1.15.4")), NoAdvice)
 
 
 def test_nothing_ever_raises_the_checkpoint_timeout():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
+from backend.advisor.lifecycle import is_in_force
 from backend.advisor.rules.checkpoint_mode import advise_mode, refusal_of_modes
 from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Mode
@@ -131,11 +132,24 @@ def test_an_at_least_once_job_gets_the_reason_for_no_advice():
     silent(advised(slow_run(), config=replace(EXACTLY_ONCE, mode="at_least_once")), "R-UC-10")
 
 
-def test_several_checkpoints_at_a_time_are_reported_as_a_conflict_and_not_changed():
-    found = recommended(advised(slow_run(), config=replace(EXACTLY_ONCE, max_concurrent=3)))
+def test_several_checkpoints_at_a_time_become_one_because_flink_starts_no_job_with_both():
+    config = replace(EXACTLY_ONCE, max_concurrent=3)
+    found = recommended(advised(slow_run(), config=config))
 
-    assert any(p.is_met is False and "now 3 may run" in p.text for p in found.preconditions)
-    assert not any("max-concurrent" in c.key for c in found.changes)
+    assert any("now 3 may run, and the change allows one" in p.text for p in found.preconditions)
+    assert found.how_to.lines[-1] == "execution.checkpointing.max-concurrent-checkpoints: 1"
+    assert found.how_to.rollback_lines[-1] == "execution.checkpointing.max-concurrent-checkpoints: 3"
+    assert is_in_force(found.proposed, replace(config, is_unaligned_enabled=True, aligned_timeout_ms=200)) is False
+    unaligned = recommended(advised(slow_run()))
+    assert not any("max-concurrent" in c.key for c in unaligned.changes)
+
+
+def test_unaligned_checkpoints_are_forced_where_flink_refuses_them_for_a_custom_partitioner():
+    found = recommended(advised(slow_run(), topology=chain(ship="CUSTOM")))
+
+    assert "execution.checkpointing.unaligned.forced: true" in found.how_to.lines
+    assert any("custom partitioner" in risk for risk in found.risks)
+    assert not any("forced" in c.key for c in recommended(advised(slow_run())).changes)
 
 
 @pytest.mark.parametrize("ship", ["BROADCAST", "FORWARD"])

@@ -11,6 +11,7 @@ from backend.advisor.advice import Advice, Lint
 from backend.advisor.rules import lints
 from backend.advisor.rules.lints import version_of
 from backend.contracts import flink
+from backend.domain import flink_options
 from backend.domain.advice import LintLevel
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.engines import RUNTIME
@@ -28,7 +29,7 @@ from tests.support.advised_jobs import (
 from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, quick
 
 RECOVERY = (
-    ("execution.checkpointing.unaligned.during-recovery.enabled", "true"),
+    ("execution.checkpointing.during-recovery.enabled", "true"),
     ("execution.checkpointing.unaligned.recover-output-on-downstream.enabled", "true"),
 )
 
@@ -277,7 +278,7 @@ def test_every_lint_says_what_to_do_and_names_a_page_about_it():
 
 
 def test_the_collector_stores_every_setting_of_the_cluster_that_a_lint_reads():
-    assert lints.CLUSTER_KEYS <= flink.CLUSTER_KEYS
+    assert set().union(*map(flink_options.names_of, lints.OPTIONS)) <= flink.CLUSTER_KEYS
 
 
 def test_the_most_serious_lints_come_first():

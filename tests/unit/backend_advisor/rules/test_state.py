@@ -56,7 +56,7 @@ def test_r_st_1_proposes_incremental_checkpoints_on_rocksdb():
 def test_r_st_1_moves_a_job_from_the_heap_to_rocksdb_and_says_how():
     found = state_of(advised(writing(3_000), QUIET, config=HEAP, version="1.18.1"))
 
-    assert found.how_to.lines == ("state.backend: rocksdb", "state.backend.incremental: true")
+    assert found.how_to.lines == ("state.backend.type: rocksdb", "state.backend.incremental: true")
     assert any("canonical savepoint" in p.text for p in found.preconditions)
 
 
@@ -87,7 +87,8 @@ def test_r_st_1_proposes_a_changelog_if_compaction_makes_a_tail():
     found = state_of(advised(writing(async_ms, written=written), QUIET, config=ROCKS))
 
     assert isinstance(found, Recommendation), found
-    assert found.how_to.lines == ("state.changelog.enabled: true",)
+    assert found.how_to.lines == ("state.changelog.enabled: true", "state.changelog.storage: filesystem")
+    assert any("state.changelog.dstl.dfs.base-path names a directory" in p.text for p in found.preconditions)
     assert found.unpredicted[0].startswith("no prediction of durations")
     same = state_of(advised(writing(async_ms, written=10 * MB), QUIET, config=ROCKS))
     assert "no long tail" in same.reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 import numpy as np
 
@@ -15,13 +16,15 @@ from backend.analysis.conditions import input_rates
 from backend.analysis.pressure import Suspect
 from backend.analysis.stalls import Wait
 from backend.analysis.statistics import highest, known, median, quantile
-from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, HOP_MIN_MS
+from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, BUSY_MIN_RATIO, HOP_MIN_MS
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
 _STILL_S = 2.0
+# A busy ratio that is averaged over a minute grows by this much in two seconds.
+_BUSIER_MIN = 0.03
 # Two readings are inside a span if nearly all of the time between them is.
 _INSIDE = 0.9
 # A sink that reads at most this share of its usual records from a completion to the next barrier waits for its commit.
@@ -45,7 +48,8 @@ def stuck_sync(case: Case) -> Verdict | None:
 
     It forwards the barrier before the sync part, so all other subtasks acknowledge, also those downstream of it. Its
     snapshot does not reach the store then, which looks like a slow store. But a subtask whose snapshot is only being
-    written goes on reading records, and this one stands still.
+    written goes on reading records, and this one stands still. It is busy meanwhile: one that waits for records, such
+    as between two bursts of the input, stands still too.
     """
     if not case.waiting:
         return None
@@ -54,9 +58,8 @@ def stuck_sync(case: Case) -> Verdict | None:
     if found is None:
         return None
     still = set(stalls.still_subtasks(case, found.vertex_id, seconds_min=_STILL_S))
-    stuck = tuple(i for i in found.subtasks if i in still)
-    load = case.loads.get(found.vertex_id)
-    if not stuck or load is None or any(not load.busy[i] > 0 for i in stuck if i < load.busy.size):
+    stuck = tuple(i for i in found.subtasks if i in still and _is_at_work(case, found.vertex_id, i))
+    if not stuck:
         return None
     vertex, total = case.name(found.vertex_id), case.subtask_count(found.vertex_id)
     where = say.where(vertex, stuck, total)
@@ -79,6 +82,26 @@ def stuck_sync(case: Case) -> Verdict | None:
         ],
         confidence=Confidence.MEDIUM,
     )
+
+
+def _is_at_work(case: Case, vertex_id: VertexId, subtask: int) -> bool:
+    """Return whether a subtask was busy while its last readings show no record read, and sent no record meanwhile.
+
+    An engine averages the busy time over up to a minute. So it may still be low, but then it grows.
+    """
+    readings = [r for r in case.readings if r.vertex_id == vertex_id and subtask < len(r.records_in_count)]
+    last = readings[-1]
+    same = takewhile(lambda r: r.records_in_count[subtask] == last.records_in_count[subtask], reversed(readings))
+    *_, first = same
+    sent = [r.records_out_count[subtask] for r in (first, last) if subtask < len(r.records_out_count)]
+    if len(set(sent)) > 1:
+        # A source reads no records from another task, so only the records that it sends show that it goes on.
+        return False
+    busy = [r.busy_ratio[subtask] for r in (first, last) if subtask < len(r.busy_ratio)]
+    before, now = busy[0] if busy else None, busy[-1] if busy else None
+    if before is None or now is None:
+        return False
+    return now >= BUSY_MIN_RATIO or now >= before + _BUSIER_MIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -379,3 +379,44 @@ def test_values_that_were_fetched_earlier_than_their_reading_do_not_show_that_a_
     )
 
     assert checkpoint_verdict(evidence.checkpoints[0], evidence).kind is kind
+
+
+def still(at_s, busy, *, vertex=MIDDLE, sent=None):
+    """Build a reading of a vertex whose subtask 1 has read the same number of records as in every other reading."""
+    records = [100 * at_s, 700, 100 * at_s, 100 * at_s]
+    found = reading(vertex, [0.3, busy, 0.3, 0.3], records=records, at_s=at_s)
+    return found if sent is None else replace(found, records_out_count=(100 * at_s, sent, 100 * at_s, 100 * at_s))
+
+
+def calm_but(vertex):
+    return [r for r in CALM if r.vertex_id != vertex]
+
+
+@pytest.mark.parametrize(
+    ("busy", "expected"),
+    [
+        pytest.param((0.02, 0.02, 0.01), VerdictKind.STORE, id="it waits for records"),
+        pytest.param((0.4, 0.35, 0.3), VerdictKind.STORE, id="it has read what there was"),
+        pytest.param((None, None, None), VerdictKind.STORE, id="not known"),
+        pytest.param((0.1, 0.15, 0.2), VerdictKind.SYNC, id="busy since shortly"),
+        pytest.param((0.85, 0.85, 0.85), VerdictKind.SYNC, id="busy"),
+    ],
+)
+def test_a_subtask_that_reads_nothing_is_stuck_only_if_it_is_busy_meanwhile(busy, expected):
+    readings = [still(s, share) for s, share in zip((50, 55, 60), busy, strict=True)]
+
+    found = diagnose(job([expired(n) for n in (1, 2, 3)], [*readings, *calm_but(MIDDLE)])).verdict
+
+    assert found.kind is expected, found.sentence
+
+
+def test_a_source_that_goes_on_sending_is_not_stuck_although_it_reads_from_no_other_task():
+    rows = detail(SOURCE, first=[5, None, 5, 5]), detail(MIDDLE, first=[9] * 4), detail(LAST, first=[20] * 4)
+    run = [failed(n, *rows, after_ms=10_000) for n in (1, 2, 3)]
+
+    def said_of(*sent):
+        readings = [still(s, 0.9, vertex=SOURCE, sent=count) for s, count in zip((50, 55, 60), sent, strict=True)]
+        return diagnose(job(run, [*readings, *calm_but(SOURCE)])).verdict.kind
+
+    assert said_of(500, 600, 700) is VerdictKind.STORE
+    assert said_of(500, 500, 500) is VerdictKind.SYNC

@@ -1,0 +1,49 @@
+"""Goal: the verdict is right for jobs that were once judged wrong, each with the cause that it was given.
+
+Method: each job runs on the reference runtime in virtual time and is polled like a live target.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.verdict import diagnose
+from backend.domain.verdict import VerdictKind
+from tests.simulators.culprits import POLL_S, Draft
+from tests.support.simulated_target import SimulatedTarget
+
+_CP = "execution.checkpointing."
+_UNALIGNED = {f"{_CP}unaligned.enabled": True}
+
+
+def _draft(count: int, names: tuple[str, ...]) -> Draft:
+    """Return a job of these vertices, each with ``count`` subtasks, that can keep up everywhere."""
+    job = Draft(random.Random(7))
+    common: dict[str, Any] = {"parallelism": count, "record_bytes": 2_000, "cost_us": 200}
+    job.source |= {**common, "rate": 60 * count}
+    job.stages = [{**common, "id": name, "kind": "keyed"} for name in names]
+    job.stages[-1]["kind"] = "keyed+sink"
+    return job
+
+
+async def _evidence(job: Draft) -> JobEvidence:
+    async with SimulatedTarget([job.spec()]) as target:
+        return (await target.watched(polls=math.ceil(job.run_s / POLL_S), every_s=POLL_S)).evidence()
+
+
+@pytest.mark.anyio
+async def test_slow_uploads_between_bursts_of_the_input_are_no_stuck_sync_part():
+    """Once *stuck in the sync part*: the subtasks of the slow uploads read nothing between two bursts."""
+    job = _draft(4, ("stage-1", "stage-2", "last"))
+    job.stages[1] |= {"state_bytes": 2_000, "slow_uploads": {"2": 900.0}}
+    job.source |= {"burst_period": "25 s", "burst_ratio": 0.1}
+    job.config |= {**_UNALIGNED, f"{_CP}aligned-checkpoint-timeout": "1 s", f"{_CP}timeout": "6 s"}
+
+    verdict = diagnose(await _evidence(job)).verdict
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.STORE, "stage-2"), verdict.sentence

@@ -15,12 +15,13 @@ from backend.analysis.pressure import Suspect, VertexLoad, suspect_of
 from backend.analysis.statistics import median
 from backend.analysis.thresholds import (
     BACKPRESSURED_HIGH_RATIO,
+    BACKPRESSURED_MIN_RATIO,
     BACKPRESSURED_OK_RATIO,
     HOP_MIN_MS,
     SIBLINGS_BUSY_RATIO,
     STANDOUT_RATIO,
 )
-from backend.analysis.travel import LateSource
+from backend.analysis.travel import Hop, LateSource
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
@@ -179,34 +180,37 @@ def by_queue(case: Case) -> Verdict | None:
     """Return the verdict if barriers wait long in the queue before a vertex that is not always full.
 
     This is so if the input comes in bursts. Averages of a minute then show the vertex as idle most of the time, so the
-    time of the barrier decides, and the readings decide between one slow subtask and a slow vertex.
+    time of the barrier decides, and the readings decide between one slow subtask and a slow vertex. If the vertex is
+    held back by a busier one below it, that one is named: it fills the queues above it.
     """
     if not case.loads or not case.report.is_mixed or case.suspect is not None or not case.is_suffering:
         return None
     hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
-    load = None if hop is None else case.loads.get(hop.vertex_id)
-    if hop is None or load is None:
+    if hop is None or hop.vertex_id not in case.loads:
         return None
-    feeders = [u for u in case.evidence.topology.upstream(hop.vertex_id) if u in case.loads]
+    named_id = _holder_of(case, hop.vertex_id)
+    load = case.loads[named_id]
+    feeders = [u for u in case.evidence.topology.upstream(named_id) if u in case.loads]
     most = max(feeders, key=lambda u: highest_of(case.loads[u].backpressured) or 0.0, default=None)
     if most is None:
         return None
     waiting = indices_of(hop.hop_ms >= max(HOP_MIN_MS, STANDOUT_RATIO * hop.longest_ms))
+    if named_id != hop.vertex_id:
+        waiting = indices_of(load.busy >= STANDOUT_RATIO * (highest_of(load.busy) or 0.0))
     rest = [i for i in load.known_subtasks if i not in waiting]
     if (mean_of(load.busy[list(waiting)]) or 0.0) < (mean_of(load.busy[rest]) or 0.0):
         # The subtasks with a queue are less busy than their siblings, so they do not work off the queue.
         return None
     held = highest_of(case.loads[most].backpressured) or 0.0
     suspect = suspect_of(load, waiting, (most, held))
-    slow = hosts.slow_host(case.evidence, case.loads, hop.vertex_id, waiting)
+    slow = hosts.slow_host(case.evidence, case.loads, named_id, waiting)
     if slow is not None and suspect.kind is VerdictKind.STRAGGLER:
         return _on_slow_host(case, suspect, slow)
-    vertex, total = case.name(hop.vertex_id), case.subtask_count(hop.vertex_id)
+    vertex, total = case.name(named_id), case.subtask_count(named_id)
     # Between the bursts all subtasks are idle, so the busy times are compared with each other and not with a limit.
     are_alike = 0 < SIBLINGS_BUSY_RATIO * suspect.busy <= (suspect.siblings_busy or 0.0)
     is_whole = suspect.kind is VerdictKind.CAPACITY or are_alike or len(waiting) * 2 > total
     kind = VerdictKind.CAPACITY if is_whole else suspect.kind
-    longest = say.duration(hop.longest_ms)
     where = vertex if is_whole else say.where(vertex, waiting, total)
     is_one = len(waiting) == 1
     why = {
@@ -219,16 +223,18 @@ def by_queue(case: Case) -> Verdict | None:
     return draft(
         case,
         kind,
-        f"the barrier waits up to {longest} in the queue before {where}: {why}",
-        vertex_id=hop.vertex_id,
+        f"{_queue_text(case, hop, named_id, where=where, is_one=is_whole or is_one)}: {why}",
+        vertex_id=named_id,
         subtasks=tuple(range(total)) if is_whole else waiting,
         phase=case.travel_phase,
-        explained_ms=explained_ms(case, hop.vertex_id),
+        explained_ms=explained_ms(case, named_id),
         evidence=[
-            rows.reconstructed(f"{vertex}: longest hop of the barrier, mean", "start_delay", hop.longest_ms, "ms"),
+            rows.reconstructed(
+                f"{case.name(hop.vertex_id)}: longest hop of the barrier, mean", "start_delay", hop.longest_ms, "ms"
+            ),
             *rows.load(case, suspect),
             *rows.fare(case),
-            *rows.travel(case, hop.vertex_id),
+            *rows.travel(case, named_id),
             *rows.settings(case),
         ],
         confidence=weaker(case.confidence, Confidence.LOW if kind is VerdictKind.UNDECIDED else Confidence.MEDIUM),
@@ -236,6 +242,31 @@ def by_queue(case: Case) -> Verdict | None:
         if kind is VerdictKind.UNDECIDED
         else (),
     )
+
+
+def _holder_of(case: Case, vertex_id: VertexId) -> VertexId:
+    """Return the vertex that holds this one back: the lowest of those below it that are each busier than the last."""
+    while True:
+        load = case.loads[vertex_id]
+        busy = highest_of(load.busy) or 0.0
+        below = {
+            v: highest_of(case.loads[v].busy) or 0.0
+            for v in case.evidence.topology.downstream(vertex_id)
+            if v in case.loads
+        }
+        lower = max(below, key=lambda v: below[v], default=None)
+        held = highest_of(load.backpressured) or 0.0
+        if lower is None or held < BACKPRESSURED_MIN_RATIO or below[lower] <= busy:
+            return vertex_id
+        vertex_id = lower
+
+
+def _queue_text(case: Case, hop: Hop, named_id: VertexId, *, where: str, is_one: bool) -> str:
+    longest = say.duration(hop.longest_ms)
+    if named_id == hop.vertex_id:
+        return f"the barrier waits up to {longest} in the queue before {where}"
+    front = case.name(hop.vertex_id)
+    return f"{where} {'holds' if is_one else 'hold'} back {front}, and the barrier waits up to {longest} before {front}"
 
 
 def by_travel(case: Case) -> Verdict | None:

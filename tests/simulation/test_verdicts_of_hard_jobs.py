@@ -47,3 +47,19 @@ async def test_slow_uploads_between_bursts_of_the_input_are_no_stuck_sync_part()
     verdict = diagnose(await _evidence(job)).verdict
 
     assert (verdict.kind, verdict.vertex) == (VerdictKind.STORE, "stage-2"), verdict.sentence
+
+
+@pytest.mark.anyio
+async def test_a_vertex_that_cannot_keep_up_with_bursts_is_named_and_not_the_one_that_it_holds_back():
+    """Once the vertex above it was named: barriers wait there, and overtake the queue of the one at capacity."""
+    job = _draft(4, ("stage-1", "stage-2", "stage-3", "last"))
+    for stage, cost_us in zip(job.stages, (2_400, 12_000, 7_200, 4_800), strict=True):
+        stage["cost_us"] = cost_us
+    job.source |= {"rate": 0.7 * 4e6 / 12_000, "burst_period": "7 s", "burst_ratio": 0.2}
+    job.config |= {**_UNALIGNED, f"{_CP}aligned-checkpoint-timeout": "1 s"}
+
+    verdict = diagnose(await _evidence(job)).verdict
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.CAPACITY, "stage-2"), verdict.sentence
+    assert "stage-2 holds back stage-1, and the barrier waits" in verdict.sentence
+    assert verdict.subtasks == (0, 1, 2, 3)

@@ -34,7 +34,7 @@ from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
-from backend.domain.verdict import Diagnosis
+from backend.domain.verdict import Basis, Diagnosis
 
 _AROUND = timedelta(seconds=10)
 
@@ -101,6 +101,19 @@ class Queues:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordRate:
+    """Records in a second, and whether the engine reports this rate or two counts show it."""
+
+    value: float
+    is_measured: bool
+
+    @property
+    def basis(self) -> Basis:
+        """The basis of the value. Counts may be as old as the engine's metrics, so their difference is no measure."""
+        return Basis.MEASURED if self.is_measured else Basis.RECONSTRUCTED
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """The facts that the rules use.
 
@@ -123,7 +136,7 @@ class Situation:
     intake_bytes_per_ms: Mapping[VertexId, tuple[float, ...]]
     record_bytes: Mapping[VertexId, float]
     """The mean size of the records that each vertex read."""
-    records_per_s: Mapping[VertexId, float]
+    records_per_s: Mapping[VertexId, RecordRate]
     """The records that each vertex read in a second."""
     store_bytes_per_ms: float | None
     since: datetime | None
@@ -386,16 +399,43 @@ def _medians(readings: Mapping[VertexId, Floats]) -> dict[VertexId, tuple[float,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """What each subtask of a vertex read between the first and the last reading, and how busy it was in the last."""
+    """What each subtask of a vertex read between the first and the last reading, and how busy it was in the last.
+
+    ``rates`` are the records that each subtask read in a second as the engine reports them: the median of the readings,
+    NaN for a subtask without one.
+    """
 
     elapsed_s: float
     busy: Floats
     records: Floats
     bytes_in: Floats
+    rates: Floats
 
     @property
     def elapsed_ms(self) -> float:
         return self.elapsed_s * 1000
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether the engine reports the rate of every subtask."""
+        return self.rates.size > 0 and not np.isnan(self.rates).any()
+
+    @property
+    def records_per_s(self) -> Floats:
+        """What each subtask read in a second: the engine's rates, or the difference of the counts."""
+        if self.is_metered or self.elapsed_s <= 0:
+            return self.rates
+        return self.records / self.elapsed_s
+
+    @property
+    def bytes_per_ms(self) -> Floats:
+        """The bytes that each subtask read in a millisecond. Bytes are counted with the records, at the same age."""
+        counted = self.bytes_in / self.elapsed_ms
+        if not self.is_metered or self.rates.size != self.records.size or self.rates.size != counted.size:
+            return counted
+        # A subtask that read nothing between the readings shows no size of a record.
+        size = self.bytes_in / np.where(self.records > 0, self.records, np.nan)
+        return np.where(np.isnan(size), counted, self.rates * size / 1000)
 
 
 def _taken(readings: Sequence[VertexPressure]) -> dict[VertexId, _Taken]:
@@ -405,6 +445,7 @@ def _taken(readings: Sequence[VertexPressure]) -> dict[VertexId, _Taken]:
             busy=array_of(rows[-1].busy_ratio),
             records=_grown(rows[0].records_in_count, rows[-1].records_in_count),
             bytes_in=_grown(rows[0].bytes_in_count, rows[-1].bytes_in_count),
+            rates=column_medians(stacked([array_of(r.records_in_per_s) for r in rows])),
         )
         for vertex_id, rows in _by_vertex(readings).items()
     }
@@ -414,9 +455,9 @@ def _steps(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
     """Return the busy milliseconds per record at the slowest subtask of each vertex."""
     found: dict[VertexId, float] = {}
     for vertex_id, own in taken.items():
-        count = min(own.busy.size, own.records.size)
-        records = own.records[:count]
-        costs = own.busy[:count] * own.elapsed_ms / np.where(records > 0, records, np.nan)
+        rates = own.records_per_s
+        count = min(own.busy.size, rates.size)
+        costs = own.busy[:count] * 1000 / np.where(rates[:count] > 0, rates[:count], np.nan)
         most = highest_of(costs)
         if most is not None:
             found[vertex_id] = most
@@ -426,7 +467,7 @@ def _steps(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
 def _intake(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, tuple[float, ...]]:
     """Return the bytes per millisecond that each subtask read."""
     return {
-        vertex_id: tuple((own.bytes_in / own.elapsed_ms).tolist())
+        vertex_id: tuple(own.bytes_per_ms.tolist())
         for vertex_id, own in taken.items()
         if own.elapsed_ms > 0 and own.bytes_in.sum() > 0
     }
@@ -438,10 +479,10 @@ def _record_sizes(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
     return {v: size / count for v, (count, size) in sums.items() if count > 0 and size > 0}
 
 
-def _record_rates(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, float]:
+def _record_rates(taken: Mapping[VertexId, _Taken]) -> dict[VertexId, RecordRate]:
     """Return the records that each vertex read in a second."""
-    counts = {v: float(own.records.sum()) for v, own in taken.items()}
-    return {v: counts[v] / own.elapsed_s for v, own in taken.items() if own.elapsed_s > 0 and counts[v] > 0}
+    rates = {v: RecordRate(float(own.records_per_s.sum()), own.is_metered) for v, own in taken.items()}
+    return {v: rate for v, rate in rates.items() if rate.value > 0}
 
 
 def _grown(before: Sequence[int | None], after: Sequence[int | None]) -> Floats:

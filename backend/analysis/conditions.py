@@ -74,7 +74,11 @@ def _by_input(report: HealthReport, evidence: JobEvidence, readings: Sequence[Ve
 
 
 def input_rates(readings: Sequence[VertexPressure]) -> list[Rate]:
-    """Return the records that the sources emit in a second, between each two readings of the same source."""
+    """Return the records that the sources emit in a second, between each two readings of the same source.
+
+    The counts show bursts and pauses of some seconds. The engine's own rates are means over a minute, in which a burst
+    just before a checkpoint is hardly seen, so they are not used here.
+    """
     found: list[Rate] = []
     last: dict[str, VertexPressure] = {}
     for reading in readings:

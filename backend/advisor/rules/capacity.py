@@ -15,7 +15,7 @@ from backend.advisor.proposing import Proposal, expect, proposal
 from backend.advisor.replay import Recordings
 from backend.advisor.rules.lints import rescaling_error
 from backend.advisor.sentences import ms_span
-from backend.advisor.situation import Situation
+from backend.advisor.situation import RecordRate, Situation
 from backend.advisor.thresholds import BUSY_TARGET_RATIO, SCALE_STEP_MAX
 from backend.analysis import sentences as say
 from backend.analysis.arrays import mean_of
@@ -56,14 +56,14 @@ def advise_parallelism(known: Situation) -> Recommendation | NoAdvice:
         )
     load = known.case.loads.get(vertex.id)
     busy = None if load is None else mean_of(load.busy)
-    rates = known.records_per_s.get(vertex.id)
+    rate = known.records_per_s.get(vertex.id)
     if busy is None:
         text = f"{say.vertex(where)} lacks capacity, but how busy its subtasks are is not known"
         return NoAdvice(Topic.PARALLELISM, "R-PAR-1", text, verdict.vertex, verdict.subtasks)
-    return _more(known, vertex, busy, rates)
+    return _more(known, vertex, busy, rate)
 
 
-def _more(known: Situation, vertex: Vertex, busy: float, rate: float | None) -> Recommendation | NoAdvice:
+def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None) -> Recommendation | NoAdvice:
     held = _source_held(known)
     # Sources that are held back for a share b of the time would emit at most 1 / (1 - b) times as much.
     load_max = SCALE_STEP_MAX if held is None or held >= 1 - 1 / SCALE_STEP_MAX else 1 / (1 - held)
@@ -92,7 +92,7 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: float | None) -> 
         current=Setting(parallelism=vertex.parallelism, vertex_id=vertex.id),
         proposed=Setting(parallelism=wanted, vertex_id=vertex.id),
         evidence=_rows(known, vertex, busy, rate, held),
-        expected=() if rate is None else (_throughput(rate, wanted / vertex.parallelism, load_max),),
+        expected=() if rate is None else (_throughput(rate.value, wanted / vertex.parallelism, load_max),),
         unpredicted=tuple(unpredicted),
         confidence=known.diagnosis.verdict.confidence,
         confidence_reason="that of the verdict; the load behind the back-pressure is estimated from the sources",
@@ -182,7 +182,7 @@ def _source_held(known: Situation) -> float | None:
 
 
 def _rows(
-    known: Situation, vertex: Vertex, busy: float, rate: float | None, held: float | None
+    known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None, held: float | None
 ) -> tuple[EvidenceRow, ...]:
     rows = [
         EvidenceRow(
@@ -200,9 +200,9 @@ def _rows(
         rows.append(
             EvidenceRow(
                 "records that it reads",
-                "numRecordsIn",
-                Basis.MEASURED,
-                rate,
+                "numRecordsInPerSecond" if rate.is_measured else "numRecordsIn",
+                rate.basis,
+                rate.value,
                 "records/s",
                 vertex=vertex.name,
                 since=known.since,

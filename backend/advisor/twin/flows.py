@@ -1,7 +1,8 @@
 """What readings of backpressure say of each vertex: rates, service times, shares and queues.
 
-Counts are totals since the start of an attempt, so rates are differences between readings. The readings before the last
-restart are left out, and so is the first third of many readings, while buffers fill and debloating adapts.
+Counts are totals since the start of an attempt, so rates are differences between readings, or the engine's own rates if
+the readings cover a short time. The readings before the last restart are left out, and so is the first third of many
+readings, while buffers fill and debloating adapts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _POOL_BUFFERS_MAX = 1024
 _FULL_BUSY, _NEVER_IDLE_BUSY = 0.97, 0.997
 _AVERAGED_S, _BEGUN_S, _LINE_MIN_COUNT = 60.0, 10.0, 4
 _LAST_COUNT = 5
+_COUNTED_MIN_S = 300.0
+"""Over this time, old counts change a rate by a few percent at most."""
 _CHANCE = 3.0
 """Counts of subtasks with equal shares differ by this many standard deviations at most."""
 _SMALL_RATIO = 0.1
@@ -45,7 +48,8 @@ class VertexFlow:
     and ``queued_in_least`` are the least of these sums in the last readings, NaN if none of these has a whole sum.
     ``out_per_in`` is the number of records emitted for each one read, NaN if not known. ``swing_s`` says how far the
     counts swing around a steady flow, in seconds of this flow. ``out_rates_per_s`` has the rate of the whole vertex
-    between each two readings, which are ``step_s`` apart. ``total_in`` counts the records since the attempt began.
+    between each two readings, which are ``step_s`` apart: of the counts, because means over a minute hide bursts.
+    ``total_in`` counts the records since the attempt began.
     """
 
     busy: Floats
@@ -206,6 +210,8 @@ def _flow(present: Sequence[VertexPressure]) -> VertexFlow | None:
     times = np.array([r.observed_at.timestamp() for r in readings])
     queued_out, queued_in = (rows(getattr(r, of) for r in readings) for of in ("queued_out_bytes", "queued_in_bytes"))
     taken, sent = (_rates(present, of, size) for of in ("records_in_count", "records_out_count"))
+    if seconds < _COUNTED_MIN_S:
+        taken, sent = _metered(readings, taken, sent)
     passed = float(np.nansum(taken) + np.nansum(sent))
     age_s = float(np.nansum(counted_in[1]) + np.nansum(outs[-1])) / passed if passed > 0 else seconds
     ages = times - times[-1] + age_s
@@ -258,6 +264,31 @@ def _rates(readings: Sequence[VertexPressure], name: str, size: int) -> Floats:
     first, last = np.triu_indices(len(rows), 1)
     slopes = (counts[last] - counts[first]) / (times[last] - times[first])[:, None]
     return _over(np.median, slopes)
+
+
+def _metered(readings: Sequence[VertexPressure], taken: Floats, sent: Floats) -> tuple[Floats, Floats]:
+    """Return what each subtask read and emitted in a second: the engine's own rates, and the counted ones without them.
+
+    The engine's rates are means over its last minute, like its shares of time. Over a long time, the counts show the
+    mean of a source with long bursts better. A vertex has one of the two rates, and the other one follows: both counts
+    of a subtask have the same age, so they are wrong by the same factor.
+    """
+    size = taken.size
+    read, emitted = (
+        _over(np.median, np.vstack([_sized(array_of(getattr(r, of)), size) for r in readings]))
+        for of in ("records_in_per_s", "records_out_per_s")
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        of_read, of_emitted = read * (sent / taken), emitted * (taken / sent)
+    return _first_known(read, of_emitted, taken), _first_known(emitted, of_read, sent)
+
+
+def _first_known(*columns: Floats) -> Floats:
+    """Return for each subtask the first value that is known and finite."""
+    found = columns[-1]
+    for column in reversed(columns[:-1]):
+        found = np.where(np.isfinite(column), column, found)
+    return found
 
 
 def _counts_at_end(counts: Floats) -> Floats:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
 from backend.advisor.advice import NoAdvice, Recommendation
 from backend.advisor.rules import capacity
+from backend.advisor.situation import situation
 from backend.domain.advice import Metric, Mode, Topic
-from backend.domain.engines import RUNTIME
+from backend.domain.engines import RUNTIME, flink
 from backend.domain.topology import Topology
+from backend.domain.verdict import Basis
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,
     UNALIGNED,
@@ -21,7 +25,7 @@ from tests.support.advised_jobs import (
     readings,
     slow_run,
 )
-from tests.support.handwritten_jobs import LAST, chain, quick, reading
+from tests.support.handwritten_jobs import LAST, chain, job, quick, reading
 
 
 def limited(max_parallelism, *, topology=None):
@@ -43,6 +47,37 @@ def test_r_par_1_proposes_more_subtasks_for_the_vertex_that_lacks_capacity():
     rate = expected(found, Metric.THROUGHPUT)
     assert rate.predicted.low == rate.before
     assert rate.predicted.value <= rate.predicted.high <= 2 * rate.before
+
+
+def test_the_rate_of_the_vertex_is_the_engines_own_and_that_of_counts_is_reconstructed():
+    def row(rows):
+        found = on(Topic.PARALLELISM, advised(slow_run(), rows))
+        (one,) = [e for e in found.evidence if e.unit == "records/s"]
+        return one.value, one.basis, one.metric, expected(found, Metric.THROUGHPUT).before
+
+    # Each subtask counts 500 records more in 2 s.
+    counted = readings(held=0.2)
+    metered = [replace(r, records_in_per_s=(90.0, 100.0, 110.0, 120.0)) if r.vertex_id == LAST else r for r in counted]
+
+    about_1000 = pytest.approx(1000.0, rel=0.01)
+    assert row(counted) == (about_1000, Basis.RECONSTRUCTED, "numRecordsIn", about_1000)
+    assert row(metered) == (420.0, Basis.MEASURED, "numRecordsInPerSecond", 420.0)
+
+
+def test_a_subtask_reads_bytes_as_fast_as_the_engine_says_it_reads_records():
+    def known(rows):
+        advised_job = job(slow_run(), rows, config=EXACTLY_ONCE)
+        return situation(advised_job, engine=flink("1.20.5"), version="1.20.5")
+
+    counted = readings()
+    metered = [replace(r, records_in_per_s=(100.0, 100.0, 100.0, 50.0)) if r.vertex_id == LAST else r for r in counted]
+
+    # 250 records of 1000 bytes in a second, of counts that the engine may have fetched at other times.
+    assert known(counted).intake_bytes_per_ms[LAST] == pytest.approx((250.0,) * 4, rel=0.01)
+    assert known(counted).steps_ms[LAST] == pytest.approx(4.0, rel=0.01)
+    assert known(metered).intake_bytes_per_ms[LAST] == (100.0, 100.0, 100.0, 50.0)
+    assert known(metered).steps_ms[LAST] == 20.0
+    assert known(metered).record_bytes[LAST] == 1000.0
 
 
 def test_the_mode_comes_before_the_parallelism_and_does_not_exclude_it():

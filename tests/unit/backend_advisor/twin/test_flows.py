@@ -54,6 +54,41 @@ def test_rates_shares_and_service_times_come_from_the_counts():
     assert (list(service), is_measured) == (pytest.approx([6000.0, 2000.0]), True)
 
 
+def test_over_a_short_time_the_rates_are_those_of_the_engine_and_not_of_counts_of_unknown_age():
+    # The engine fetches its counts every 10 s. These two readings are 7 s apart, and their counts 10 s.
+    ins, outs = (1000, 3000), (500, 1500)
+    old = replace(reading(0, ins), records_out_count=outs)
+    new = replace(reading(7, [n + m for n, m in zip(ins, (1000, 3000), strict=True)]), records_out_count=(1000, 3000))
+    assert flow_of([old, new]).records_in == pytest.approx([1000 / 7, 3000 / 7])
+
+    metered = [replace(r, records_in_per_s=(100.0, 300.0)) for r in (old, new)]
+    flow = flow_of(metered)
+    assert flow.records_in == pytest.approx([100.0, 300.0])
+    assert flow.records_out == pytest.approx([50.0, 150.0]), "both counts have the same age, so their ratio is right"
+    assert flow.bytes_in == pytest.approx([10_000.0, 30_000.0])
+    assert flow.service_us(is_source=False)[0] == pytest.approx([10_000.0, 10_000.0 / 3])
+
+    # A subtask without a rate of the engine keeps the counted one.
+    partly = flow_of([replace(r, records_in_per_s=(100.0, None)) for r in (old, new)])
+    assert partly.records_in == pytest.approx([100.0, 3000 / 7])
+
+
+def test_the_rate_of_a_source_is_the_engines_rate_of_what_it_emits():
+    readings = [
+        replace(r, records_in_count=(0, 0), records_out_count=r.records_in_count, records_out_per_s=(90.0, 270.0))
+        for r in even(2)
+    ]
+    flow = flow_of(readings)
+    assert flow.records_out == pytest.approx([90.0, 270.0])
+    assert flow.records_in == pytest.approx([0.0, 0.0])
+
+
+def test_over_a_long_time_the_rates_are_those_of_the_counts():
+    # A source with bursts that are longer than a minute: most of the engine's rates are those between the bursts.
+    long = [replace(r, records_in_per_s=(10.0, 30.0)) for r in even(121)]
+    assert flow_of(long).records_in == pytest.approx([100.0, 300.0])
+
+
 def test_the_rates_of_a_wide_vertex_take_little_memory():
     wide = [reading(10 * n, [10 * n * (1 + i % 3) for i in range(1_024)]) for n in range(180)]
     tracemalloc.start()

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from backend.contracts.api import Floats, Ints
 from backend.contracts.model import Model
+from backend.domain.verdict import Basis
 
 
 class VertexPressureOut(Model):
@@ -32,6 +33,13 @@ class VertexPressureOut(Model):
     records_out_per_s: Floats = Field(default_factory=list)
     """The same of records that each subtask of a source emitted. Empty for other vertices."""
     records_per_s: Floats = Field(default_factory=list)
+    """Records that each subtask read in a second; of a source, records that it emitted.
+
+    Measured if the engine reports this rate. Otherwise the difference from the previous reading, which may be wrong by
+    several times if the engine updates its counts less often than they are read.
+    """
+    records_per_s_basis: Basis | None = None
+    """Null if no rate is known."""
 
 
 class PressurePointOut(Model):

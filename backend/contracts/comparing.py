@@ -130,7 +130,12 @@ class LoadOut(Model):
     backpressured_mean_ratio: float | None
     backpressured_max_ratio: float | None
     records_per_s: float | None
-    """Records that all subtasks read. Null if the readings do not show it, for example after a restart."""
+    """Records that all subtasks read; of a source, records that it emitted.
+
+    Measured if the engine reports this rate, which is a mean over its last minute. Otherwise the difference between the
+    first and the last count. Null if the readings do not show it, for example after a restart.
+    """
+    records_per_s_basis: Basis | None = None
     queued_bytes: int | None
 
 

@@ -167,7 +167,7 @@ class MeasuredNowOut(Model):
     low: float | None = None
     """The lower end of the interval of ``value``. Null if it is not known.
 
-    The interval of the expired ratio is Wilson's at 90 %. That of a rate holds the middle 90 % of the rates between two
+    The interval of the expired ratio is Wilson's at 90 %. That of a rate holds the middle 90 % of the rates of the
     readings, and that of any other measure the middle 90 % of the checkpoints.
     """
     high: float | None = None

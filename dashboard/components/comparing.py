@@ -18,6 +18,7 @@ from backend.contracts.comparing import (
     SettingPairOut,
     SettingValue,
 )
+from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
@@ -231,12 +232,13 @@ def _value(name: str, value: SettingValue) -> str:
 
 
 _Load = tuple[str, Callable[[LoadOut], float | None], Callable[[float | None], str]]
+_RATE = "Records/s"
 _LOADS: tuple[_Load, ...] = (
     ("Busy", lambda x: x.busy_mean_ratio, text.percent),
     ("Busiest subtask", lambda x: x.busy_max_ratio, text.percent),
     ("Backpressured", lambda x: x.backpressured_mean_ratio, text.percent),
     ("Most backpressured", lambda x: x.backpressured_max_ratio, text.percent),
-    ("Records/s", lambda x: x.records_per_s, text.count),
+    (_RATE, lambda x: x.records_per_s, text.count),
     ("Queued", lambda x: x.queued_bytes, text.size),
 )
 
@@ -270,7 +272,12 @@ def _load_cell(one: _Load, pair: LoadPairOut) -> html.Td:
     is_far = a is not None and b is not None and abs(a - b) > 0.2 * max(abs(a), abs(b), 0.05)
     first: Component = html.B(words[0]) if is_far else html.Span(words[0])
     title = "not read on one side" if (a is None) != (b is None) else None
-    return html.Td([first, html.Span(f" / {words[1]}", className="hint")], className="right number", title=title)
+    parts: list[Component] = [first, html.Span(f" / {words[1]}", className="hint")]
+    if one[0] == _RATE:
+        bases = {side_.records_per_s_basis for side_ in (pair.a, pair.b) if side_ is not None}
+        # One value of counts, which have the age of the engine's metrics, makes the comparison a reconstruction.
+        parts += [html.Span(" "), status.basis(Basis.RECONSTRUCTED)] if Basis.RECONSTRUCTED in bases else []
+    return html.Td(parts, className="right number", title=title)
 
 
 def options(

@@ -107,12 +107,12 @@ def _measured(now: MeasuredNowOut | None, count: int) -> html.Td:
     span = f"{value(now.low, now.unit)} to {value(now.high, now.unit)}" if is_span else "no interval is known"
     words, about = value(now.value, now.unit), "the middle 90 % of these checkpoints"
     if now.measure is Measure.THROUGHPUT:
-        about = "the middle 90 % of the rates between two readings"
+        about = "the middle 90 % of the rates of the readings"
     elif now.measure is Measure.EXPIRED and count:
         counted, about = f"{round(now.value * count)} of {count}", f"Wilson interval at 90 %, of {count} checkpoints"
         span = f"share: {span}" if count < FEW_COUNT else f"{counted}, {span}"
         words = counted if count < FEW_COUNT else words
-    parts: list[Component | str] = [words, html.Br(), html.Span(span, className="hint")]
+    parts: list[Component | str] = [words, " ", status.basis(now.basis), html.Br(), html.Span(span, className="hint")]
     return html.Td(parts, className="right number", title=about if is_span else None)
 
 

@@ -26,6 +26,7 @@ _COLUMNS = (
     "queued output (bytes)",
     "records in (count)",
     "records/s",
+    "basis of records/s",
     "observed at (UTC)",
 )
 _SERIES_COLUMNS = (
@@ -182,7 +183,9 @@ def _table(vertices: Sequence[VertexPressureOut]) -> Table:
         )  # fmt: skip
         for i in range(max(len(a) for a in arrays)):
             values = tuple(_round(a[i]) if i < len(a) else None for a in arrays)
-            rows.append((v.vertex, i, *values, v.observed_at.isoformat()))
+            has_rate = i < len(v.records_per_s) and v.records_per_s[i] is not None
+            basis = v.records_per_s_basis.value if has_rate and v.records_per_s_basis is not None else None
+            rows.append((v.vertex, i, *values, basis, v.observed_at.isoformat()))
     return Table(_COLUMNS, tuple(rows))
 
 

@@ -10,6 +10,7 @@ import pytest
 from backend.contracts import api
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.domain.checkpoint import SubtaskMeasure
+from backend.domain.verdict import Basis
 from tests.support.observations import CONFIG, NOW, SINK, SOURCE, completed, failed, job, observation, pressure
 from tests.support.serving import api_over, asking
 
@@ -126,9 +127,37 @@ async def test_settings_and_load_are_those_at_the_time_of_each_checkpoint(client
     assert loads[SINK].b.records_per_s is None, "one reading shows no rate"
     a = loads[SINK].a
     assert (a.reading_count, a.busy_mean_ratio) == (2, pytest.approx(0.7))
-    assert a.records_per_s == pytest.approx(60.0)
+    assert (a.records_per_s, a.records_per_s_basis) == (pytest.approx(60.0), Basis.RECONSTRUCTED)
     assert a.backpressured_max_ratio == pytest.approx(0.25)
     assert a.queued_bytes == 1 << 40
+
+
+async def test_the_rates_of_the_load_are_those_of_the_engine_if_each_reading_has_one(client, writer, target):
+    at = completed(100).header.triggered_at - timedelta(seconds=1000)
+
+    def of_sink(seconds, rates, records=(100, 200, 300)):
+        reading = pressure(SINK, at + timedelta(seconds=seconds))
+        return replace(reading, records_in_per_s=rates, records_in_count=records)
+
+    source = [
+        replace(
+            pressure(SOURCE, at + timedelta(seconds=s)),
+            records_in_count=(0,) * 3,
+            records_out_count=(100 * s,) * 3,
+            records_out_per_s=rates,
+        )
+        # Equal rates of all subtasks are stored as one. The second checkpoint has a reading without rates.
+        for s, rates in ((1000, (50.0,) * 3), (1010, (52.0,) * 3), (0, ()), (10, (52.0,) * 3))
+    ]
+    sink = [of_sink(1000, (1.5, 2.5, 3.0)), of_sink(1005, (1.5, 2.5, 4.0)), of_sink(0, (1.0, None, 1.0))]
+    seen = job([completed(50, triggered_at=at), completed(100)])
+    await writer.write(observation(target, replace(seen, pressure=(*source, *sink))))
+
+    found = {x.vertex_id: x for x in (await _compared(client, 100, 50)).loads}
+
+    rates = {v: [(s.records_per_s, s.records_per_s_basis) for s in (x.a, x.b)] for v, x in found.items()}
+    assert rates[SINK] == [(7.5, Basis.MEASURED), (None, None)], "a mean of the readings; the counts show no time"
+    assert rates[SOURCE] == [(153.0, Basis.MEASURED), (300.0, Basis.RECONSTRUCTED)], "what a source emits"
 
 
 async def test_a_removed_vertex_is_missing_on_one_side(client, writer, target):

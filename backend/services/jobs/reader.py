@@ -16,6 +16,7 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
+from backend.domain.verdict import Basis
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
 from backend.services.micro_batches import batch_out, signs_out, with_batches
@@ -169,7 +170,8 @@ def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
 def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> list[VertexPressureOut]:
     """Return the latest reading of each vertex, sources first, with its rates in records per second.
 
-    ``readings`` must be sorted oldest first. The rates are those since the previous reading of the same vertex.
+    ``readings`` must be sorted oldest first. The rates are the engine's own. If it reports none, they are those since
+    the previous reading of the same vertex, and reconstructed.
     """
     latest: dict[VertexId, VertexPressure] = {}
     before: dict[VertexId, VertexPressure] = {}
@@ -179,23 +181,33 @@ def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> l
         latest[reading_.vertex_id] = reading_
     names = {v.id: v.name for v in topology.vertices}
     order = [v for v in names if v in latest] + [v for v in latest if v not in names]
-    return [_pressure_out(names.get(v, v), latest[v], before.get(v)) for v in order]
+    sources = {v for v in names if not topology.upstream(v)}
+    return [_pressure_out(names.get(v, v), latest[v], before.get(v), is_source=v in sources) for v in order]
 
 
-def _pressure_out(name: str, now: VertexPressure, before: VertexPressure | None) -> VertexPressureOut:
-    return VertexPressureOut.of(now, vertex=name, records_per_s=_rates(now, before))
+def _pressure_out(
+    name: str, now: VertexPressure, before: VertexPressure | None, *, is_source: bool
+) -> VertexPressureOut:
+    metered = now.records_out_per_s if is_source else now.records_in_per_s
+    is_metered = any(rate is not None for rate in metered)
+    rates = list(metered) if is_metered else _counted_rates(now, before, is_source=is_source)
+    basis = Basis.MEASURED if is_metered else Basis.RECONSTRUCTED
+    is_known = any(rate is not None for rate in rates)
+    return VertexPressureOut.of(now, vertex=name, records_per_s=rates, records_per_s_basis=basis if is_known else None)
 
 
-def _rates(now: VertexPressure, before: VertexPressure | None) -> list[float | None]:
-    if before is None or len(before.records_in_count) != len(now.records_in_count):
+def _counted_rates(now: VertexPressure, before: VertexPressure | None, *, is_source: bool) -> list[float | None]:
+    if before is None:
+        return []
+    earlier, counts = (r.records_out_count if is_source else r.records_in_count for r in (before, now))
+    if len(earlier) != len(counts):
         return []
     elapsed_s = (now.observed_at - before.observed_at).total_seconds()
     if elapsed_s <= 0:
         return []
     # A counter decreases only if the task restarted. The rate is then unknown.
     return [
-        None if a is None or b is None or b < a else (b - a) / elapsed_s
-        for a, b in zip(before.records_in_count, now.records_in_count, strict=True)
+        None if a is None or b is None or b < a else (b - a) / elapsed_s for a, b in zip(earlier, counts, strict=True)
     ]
 
 

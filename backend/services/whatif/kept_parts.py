@@ -22,8 +22,8 @@ SUBTASKS_MAX: Final = 64_000
 def shown_part(evidence: JobEvidence) -> JobEvidence:
     """Return the part of the evidence of a model that answers show as measured.
 
-    It has the checkpoints, each with the details of the vertex that has the longest sync part, and the numbers of
-    records in the readings of the sources.
+    It has the checkpoints, each with the details of the vertex that has the longest sync part, and the numbers
+    and rates of records in the readings of the sources.
     """
     sources = {v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)}
     return JobEvidence(
@@ -42,6 +42,7 @@ def shown_part(evidence: JobEvidence) -> JobEvidence:
                 backpressured_ratio=(),
                 idle_ratio=(),
                 records_out_count=r.records_out_count,
+                records_out_per_s=r.records_out_per_s,
             )
             for r in evidence.pressure
             if r.vertex_id in sources

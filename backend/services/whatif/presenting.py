@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
-from statistics import median_high
+from statistics import fmean, median_high
 from typing import Final
 
 from backend.advisor.advice import Interval
@@ -31,6 +31,7 @@ from backend.contracts.whatif import (
 from backend.contracts.whatif_scores import SCORED_AS
 from backend.domain.checkpoint import CheckpointStatus, largest
 from backend.domain.pressure import VertexPressure
+from backend.domain.verdict import Basis
 from backend.services.whatif.models import ModelledJob
 
 UNITS: Final[Mapping[Measure, str]] = {
@@ -202,19 +203,22 @@ def measured_of(job: ModelledJob) -> tuple[list[MeasuredNowOut], list[int]]:
     persisted = [None if e else _float(c.header.persisted_bytes) for c, e in zip(found, expired, strict=True)]
     syncs = [_float(largest([v for d in c.details for v in d.sync_duration_ms])) for c in found]
     share = share_interval(sum(expired), len(found)) if found else None
+    throughput, basis = _records_per_s(job)
     rows: list[tuple[Measure, Interval | None, list[float | None]]] = [
         (Measure.DURATION, middle_of(durations), durations),
         (Measure.EXPIRED, share, []),
         (Measure.PERSISTED, middle_of(persisted), persisted),
-        (Measure.THROUGHPUT, _records_per_s(job), []),
+        (Measure.THROUGHPUT, throughput, []),
         (Measure.SYNC, middle_of(syncs), syncs),
     ]
-    return [_now(*row) for row in rows], [c.header.checkpoint_id for c in found]
+    bases = {Measure.THROUGHPUT: basis}
+    return [_now(*row, bases.get(row[0], Basis.MEASURED)) for row in rows], [c.header.checkpoint_id for c in found]
 
 
-def _now(measure: Measure, found: Interval | None, values: list[float | None]) -> MeasuredNowOut:
+def _now(measure: Measure, found: Interval | None, values: list[float | None], basis: Basis) -> MeasuredNowOut:
     value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
-    return MeasuredNowOut(measure=measure, unit=UNITS[measure], value=value, low=low, high=high, values=values)
+    unit = UNITS[measure]
+    return MeasuredNowOut(measure=measure, unit=unit, value=value, low=low, high=high, values=values, basis=basis)
 
 
 def calibration_of(model: JobModel) -> CalibrationOut | None:
@@ -229,33 +233,46 @@ def calibration_of(model: JobModel) -> CalibrationOut | None:
     )
 
 
-def _records_per_s(job: ModelledJob) -> Interval | None:
-    """Return the records that all sources emitted in a second, between the first and the last reading of each.
+def _records_per_s(job: ModelledJob) -> tuple[Interval | None, Basis]:
+    """Return the records that all sources emitted in a second, with the middle 90 % of the rates, and the basis.
 
-    The interval holds the middle 90 % of the rates between two readings, and contains the whole rate. The ends of
-    several sources are added, which makes it wider.
+    The ends of several sources are added, which makes the interval wider. The sum is measured if each part is.
     """
     sources = [v.id for v in job.model.vertices if v.source is not None]
-    rates = [rates_of([r for r in job.evidence.pressure if r.vertex_id == source]) for source in sources]
+    readings = [[r for r in job.evidence.pressure if r.vertex_id == source] for source in sources]
+    rates = [rates_of(of) for of in readings]
     known = [r for r in rates if r is not None]
+    basis = Basis.MEASURED if all(_metered(of) for of in readings) else Basis.RECONSTRUCTED
     if not known or len(known) < len(rates):
-        return None
-    return Interval(sum(r.value for r in known), sum(r.low for r in known), sum(r.high for r in known))
+        return None, basis
+    return Interval(sum(r.value for r in known), sum(r.low for r in known), sum(r.high for r in known)), basis
 
 
 def rates_of(readings: Sequence[VertexPressure]) -> Interval | None:
-    """Return the records that a source emitted in a second, with the middle 90 % of the rates between two readings.
+    """Return the records that a source emitted in a second, with the middle 90 % of the engine's rates.
 
-    ``readings`` are in the order of their times. None if its count is not known, or if it began anew between any two of
-    them: what was emitted before the restart is then missing.
+    ``readings`` are in the order of their times. Without rates of the engine, the counts of two readings show one. None
+    if the count is not known, or if it began anew between any two of the readings: what was emitted before the restart
+    is then missing.
     """
     if len(readings) < 2 or _began_anew(readings):
         return None
+    rates = _metered(readings)
+    metered = middle_of(rates)
+    if metered is not None:
+        mean = fmean(rates)
+        return Interval(mean, min(mean, metered.low), max(mean, metered.high))
     steps = [_rate(before, after) for before, after in pairwise(readings)]
     whole, middle = _rate(readings[0], readings[-1]), middle_of(steps)
     if whole is None or middle is None:
         return None
     return Interval(whole, min(whole, middle.low), max(whole, middle.high))
+
+
+def _metered(readings: Sequence[VertexPressure]) -> list[float]:
+    """Return the engine's rate of the whole vertex at each reading that has the rates of all subtasks."""
+    rows = (r.records_out_per_s for r in readings if r.records_out_per_s and None not in r.records_out_per_s)
+    return [sum(rate for rate in row if rate is not None) for row in rows]
 
 
 def _began_anew(readings: Sequence[VertexPressure]) -> bool:

@@ -1,5 +1,7 @@
 """Reads backpressure: the readings of runs, and series of means over subtasks."""
 
+# ruff: noqa: S608  the statements contain only names of columns that stand in this module.
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.stored_form import expand, expand_ratios
+from backend.domain.verdict import Basis
 from backend.store.checkpoints.progress_writer import PRESSURE_ARRAYS, RATIO_ARRAYS
 from backend.store.postgres.statements import one_of
 from backend.store.schema import tables
@@ -180,7 +183,9 @@ class WindowLoad:
     """The load of one vertex in a window of time: means over its readings.
 
     A maximum is that of the busiest subtask in each reading. ``records_per_s`` is the number of records that all
-    subtasks read. It is None if the readings do not show it, for example because a task restarted in the window.
+    subtasks read; of a vertex that only emits, what it emitted. It is None if the readings do not show it, for example
+    because a task restarted in the window. It is measured if every reading has the engine's own rate, which is a mean
+    over a minute like the shares of time. Otherwise it is the difference of the first and the last count.
     """
 
     vertex_id: VertexId
@@ -191,6 +196,18 @@ class WindowLoad:
     backpressured_max_ratio: float | None
     records_per_s: float | None
     queued_bytes: int | None
+    records_per_s_basis: Basis | None = None
+
+
+def _whole(name: str) -> str:
+    """Return the sum of an array over all subtasks; NULL if one of its values is missing.
+
+    If an array has one element, that value applies to every subtask.
+    """
+    times = f"CASE WHEN cardinality(p.{name}) = 1 THEN p.subtask_count ELSE 1 END"
+    return (
+        f"CASE WHEN array_position(p.{name}, NULL) IS NULL THEN (SELECT sum(x) FROM unnest(p.{name}) x) * {times} END"
+    )
 
 
 # This is SQL text because it computes with arrays and window functions. The arrays of large jobs stay in PostgreSQL.
@@ -204,9 +221,8 @@ _WINDOW_LOADS = text(
     " (SELECT max(x) FROM unnest(p.busy_ratio) x) AS busiest,"
     " (SELECT avg(x) FROM unnest(p.backpressured_ratio) x) AS held,"
     " (SELECT max(x) FROM unnest(p.backpressured_ratio) x) AS most_held,"
-    # If an array has one element, that value applies to every subtask. A sum without one of its values is not known.
-    " CASE WHEN array_position(p.records_in_count, NULL) IS NULL THEN (SELECT sum(x) FROM unnest(p.records_in_count) x)"
-    " * CASE WHEN cardinality(p.records_in_count) = 1 THEN p.subtask_count ELSE 1 END END AS records,"
+    f" {_whole('records_in_count')} AS taken, {_whole('records_out_count')} AS sent,"
+    f" coalesce({_whole('records_in_per_s')}, {_whole('records_out_per_s')}) AS rate,"
     " (SELECT sum(x) FROM unnest(p.queued_in_bytes) x)"
     " * CASE WHEN cardinality(p.queued_in_bytes) = 1 THEN p.subtask_count ELSE 1 END AS queued_in,"
     " (SELECT sum(x) FROM unnest(p.queued_out_bytes) x)"
@@ -215,13 +231,24 @@ _WINDOW_LOADS = text(
     " WHERE p.run_id = :run AND p.observed_on BETWEEN :first AND :last"
     " AND (i.n = 1 OR i.n = i.total OR i.n % (1 + i.total / :limit) = 0)),"
     " ends AS (SELECT vertex_id, max(observed_at) - min(observed_at) AS long,"
-    " (array_agg(records ORDER BY observed_at))[1] AS began,"
-    " (array_agg(records ORDER BY observed_at DESC))[1] AS ended FROM readings GROUP BY vertex_id)"
-    " SELECT r.vertex_id, count(*), avg(busy)::float8, avg(busiest)::float8, avg(held)::float8, avg(most_held)::float8,"
-    " CASE WHEN e.ended >= e.began AND e.long > interval '0'"
-    " THEN ((e.ended - e.began) / extract(epoch FROM e.long))::float8 END,"
+    # Only a source emits without reading.
+    " (array_agg(CASE WHEN taken = 0 THEN coalesce(sent, 0) ELSE taken END ORDER BY observed_at))[1] AS began,"
+    " (array_agg(CASE WHEN taken = 0 THEN coalesce(sent, 0) ELSE taken END ORDER BY observed_at DESC))[1] AS ended"
+    " FROM readings GROUP BY vertex_id),"
+    " loads AS ("
+    " SELECT r.vertex_id, count(*) AS reading_count, avg(busy)::float8 AS busy_mean_ratio,"
+    " avg(busiest)::float8 AS busy_max_ratio, avg(held)::float8 AS backpressured_mean_ratio,"
+    " avg(most_held)::float8 AS backpressured_max_ratio,"
+    " CASE WHEN e.ended < e.began THEN NULL WHEN count(rate) = count(*) THEN avg(rate)"
+    " WHEN e.long > interval '0' THEN ((e.ended - e.began) / extract(epoch FROM e.long))::float8 END AS records_per_s,"
+    " count(rate) = count(*) AS is_metered,"
     " avg(CASE WHEN queued_in IS NULL THEN queued_out ELSE queued_in + coalesce(queued_out, 0) END)::int8"
-    " FROM readings r JOIN ends e USING (vertex_id) GROUP BY r.vertex_id, e.began, e.ended, e.long"
+    " AS queued_bytes"
+    " FROM readings r JOIN ends e USING (vertex_id) GROUP BY r.vertex_id, e.began, e.ended, e.long)"
+    " SELECT vertex_id, reading_count, busy_mean_ratio, busy_max_ratio, backpressured_mean_ratio,"
+    " backpressured_max_ratio, records_per_s, CASE WHEN records_per_s IS NULL THEN NULL"
+    f" WHEN is_metered THEN '{Basis.MEASURED.value}' ELSE '{Basis.RECONSTRUCTED.value}' END AS records_per_s_basis,"
+    " queued_bytes FROM loads"
 )
 
 
@@ -235,7 +262,13 @@ async def window_loads(
     """
     values = {"run": run_id, "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
     rows = await connection.execute(_WINDOW_LOADS, values | {"limit": limit})
-    return {VertexId(row[0]): WindowLoad(VertexId(row[0]), *row[1:]) for row in rows}
+    found: dict[VertexId, WindowLoad] = {}
+    for row in rows.mappings():
+        own = {**row, "vertex_id": VertexId(row["vertex_id"])}
+        if own["records_per_s_basis"] is not None:
+            own["records_per_s_basis"] = Basis(own["records_per_s_basis"])
+        found[own["vertex_id"]] = WindowLoad(**own)
+    return found
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -124,6 +124,20 @@ def test_a_measured_rate_is_the_whole_one_with_the_middle_of_those_between_readi
     assert rates_of(readings[:1]) is None
 
 
+def test_a_measured_rate_is_that_of_the_engine_and_not_of_counts_of_unknown_age():
+    # The counts are read every second and change every 10 s, so the rates between readings are 0 or ten times too high.
+    readings = [replace(_reading(i, 1000 * (i // 10)), records_out_per_s=(40.0, 60.0)) for i in range(15)]
+    readings[3] = replace(readings[3], records_out_per_s=(40.0, None))
+    readings[4] = replace(readings[4], records_out_per_s=(50.0, 60.0))
+
+    found = rates_of(readings)
+
+    assert found.value == pytest.approx(100.7, abs=0.1)
+    assert found.low == 100.0
+    assert 100.7 < found.high <= 110.0
+    assert rates_of([_reading(0, 500), replace(_reading(1, 100), records_out_per_s=(50.0,))]) is None, "restarted"
+
+
 @pytest.mark.parametrize(
     "counts",
     [

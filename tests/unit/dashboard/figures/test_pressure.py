@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from backend.contracts.backpressure import BackpressureOut, PressurePointOut
+from backend.domain.verdict import Basis
 from dashboard.figures import pressure
 from dashboard.palette import LIGHT
 from tests.support.figures import NOW
@@ -30,6 +31,23 @@ def test_pressure_in_a_range_is_the_mean_of_its_readings_and_the_table_has_each(
     assert [t["x"][0] for t in chart.figure["data"]] == [pytest.approx(0.4), None, pytest.approx(0.6)]
     assert [r[2:5] for r in chart.table.rows] == [(0.2, None, 0.8), (0.6, None, 0.4)]
     assert "no backpressure readings" in empty.summary
+
+
+def test_the_table_says_of_each_rate_whether_it_is_measured(fake):
+    reading = fake.jobs["jruntime"].pressure[0]
+    rated = reading.model_copy(
+        update={"records_per_s": [5.0, None, 7.0, 8.0], "records_per_s_basis": Basis.RECONSTRUCTED}
+    )
+
+    table = pressure.backpressure(BackpressureOut(vertices=[rated], as_of=NOW), theme=LIGHT).table
+
+    rate, basis = (table.columns.index(name) for name in ("records/s", "basis of records/s"))
+    assert [(r[rate], r[basis]) for r in table.rows] == [
+        (5.0, "reconstructed"),
+        (None, None),
+        (7.0, "reconstructed"),
+        (8.0, "reconstructed"),
+    ]
 
 
 def test_pressure_of_a_subtask_that_reported_nothing_is_missing_and_not_idle(fake):

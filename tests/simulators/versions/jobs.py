@@ -50,6 +50,11 @@ class VersionsJob:
         """Return whether the job can run on this version."""
         return not is_before(version, self.since) and is_before(version, self.before)
 
+    @property
+    def slots(self) -> int:
+        """How many slots the job takes: its largest parallelism, because Flink's tasks share slots."""
+        return int(dict(self.arguments).get("parallelism", "2"))
+
     def words(self, base: Mapping[str, str], *, changed: Mapping[str, str] | None = None) -> tuple[str, ...]:
         """Return the arguments of the program. ``base`` are settings of every job, ``changed`` those of an advice."""
         named = {"pipeline.name": self.name}
@@ -89,9 +94,10 @@ _JOIN = (
     "INSERT INTO nowhere SELECT hot, SLOW(1000, v + ten.f0), p FROM orders JOIN ten ON orders.hot = ten.f0",
 )
 _TOP_N = (
-    _sink("k BIGINT, v BIGINT, s BIGINT"),
-    "INSERT INTO nowhere SELECT k, v, SLOW(1000, v) FROM (SELECT k, v, ROW_NUMBER() OVER"
-    " (PARTITION BY k ORDER BY v DESC) AS n FROM (SELECT MOD(f0, 100) AS k, f0 AS v, f1 FROM numbers)) WHERE n <= 3",
+    _sink("k BIGINT, v BIGINT, p BYTES"),
+    "INSERT INTO nowhere SELECT k, SLOW(1000, v), p FROM (SELECT k, v, p, ROW_NUMBER() OVER"
+    " (PARTITION BY k ORDER BY v DESC) AS n FROM (SELECT MOD(f0, 100) AS k, f0 AS v, f1 AS p FROM numbers))"
+    " WHERE n <= 3",
 )
 _WINDOW = (
     _table("orders", rate=1000, columns="k INT, v BIGINT, p STRING, ts AS PROCTIME()"),

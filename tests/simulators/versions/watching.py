@@ -1,0 +1,138 @@
+"""Watch the jobs of a cluster with Barrierscope's own collector, and diagnose them as ``barrierscope diagnose`` does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from backend.advisor import advise
+from backend.analysis.verdict import considered_count
+from backend.analysis.verdict import diagnose as verdict_of
+from backend.domain.address_rules import EVERYWHERE
+from backend.domain.errors import BarrierscopeError
+from backend.domain.ids import target_id
+from backend.domain.observation import JobObservation, Observation
+from collectors import diagnose
+from collectors.diagnosis_print import Answer, JobAnswer, as_json
+from collectors.flink.client import open_transport
+from collectors.flink.collector import FlinkCollector
+from collectors.pacing import PacedTransport
+from tests.simulators.versions.comparison import Compared, compare
+from tests.simulators.versions.recorder import RecordingTransport, Row
+
+Diagnosis = dict[str, Any]
+
+POLL_S = 2.0
+_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class Watched:
+    """What a collector found out about the jobs of a cluster, by job id."""
+
+    gathered: dict[str, diagnose.Gathered] = field(default_factory=dict)
+    compared: dict[str, Compared] = field(default_factory=dict)
+    problems: dict[str, dict[str, None]] = field(default_factory=dict)
+    engine: Any = None
+    version: str | None = None
+
+    def add(self, observation: Observation, rows: list[Row]) -> None:
+        """Add one poll and the answers that it got."""
+        self.engine, self.version = observation.engine, observation.engine_version
+        for job in observation.jobs:
+            self._add_job(job, observation, rows)
+
+    def _add_job(self, job: JobObservation, observation: Observation, rows: list[Row]) -> None:
+        key = str(job.engine_run_id)
+        offset = timedelta(milliseconds=observation.clock_offset_ms or 0)
+        self.gathered.setdefault(key, diagnose.Gathered(job)).add(job, observation.observed_at, offset)
+        compare(job, rows, self.compared.setdefault(key, Compared()))
+        self.problems.setdefault(key, {}).update(dict.fromkeys(job.problems))
+
+    def diagnoses(self) -> dict[str, Diagnosis]:
+        """Return the diagnosis of each job whose graph was read, in the JSON of ``diagnose``."""
+        return {key: self._diagnosis(one) for key, one in self.gathered.items() if one.is_readable}
+
+    def _diagnosis(self, one: diagnose.Gathered) -> Diagnosis:
+        evidence = one.evidence()
+        found = JobAnswer(
+            name=one.last.name,
+            engine_state=one.last.engine_state,
+            diagnosis=verdict_of(evidence),
+            considered_count=considered_count(evidence),
+            as_of=one.as_of,
+            advice=advise(evidence, engine=self.engine, version=self.version),
+        )
+        return _documents(Answer("", "", (found,), (), 0, 0.0, one.as_of))[0]
+
+
+def _documents(answer: Answer) -> list[Diagnosis]:
+    found: list[Diagnosis] = orjson.loads(as_json(answer))["jobs"]
+    return found
+
+
+async def watched(url: str, *, seconds: float) -> Watched:
+    """Poll the target for some seconds, as the role ``collect`` does."""
+    found = Watched()
+    async with open_transport(url, timeout_s=_TIMEOUT_S, rules=EVERYWHERE) as transport:
+        recording = RecordingTransport(transport)
+        collector = FlinkCollector(recording, target_id=target_id(url=transport.url))
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            recording.poll += 1
+            recording.rows.clear()
+            try:
+                found.add(await collector.collect(datetime.now(UTC)), recording.rows)
+            except BarrierscopeError as error:
+                found.problems.setdefault("", {})[str(error)] = None
+            await asyncio.sleep(POLL_S)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What ``diagnose`` printed about each job (by its name), its problems, and the answers that it got."""
+
+    jobs: Mapping[str, Diagnosis]
+    problems: tuple[str, ...]
+    rows: list[Row]
+    error: str = ""
+
+
+async def asked(url: str, *, job: str | None = None) -> Asked:
+    """Run ``diagnose`` on the target, on all running jobs or on one."""
+    async with open_transport(url, timeout_s=_TIMEOUT_S, rules=EVERYWHERE) as transport:
+        recording = RecordingTransport(transport)
+        clock = _Clock()
+        paced = PacedTransport(recording, monotonic_s=clock.monotonic_s, sleep=asyncio.sleep)
+
+        def next_round(text: str) -> None:
+            recording.poll += 1
+
+        try:
+            answer = await diagnose.answer_of(
+                paced, job=job, show_step=next_round, clock=clock, sleep=asyncio.sleep
+            )
+        except BarrierscopeError as error:
+            return Asked({}, (), recording.rows, str(error))
+    return Asked({d["job"]: d for d in _documents(answer)}, answer.problems, recording.rows)
+
+
+def seconds_of(rows: Iterable[Row]) -> float:
+    """Return the time from the first to the last answer."""
+    times = [row["t"] for row in rows]
+    return max(times) - min(times) if times else 0.0
+
+
+class _Clock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()

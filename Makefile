@@ -19,6 +19,7 @@
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make flink-options [FLINK="1.20.5 2.3.0"]       the table of Flink's options, from the jars of each version (needs javac)
+#   make test-versions [FLINK="1.15 2.2"]           real Flink clusters from 1.13 to 2.3 with SQL and other jobs; needs a JDK
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
 #   make recovery-fit DATA="FILE ..."               the formula of recovery times, fitted to published recoveries
 #   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/fidelity.md)
@@ -31,7 +32,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-quick test-long test-flink flink-options check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits early-warning eval
+.PHONY: help up test test-quick test-long test-flink flink-options test-versions check bench fidelity twin recovery-fit sim experiments rescale-matrix soak model-check screenshots pictures compare-pictures plotly-bundle driver-bundle regenerator-bundle wheel wheel-test try-dockerfile install install-spark install-dev culprits early-warning eval
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -113,6 +114,9 @@ test-flink: install-dev
 
 flink-options: install-dev
 	$(BIN)/python -m tests.simulators.flink_options $(FLINK)
+
+test-versions: install-dev
+	@exec $(BIN)/python -m tests.simulators.versions $(FLINK) $(ARGS)
 
 bench: install-dev
 	@for case in benchmarks/*_bench.py; do echo "== $$case"; PYTHONPATH=. $(BIN)/python "$$case" $(ARGS) || exit 1; done

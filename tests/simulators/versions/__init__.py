@@ -1,1 +1,1 @@
-"""``make test-versions``: Barrierscope beside real Flink clusters of every version from 1.13 on, with Flink's defaults."""
+"""``make test-versions``: Barrierscope beside real Flink clusters with Flink's defaults, from 1.13 on."""

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,14 @@ from tests.simulators.versions.jars import is_before
 SOURCES = Path(__file__).parent / "java"
 _START_S = 90.0
 _STOP_S = 15.0
+_PAUSE_S = 0.5
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 # What Flink's own start scripts pass to Java 17 from Flink 1.17 on (env.java.opts.all).
 _OPENED = (
-    "java.lang java.net java.io java.nio java.lang.reflect java.text java.time java.util java.util.concurrent "
-    "java.util.concurrent.atomic java.util.concurrent.locks sun.nio.ch"
-).split()
+    *(f"java.{name}" for name in ("lang", "net", "io", "nio", "lang.reflect", "text", "time", "util")),
+    *(f"java.util.concurrent{name}" for name in ("", ".atomic", ".locks")),
+    "sun.nio.ch",
+)
 _EXPORTED = ("java.base/sun.net.util", "java.rmi/sun.rmi.registry", "java.security.jgss/sun.security.krb5")
 _JAVA_OPTIONS = (
     *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTED),
@@ -98,9 +100,19 @@ class Cluster:
         """Cancel a job, and wait until it has ended."""
         async with self.session.patch(f"{self.url}/jobs/{job_id}?mode=cancel"):
             pass
-        async with asyncio.timeout(60):
-            while await self.state(job_id) not in _ENDED:
-                await asyncio.sleep(0.5)
+        await self.until(job_id, lambda state: state in _ENDED, within_s=60)
+
+    async def until(self, job_id: str, holds: Callable[[str], bool], *, within_s: float) -> None:
+        """Wait until the state of the job is one that is waited for.
+
+        Raises:
+            TimeoutError: it was not, for so long.
+        """
+
+        async def is_reached() -> bool:
+            return holds(await self.state(job_id))
+
+        await _until(is_reached, within_s=within_s)
 
     async def stop_with_savepoint(self, job_id: str) -> None:
         """Stop a job with a savepoint. This returns when Flink has accepted the request."""
@@ -113,7 +125,7 @@ class Cluster:
 
 
 def job_settings(folder: Path, version: str) -> dict[str, str]:
-    """Return the settings of every job: a short checkpoint interval, the place of checkpoints, and a restart strategy."""
+    """Return the settings of every job: a checkpoint interval, the place of checkpoints, and a restart strategy."""
     is_old = is_before(version, "2.0")
     checkpoints = (folder / "checkpoints").as_uri()
     return {
@@ -126,13 +138,16 @@ def job_settings(folder: Path, version: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def started(home: Path, version: str) -> AsyncIterator[Cluster]:
-    """Run a cluster of the version whose distribution is in ``home``. Its processes and files are removed at the end."""
+async def started(home: Path, version: str, *, more: Mapping[str, str] | None = None) -> AsyncIterator[Cluster]:
+    """Run a cluster of the version whose distribution is in ``home``. At the end, remove its processes and files.
+
+    ``more`` are settings of the cluster that an advice asks for.
+    """
     folder = Path(tempfile.mkdtemp(prefix="barrierscope-flink-"))
     try:
         async with AsyncExitStack() as stack:
             rest, rpc = _free_port(), _free_port()
-            _configure(folder, version, rest=rest, rpc=rpc)
+            _configure(folder, version, _ports(rest, rpc) | dict(more or {}))
             jar = _compiled(home, version, folder)
             await _start_processes(stack, home, folder)
             session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)))
@@ -143,13 +158,18 @@ async def started(home: Path, version: str) -> AsyncIterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _configure(folder: Path, version: str, *, rest: int, rpc: int) -> None:
-    for name in ("conf", "log", "tmp", "checkpoints", "savepoints"):
+def _ports(rest: int, rpc: int) -> dict[str, str]:
+    return {"rest.port": str(rest), "rest.bind-port": str(rest), "jobmanager.rpc.port": str(rpc)}
+
+
+def _configure(folder: Path, version: str, own: Mapping[str, str]) -> None:
+    for name in ("conf", "log", "tmp", "checkpoints", "savepoints", "changelog"):
         (folder / name).mkdir()
     hosts = ("jobmanager.rpc.address", "jobmanager.bind-host", "taskmanager.host", "taskmanager.bind-host")
     addresses = dict.fromkeys((*hosts, "rest.address", "rest.bind-address"), "127.0.0.1")
-    ports = {"rest.port": str(rest), "rest.bind-port": str(rest), "jobmanager.rpc.port": str(rpc)}
-    settings = {**addresses, **ports, **_SIZES, "io.tmp.dirs": str(folder / "tmp")}
+    # A job can enable the changelog state backend, but the place of its files is a setting of the cluster.
+    changelog = {"state.backend.changelog.storage": "filesystem", "dstl.dfs.base-path": (folder / "changelog").as_uri()}
+    settings = {**addresses, **_SIZES, **changelog, "io.tmp.dirs": str(folder / "tmp"), **own}
     name = "flink-conf.yaml" if is_before(version, "1.19") else "config.yaml"
     (folder / "conf" / name).write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
     (folder / "conf" / "log4j.properties").write_text(_LOG)
@@ -216,10 +236,10 @@ async def _start(
     given = [f"-D{key}={value}" for key, value in properties.items()]
     command = ["nice", "-n", "5", "java", *_JAVA_OPTIONS, *options, *given]
     command += [main, "--configDir", str(folder / "conf"), *arguments]
-    with open(f"{log}.out", "w") as out:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, env=_environment(folder)
-        )
+    out = stack.enter_context(await asyncio.to_thread(Path(f"{log}.out").open, "w"))
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, env=_environment(folder)
+    )
     stack.push_async_callback(_stop, process)
 
 
@@ -240,13 +260,21 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 async def _await_slots(session: aiohttp.ClientSession, url: str, folder: Path) -> None:
+    async def has_slots() -> bool:
+        return await _slots(session, url) > 0
+
     try:
-        async with asyncio.timeout(_START_S):
-            while not await _slots(session, url):
-                await asyncio.sleep(0.5)
+        await _until(has_slots, within_s=_START_S)
     except TimeoutError:
-        shown = [f"{path.name}: {path.read_text()[-1500:]}" for path in sorted((folder / "log").iterdir())]
-        raise SystemExit("the cluster did not start\n" + "\n".join(shown)) from None
+        raise SystemExit(f"the cluster did not start\n{log_tail(folder)}") from None
+
+
+async def _until(holds: Callable[[], Awaitable[bool]], *, within_s: float) -> None:
+    for _ in range(round(within_s / _PAUSE_S)):
+        if await holds():
+            return
+        await asyncio.sleep(_PAUSE_S)
+    raise TimeoutError
 
 
 async def _slots(session: aiohttp.ClientSession, url: str) -> int:
@@ -258,8 +286,9 @@ async def _slots(session: aiohttp.ClientSession, url: str) -> int:
 
 
 async def _uploaded(session: aiohttp.ClientSession, url: str, jar: Path) -> str:
+    content = await asyncio.to_thread(jar.read_bytes)
     form = aiohttp.FormData()
-    form.add_field("jarfile", jar.read_bytes(), filename=jar.name, content_type="application/x-java-archive")
+    form.add_field("jarfile", content, filename=jar.name, content_type="application/x-java-archive")
     async with session.post(f"{url}/jars/upload", data=form) as answer:
         if answer.status >= 300:
             raise SystemExit(f"the jar was refused: {await answer.text()}")

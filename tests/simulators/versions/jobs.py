@@ -76,8 +76,7 @@ def _sink(columns: str) -> str:
 _AGGREGATION = (
     _table("orders", rate=4000),
     _sink("k INT, s BIGINT, n BIGINT"),
-    "INSERT INTO nowhere SELECT k, SLOW(1000, s), n FROM"
-    " (SELECT k, SUM(v) AS s, COUNT(p) AS n FROM orders GROUP BY k)",
+    "INSERT INTO nowhere SELECT k, SLOW(1000, s), n FROM (SELECT k, SUM(v) AS s, COUNT(p) AS n FROM orders GROUP BY k)",
 )
 _CALM = (
     _table("calm_orders", rate=300),
@@ -105,6 +104,7 @@ _WINDOW = (
     "INSERT INTO nowhere SELECT k, SUM(v), COUNT(p) FROM"
     " TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '4' SECOND)) GROUP BY k, window_start, window_end",
 )
+_ROCKSDB = {"state.backend": "rocksdb", "state.backend.type": "rocksdb", "state.backend.incremental": "true"}
 _UNALIGNED = {"execution.checkpointing.unaligned": "true"}
 _NONE = (VerdictKind.NONE,)
 _CAPACITY = (VerdictKind.CAPACITY,)
@@ -147,9 +147,7 @@ JOBS = (
         statements=_AGGREGATION,
         settings={_INTERVAL: None},
     ),
-    VersionsJob(
-        "sql-top-n", "SQL: Top-N that changes with every record", _CAPACITY, "Rank", statements=_TOP_N
-    ),
+    VersionsJob("sql-top-n", "SQL: Top-N that changes with every record", _CAPACITY, "Rank", statements=_TOP_N),
     VersionsJob(
         "union-and-broadcast",
         "two sources in a union and a broadcast of rules, then an operator at capacity",
@@ -204,8 +202,17 @@ JOBS = (
         "incremental checkpoints of RocksDB, below capacity",
         _NONE,
         arguments=(("rate", "300"), ("cost-us", "100"), ("state-bytes", "2000")),
-        settings={"state.backend": "rocksdb", "state.backend.type": "rocksdb", "state.backend.incremental": "true"},
+        settings={**_ROCKSDB, "state.backend.rocksdb.memory.managed": "false"},
         healths=_FINE,
+    ),
+    VersionsJob(
+        "rocksdb-short-of-memory",
+        "RocksDB whose share of the managed memory holds no write buffer, so that its writes stall",
+        _CAPACITY,
+        "work",
+        arguments=(("rate", "300"), ("cost-us", "100"), ("state-bytes", "2000")),
+        settings=_ROCKSDB,
+        healths=(Health.SLOW, Health.HEALTHY),
     ),
     VersionsJob(
         "many-vertices",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.simulators.versions import recorder, watching
 from tests.simulators.versions.cluster import Cluster, RefusedError, job_settings, say
 from tests.simulators.versions.jobs import End, VersionsJob
 from tests.simulators.versions.judging import Judged, Outcome, judged, worse
+from tests.simulators.versions.proxy import Fault, proxied
 
 SLOTS_AT_ONCE = 24
 WATCH_S = 46.0
@@ -30,8 +32,11 @@ class Ran:
     differences: dict[str, tuple[str, ...]] = field(default_factory=dict)
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
     diagnoses: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    proxied: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rows: list[recorder.Row] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
+    read_at: dict[str, float] = field(default_factory=dict)
+    """When ``diagnose`` had read a job for the first time, in seconds since the epoch."""
 
 
 def batches(jobs: Sequence[VersionsJob], *, slots: int = SLOTS_AT_ONCE) -> Iterator[list[VersionsJob]]:
@@ -46,24 +51,49 @@ def batches(jobs: Sequence[VersionsJob], *, slots: int = SLOTS_AT_ONCE) -> Itera
         yield batch
 
 
-async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> None:
-    """Run these jobs at the same time, and add what was found out."""
+@asynccontextmanager
+async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> AsyncIterator[None]:
+    """Run these jobs at the same time, and add what was found out. They still run in the body of ``async with``."""
     ids = await _submitted(cluster, jobs, ran)
     try:
         await _started(cluster, ids.values())
         say(f"{cluster.version}: {len(ids)} jobs run: {', '.join(ids)}")
         found = await watching.watched(cluster.url, seconds=WATCH_S)
         asked = await watching.asked(cluster.url)
-        ran.rows += asked.rows
+        _keep(ran, ids, asked)
+        _add(ran, jobs, ids, found, asked)
+        yield
         ended = await _ended(cluster, [job for job in jobs if job.name in ids], ids)
-        for name in ended:
-            one = await watching.asked(cluster.url, job=ids[name])
-            asked = watching.Asked({**asked.jobs, **one.jobs}, asked.problems + one.problems, asked.rows, asked.error)
-            ran.rows += one.rows
+        for job in ended:
+            one = await watching.asked(cluster.url, job=ids[job.name])
+            _keep(ran, [job.name], one)
+            _add(ran, [job], ids, watching.Watched(), one)
     finally:
         for job_id in ids.values():
             await cluster.cancel(job_id)
-    _add(ran, jobs, ids, found, asked)
+
+
+async def behind_proxies(cluster: Cluster, ran: Ran) -> None:
+    """Diagnose the running jobs behind each kind of proxy, and add what differs from the diagnosis without one."""
+    for fault in Fault:
+        async with proxied(cluster.url, fault) as url:
+            asked = await watching.asked(url)
+        lines = [asked.error] if asked.error else []
+        for name, direct in ran.diagnoses.items():
+            if asked.error or not direct or (fault is Fault.NONE and name not in asked.jobs):
+                continue
+            lines += _differing(name, direct, asked.jobs.get(name))
+        ran.proxied[fault.value] = tuple(lines)
+        say(f"{cluster.version}: behind a proxy, {fault.value}: {len(lines)} differ")
+
+
+def _differing(name: str, direct: Mapping[str, Any], behind: Mapping[str, Any] | None) -> list[str]:
+    if behind is None:
+        return [f"`{name}` is left out"]
+    one, other = direct["verdict"], behind["verdict"]
+    if (one["kind"], one["vertex"]) == (other["kind"], other["vertex"]):
+        return []
+    return [f"`{name}` is {other['kind']} ({other['confidence']}), directly {one['kind']} ({one['confidence']})"]
 
 
 async def _submitted(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> dict[str, str]:
@@ -82,25 +112,26 @@ async def _submitted(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) ->
 
 async def _started(cluster: Cluster, job_ids: Any) -> None:
     for job_id in job_ids:
-        async with asyncio.timeout(_START_S):
-            while await cluster.state(job_id) in _WAITING:
-                await asyncio.sleep(0.5)
+        await cluster.until(job_id, lambda state: state not in _WAITING, within_s=_START_S)
 
 
-async def _ended(cluster: Cluster, jobs: Sequence[VersionsJob], ids: Mapping[str, str]) -> list[str]:
-    """Let the jobs end that end by themselves or with a savepoint, and return their names."""
+async def _ended(cluster: Cluster, jobs: Sequence[VersionsJob], ids: Mapping[str, str]) -> list[VersionsJob]:
+    """Let the jobs end that end by themselves or with a savepoint, and return them."""
     names = []
     for job in jobs:
         if job.end is End.SAVEPOINT:
             await cluster.stop_with_savepoint(ids[job.name])
         if job.end is not End.CANCELLED:
-            async with asyncio.timeout(_END_S):
-                while await cluster.state(ids[job.name]) != "FINISHED":
-                    await asyncio.sleep(0.5)
-            names.append(job.name)
+            await cluster.until(ids[job.name], lambda state: state == "FINISHED", within_s=_END_S)
+            names.append(job)
     # Flink keeps answers for 3 seconds.
     await asyncio.sleep(4.0 if names else 0.0)
     return names
+
+
+def _keep(ran: Ran, names: Iterable[str], asked: watching.Asked) -> None:
+    ran.rows += asked.rows
+    ran.read_at |= dict.fromkeys(names, asked.first_read_at)
 
 
 def _add(
@@ -115,9 +146,9 @@ def _add(
         key = ids[job.name]
         printed = asked.jobs.get(job.name)
         ran.diagnoses[job.name] = printed or {}
-        # A job that ended is read while it runs and after its end. Only the last word of the collector counts.
-        both = [judged(job, printed)] + ([] if job.end is not End.CANCELLED else [judged(job, watched.get(key))])
-        ran.verdicts[job.name] = both[0] if len(both) == 1 else worse(*both)
+        # A job that ends is judged after its end, by what `diagnose` prints then.
+        found_now = judged(job, printed)
+        ran.verdicts[job.name] = worse(found_now, judged(job, watched.get(key))) if key in watched else found_now
         if key in found.compared:
             ran.compared_count += found.compared[key].count
             ran.differences[job.name] = found.compared[key].lines
@@ -131,5 +162,8 @@ def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path
     names = [job.name for job in jobs if job.is_recorded and job.name in ran.ids]
     left_out = [ran.ids[name] for name in ran.ids if name not in names]
     rows = [row for row in ran.rows if not any(job_id in row["path"] for job_id in left_out)]
-    run = {"flink_version": cluster.version, "jobs": {name: ran.ids[name] for name in names}}
+    began_s = min(row["t"] for row in rows)
+    rows = [{**row, "dt": round(row["t"] - began_s, 3)} for row in rows]
+    told = {name: {"id": ran.ids[name], "read_s": round(ran.read_at[name] - began_s, 3)} for name in names}
+    run = {"flink_version": cluster.version, "jobs": told}
     return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"})

@@ -1,4 +1,4 @@
-"""Watch the jobs of a cluster with Barrierscope's own collector, and diagnose them as ``barrierscope diagnose`` does."""
+"""Watch the jobs of a cluster with Barrierscope's own collector, and diagnose them as ``diagnose`` does."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ class Watched:
             as_of=one.as_of,
             advice=advise(evidence, engine=self.engine, version=self.version),
         )
-        return _documents(Answer("", "", (found,), (), 0, 0.0, one.as_of))[0]
+        return documents(Answer("", "", (found,), (), 0, 0.0, one.as_of))[0]
 
 
-def _documents(answer: Answer) -> list[Diagnosis]:
+def documents(answer: Answer) -> list[Diagnosis]:
+    """Return what ``diagnose --format json`` prints about each job."""
     found: list[Diagnosis] = orjson.loads(as_json(answer))["jobs"]
     return found
 
@@ -88,7 +89,7 @@ async def watched(url: str, *, seconds: float) -> Watched:
             recording.poll += 1
             recording.rows.clear()
             try:
-                found.add(await collector.collect(datetime.now(UTC)), recording.rows)
+                found.add(await collector.collect(_Clock().now()), recording.rows)
             except BarrierscopeError as error:
                 found.problems.setdefault("", {})[str(error)] = None
             await asyncio.sleep(POLL_S)
@@ -104,6 +105,14 @@ class Asked:
     rows: list[Row]
     error: str = ""
 
+    @property
+    def first_read_at(self) -> float:
+        """When the first reading of the jobs was complete, in seconds since the epoch."""
+        polls = sorted({row["poll"] for row in self.rows})
+        # Before the first reading, the list of jobs is read once.
+        first = polls[:2]
+        return max((row["t"] + row["ms"] / 1000 for row in self.rows if row["poll"] in first), default=0.0)
+
 
 async def asked(url: str, *, job: str | None = None) -> Asked:
     """Run ``diagnose`` on the target, on all running jobs or on one."""
@@ -116,12 +125,10 @@ async def asked(url: str, *, job: str | None = None) -> Asked:
             recording.poll += 1
 
         try:
-            answer = await diagnose.answer_of(
-                paced, job=job, show_step=next_round, clock=clock, sleep=asyncio.sleep
-            )
+            answer = await diagnose.answer_of(paced, job=job, show_step=next_round, clock=clock, sleep=asyncio.sleep)
         except BarrierscopeError as error:
             return Asked({}, (), recording.rows, str(error))
-    return Asked({d["job"]: d for d in _documents(answer)}, answer.problems, recording.rows)
+    return Asked({d["job"]: d for d in documents(answer)}, answer.problems, recording.rows)
 
 
 def seconds_of(rows: Iterable[Row]) -> float:
@@ -132,7 +139,7 @@ def seconds_of(rows: Iterable[Row]) -> float:
 
 class _Clock:
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.fromtimestamp(time.time(), UTC)
 
     def monotonic_s(self) -> float:
         return time.monotonic()

@@ -87,7 +87,7 @@ async def _all(given: argparse.Namespace) -> int:
     if not given.only and not given.no_docs:
         _DOCUMENT.write_text(table.replaced(_DOCUMENT.read_text(), table.read(_BUILD / "results")))
         say(f"wrote {_DOCUMENT.relative_to(_ROOT)}")
-    return any(result.wrong_and_sure or result.differences for result in results)
+    return any(result.is_faulty for result in results)
 
 
 async def _stoppable(work: Coroutine[Any, Any, int]) -> int:

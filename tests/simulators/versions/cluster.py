@@ -185,7 +185,9 @@ def _compiled(home: Path, version: str, folder: Path) -> Path:
     """Compile the jobs against this version, and return the jar."""
     sources = [path for path in sorted(SOURCES.glob("*.java")) if _has(version, path.stem)]
     classes = folder / "classes"
-    command = ["javac", "-nowarn", "-Xlint:none", "-cp", f"{home}/lib/*", "-d", str(classes), *map(str, sources)]
+    # Flink 1.13 and 1.14 cannot read the classes of functions that are compiled for Java 17.
+    options = ["-nowarn", "-Xlint:none", "--release", "11", "-cp", f"{home}/lib/*", "-d", str(classes)]
+    command = ["javac", *options, *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"Flink {version}: {done.stderr}")

@@ -212,6 +212,7 @@ JOBS = (
         "work",
         arguments=(("rate", "300"), ("cost-us", "100"), ("state-bytes", "2000")),
         settings=_ROCKSDB,
+        before="2.0",
         healths=(Health.SLOW, Health.HEALTHY),
     ),
     VersionsJob(

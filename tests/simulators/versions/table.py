@@ -71,6 +71,13 @@ class Result:
         """The verdicts that are wrong although their confidence is high."""
         return tuple(found for found in self.verdicts if found.is_wrong_and_sure)
 
+    @property
+    def is_faulty(self) -> bool:
+        """Whether something is wrong with high confidence, could not be read, or differs from Flink's values."""
+        return bool(
+            self.wrong_and_sure or self.differences or any(found.outcome is Outcome.UNREAD for found in self.verdicts)
+        )
+
 
 _RESULT = TypeAdapter(Result)
 

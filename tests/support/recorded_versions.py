@@ -14,7 +14,7 @@ from collectors import diagnose
 from collectors.diagnosis_print import Answer
 from tests.support.recorded_flink import RecordedFlink, recording
 
-FOLDER = Path(__file__).resolve().parent.parent / "contract" / "recordings_versions"
+FOLDER = Path(__file__).resolve().parent.parent / "contract" / "recordings_clusters"
 
 
 class RecordedVersion:

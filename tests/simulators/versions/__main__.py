@@ -24,7 +24,7 @@ from tests.simulators.versions.table import Result
 
 _ROOT = Path(__file__).resolve().parents[3]
 _DOCUMENT = _ROOT / "docs" / "support.md"
-_RECORDINGS = _ROOT / "tests" / "contract" / "recordings_versions"
+_RECORDINGS = _ROOT / "tests" / "contract" / "recordings_clusters"
 _BUILD = _ROOT / "build" / "flink-versions"
 
 

@@ -1,6 +1,6 @@
 """``make test-versions``: run the jobs on real Flink clusters, print a table, and write it into ``docs/support.md``.
 
-python -m tests.simulators.versions [VERSION...] [--only NAMES] [--record] [--no-docs]    # progress on standard error
+python -m tests.simulators.versions [VERSION...] [--only NAMES] [--record] [--api]    # progress on standard error
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.simulators.versions import applying, table
 from tests.simulators.versions.cluster import Cluster, say, started
 from tests.simulators.versions.jars import chosen, fetch, minor
 from tests.simulators.versions.jobs import VersionsJob, jobs_of
-from tests.simulators.versions.running import Ran, batches, behind_proxies, record, run_batch
+from tests.simulators.versions.running import Ran, batches, behind_proxies, record, run_batch, through_service
 from tests.simulators.versions.table import Result
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -37,6 +37,8 @@ async def _version(version: str, given: argparse.Namespace) -> Result:
             async with run_batch(cluster, batch, ran):
                 if n == 0 and given.with_proxy:
                     await behind_proxies(cluster, ran)
+                if n == 0 and given.api:
+                    await through_service(cluster, ran)
         advised = await applying.applied(cluster, home, applying.chosen(jobs, ran.diagnoses)) if given.apply else []
         size = _recorded(cluster, jobs, ran) if given.record else 0
     say(f"{version}: {time.monotonic() - began_s:.0f} s")
@@ -108,6 +110,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="run only jobs whose names contain one of these words")
     parser.add_argument("--record", action="store_true", help="keep short recordings as contract tests")
     parser.add_argument("--no-docs", action="store_true", help="do not write docs/support.md")
+    parser.add_argument("--api", action="store_true", help="watch the first jobs with `barrierscope up` too")
     parser.add_argument("--no-proxy", dest="with_proxy", action="store_false", help="leave out the proxies")
     parser.add_argument("--no-advice", dest="apply", action="store_false", help="do not make the advised changes")
     return parser.parse_args()

@@ -52,12 +52,12 @@ appender.f.layout.type = PatternLayout
 appender.f.layout.pattern = %d{HH:mm:ss,SSS} %-5p %-60c %x - %m%n
 """
 _SIZES = {
-    "taskmanager.memory.process.size": "2400m",
-    "taskmanager.memory.managed.size": "320m",
+    "taskmanager.memory.process.size": "2600m",
+    "taskmanager.memory.managed.size": "416m",
     "taskmanager.memory.network.min": "400m",
     "taskmanager.memory.network.max": "400m",
     "jobmanager.memory.process.size": "1200m",
-    "taskmanager.numberOfTaskSlots": "32",
+    "taskmanager.numberOfTaskSlots": "52",
 }
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulators.versions import recorder, watching
+from tests.simulators.versions.api_pass import through_api
 from tests.simulators.versions.cluster import Cluster, RefusedError, job_settings, say
-from tests.simulators.versions.jobs import End, VersionsJob
+from tests.simulators.versions.jobs import JOBS, End, VersionsJob
 from tests.simulators.versions.judging import Judged, Outcome, judged, worse
 from tests.simulators.versions.proxy import Fault, proxied
 
-SLOTS_AT_ONCE = 24
+SLOTS_AT_ONCE = 50
 WATCH_S = 46.0
 _START_S = 60.0
 _END_S = 40.0
@@ -74,17 +75,32 @@ async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> 
 
 
 async def behind_proxies(cluster: Cluster, ran: Ran) -> None:
-    """Diagnose the running jobs behind each kind of proxy, and add what differs from the diagnosis without one."""
-    for fault in Fault:
+    """Diagnose a running job behind each kind of proxy, and add what differs from the diagnosis without one."""
+    name = next((name for name, direct in ran.diagnoses.items() if direct), None)
+    if name is None:
+        return
+
+    async def one(fault: Fault) -> None:
         async with proxied(cluster.url, fault) as url:
-            asked = await watching.asked(url)
-        lines = [asked.error] if asked.error else []
-        for name, direct in ran.diagnoses.items():
-            if asked.error or not direct or (fault is Fault.NONE and name not in asked.jobs):
-                continue
-            lines += _differing(name, direct, asked.jobs.get(name))
-        ran.proxied[fault.value] = tuple(lines)
-        say(f"{cluster.version}: behind a proxy, {fault.value}: {len(lines)} differ")
+            asked = await watching.asked(url, job=ran.ids[name])
+        lines = [asked.error] if asked.error else _differing(name, ran.diagnoses[name], asked.jobs.get(name))
+        # The proxy has a port of its own in every run.
+        ran.proxied[fault.value] = tuple(line.replace(url, "PROXY") for line in lines)
+        say(f"{cluster.version}: behind a proxy, {fault.value}: {lines or 'the same'}")
+
+    await asyncio.gather(*(one(fault) for fault in Fault))
+
+
+async def through_service(cluster: Cluster, ran: Ran) -> None:
+    """Watch the running jobs with the whole service, and add what its API says."""
+    verdicts, compared = await asyncio.to_thread(through_api, cluster.url, dict(ran.ids))
+    ran.compared_count += compared.count
+    ran.differences["API"] = compared.lines
+    for job in JOBS:
+        if job.name in verdicts and job.end is End.CANCELLED:
+            found = judged(job, verdicts[job.name])
+            ran.verdicts[job.name] = worse(ran.verdicts[job.name], found)
+    say(f"{cluster.version}: through the API, {len(verdicts)} jobs, {compared.count} values")
 
 
 def _differing(name: str, direct: Mapping[str, Any], behind: Mapping[str, Any] | None) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -89,7 +89,7 @@ async def watched(url: str, *, seconds: float) -> Watched:
             recording.poll += 1
             recording.rows.clear()
             try:
-                found.add(await collector.collect(_Clock().now()), recording.rows)
+                found.add(await collector.collect(diagnose.WallClock().now()), recording.rows)
             except BarrierscopeError as error:
                 found.problems.setdefault("", {})[str(error)] = None
             await asyncio.sleep(POLL_S)
@@ -118,28 +118,14 @@ async def asked(url: str, *, job: str | None = None) -> Asked:
     """Run ``diagnose`` on the target, on all running jobs or on one."""
     async with open_transport(url, timeout_s=_TIMEOUT_S, rules=EVERYWHERE) as transport:
         recording = RecordingTransport(transport)
-        clock = _Clock()
-        paced = PacedTransport(recording, monotonic_s=clock.monotonic_s, sleep=asyncio.sleep)
+        clock = diagnose.WallClock()
+        paced = PacedTransport(recording, monotonic_s=clock.monotonic_s, sleep=clock.sleep)
 
         def next_round(text: str) -> None:
             recording.poll += 1
 
         try:
-            answer = await diagnose.answer_of(paced, job=job, show_step=next_round, clock=clock, sleep=asyncio.sleep)
+            answer = await diagnose.answer_of(paced, job=job, show_step=next_round, clock=clock, sleep=clock.sleep)
         except BarrierscopeError as error:
             return Asked({}, (), recording.rows, str(error))
     return Asked({d["job"]: d for d in documents(answer)}, answer.problems, recording.rows)
-
-
-def seconds_of(rows: Iterable[Row]) -> float:
-    """Return the time from the first to the last answer."""
-    times = [row["t"] for row in rows]
-    return max(times) - min(times) if times else 0.0
-
-
-class _Clock:
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(time.time(), UTC)
-
-    def monotonic_s(self) -> float:
-        return time.monotonic()

@@ -154,6 +154,15 @@ class Situation:
         return f"{self.engine.name} {self.version or ''}".rstrip()
 
     @property
+    def unread(self) -> str | None:
+        """Which of back-pressure and queues could not be read, as the begin of a sentence; None if both were read."""
+        if self.queues is not None and self.held is not None:
+            return None
+        if self.held is not None:
+            return f"{self.engine_words} does not report how many bytes are in the queues"
+        return "back-pressure" + ("" if self.queues is not None else " and queues") + " could not be read"
+
+    @property
     def mode(self) -> Mode | None:
         """The current checkpoint mode; None if the settings are not known or not exactly-once."""
         config = self.evidence.config

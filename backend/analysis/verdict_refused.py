@@ -15,14 +15,13 @@ from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.refusals import ENDED, STARTING, Refusal, tasks_in
 from backend.analysis.verdict_draft import draft
+from backend.domain import flink_options
 from backend.domain.checkpoint import CheckpointHeader, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Evidence, Verdict, VerdictKind
 
 _AFTER_FINISH = "execution.checkpointing.checkpoints-after-tasks-finish"
-# Flink 1.20 has renamed the key, and still takes the earlier one.
-_RENAMED_IN = (1, 20)
 # From this version on, the engine reports whether it takes checkpoints after a task has finished, and does by default.
 _REPORTED_FROM = (1, 15)
 _TASKS_NAMED_MAX = 3
@@ -171,7 +170,9 @@ def _verb(tasks: _Tasks, one: str, many: str) -> str:
 def after_finish_key(evidence: JobEvidence) -> str:
     """Return the key of the setting that allows checkpoints after a task has finished, as this version names it."""
     version = _version(evidence)
-    return _AFTER_FINISH if version is not None and version >= _RENAMED_IN else f"{_AFTER_FINISH}.enabled"
+    release = flink_options.releases()[-1] if version is None else flink_options.nearest(version)
+    option = flink_options.option(_AFTER_FINISH, release)
+    return _AFTER_FINISH if option is None else option.key
 
 
 def _version(evidence: JobEvidence) -> tuple[int, int] | None:

@@ -60,7 +60,7 @@ class _Hop:
 def advise_buffers(known: Situation) -> Recommendation | NoAdvice:
     """Recommend settings of the network buffers, or return the reason for none."""
     if known.queues is None or known.held is None:
-        return _silence("R-DB-1", "back-pressure and queues could not be read, and both rules need them")
+        return _silence("R-DB-1", f"{known.unread}, and both rules need that")
     hop = _waiting_hop(known)
     if hop is not None:
         return _more_buffers(known, hop)

@@ -205,8 +205,8 @@ def _missing(known: Situation) -> NoAdvice | None:
         return _silence("AD-3", text)
     if not any(r.phases for r in known.recorded):
         return _silence("R-UC-1", "the subtasks of these checkpoints are not known, and every prediction needs them")
-    if known.held is None or known.queues is None:
-        return _silence("R-UC-1", "back-pressure and queues could not be read, and every prediction needs them")
+    if known.unread is not None:
+        return _silence("R-UC-1", f"{known.unread}, and every prediction needs that")
     return None
 
 

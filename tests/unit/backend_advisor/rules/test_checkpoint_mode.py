@@ -123,6 +123,16 @@ def test_without_readings_nothing_is_predicted_or_advised():
     assert "could not be read" in silent(advised(slow_run(), []), "R-UC-1").reason
 
 
+def test_if_only_the_queues_are_not_reported_the_reason_does_not_say_that_back_pressure_was_not_read():
+    """Flink 1.13 and 1.14 report how many buffers are queued, but not their bytes."""
+    seen = [replace(r, queued_in_bytes=(), queued_out_bytes=()) for r in readings()]
+
+    reason = silent(advised(slow_run(), pressure=seen), "R-UC-1").reason
+
+    assert "does not report how many bytes are in the queues" in reason
+    assert "back-pressure" not in reason
+
+
 def test_checkpoints_within_interval_and_timeout_need_no_other_mode():
     config = replace(EXACTLY_ONCE, interval_ms=600_000)
     assert "leave enough time" in silent(advised(slow_run(), config=config), "R-UC-12").reason

@@ -21,7 +21,7 @@ import orjson
 
 from backend.advisor import advise
 from backend.analysis.evidence import JobEvidence
-from backend.analysis.failures import without_aborted_by_end
+from backend.analysis.failures import without_aborted
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
 from backend.domain.address_rules import EVERYWHERE
@@ -226,7 +226,7 @@ class Gathered:
         return checkpoint.header.status.is_terminal or self.last.state is not JobState.ENDED
 
     def evidence(self, version: str | None = None) -> JobEvidence:
-        """Return the input of the analysis. ``version`` is that of the engine."""
+        """Return the input of the analysis. ``version`` is that of Flink."""
         last = self.last
         evidence = JobEvidence(
             topology=self.topology or Topology(()),
@@ -244,9 +244,9 @@ class Gathered:
             engine_state=last.engine_state,
             started_at=last.started_at,
             counted_at=self.as_of + self.clock_offset,
-            engine_version=version,
+            flink_version=version,
         )
-        return without_aborted_by_end(evidence)
+        return without_aborted(evidence)
 
 
 class Readings:
@@ -333,7 +333,7 @@ class Readings:
 
 
 def _job_answer(gathered: Gathered, readings: Readings) -> JobAnswer:
-    evidence = gathered.evidence(readings.version)
+    evidence = gathered.evidence(readings.version if readings.kind.kind == FLINK.kind else None)
     return JobAnswer(
         name=gathered.last.name,
         engine_state=gathered.last.engine_state,

@@ -54,7 +54,7 @@ class JobEvidence:
     """When ``counts`` were read. Like ``started_at``, on the engine's clock."""
     failed_unlisted_count: int | None = None
     """The failures that the coordinator counted but never listed, over all readings; None if only the last is known."""
-    engine_version: str | None = None
+    flink_version: str | None = None
     is_micro_batched: bool = False
     """Whether the job is a Spark query. Its checkpoints are then micro-batches of one run, and it has no vertices."""
 

@@ -7,8 +7,9 @@ user aborted does not count as a failure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from backend.analysis.evidence import JobEvidence
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -81,7 +82,33 @@ def is_real_failure(checkpoint: Checkpoint, *, has_restarts: bool) -> bool:
     return is_failed and header.failure_reason not in reasons_without_fault(has_restarts=has_restarts)
 
 
-def without_aborted_by_end(evidence: JobEvidence) -> JobEvidence:
+def without_aborted(evidence: JobEvidence) -> JobEvidence:
+    """Leave out the failed checkpoints that were aborted by the end of the run, or of tasks that had just finished."""
+    evidence = _without_aborted_by_end(evidence)
+    finishing = set(_by_finishing(evidence.checkpoints))
+    if not finishing:
+        return evidence
+    kept = tuple(c for c in evidence.checkpoints if c.header.checkpoint_id not in finishing)
+    return replace(evidence, checkpoints=kept)
+
+
+def _by_finishing(checkpoints: Sequence[Checkpoint]) -> Iterator[int]:
+    """Yield the checkpoints of which only subtasks were pending that have finished before the next one.
+
+    A message may say only that the checkpoint was declined, or that a task failed to write it.
+    """
+    detailed = [c for c in checkpoints if c.details]
+    for checkpoint, following in pairwise(detailed):
+        header = checkpoint.header
+        if header.status is not CheckpointStatus.FAILED or header.failure_reason not in _BY_A_TASK:
+            continue
+        pending = _pending(checkpoint)
+        rows = {d.vertex_id: d for d in following.details}
+        if pending and all(v in rows and i < rows[v].subtask_count and rows[v].has_finished(i) for v, i in pending):
+            yield header.checkpoint_id
+
+
+def _without_aborted_by_end(evidence: JobEvidence) -> JobEvidence:
     """Leave out the checkpoints that the end of the run aborted, because the user cancelled or stopped the job.
 
     These are the last ones. A failure of the job before them, or its end by a failure, may have another meaning.

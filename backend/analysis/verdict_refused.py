@@ -106,7 +106,7 @@ def _after_finish(case: Case, refusal: Refusal, ended: _Tasks) -> Verdict | None
     if version is None or version >= _REPORTED_FROM:
         return None
     cure = f"set {after_finish_key(case.evidence)} to true" if version >= (1, 14) else "Flink takes them from 1.14 on"
-    reason = f"{who}, and Flink {case.evidence.engine_version} takes no checkpoint after that by default: {cure}"
+    reason = f"{who}, and Flink {case.evidence.flink_version} takes no checkpoint after that by default: {cure}"
     return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM if version >= (1, 14) else None)
 
 
@@ -176,5 +176,5 @@ def after_finish_key(evidence: JobEvidence) -> str:
 
 
 def _version(evidence: JobEvidence) -> tuple[int, int] | None:
-    found = re.match(r"(\d{1,4})\.(\d{1,4})", evidence.engine_version or "")
+    found = re.match(r"(\d{1,4})\.(\d{1,4})", evidence.flink_version or "")
     return (int(found[1]), int(found[2])) if found else None

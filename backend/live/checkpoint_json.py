@@ -80,7 +80,7 @@ def checkpoint_config(view: JobView) -> Object:
         "aligned_checkpoint_timeout": settings.aligned_timeout_ms
         if settings.is_unaligned
         else UNSET_ALIGNED_TIMEOUT_MS,
-        "checkpoints_after_tasks_finish": True,
+        "checkpoints_after_tasks_finish": settings.checkpoints_after_end,
         "state_changelog_enabled": False,
         "changelog_periodic_materialization_interval": 600_000,
         "changelog_storage": "memory",

@@ -259,6 +259,7 @@ class RuntimeEngine:
             debloat_target_ms=config.debloat_target_us // 1000 if config.is_debloating else None,
             protocol=other_protocol(config),
             spilling=config.spilling.value if config.logs_in_flight else None,
+            checkpoints_after_end=config.checkpoints_after_end,
         )
 
     def _checkpoint(self, record: MeasuredCheckpoint, job_id: str) -> CheckpointView:

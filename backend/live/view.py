@@ -259,6 +259,7 @@ class ConfigView:
     """The protocol of checkpoints, if Flink does not have it."""
     spilling: str | None = None
     """When in-flight data is written; None if no checkpoint persists any."""
+    checkpoints_after_end: bool = True
 
 
 @dataclass(frozen=True, slots=True)

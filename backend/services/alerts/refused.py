@@ -44,6 +44,5 @@ def _run_evidence(head: JobHead, exceptions: tuple[tuple[datetime, str], ...] = 
         started_at=run.started_at,
         counted_at=head.record.read_at_engine,
         failed_unlisted_count=run.failed_unlisted_count,
-        engine_version=head.record.engine_version,
         is_micro_batched=run.engine.is_micro_batched,
     )

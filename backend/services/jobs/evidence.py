@@ -22,11 +22,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.advisor.tier_choice import TierChoice
 from backend.analysis import verdict_micro_batch
 from backend.analysis.evidence import JobEvidence
-from backend.analysis.failures import without_aborted_by_end
+from backend.analysis.failures import without_aborted
 from backend.analysis.outliers import reading_spans
 from backend.analysis.struck_spans import struck_spans
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, LateBarrier
 from backend.domain.clock import Clock
+from backend.domain.engines import FLINK
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
 from backend.domain.pressure import VertexPressure, on_clock
@@ -500,12 +501,12 @@ async def _evidence(connection: AsyncConnection, asked: Sequence[_Asked], now: d
             started_at=r.run.started_at,
             counted_at=r.read_at_engine,
             failed_unlisted_count=r.run.failed_unlisted_count,
-            engine_version=r.engine_version,
+            flink_version=r.engine_version if r.run.engine.kind == FLINK.kind else None,
             is_micro_batched=r.run.engine.is_micro_batched,
         )
         for r in records
     }
-    found = {job_id: without_aborted_by_end(evidence) for job_id, evidence in found.items()}
+    found = {job_id: without_aborted(evidence) for job_id, evidence in found.items()}
     for record in records:
         if not record.run.engine.is_micro_batched:
             earlier = await _readings_of_struck(connection, record, found[record.id])

@@ -42,7 +42,7 @@ def silent(checkpoints=TEN, *, at_s=150, refused=20, config=ENDS, **more):
         "counted_at": START + timedelta(seconds=at_s),
         "counts": counts(total=len(rows) + refused, failed=failures + refused),
         "placements": (placed(), placed(LAST, *["RUNNING"] * 4)),
-        "engine_version": "1.20.5",
+        "flink_version": "1.20.5",
     }
     return job(rows, config=config, **(values | more))
 
@@ -75,7 +75,7 @@ def test_a_finished_source_is_the_cause_if_checkpoints_end_with_the_first_task()
     ],
 )
 def test_before_1_15_no_checkpoint_follows_a_finished_task_unless_it_is_set(version, confidence, words):
-    verdict = diagnose(silent(config=ALIGNED, engine_version=version)).verdict
+    verdict = diagnose(silent(config=ALIGNED, flink_version=version)).verdict
 
     assert (verdict.kind, verdict.confidence) == (VerdictKind.REFUSED, confidence)
     assert words in verdict.sentence
@@ -143,7 +143,7 @@ def test_failures_that_the_store_has_counted_over_all_readings_show_refusals():
 
 
 def test_a_version_that_counts_no_refused_checkpoint_needs_twice_the_time_and_a_finished_task():
-    evidence = silent(refused=0, config=ALIGNED, engine_version="1.13.6")
+    evidence = silent(refused=0, config=ALIGNED, flink_version="1.13.6")
 
     verdict = diagnose(evidence).verdict
     assert (verdict.kind, verdict.confidence) == (VerdictKind.REFUSED, Confidence.MEDIUM)
@@ -168,7 +168,7 @@ def declined(number, reason=FailureReason.DECLINED_TASK_NOT_READY):
 
 def test_checkpoints_that_a_finished_task_declines_one_after_the_other_protect_nothing():
     rows = [*TEN[:2], *(declined(n) for n in range(3, 12))]
-    found = diagnose(silent(rows, at_s=60, refused=0, config=ALIGNED, engine_version="1.9.2"))
+    found = diagnose(silent(rows, at_s=60, refused=0, config=ALIGNED, flink_version="1.9.2"))
 
     assert (found.health, found.verdict.kind, found.verdict.subtasks) == (Health.FAILING, VerdictKind.REFUSED, (1,))
     assert found.verdict.sentence.startswith(

@@ -152,7 +152,7 @@ class HowTo:
     patch: Mapping[str, str] = field(default_factory=dict)
     rollback_patch: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
-    """What a person does in place of the changed lines, or beside them, as sentences."""
+    """What a person does in place of the changed lines, or in addition to them, as sentences."""
 
 
 @dataclass(frozen=True, slots=True)

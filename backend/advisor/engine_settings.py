@@ -90,7 +90,7 @@ def changes_of(engine: EngineCapabilities, current: Setting, proposed: Setting) 
 def how_to(engine: EngineCapabilities, changes: tuple[Change, ...], steps: tuple[str, ...] = ()) -> HowTo:
     """Return the configuration lines of the changes, the file for these lines, and the lines of the rollback.
 
-    ``steps`` are what a person does in place of these lines, or beside them.
+    ``steps`` are what a person does in place of these lines, or in addition to them.
     """
     line = _option if engine.sets_options_in_code else _line
     lines = tuple(line(c.key, c.proposed) for c in changes)

@@ -17,6 +17,9 @@ from backend.domain.engines import EngineCapabilities, SettingsFormat
 
 _SPARK: Final = "spark."
 """Keys of Spark's configuration begin so. Other settings of a query are calls in its code."""
+_AT_THE_END: Final = (
+    "at the end of conf/config.yaml; a flat key there replaces the nested one, but replace a flat one that is there"
+)
 _OPTIONS_NOTE: Final = "in front of the jar or the script"
 
 
@@ -45,7 +48,9 @@ def _export(engine: EngineCapabilities, wanted: SettingsFormat, changes: Sequenc
         return None
     match wanted:
         case SettingsFormat.CONFIG_YAML:
-            return Export(wanted, "config.yaml", _lines(pairs), "conf/config.yaml; replace these keys if it has them")
+            # Tried with ``GlobalConfiguration`` of 1.19 to 2.3. A later flat key replaces a nested one, and a block or
+            # key that is there twice is an error.
+            return Export(wanted, "config.yaml", _lines(pairs), _AT_THE_END)
         case SettingsFormat.FLINK_CONF:
             where = "conf/flink-conf.yaml; replace these keys if it has them"
             return Export(wanted, "flink-conf.yaml", "\n".join(f"{k}: {v}" for k, v in pairs), where)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from backend.advisor.advice import Change
+from backend.advisor.advice import Change, Precondition
 from backend.domain.engines import EngineCapabilities, Rescaling
 from backend.domain.topology import Vertex
 
@@ -53,7 +53,7 @@ def changes_of(engine: EngineCapabilities, vertex: Vertex, count: int, *, sql: b
 def steps_of(
     engine: EngineCapabilities, vertex: Vertex, count: int, *, sql: bool, adaptive: bool | None
 ) -> tuple[str, ...]:
-    """Return what a person does in place of a setting, or beside it, as sentences."""
+    """Return what a person does in place of a setting, or in addition to it, as sentences."""
     found = []
     if engine.has_resource_requirements and (adaptive or engine.rescaling is Rescaling.CODE):
         when = (
@@ -74,9 +74,14 @@ def steps_of(
             f"This version reads {_OVERRIDES} from the cluster's configuration only; as an option of the job it has no"
             " effect. Restart the JobManager, and start the job from its newest checkpoint."
         )
-    if engine.settings.parallelism == _OVERRIDES:
-        found.append(f"If {_OVERRIDES} is already set, add this vertex to its list: the key has one value for all.")
     return tuple(found)
+
+
+def conditions_of(engine: EngineCapabilities) -> tuple[Precondition, ...]:
+    """Return what must hold so that the changed setting changes nothing else."""
+    if engine.settings.parallelism != _OVERRIDES:
+        return ()
+    return (Precondition(f"entries of other vertices in {_OVERRIDES} stay in its list", None),)
 
 
 def _in_code(count: int, *, sql: bool, has_request: bool) -> list[str]:

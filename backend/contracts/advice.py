@@ -149,7 +149,7 @@ class HowToOut(Model):
     patch: dict[str, str] = Field(default_factory=dict)
     rollback_patch: dict[str, str] = Field(default_factory=dict)
     steps: list[str] = Field(default_factory=list)
-    """What a person does in place of the lines, or beside them, as sentences. Empty if the lines suffice."""
+    """What a person does in place of the lines, or in addition to them, as sentences. Empty if the lines suffice."""
 
 
 class ExportOut(Model):

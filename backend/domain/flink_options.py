@@ -8,6 +8,7 @@ A key that a release does not have is accepted by that release without a message
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = Path(__file__).with_name("flink_options.json")
+
+_DURATION: Final = re.compile(r"(\d{1,12})\s*([a-z]*)")
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "min": 60_000, "m": 60_000, "h": 3_600_000}
 
 Release = tuple[int, int]
 """The first two numbers of a version, such as (1, 20)."""
@@ -84,6 +88,15 @@ def unread(settings: Mapping[str, str], version: Release) -> tuple[str, ...]:
     there = {n for o in _table()[nearest(version)].values() for n in o.names}
     some = {n for options in _table().values() for o in options.values() for n in o.names}
     return tuple(sorted(key for key in settings if key in some and key not in there))
+
+
+def duration_ms(text: str) -> int | None:
+    """Return a duration as Flink writes it, such as ``200 ms`` or ``1s``, in milliseconds; None if it is none.
+
+    A bare number is milliseconds.
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    return int(found[1]) * _UNITS_MS[found[2]] if found is not None and found[2] in _UNITS_MS else None
 
 
 @cache

@@ -43,6 +43,18 @@ def chain(*names: VertexId, parallelism: int = 4, ship: str = "HASH") -> Topolog
     return Topology(vertices, edges)
 
 
+SQL = Topology(
+    tuple(
+        replace(vertex, name=name)
+        for vertex, name in zip(
+            chain().vertices, ("Source: ev[1]", "GroupAggregate[6]", "GroupAggregate[8] -> bh[9]: Writer"), strict=True
+        )
+    ),
+    chain().edges,
+)
+"""The chain as Flink names it if it was made from SQL."""
+
+
 def detail(
     vertex_id: VertexId,
     *,

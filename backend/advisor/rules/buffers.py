@@ -37,7 +37,6 @@ from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Edge
 from backend.domain.verdict import Basis, Confidence, Health
-from backend.runtime.core.units import duration_us
 
 _EXCLUSIVE = 2
 _FLOATING = 8
@@ -281,10 +280,8 @@ def _period_ms(known: Situation) -> int:
         found = flink_options.option(_PERIOD_KEY, flink_options.nearest(version[:2]))
         default = found.default if found is not None else None
     text = cluster_setting(known, _PERIOD_KEY) or default
-    try:
-        return max(2, round(duration_us(text) / 1000)) if text is not None else _PERIOD_MS
-    except ValueError:
-        return _PERIOD_MS
+    ms = flink_options.duration_ms(text) if text is not None else None
+    return _PERIOD_MS if ms is None else max(2, ms)
 
 
 def _more_buffers(known: Situation, hop: _Hop) -> Recommendation | NoAdvice:

@@ -99,6 +99,7 @@ def _more(known: Situation, vertex: Vertex, busy: float, rate: RecordRate | None
         preconditions=(
             Precondition(f"{wanted - vertex.parallelism} more slots are free", None),
             Precondition("the sources' partitions and the keys suffice for this number of subtasks", None),
+            *rescaling.conditions_of(known.engine),
             *_way_of_rescaling(known),
         ),
         risks=(

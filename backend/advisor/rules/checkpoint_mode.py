@@ -242,9 +242,9 @@ def _by_replay(known: Situation) -> Recommendation | NoAdvice:
         )
         if known.engine.aligned_timeout_stops_at_senders:
             text = (
-                f"back-pressure is not constant, and in {known.engine_words} an aligned timeout does not reach a"
-                " barrier in the output buffers of its sender (FLINK-27251, mended in 1.16), so that only 0 helps slow"
-                " checkpoints: give the job more capacity, or upgrade"
+                f"in {known.engine_words} an aligned timeout does not reach a barrier in the output buffers of its"
+                " sender (FLINK-27251, mended in 1.16), and 0 suits constant back-pressure only: give the job more"
+                " capacity, or upgrade"
             )
         return _silence("R-AT-4", text)
     if choice.chosen.mode is known.mode and choice.timeout_ms == (known.aligned_timeout_ms or 0):

@@ -222,7 +222,7 @@ def _tail(known: Situation, share: float) -> Recommendation | NoAdvice:
 
 
 def _changelog_directory(known: Situation) -> str | None:
-    """Return a directory beside the job's checkpoints, from the path of one; None if no path is known."""
+    """Return a directory next to the job's checkpoints, from the path of one; None if no path is known."""
     if known.engine.settings.changelog_directory is None:
         return None
     paths = (c.header.external_path for c in reversed(known.evidence.checkpoints))
@@ -236,4 +236,4 @@ def _directory_conditions(known: Situation, directory: str | None) -> tuple[Prec
         return ()
     if directory is None:
         return (Precondition(f"{key} names a directory of the store; without it, no task starts", None),)
-    return (Precondition(f"the task managers may write to {directory}, a directory beside the checkpoints", None),)
+    return (Precondition(f"the task managers may write to {directory}, a directory next to the checkpoints", None),)

@@ -90,3 +90,10 @@ def test_the_key_of_the_release_counts_before_its_older_names():
 )
 def test_a_version_that_the_table_lacks_has_the_options_of_the_one_before_it(version, release):
     assert flink_options.nearest(version) == release
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("200 ms", 200), ("1s", 1_000), ("2 min", 120_000), ("50", 50), ("soon", None)]
+)
+def test_a_duration_is_read_as_flink_writes_it(text, ms):
+    assert flink_options.duration_ms(text) == ms

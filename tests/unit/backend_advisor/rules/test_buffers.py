@@ -86,6 +86,24 @@ def test_r_db_3_adapts_faster_if_queues_stay_above_twice_the_target():
     assert "debloating is on" in near.reason
 
 
+@pytest.mark.parametrize(
+    ("version", "settings", "period_ms"),
+    [
+        ("1.14.6", (), 250),
+        ("1.15.4", (), 100),
+        ("1.20.5", (("taskmanager.network.memory.buffer-debloat.period", "100 ms"),), 50),
+    ],
+)
+def test_r_db_3_halves_the_period_that_is_set_or_that_of_the_version(version, settings, period_ms):
+    config = replace(EXACTLY_ONCE, debloat_target_ms=1_000)
+    pressure = without_capacity(rows(900_000))
+    advice = advised(
+        slow_run(), pressure, config=config, topology=POINTWISE, version=version, cluster_settings=settings
+    )
+
+    assert buffers_of(advice).proposed.debloat_period_ms == period_ms
+
+
 def idle_receiver(rate_bytes_per_s, *, in_usage=0.0):
     found = []
     for r in readings(rate_bytes_per_s=rate_bytes_per_s):

@@ -281,6 +281,53 @@ def test_the_collector_stores_every_setting_of_the_cluster_that_a_lint_reads():
     assert set().union(*map(flink_options.names_of, lints.OPTIONS)) <= flink.CLUSTER_KEYS
 
 
+@pytest.mark.parametrize(
+    ("version", "key", "cure"),
+    [
+        ("1.15.4", "execution.checkpointing.num-retained", "Set state.checkpoints.num-retained instead"),
+        ("1.20.5", "execution.checkpointing.during-recovery.enabled", "Remove execution.checkpointing.during-recovery"),
+    ],
+)
+def test_a_setting_of_another_version_is_reported_with_the_one_of_this_version(version, key, cure):
+    found = _one(_calm(version=version, cluster_settings=((key, "3"),)), "unread-setting")
+
+    assert found.headline == f"{key} has no effect"
+    assert cure in found.cure
+    # What has no effect is no value either.
+    assert "retained-1" in _codes(_calm(version=version, cluster_settings=((key, "3"),)))
+
+
+@pytest.mark.parametrize(
+    ("version", "key"),
+    [
+        ("1.15.4", "state.checkpoints.num-retained"),
+        ("1.20.5", "state.checkpoints.num-retained"),
+        ("1.20.5", "execution.checkpointing.num-retained"),
+    ],
+)
+def test_the_number_of_retained_checkpoints_is_read_under_each_name_that_the_version_reads(version, key):
+    found = _codes(_calm(version=version, cluster_settings=((key, "3"),)))
+
+    assert "retained-1" not in found
+    assert "unread-setting" not in found
+
+
+def test_the_cure_names_the_key_of_the_version():
+    def cure(version: str) -> str:
+        return _one(_calm(version=version, cluster_settings=()), "retained-1").cure
+
+    assert cure("1.19.3").startswith("Set state.checkpoints.num-retained to 2")
+    assert cure("1.20.5").startswith("Set execution.checkpointing.num-retained to 2")
+
+
+@pytest.mark.parametrize(("version", "cure"), [("1.14.6", "Set "), ("1.15.4", "Remove ")])
+def test_checkpoints_after_a_task_has_finished_are_off_by_default_in_1_14(version, cure):
+    key = "execution.checkpointing.checkpoints-after-tasks-finish.enabled"
+    found = _one(_calm(version=version, cluster_settings=((key, "false"),)), "no-checkpoints-after-finish")
+
+    assert found.cure.startswith(f"{cure}{key}")
+
+
 def test_the_most_serious_lints_come_first():
     config: CheckpointConfig = replace(UNALIGNED, tolerable_failed_count=0, timeout_ms=1_000)
     levels = [lint.level for lint in advised(expired_run(), config=config, version="2.0.0", cluster_settings=()).lints]

@@ -94,6 +94,21 @@ def test_r_st_1_proposes_a_changelog_if_compaction_makes_a_tail():
     assert "no long tail" in same.reason
 
 
+@pytest.mark.parametrize(
+    ("version", "key"), [("1.15.4", "dstl.dfs.base-path"), ("2.3.0", "state.changelog.dstl.dfs.base-path")]
+)
+def test_the_changelog_is_kept_next_to_the_checkpoints_if_their_path_is_known(version, key):
+    async_ms, written = [1_000] * 7 + [9_000], [10 * MB] * 7 + [200 * MB]
+    run = [
+        replace(c, header=replace(c.header, external_path=f"s3://bucket/ck/0a1b/chk-{c.header.checkpoint_id}"))
+        for c in writing(async_ms, written=written)
+    ]
+    found = state_of(advised(run, QUIET, config=ROCKS, version=version))
+
+    assert found.how_to.lines[-1] == f"{key}: s3://bucket/ck/changelog"
+    assert "restart every task manager" in found.how_to.file
+
+
 def test_r_st_2_names_the_backends_of_an_engine_that_cannot_change_them_while_it_runs():
     found = state_of(advised(writing(3_000), QUIET, config=HEAP, engine=RUNTIME))
 

@@ -11,7 +11,7 @@ from backend.advisor.twin.applying import application, headline_of
 from backend.advisor.twin.asking import asked_of
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import CheckpointConfig
-from backend.domain.engines import FLINK, RUNTIME
+from backend.domain.engines import FLINK, RUNTIME, flink
 from tests.support.twin_models import three_vertices
 
 MODEL = replace(three_vertices(rate_per_s=1000.0), engine=RUNTIME)
@@ -77,3 +77,30 @@ def test_values_that_stay_as_they_are_change_nothing():
 
     assert (plan.changes, plan.proposed.mode) == ((), None)
     assert MODEL.settings.mode is Mode.ALIGNED
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("1.16.3", "setParallelism(8)"),
+        ("1.18.1", "from the cluster's configuration only"),
+        ("1.20.5", "Set pipeline.jobvertex-parallelism-overrides to sink:8."),
+        ("2.3.0", "PUT the whole answer back"),
+    ],
+)
+def test_another_parallelism_is_made_in_the_way_of_the_version(version, words):
+    plan = plan_of({"parallelism.sink": "8"}, replace(MODEL, engine=flink(version)))
+
+    assert plan.by_hand[0].startswith("Change the parallelism of sink from 4 to 8")
+    assert any(words in text for text in plan.by_hand[1:])
+    assert any("overrides does not help" in text for text in plan.by_hand) is (version in ("1.16.3", "2.3.0"))
+
+
+def test_a_what_if_is_written_in_the_keys_of_the_version():
+    settings = {"mode": "unaligned", "interval": "30 s"}
+    found = {
+        v: [c.key for c in plan_of(settings, replace(MODEL, engine=flink(v))).changes] for v in ("1.13.6", "2.3.0")
+    }
+
+    assert found["1.13.6"] == [f"{_CP}unaligned", f"{_CP}alignment-timeout", f"{_CP}interval"]
+    assert found["2.3.0"] == [f"{_CP}unaligned.enabled", f"{_CP}aligned-checkpoint-timeout", f"{_CP}interval"]

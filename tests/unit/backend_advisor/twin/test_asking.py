@@ -10,7 +10,7 @@ from backend.advisor.twin.asking import asked_of, names_of, problems_of_every_jo
 from backend.advisor.twin.changes import WhatIf
 from backend.advisor.twin.changing import changed
 from backend.domain.advice import Mode
-from backend.domain.engines import FLINK, RUNTIME
+from backend.domain.engines import FLINK, RUNTIME, flink
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
 from tests.support.twin_models import three_vertices
@@ -208,3 +208,27 @@ def test_what_every_job_refuses_is_found_without_a_job(settings, field, words):
 )
 def test_what_some_job_may_take_is_not_refused_without_a_job(settings):
     assert problems_of_every_job(settings) == []
+
+
+@pytest.mark.parametrize("version", ["1.13.6", "1.16.3", "1.18.1", "2.3.0"])
+def test_a_setting_of_flink_is_read_under_each_of_its_names(version):
+    model = replace(MODEL, engine=flink(version))
+    names = ({f"{_CP}unaligned": "true"}, {f"{_CP}unaligned.enabled": "true"})
+
+    assert [asked_of(model, n).what_if for n in names] == [WhatIf(mode=Mode.UNALIGNED)] * 2
+    zero = ({"aligned-timeout": "0"}, {f"{_CP}alignment-timeout": "0"}, {f"{_CP}aligned-checkpoint-timeout": "0"})
+    assert {asked_of(model, n).what_if.aligned_timeout_ms for n in zero} == {0.0}
+    with pytest.raises(InvalidInputError, match="is set twice"):
+        asked_of(model, {**names[0], **names[1]})
+
+
+@pytest.mark.parametrize("version", ["1.13.6", "1.15.4"])
+def test_an_aligned_timeout_that_stops_at_the_senders_is_refused_with_the_reason(version):
+    model = replace(MODEL, engine=flink(version))
+    (setting,) = [s for s in settings_of(model) if s.name == "aligned-timeout"]
+
+    assert "FLINK-27251" in setting.why_not
+    changed(model, asked_of(model, {"aligned-timeout": "0"}).what_if)
+    with pytest.raises(InvalidInputError, match="FLINK-27251"):
+        changed(model, asked_of(model, {"aligned-timeout": "1 s"}).what_if)
+    changed(replace(MODEL, engine=flink("1.16.3")), asked_of(MODEL, {"aligned-timeout": "1 s"}).what_if)

@@ -186,7 +186,8 @@ def as_text(answer: Answer, *, is_terminal: bool, is_verbose: bool) -> str:
 
 def _headline(answer: Answer) -> str:
     jobs = f"{len(answer.jobs)} job{'' if len(answer.jobs) == 1 else 's'}"
-    return f"{answer.url} · {answer.engine} · {jobs} · {answer.request_count} requests in {answer.took_s:.1f} s"
+    took = say.duration(1000 * answer.took_s)
+    return f"{answer.url} · {answer.engine} · {jobs} · {answer.request_count} requests in {took}"
 
 
 def _print_short(console: Console, job: JobAnswer) -> None:
@@ -311,21 +312,7 @@ def _evidence_table(rows: Sequence[Evidence], *, has_basis: bool = True) -> Tabl
 
 
 def _value(row: Evidence) -> str:
-    if row.value is None:
-        return "·"
-    match row.unit:
-        case "ms":
-            return say.duration(row.value)
-        case "bytes":
-            return say.size(row.value)
-        case "ratio":
-            # A share is at most 1; a ratio that compares two subtasks is a factor.
-            is_share = row.metric in {"busyRatio", "backpressureRatio"}
-            return say.percent(row.value) if is_share else f"{row.value:.1f} x"
-        case "count":
-            return f"{row.value:.0f}"
-        case _:
-            return f"{row.value:g} {row.unit or ''}".strip()
+    return "·" if row.value is None else say.quantity(row.value, row.unit, row.metric)
 
 
 # --- markdown -------------------------------------------------------------------------------------------------------
@@ -338,7 +325,7 @@ def _code(text: str) -> str:
 def as_markdown(answer: Answer) -> str:
     """Return a markdown section for each job, to paste into a change ticket."""
     lines = [f"## Checkpoint diagnosis of {_code(answer.url)}", ""]
-    seconds = f"{answer.took_s:.1f} s"
+    seconds = say.duration(1000 * answer.took_s)
     lines += [
         f"{escaped(answer.engine)}, read {answer.as_of:%Y-%m-%d %H:%M:%S} UTC, "
         f"{answer.request_count} requests in {seconds}.",

@@ -9,33 +9,18 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
+from backend.domain import spelling
+from backend.domain.text import shortened
+
 MISSING = "–"
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
 _HOUR_MS = 60 * _MINUTE_MS
-_DAY_MS = 24 * _HOUR_MS
-_SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def duration(value_ms: float | None) -> str:
-    """Format milliseconds as ``840 ms``, ``7.9 s``, ``2 min 05 s``, ``3 h 20 min`` or ``2 d 4 h``."""
-    if value_ms is None:
-        return MISSING
-    sign, value = ("-", -value_ms) if value_ms < 0 else ("", value_ms)
-    if value < _SECOND_MS:
-        return f"{sign}{value:.3g} ms" if value != int(value) else f"{sign}{int(value)} ms"
-    if value < 10 * _SECOND_MS:
-        return f"{sign}{value / _SECOND_MS:.2f}".rstrip("0").rstrip(".") + " s"
-    if value < _MINUTE_MS:
-        return f"{sign}{value / _SECOND_MS:.1f} s"
-    if value < _HOUR_MS:
-        minutes, rest = divmod(int(value), _MINUTE_MS)
-        return f"{sign}{minutes} min {rest // _SECOND_MS:02d} s"
-    if value < _DAY_MS:
-        hours, rest = divmod(int(value), _HOUR_MS)
-        return f"{sign}{hours} h {rest // _MINUTE_MS:02d} min"
-    days, rest = divmod(int(value), _DAY_MS)
-    return f"{sign}{days} d {rest // _HOUR_MS} h"
+    """Format milliseconds, as ``spelling.duration`` does."""
+    return MISSING if value_ms is None else spelling.duration(value_ms)
 
 
 # Smaller differences come from the time that a request takes and from responses that the engine caches.
@@ -57,13 +42,7 @@ def clock_difference(offset_ms: int | None) -> str | None:
 
 def size(value_bytes: float | None) -> str:
     """Format bytes with a decimal unit, as verdicts, advice and alerts do."""
-    if value_bytes is None:
-        return MISSING
-    for unit_bytes, unit in _SIZES:
-        # A value that would be rounded to 1000 of the next smaller unit is written as 1 of this unit.
-        if abs(value_bytes) >= 0.9995 * unit_bytes:
-            return f"{value_bytes / unit_bytes:.3g} {unit}"
-    return f"{value_bytes:.0f} B"
+    return MISSING if value_bytes is None else spelling.size(value_bytes)
 
 
 def signed(value: float | None, words: Callable[[float], str]) -> str:
@@ -76,17 +55,22 @@ def signed(value: float | None, words: Callable[[float], str]) -> str:
 
 def percent(ratio: float | None) -> str:
     """Format a ratio from 0 to 1 as a percentage. A ratio below 1 is never written as 100 %."""
-    if ratio is None:
-        return MISSING
-    rounded = round(ratio * 100, 1 if ratio > 0.99 else 0)
-    if ratio < 1 and rounded >= 100:
-        rounded = 99.9
-    return f"{rounded:g} %"
+    return MISSING if ratio is None else spelling.percent(ratio)
 
 
 def count(value: float | None) -> str:
     """Format a count with thin spaces between thousands."""
-    return MISSING if value is None else f"{value:,.0f}".replace(",", "\u202f")
+    return MISSING if value is None else spelling.count(value)
+
+
+def rate(per_s: float | None, what: str = "") -> str:
+    """Format a rate of things in a second."""
+    return MISSING if per_s is None else spelling.rate(per_s, what)
+
+
+def factor(ratio: float) -> str:
+    """Format how many times one value is another, without a word or sign."""
+    return spelling.factor(ratio)
 
 
 def counted(number: int, word: str) -> str:
@@ -94,22 +78,9 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def evidence_value(value: float | None, unit: str | None) -> str:
+def evidence_value(value: float | None, unit: str | None, metric: str | None = None) -> str:
     """Format the number in a row of evidence with its unit."""
-    if value is None:
-        return MISSING
-    match unit:
-        case "ms":
-            return duration(value)
-        case "bytes":
-            return size(value)
-        case "ratio":
-            # A ratio above 1 is a factor ("1.9 times its siblings"), not a share.
-            return percent(value) if 0 <= value <= 1 else f"{value:.3g} ×"
-        case "count":
-            return count(value)
-        case _:
-            return f"{value:.4g} {unit or ''}".strip()
+    return MISSING if value is None else spelling.quantity(value, unit, metric)
 
 
 def subtasks(indices: Sequence[int], *, most: int = 8) -> str:
@@ -146,11 +117,8 @@ def axis_instant(at: datetime, where: tzinfo) -> str:
 
 
 def short(name: str, most: int = 30) -> str:
-    """Shorten a name in its middle, because the names of a job's vertices often differ at both ends."""
-    if len(name) <= most:
-        return name
-    head = (most - 1) * 2 // 3
-    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
+    """Shorten a name in its middle. The page shows the whole name on demand, in a title or a hover text."""
+    return shortened(name, most)
 
 
 def plain(name: str) -> str:

@@ -45,6 +45,7 @@ from backend.advisor.thresholds import (
     WRITE_SLOW_BYTES_PER_MS,
     WRITE_SPREAD,
 )
+from backend.analysis import sentences as say
 from backend.analysis.statistics import median, quantile
 from backend.domain.verdict import Basis
 
@@ -357,13 +358,12 @@ def _age_and_period(run: _Run, interval_ms: float, pause_ms: float) -> tuple[flo
 
 def lost_words(loss: Loss | float) -> str:
     """Return what is lost, such as ``1.83 %``."""
-    ratio = loss if isinstance(loss, float) else loss.ratio.value
-    return f"{ratio:.2%}".replace("%", " %")
+    return say.percent(loss if isinstance(loss, float) else loss.ratio.value)
 
 
 def loss_method(losses: Losses) -> str:
     """Return the text that explains how losses were computed."""
-    price = f"{STORE_PRICE:.0%}".replace("%", " %")
+    price = say.percent(STORE_PRICE)
     return (
         f"replay of the last {losses.checkpoint_count} checkpoints at the interval. Work: their sync parts, and {price}"
         " of the time to write them. Replay: the mean age of the newest completed one, and the time to read its"

@@ -19,6 +19,7 @@ from backend.analysis.thresholds import (
     FINISH_WARN_LATE_RATIO,
     FINISH_WARN_RATIO,
 )
+from backend.domain import spelling
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 
@@ -167,7 +168,7 @@ RULES: Final[tuple[Rule, ...]] = (
                 0.95,
                 "required probability of the timeout; if one of the newest "
                 f"{FINISH_LATELY_COUNT} ended checkpoints expired, {FINISH_WARN_AGAIN_RATIO:g} is enough in any case, "
-                f"and {FINISH_WARN_LATE_RATIO:g} after {100 * FINISH_LATE_AGE_RATIO:.0f} % of the timeout",
+                f"and {FINISH_WARN_LATE_RATIO:g} after {spelling.percent(FINISH_LATE_AGE_RATIO)} of the timeout",
             ),
             Threshold("past_min_count", 5, 5, 15, "past checkpoints needed for a prediction", is_whole=True),
             _COMPLETED_MIN_COUNT,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from backend.domain.spelling import count, duration, factor, percent, quantity, rate, size
+from backend.domain.text import shortened
 from backend.domain.verdict import Phase
+
+__all__ = (
+    "PHASE_WORDS", "all_of_the_last", "beside", "checkpoints", "count", "duration", "listed", "of_the_last", "percent",
+    "quantity", "rate", "rounded", "size", "subtasks", "times", "vertex", "where",
+)  # fmt: skip
 
 PHASE_WORDS: Final[Mapping[Phase, str]] = {
     Phase.START_DELAY: "way of the barrier to",
@@ -17,7 +24,6 @@ PHASE_WORDS: Final[Mapping[Phase, str]] = {
 """The phases of a checkpoint, in words that the name of a subtask follows."""
 
 _NAMED_MAX = 6
-_NAME_MAX = 80
 
 
 def rounded(value: float) -> float:
@@ -31,43 +37,9 @@ def beside(ms: float, other_ms: float) -> str:
     return f"{ms / 1000:.2f} s" if ms != other_ms and plain == duration(other_ms) and 995 <= ms < 59_950 else plain
 
 
-def duration(ms: float) -> str:
-    """Return milliseconds in words: ``52 ms``, ``4.9 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
-    if ms < 995:
-        return f"{ms:.0f} ms"
-    if ms < 59_950:
-        return f"{ms / 1000:.1f} s"
-    minutes, seconds = divmod(round(ms / 1000), 60)
-    if minutes < 60:
-        return _two(minutes, "min", seconds, "s")
-    hours, minutes = divmod(round(ms / 60_000), 60)
-    if hours < 48:
-        return _two(hours, "h", minutes, "min")
-    days, hours = divmod(round(ms / 3_600_000), 24)
-    return _two(days, "d", hours, "h")
-
-
-def _two(many: int, unit: str, rest: int, small: str) -> str:
-    return f"{many} {unit} {rest} {small}" if rest else f"{many} {unit}"
-
-
-def size(size_bytes: float) -> str:
-    """Return bytes in words, in decimal units: ``3.3 MB``."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f} {unit}"
-    return f"{size_bytes:.0f} B"
-
-
-def percent(ratio: float) -> str:
-    """Return a share of 0..1 in words: ``98 %``."""
-    return f"{rounded(ratio) * 100:.0f} %"
-
-
 def times(ratio: float) -> str:
     """Return a factor in words: ``2.4 times``, ``12 times``."""
-    value = rounded(ratio)
-    return f"{value:.1f} times" if value < 10 else f"{value:.0f} times"
+    return f"{factor(rounded(ratio))} times"
 
 
 def listed(items: Sequence[str]) -> str:
@@ -121,9 +93,8 @@ def of_the_last(part: int, count: int) -> str:
 
 
 def vertex(name: str) -> str:
-    """Return a vertex's name on one line, cut at 80 characters.
+    """Return a vertex's name on one line, shortened in its middle to 80 characters.
 
-    Chained operators can make a name of hundreds of characters.
+    Chained operators, and SQL above all, can make a name of hundreds of characters.
     """
-    flat = " ".join(name.replace("<br/>", " ").split())
-    return flat if len(flat) <= _NAME_MAX else flat[: _NAME_MAX - 1] + "…"
+    return shortened(name)

@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from backend.backtest.jobs import JobResult
 from backend.backtest.scores import Counts
+from backend.domain import spelling
+from backend.domain.text import shortened
 
 Named = tuple[str, JobResult]
 """The name of a job, and its result."""
@@ -35,12 +37,12 @@ def scores_of(found: Sequence[tuple[str, _Replay[_Score]]], kind: type[_Score]) 
 
 def short(name: str) -> str:
     """Return a name that fits into its column."""
-    return name if len(name) < NAME_WIDTH else f"{name[: NAME_WIDTH - 2]}…"
+    return shortened(name, NAME_WIDTH - 1)
 
 
 def percent(ratio: float | None) -> str:
     """Return a share as text; a dash if it is not known."""
-    return "–" if ratio is None else f"{100 * ratio:.0f} %"
+    return "–" if ratio is None else spelling.percent(ratio)
 
 
 def instant(at: str) -> str:
@@ -50,16 +52,7 @@ def instant(at: str) -> str:
 
 def number(value: float | None, unit: str) -> str:
     """Return a value with its unit; a dash if it is not known."""
-    if value is None:
-        return "–"
-    match unit:
-        case "ms":
-            return f"{value / 1000:,.2f} s" if abs(value) >= 1000 else f"{value:.0f} ms"
-        case "bytes":
-            return f"{value / 1e6:,.2f} MB" if abs(value) >= 1e6 else f"{value / 1e3:,.1f} kB"
-        case "ratio":
-            return f"{100 * value:.1f} %"
-    return f"{value:,.3g} {unit}"
+    return "–" if value is None else spelling.quantity(value, unit)
 
 
 def cells(name: str, *values: object) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from backend.cli.options import OutputFormat, job_spec, pairs, seconds
+from backend.domain import spelling
 
 _DURATION_MAX_S = 86_400.0
 _RESCALED = "rescaled: "
@@ -90,8 +91,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             checkpoint["barrier"],
             *(_seconds(checkpoint[k]) for k in ("triggered_at_us", "end_to_end_us", "start_delay_max_us")),
             *(_seconds(checkpoint[k]) for k in ("alignment_max_us", "async_max_us")),
-            _size(checkpoint["written_bytes"] + checkpoint["channel_state"]["written_bytes"]),
-            _size(checkpoint["state_bytes"] + checkpoint["persisted_bytes"]),
+            spelling.size(checkpoint["written_bytes"] + checkpoint["channel_state"]["written_bytes"]),
+            spelling.size(checkpoint["state_bytes"] + checkpoint["persisted_bytes"]),
             checkpoint["last_subtask"] or "-",
         )
     yield from _starts_and_stops(document)
@@ -100,7 +101,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield (
             f"files of channel state: {files['created']} created, {files['deleted']} deleted, "
-            f"{_size(files['written_bytes'])} written, {_size(files['stored_bytes'])} stored at the end"
+            f"{spelling.size(files['written_bytes'])} written, {spelling.size(files['stored_bytes'])} stored at the end"
         )
     yield ""
     yield f"{'vertex':<24} {'busy':>6} {'held back':>10} {'idle':>6} {'records in':>12}"
@@ -157,16 +158,8 @@ def _row(*cells: object) -> str:
 
 
 def _seconds(value_us: int | None) -> str:
-    return "-" if value_us is None else f"{value_us / 1e6:.3f} s"
-
-
-def _size(value_bytes: int) -> str:
-    """Return a size with a unit. A size below 1 kB is shown in bytes."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if value_bytes >= factor:
-            return f"{value_bytes / factor:.2f} {unit}"
-    return f"{value_bytes} B"
+    return "-" if value_us is None else spelling.duration(value_us / 1000)
 
 
 def _share(ratios: list[float]) -> str:
-    return f"{100 * sum(ratios) / len(ratios):.0f} %" if ratios else "-"
+    return spelling.percent(sum(ratios) / len(ratios)) if ratios else "-"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backend.cli import columns
+from backend.domain import spelling
 
 if TYPE_CHECKING:
     from backend.contracts.advice import IntervalOut
@@ -136,13 +137,7 @@ def _confirmed(found: ConfirmationOut) -> Iterator[str]:
 
 
 def _number(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "ratio":
-        return f"{100 * value:.1f} %"
-    if unit == "bytes":
-        return f"{value / 1e6:.3g} MB" if value >= 1e5 else f"{value:.0f} B"
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return "-" if value is None else spelling.quantity(value, unit)
 
 
 def _span(estimate: EstimateOut | None) -> str:
@@ -161,7 +156,9 @@ def _between(low: float, high: float, unit: str) -> str:
     """Return the ends of an interval in brackets. A unit that both have is written once."""
     first, last = _number(low, unit), _number(high, unit)
     number, _, own = first.partition(" ")
-    return f"({number if own == last.partition(' ')[2] else first} to {last})"
+    # A duration of two units, such as "2 min 5 s", is written as a whole.
+    is_same = " " not in own and own == last.partition(" ")[2]
+    return f"({number if is_same else first} to {last})"
 
 
 def _error(estimate: EstimateOut, scored: CalibrationOut | None) -> str:

@@ -14,6 +14,7 @@ from backend.analysis import sentences as say
 from backend.contracts.advice import (
     AdviceEvidenceOut,
     ExpectedOut,
+    IntervalOut,
     LintOut,
     MeasuredOut,
     RecommendationOut,
@@ -53,46 +54,30 @@ def metric_words(metric: Metric) -> str:
     return _METRIC[metric]
 
 
-def quantity(value: float, unit: str | None) -> str:
-    """Format a number with its unit, such as ``4.8 s`` for 4800 ms."""
-    match unit:
-        case "ms":
-            return say.duration(value)
-        case "bytes":
-            return say.size(value)
-        case "bytes/s":
-            return f"{say.size(value)}/s"
-        case "ratio":
-            return say.percent(value)
-        case "count":
-            return f"{value:.0f}"
-        case "1/day":
-            return f"{value:.2g} a day"
-        case "records/s":
-            return f"{value:.0f}/s"
-    return f"{value:g} {unit or ''}".strip()
-
-
 def expected_words(e: ExpectedOut) -> str:
     """Format a prediction, such as ``4.8 s -> 228 ms (202 ms to 441 ms), predicted``."""
-    span = f"{quantity(e.predicted.low, e.unit)} to {quantity(e.predicted.high, e.unit)}"
+    span = _span(e.predicted, e.unit, e.metric)
     before = ""
     if e.before is not None:
         least = "at least " if e.is_before_at_least else ""
-        before = f"{least}{quantity(e.before, e.unit)} -> "
-    return f"{before}{quantity(e.predicted.value, e.unit)} ({span}), predicted"
+        before = f"{least}{say.quantity(e.before, e.unit, e.metric)} -> "
+    return f"{before}{say.quantity(e.predicted.value, e.unit, e.metric)} ({span}), predicted"
 
 
 def measured_words(m: MeasuredOut) -> str:
     """Format a comparison, such as ``predicted 202 ms to 441 ms, measured 231 ms over 5 checkpoints: inside``."""
-    span = f"{quantity(m.predicted.low, m.unit)} to {quantity(m.predicted.high, m.unit)}"
+    span, measured = _span(m.predicted, m.unit, m.metric), say.quantity(m.measured, m.unit, m.metric)
     inside = "inside" if m.is_inside else "outside"
-    return f"predicted {span}, measured {quantity(m.measured, m.unit)} over {m.checkpoint_count} checkpoints: {inside}"
+    return f"predicted {span}, measured {measured} over {m.checkpoint_count} checkpoints: {inside}"
+
+
+def _span(interval: IntervalOut, unit: str, metric: Metric) -> str:
+    return f"{say.quantity(interval.low, unit, metric)} to {say.quantity(interval.high, unit, metric)}"
 
 
 def evidence_words(row: AdviceEvidenceOut) -> str:
     """Format one row of evidence: its statement, value, vertex, subtasks, checkpoints, time window and basis."""
-    value = "" if row.value is None else f": {quantity(row.value, row.unit)}"
+    value = "" if row.value is None else f": {say.quantity(row.value, row.unit, row.metric)}"
     notes = []
     if row.vertex is not None and row.metric != "verdict":
         who = f", {say.subtasks(row.subtasks)}" if row.subtasks else ""

@@ -120,14 +120,21 @@
         return Math.floor(s / 86400) + " d ago";
     }
 
+    // Spells milliseconds as spelling.duration does on the server, so that a number has one spelling on a page.
+    function duration(ms) {
+        if (ms < 9.95 && ms !== Math.floor(ms)) { return Number(ms.toPrecision(2)) + " ms"; }
+        if (ms < 995) { return Math.round(ms) + " ms"; }
+        if (ms < 59950) { return (ms / 1000).toFixed(1) + " s"; }
+        const units = [["min", "s", 1000, 60], ["h", "min", 60000, 48], ["d", "h", 3600000, Infinity]];
+        for (const [large, small, smallMs, most] of units) {
+            const all = Math.round(ms / smallMs), base = large === "d" ? 24 : 60;
+            if (all / base < most) { return Math.floor(all / base) + " " + large + (all % base ? " " + all % base + " " + small : ""); }
+        }
+        return "";
+    }
+
     function left(ms) {
-        const s = Math.abs(ms) / 1000;
-        const two = (n) => String(Math.floor(n)).padStart(2, "0");
-        const text = s < 60 ? s.toFixed(1) + " s"
-            : s < 3600 ? Math.floor(s / 60) + " min " + two(s % 60) + " s"
-            : s < 86400 ? Math.floor(s / 3600) + " h " + two(s % 3600 / 60) + " min"
-            : Math.floor(s / 86400) + " d " + Math.floor(s % 86400 / 3600) + " h";
-        return ms < 0 ? "passed, end not read yet" : text;
+        return ms < 0 ? "passed, end not read yet" : duration(ms);
     }
 
     // The clock of the service minus the clock of the browser, from the header Date of the responses. It has whole
@@ -214,6 +221,7 @@
     window.barrierscope = {
         narrow: narrow, still: still, setQuery: setQuery, showQuery: showQuery, go: go, setProps: setProps,
         write: write, now: now, learnClock: learnClock, showIncomplete: showIncomplete, addCallbacks: addCallbacks,
+        duration: duration,
     };
 
     addCallbacks({

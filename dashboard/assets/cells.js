@@ -60,7 +60,7 @@
         const isMissing = row.age === null || !row.interval_ms;
         const age = isMissing ? 0 : row.age + (Date.now() - row.receivedAt) / row.interval_ms;
         return h("div", { className: "cell-mid cell-right" },
-            h("span", { className: isMissing ? "missing" : "number", title: row.age_hint }, isMissing ? "–" : age.toFixed(age < 100 ? 1 : 0) + " ×"));
+            h("span", { className: isMissing ? "missing" : "number", title: row.age_hint }, isMissing ? "–" : age.toFixed(age < 9.95 ? 1 : 0) + " ×"));
     });
 
     cells.BsShare = whenLoaded(function (props) {

@@ -10,10 +10,6 @@
     const MARGIN = "200px 0px";
     let observer = null;
 
-    function words(ms) {
-        return ms < 1000 ? ms + " ms" : (ms / 1000).toFixed(2).replace(/\.?0+$/, "") + " s";
-    }
-
     // Reports which charts are in view. The server draws only these.
     function watch() {
         if (observer) { observer.disconnect(); }
@@ -51,7 +47,7 @@
                 return window.dash_clientside.no_update;
             },
             watch: watch,
-            words: (at) => (typeof at === "number" ? words(at) : ""),
+            words: (at) => (typeof at === "number" ? window.barrierscope.duration(at) : ""),
         },
     });
 })();

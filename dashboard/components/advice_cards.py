@@ -246,8 +246,8 @@ def _expected(rows: Sequence[ExpectedOut]) -> Component:
             [
                 html.Th(_METRICS[e.metric], **attrs({"scope": "row"})),
                 html.Td(_before(e), className="right number"),
-                html.Td(html.B(text.evidence_value(e.predicted.value, e.unit)), className="right number"),
-                html.Td(_span(e.predicted, e.unit), className="right number"),
+                html.Td(html.B(text.evidence_value(e.predicted.value, e.unit, e.metric)), className="right number"),
+                html.Td(_span(e.predicted, e.unit, e.metric), className="right number"),
             ]
         )
         for e in rows
@@ -269,11 +269,12 @@ def _expected(rows: Sequence[ExpectedOut]) -> Component:
 def _before(e: ExpectedOut) -> str:
     if e.before is None:
         return text.MISSING
-    return f"{'at least ' if e.is_before_at_least else ''}{text.evidence_value(e.before, e.unit)}"
+    return f"{'at least ' if e.is_before_at_least else ''}{text.evidence_value(e.before, e.unit, e.metric)}"
 
 
-def _span(interval: IntervalOut, unit: str) -> str:
-    return f"{text.evidence_value(interval.low, unit)} to {text.evidence_value(interval.high, unit)}"
+def _span(interval: IntervalOut, unit: str, metric: Metric) -> str:
+    low, high = (text.evidence_value(end, unit, metric) for end in (interval.low, interval.high))
+    return f"{low} to {high}"
 
 
 def state_badge(card: CardOut) -> Component:
@@ -297,8 +298,11 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
         html.Tr(
             [
                 html.Th(_METRICS[m.metric], **attrs({"scope": "row"})),
-                html.Td(f"{text.evidence_value(m.predicted.value, m.unit)} ({_span(m.predicted, m.unit)})"),
-                html.Td(html.B(text.evidence_value(m.measured, m.unit)), className="number"),
+                html.Td(
+                    f"{text.evidence_value(m.predicted.value, m.unit, m.metric)} "
+                    f"({_span(m.predicted, m.unit, m.metric)})"
+                ),
+                html.Td(html.B(text.evidence_value(m.measured, m.unit, m.metric)), className="number"),
                 html.Td(
                     status.badge("inside the interval", "check", Tone.GOOD)
                     if m.is_inside
@@ -431,11 +435,12 @@ def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.
     read = text.MISSING
     if row.since is not None and row.until is not None:
         read = f"{text.instant(row.since, where)} to {text.instant(row.until, where)}"
+    shown = text.evidence_value(row.value, row.unit, row.metric)
     return html.Tr(
         [
             html.Td(row.statement, title=row.metric),
-            html.Td(thumbnail(row.values, row.unit)),
-            html.Td([text.evidence_value(row.value, row.unit), " ", status.basis(row.basis)], className="right number"),
+            html.Td(thumbnail(row.values, row.unit, row.metric)),
+            html.Td([shown, " ", status.basis(row.basis)], className="right number"),
             html.Td(place),
             html.Td(_links(card, row.checkpoint_ids)),
             html.Td(read),
@@ -443,7 +448,7 @@ def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.
     )
 
 
-def thumbnail(values: Sequence[float | None], unit: str | None) -> Component | str:
+def thumbnail(values: Sequence[float | None], unit: str | None, metric: str | None = None) -> Component | str:
     """Build a small chart of the newest values, one bar for each. A missing value has a mark instead of a bar."""
     shown = values[-_BARS_MAX:]
     known = [v for v in shown if v is not None]
@@ -451,7 +456,7 @@ def thumbnail(values: Sequence[float | None], unit: str | None) -> Component | s
         return text.MISSING
     # Bars of a ratio are scaled to 1 and not to the largest value, so that 95 % does not fill the height.
     most = 1.0 if unit == "ratio" and max(known) <= 1 else max(known)
-    low, high = text.evidence_value(min(known), unit), text.evidence_value(max(known), unit)
+    low, high = (text.evidence_value(end, unit, metric) for end in (min(known), max(known)))
     words = f"{len(known)} values, {low} to {high}" if low != high else f"{len(known)} values, all {low}"
     bars = [html.Span(className="is-missing") if v is None else _bar(v / most if most > 0 else 0.0) for v in shown]
     return html.Span(bars, className="thumbnail", title=words, role="img", **attrs({"aria-label": words}))

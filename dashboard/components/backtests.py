@@ -76,7 +76,7 @@ def _asked(request: BacktestIn) -> str:
     """Return the checkpoints that a result is of. The controls may ask for others already."""
     since = "" if request.since is None else f", triggered from {text.instant_utc(request.since)[:16]} UTC on"
     # Thousands are written as on the control.
-    count = f"{request.checkpoint_count:,} checkpoint{'' if request.checkpoint_count == 1 else 's'}"
+    count = f"{text.count(request.checkpoint_count)} checkpoint{'' if request.checkpoint_count == 1 else 's'}"
     return f"It is of at most the newest {count}{since}."
 
 
@@ -224,7 +224,7 @@ def _card(job: str, one: ReplayedCardOut, where: tzinfo) -> html.Tr:
 
 def _effect(one: ReplayedPredictionOut) -> Component:
     def words(value: float | None) -> str:
-        return text.evidence_value(value, one.unit)
+        return text.evidence_value(value, one.unit, one.metric)
 
     parts: list[Component | str] = [
         f"{_METRICS.get(one.metric, one.metric.value.replace('_', ' '))}: {words(one.value)}"

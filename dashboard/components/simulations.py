@@ -136,7 +136,7 @@ def _per_s(count: int | None, run: SimulationRunOut) -> float | None:
 
 
 def _rate(value: float | None) -> str:
-    return text.MISSING if value is None else f"{text.count(value)} /s"
+    return text.rate(value)
 
 
 _NONE_COMPLETED: Final = "no checkpoint completed"
@@ -210,7 +210,7 @@ def compared(
         return "about equal"
     factor, word = max(first, second) / min(first, second), more[0] if second > first else more[1]
     if factor >= 2:
-        return f"{factor:.3g} times {word}"
+        return f"{text.factor(factor)} times {word}"
     return f"{text.percent(abs(second - first) / first)} {word}"
 
 

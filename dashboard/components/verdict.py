@@ -100,7 +100,7 @@ def evidence_table(verdict: VerdictOut) -> Component:
 def _value(evidence: EvidenceOut) -> str:
     # Some statements contain their own number ("last in 11 of 11"), so the column stays empty.
     has_own_number = evidence.value is None and evidence.unit is None
-    return "" if has_own_number else text.evidence_value(evidence.value, evidence.unit)
+    return "" if has_own_number else text.evidence_value(evidence.value, evidence.unit, evidence.metric)
 
 
 def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: VerdictOut) -> list[Component]:

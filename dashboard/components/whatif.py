@@ -50,8 +50,6 @@ TIERS = {Tier.FORMULAS: "closed formulas", Tier.FAST: "fast simulation", Tier.RU
 
 def value(number: float | None, unit: str) -> str:
     """Return a number with its unit."""
-    if unit == "records/s":
-        return text.MISSING if number is None else f"{text.count(number)} /s"
     return text.evidence_value(number, unit)
 
 

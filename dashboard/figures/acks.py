@@ -64,7 +64,8 @@ def _curve(points: list[AckPointOut], color: str, width: float, name: str) -> Tr
         "x": [p.elapsed_ms for p in steps],
         "y": [p.acknowledged for p in steps],
         "line": {"shape": "hv", "color": color, "width": width},
-        "hovertemplate": "%{y} acknowledged after %{x} ms<extra>" + name + "</extra>",
+        "text": [text.duration(p.elapsed_ms) for p in steps],
+        "hovertemplate": "%{y} acknowledged after %{text}<extra>" + name + "</extra>",
     }
 
 

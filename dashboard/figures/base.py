@@ -175,7 +175,13 @@ def size_ticks(most_bytes: float) -> dict[str, object]:
     # Labels have whole bytes, so ticks that are closer would repeat them.
     step = max(1.0, next(step * f for f in (0.2, 0.5, 1.0, 2.0) if most_bytes / (step * f) <= 6))
     values = [step * i for i in range(int(most_bytes / step) + 1)]
-    return {"tickvals": values, "ticktext": [words.size(v) for v in values]}
+    return {"tickvals": values, "ticktext": [whole(words.size(v)) for v in values]}
+
+
+def whole(label: str) -> str:
+    """Return the label of a tick without a decimal that is 0."""
+    # All ticks of an axis have the precision of its step, so the label of a whole number has no decimal.
+    return label.replace(".0 ", " ")
 
 
 def ticks_ms(longest_ms: float, *, steps_max: int = 9) -> tuple[list[float], list[str]]:

@@ -88,7 +88,8 @@ def _line(name: str, at: Sequence[str], values: Sequence[float | None], color: s
     return {
         "type": "scatter", "mode": "lines+markers", "name": name, "x": list(at), "y": list(values),
         "line": {"color": color, "width": 1.8, "dash": dash}, "marker": {"size": 4, "color": color},
-        "hovertemplate": f"{name}<br>%{{x|%H:%M:%S}}<br>%{{y:,.0f}} rows/s<extra></extra>",
+        "text": [text.rate(v, "rows") for v in values],
+        "hovertemplate": f"{name}<br>%{{x|%H:%M:%S}}<br>%{{text}}<extra></extra>",
     }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def _hints(found: FlameGraphOut, placed: Sequence[_Placed], stem: int) -> tuple[
         hints.append(f"the {stem} outermost methods are left out, because all samples share them")
     deeper = sum(p.depth >= stem + _ROWS_MAX for p in placed) + found.left_out_count
     if deeper:
-        hints.append(f"{deeper:,} methods are too deep for the chart")
+        hints.append(f"{text.count(deeper)} methods are too deep for the chart")
     return tuple(hints)
 
 
@@ -144,7 +144,9 @@ def _bars(owner: Owner, placed: Sequence[_Placed], found: FlameGraphOut, stem: i
         "insidetextanchor": "start",
         "textangle": 0,
         "insidetextfont": {"size": 11, "color": _TEXT[owner] or theme.text},
-        "customdata": [[text.plain(p.frame.name), f"{p.frame.sample_count:,}", _share(p.frame, found)] for p in placed],
+        "customdata": [
+            [text.plain(p.frame.name), text.count(p.frame.sample_count), _share(p.frame, found)] for p in placed
+        ],
         "hovertemplate": "%{customdata[0]}<br>%{customdata[1]} samples, %{customdata[2]}<extra></extra>",
         "marker": {"color": _color(owner, theme), "line": {"color": theme.surface, "width": 1}},
     }

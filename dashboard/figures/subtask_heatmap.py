@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from backend.contracts.subtask_matrix import (
@@ -33,6 +33,7 @@ from dashboard.figures.base import (
     layout,
     note,
     ticks_ms,
+    whole,
 )
 from dashboard.palette import UNALIGNED, Theme
 
@@ -170,7 +171,7 @@ def _cells(
     if is_log:
         values = [[None if v is None else _log(v) for v in row] for row in values]
     at, labels = _scale(highest, matrix.unit, is_log=is_log)
-    number = "customdata" if is_log else "z"
+    words = _words(matrix.unit)
     # In gaps between the cells, the hatch of cells without a value would look like broken lines.
     is_full = all(v is not None for row in matrix.values for v in row)
     return {
@@ -184,10 +185,10 @@ def _cells(
         "hoverongaps": False,
         "xgap": 1 if is_full and len(columns) <= _COLUMNS_WITH_GAPS_MAX else 0,
         "ygap": 1 if is_full and len(rows) <= _ROWS_WITH_GAPS_MAX else 0,
-        **({"customdata": matrix.values} if is_log else {}),
+        "text": [["" if v is None else words(v) for v in row] for row in matrix.values],
         "hovertemplate": (
             f"<b>%{{y}}</b><br>checkpoint %{{x}}<br>{MEASURE_WORDS[matrix.measure]} "
-            f"%{{{number}:,}} {matrix.unit.value} ({_folded_words(matrix)}measured)<extra></extra>"
+            f"%{{text}} ({_folded_words(matrix)}measured)<extra></extra>"
         ),
         "colorbar": {
             # The colour bar is above the cells, because on a phone there is no room at their side.
@@ -216,8 +217,12 @@ def _scale(highest: int, unit: MatrixUnit, *, is_log: bool) -> tuple[list[float]
     if not is_log and unit is MatrixUnit.MS:
         return ticks_ms(max(highest, 1))
     values = [float(10**e) for e in range(int(_log(highest)) + 1)] if is_log else [highest * i / 4 for i in range(5)]
-    words = text.size if unit is MatrixUnit.BYTES else text.duration
-    return [_log(v) for v in values] if is_log else values, [words(v) for v in values]
+    words = _words(unit)
+    return [_log(v) for v in values] if is_log else values, [whole(words(v)) for v in values]
+
+
+def _words(unit: MatrixUnit) -> Callable[[float | None], str]:
+    return text.size if unit is MatrixUnit.BYTES else text.duration
 
 
 def _marks(name: str, symbol: str, columns: Sequence[str], chosen: Sequence[bool]) -> Trace:

@@ -81,7 +81,7 @@ def _traces(name: str, one: DistributionOut | None, color: str, dash: str, *, un
             "hovertext": [
                 "",
                 *(
-                    f"{name}: {100 * share:.0f} % took up to {_format(v, unit)}"
+                    f"{name}: {text.percent(share)} took up to {_format(v, unit)}"
                     for v, share in zip(one.points, one.shares, strict=True)
                 ),
             ],

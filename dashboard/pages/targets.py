@@ -318,9 +318,10 @@ def _parts(target: TargetOut) -> dict[str, list[Component]]:
 
 
 def _shed(shed: TargetShedOut) -> Component:
+    lost, less = text.count(shed.shed_checkpoint_count), text.count(shed.shed_detail_count)
     return html.Div(
         [
-            f"not read in time: {shed.shed_checkpoint_count:,} checkpoints, details of {shed.shed_detail_count:,} more",
+            f"not read in time: {lost} checkpoints, details of {less} more",
             cards.age(" (last", shed.last_shed_at, is_alarming=False),
             ")",
         ],

@@ -51,7 +51,7 @@ async def test_a_fleet_row_of_a_spark_job_leaves_missing_values_empty(ui):
     assert behind["verdict_badge"]["word"] == "query at capacity"
     assert (behind["mode"], behind["mode_chip"], behind["phase"], behind["phase_chip"]) == (None,) * 4
     assert (behind["pressure"], behind["pressure_text"]) == (None, "–")
-    assert (round(behind["age"], 1), behind["p50_text"]) == (1.2, "5.95 s")
+    assert (round(behind["age"], 1), behind["p50_text"]) == (1.2, "6.0 s")
     assert rows[SILENT]["target"] == "lab (silent: old data)"
     assert rows[SILENT]["health_badge"]["word"] == "failing"
     source = texts(answer["fleet-source"]["children"])
@@ -79,7 +79,7 @@ async def test_a_job_of_spark_shows_batches_and_signs_and_no_view_of_barriers(ui
         for part in ("job-head", "job-verdict", "timeline-legend", "job-facts", "job-recent", "job-source")
     )
     assert [word for word in _OF_BARRIERS if word in said.lower()] == []
-    for words in ("query at capacity", "Trigger interval 5 s", "Newest micro-batches", "batch 12", "the listener in"):
+    for words in ("query at capacity", "Trigger interval 5.0 s", "Newest micro-batches", "batch 12", "the listener in"):
         assert words in said
     # If no source reports its newest offset, the page shows this reason instead of a number.
     assert "Backlog grows – no source reports its newest offset" in texts(answer["job-facts"]["children"])
@@ -99,7 +99,7 @@ async def test_a_target_that_pushes_says_so_and_costs_no_polls(ui):
     (row,) = [r for r in body["props"]["children"] if "its jobs push" in texts(r)]
 
     said = texts(row)
-    for words in ("the driver of orders-by-value has sent nothing for 4 min 2 s", "lab", "pushes every 5 s"):
+    for words in ("the driver of orders-by-value has sent nothing for 4 min 2 s", "lab", "pushes every 5.0 s"):
         assert words in said
     assert "0 requests" not in said
     assert '"disabled": true' not in json.dumps(row)
@@ -111,7 +111,7 @@ async def test_a_micro_batch_shows_its_phases_and_any_state(ui):
     said, bare = (texts(json.loads(json.dumps(a))["cp-facts"]["children"]) for a in (with_state, without))
 
     assert with_state["cp-batch-views"]["style"] == {}
-    for words in ("Batch duration 5.96 s", "State rows 4 200", "State commit 17 ms", "Checkpoint log 79 ms"):
+    for words in ("Batch duration 6.0 s", "State rows 4 200", "State commit 17 ms", "Checkpoint log 79 ms"):
         assert words in said
     # The state store provider of this job makes no snapshots, so their lag is shown as missing.
     assert "Snapshot lag –" in said
@@ -165,7 +165,7 @@ def test_the_timeline_of_batches_has_no_modes_and_no_empty_columns(fake):
     assert {len(row) for row in chart.table.rows} == {8}
     hover = " ".join(text for trace in chart.figure["data"] for text in trace["hovertext"])
     assert "not reported" not in hover
-    assert "5 s at most (reconstructed)" in hover
+    assert "5.0 s at most (reconstructed)" in hover
 
 
 def test_the_targets_page_knows_every_state():

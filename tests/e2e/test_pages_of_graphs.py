@@ -62,7 +62,7 @@ def test_a_large_graph_is_searched_folded_and_moved_and_the_address_keeps_it(bro
         assert moved[0] < before[0]
         # A step in time keeps the visible part.
         page.click("#front-back")
-        expect(page.locator("#front-position")).not_to_have_text("6 s")
+        expect(page.locator("#front-position")).not_to_have_text("6.0 s")
         assert _centre(page) == pytest.approx(moved, abs=2)
 
         page.focus("#front-find")

@@ -353,9 +353,9 @@ def test_the_barrier_front_plays_to_its_end_and_the_space_bar_stops_it(browser, 
     with opened(browser, site) as (page, watch):
         page.goto("/ui/jobs/jruntime/runs/rruntime/checkpoints/20?t=3000")
         at, play = page.locator("#front-position"), page.locator("#front-play")
-        expect(at).to_have_text("3 s")
+        expect(at).to_have_text("3.0 s")
         play.click()
-        expect(at).not_to_have_text("3 s")
+        expect(at).not_to_have_text("3.0 s")
         page.focus("#front-slider [role=slider]")
         page.keyboard.press("Space")
         expect(play).to_have_attribute("aria-pressed", "false")
@@ -365,7 +365,7 @@ def test_the_barrier_front_plays_to_its_end_and_the_space_bar_stops_it(browser, 
         page.click("[role=option]:has-text('50×')")
         page.focus("#front-slider [role=slider]")
         page.keyboard.press("Space")
-        expect(at).to_have_text("6.77 s")
+        expect(at).to_have_text("6.8 s")
         expect(play).to_have_text("Play")
         assert watch.found == []
 

@@ -311,7 +311,7 @@ async def test_a_lasting_change_of_durations_is_served_with_both_medians(client,
     assert (change.before_since, change.after_until) == (
         completed(1).header.triggered_at, completed(20).header.triggered_at,
     )  # fmt: skip
-    assert change.sentence.startswith("From checkpoint 11 on, the median duration is 9.02 s (of 10 checkpoints)")
+    assert change.sentence.startswith("From checkpoint 11 on, the median duration is 9.0 s (of 10 checkpoints)")
     assert (await client.get("/api/v1/jobs/j0/change-points")).status_code == 404
 
 

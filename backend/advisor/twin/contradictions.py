@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from backend.advisor.twin.flows import VertexFlow
+from backend.analysis import sentences as say
 from backend.analysis.arrays import Floats, array_of, peak_of
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.statistics import median
@@ -82,7 +83,7 @@ def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPr
             totals.append(float((both + rows[2]).mean()))
     if (most := median(held)) is not None and most > _RATIO_SUM_MAX:
         raise NotModelledError(
-            f"{vertex.name} reports to be busy and back-pressured for {100 * most:.0f} % of the time",
+            f"{vertex.name} reports to be busy and back-pressured for {say.percent(most)} of the time",
             fix="check the clocks and the metrics of its task managers",
         )
     total = median(totals)
@@ -90,7 +91,7 @@ def _refuse_shares(vertex: Vertex, flow: VertexFlow, readings: Sequence[VertexPr
         return
     if not _RATIO_SUM_MIN <= total <= _RATIO_SUM_MAX:
         raise NotModelledError(
-            f"{vertex.name} reports to be busy, back-pressured or idle for {100 * total:.0f} % of the time in all",
+            f"{vertex.name} reports to be busy, back-pressured or idle for {say.percent(total)} of the time in all",
             fix="check the metrics of its task managers: the three shares make 100 %",
         )
 
@@ -123,8 +124,8 @@ def _refuse_counts(topology: Topology, readings: Mapping[VertexId, Sequence[Vert
         if is_other and (is_steady or is_unread):
             seconds = end - begin
             raise NotModelledError(
-                f"{names[edge.source]} reports {out / seconds:.0f} records/s sent and {names[edge.target]}"
-                f" {into / seconds:.0f} records/s read",
+                f"{names[edge.source]} reports {say.rate(out / seconds, 'records')} sent and {names[edge.target]}"
+                f" {say.rate(into / seconds, 'records')} read",
                 fix="check the metrics of both vertices",
             )
 
@@ -165,8 +166,8 @@ def _refuse_alignments(topology: Topology, recorded: Sequence[Checkpoint]) -> No
     number, vertex_id, alignment_ms, duration_ms = found[-1]
     vertex = topology.vertex(vertex_id)
     raise NotModelledError(
-        f"checkpoint {number} reports an alignment of {alignment_ms:.0f} ms at"
-        f" {vertex_id if vertex is None else vertex.name} and took {duration_ms:.0f} ms in all",
+        f"checkpoint {number} reports an alignment of {say.duration(alignment_ms)} at"
+        f" {vertex_id if vertex is None else vertex.name} and took {say.duration(duration_ms)} in all",
         fix="check the clocks of the job manager and of its task managers",
     )
 

@@ -33,6 +33,7 @@ from backend.analysis.finish import PastCheckpoint, past_of
 from backend.analysis.progress import AckCurve, OpenCheckpoint, curve_of, elapsed_of_last_ack_ms, judge
 from backend.analysis.refusals import Refusal
 from backend.analysis.thresholds import RESTARTS_MIN_COUNT
+from backend.domain import spelling
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId, TargetId, VertexId
@@ -504,13 +505,14 @@ def _stale_reason(target: TargetRecord, record: JobRecord, now: datetime) -> str
     if target.origin is TargetOrigin.PUSH:
         # No collector polls such a target, so each of its jobs is judged on its own, by its driver's clock.
         age_s = (record.engine_now(now) - record.run.observed_at).total_seconds()
-        return None if age_s <= _STALE_AFTER_S else f"its driver sent the last event {age_s:.0f} s ago"
+        age = spelling.duration(1000 * age_s)
+        return None if age_s <= _STALE_AFTER_S else f"its driver sent the last event {age} ago"
     if target.state is not TargetState.OK:
         why = f" ({target.reason})" if target.reason else ""
         return f"its target is {target.state}{why}"
     limit_s = max(_STALE_AFTER_S, 3 * _poll_interval_s(target))
     age_s = (now - record.run.observed_at).total_seconds()
-    return None if age_s <= limit_s else f"it was last read {age_s:.0f} s ago"
+    return None if age_s <= limit_s else f"it was last read {spelling.duration(1000 * age_s)} ago"
 
 
 def _poll_interval_s(target: TargetRecord) -> float:

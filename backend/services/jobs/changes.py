@@ -13,6 +13,7 @@ from typing import Final
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.analysis import sentences as say
 from backend.analysis.change_points import ChangePoint, change_points
 from backend.contracts.api import Page
 from backend.contracts.changes import ChangePointOut
@@ -65,7 +66,7 @@ def _change(judged: Sequence[tuple[CheckpointRecord, int]], change: ChangePoint)
     first = after[0][0]
     least = _is_at_least(before), _is_at_least(after)
     medians = round(change.before_median_ms), round(change.after_median_ms)
-    words = [f"{'at least ' if is_least else ''}{_seconds(ms)}" for is_least, ms in zip(least, medians, strict=True)]
+    words = [f"{'at least ' if is_least else ''}{say.duration(m)}" for is_least, m in zip(least, medians, strict=True)]
     return ChangePointOut(
         at=first.header.triggered_at,
         run_id=first.run_id,
@@ -89,7 +90,3 @@ def _is_at_least(segment: Sequence[tuple[CheckpointRecord, int]]) -> bool:
     middle = median(ms for _, ms in segment)
     expired = [ms for r, ms in segment if r.header.status is CheckpointStatus.FAILED]
     return any(ms <= middle for ms in expired)
-
-
-def _seconds(ms: int) -> str:
-    return f"{ms} ms" if ms < 1000 else f"{ms / 1000:.3g} s"

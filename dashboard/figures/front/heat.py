@@ -52,7 +52,7 @@ class HeatMap:
             return text.MISSING
         if self.heat is Heat.PRESSURE:
             return text.percent(value)
-        return f"{value:.1f}×" if self.heat is Heat.SKEW else text.duration(round(value))
+        return f"{text.factor(value)} ×" if self.heat is Heat.SKEW else text.duration(round(value))
 
 
 def heat_map(front: Front, heat: Heat, readings: Mapping[str, Reading]) -> HeatMap | None:

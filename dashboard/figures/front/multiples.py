@@ -54,7 +54,7 @@ def multiples(front: Front, view: FrontView) -> Chart:
             **hidden, "range": list(places.extent[1]), "domain": [max(0.0, bottom - title_share), top - title_share],
             "scaleanchor": f"x{number}", "scaleratio": 1, "anchor": f"x{number}",
         }  # fmt: skip
-        words = f"<b>{100 * share:.0f} %</b>  {text.duration(round(at_ms))}"
+        words = f"<b>{text.percent(share)}</b>  {text.duration(round(at_ms))}"
         notes.append(note(view.theme, words, left, top, xref="paper", yref="paper", xanchor="left", yanchor="top"))
     figure = {
         "data": traces,

@@ -77,7 +77,7 @@ def table(front: Front, at_ms: float) -> Table:
         for s in v.subtasks
     )  # fmt: skip
     columns = (
-        "vertex", "subtask", "host", f"state at {at_ms:g} ms", "first barrier (ms)", "last barrier (ms)",
+        "vertex", "subtask", "host", f"state at {text.duration(at_ms)}", "first barrier (ms)", "last barrier (ms)",
         "snapshot (ms)", "ack (ms)", "basis", "last barrier from",
     )  # fmt: skip
     return Table(columns, rows)

@@ -42,6 +42,7 @@ def subtask_cells(vertex: str, subtasks: SubtaskHistoryOut, cells: Cells, theme:
         "x": x,
         "y": list(range(len(subtasks.values))),
         "z": [[None if s is None else row[s] for s in source] for row in subtasks.values],
+        "text": [[text.percent(None if s is None else row[s]) for s in source] for row in subtasks.values],
         "zmin": 0,
         "zmax": 1,
         "colorscale": [[0, theme.surface], [1, color]],
@@ -50,7 +51,7 @@ def subtask_cells(vertex: str, subtasks: SubtaskHistoryOut, cells: Cells, theme:
         "ygap": 1 if len(subtasks.values) <= 40 else 0,
         "hovertemplate": (
             f"<b>{text.plain(vertex)}</b> subtask %{{y}}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>"
-            f"{subtasks.measure.value} %{{z:.0%}}<extra></extra>"
+            f"{subtasks.measure.value} %{{text}}<extra></extra>"
         ),
     }
 

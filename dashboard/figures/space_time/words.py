@@ -34,9 +34,7 @@ def name_of(lane: LaneOut) -> str:
 
 
 def at(value: float | None) -> str:
-    """Return a time since the trigger. Below 10 ms, the runtime's fractions of a millisecond are shown."""
-    if value is not None and 0 < value < 10:
-        return f"{value:.2g} ms"
+    """Return a time since the trigger."""
     return text.duration(value)
 
 

@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.backtests import BacktestIn, BacktestResultOut
 from backend.domain.backtest import Part
 from backend.domain.errors import ApiNotFoundError, ApiRefusedError, ApiUnavailableError
-from dashboard import routes
+from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import backtests, cards, simulations, status
@@ -178,7 +178,7 @@ async def follow(
 
 def choices(count: int) -> list[dict[str, str]]:
     """Return the choices of a number of checkpoints. ``count`` is among them, as scripts may ask for any number."""
-    return [{"value": str(n), "label": f"{n:,}"} for n in sorted({*COUNTS, count})]
+    return [{"value": str(n), "label": text.count(n)} for n in sorted({*COUNTS, count})]
 
 
 def requested(request: BacktestIn) -> Changes:

@@ -201,7 +201,7 @@ def test_a_job_file_can_be_a_pipe(capsys, tmp_path):
         assert run(["simulate", str(pipe), "--duration", "1s"]) == 0
         written.result(10)
 
-    assert capsys.readouterr().out.startswith("orders-healthy: 1.000 s")
+    assert capsys.readouterr().out.startswith("orders-healthy: 1.0 s")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every folder")

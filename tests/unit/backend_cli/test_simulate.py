@@ -75,11 +75,11 @@ def test_restarts_rescales_and_stops_are_lines_in_order_of_time(job, capsys):
     lines = capsys.readouterr().out.splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith("at "))
     rescaled, restarted, stopped = (line.split(maxsplit=2) for line in lines[begin + 1 : begin + 4])
-    assert (rescaled[0], rescaled[2].split()[0]) == ("2.000", "rescaled")
+    assert (rescaled[0], rescaled[2].split()[0]) == ("2.0", "rescaled")
     assert rescaled[2].endswith("count 2 -> 3")
     assert restarted[2].startswith("restarted")
     assert restarted[2].endswith("induced failure at coordinator.on-ack")
-    assert (stopped[0], stopped[2].split()[0]) == ("7.000", "stop")
+    assert (stopped[0], stopped[2].split()[0]) == ("7.0", "stop")
     assert "drained with savepoint" in stopped[2]
     assert lines[2].startswith("the job has been FINISHED since 7.")
 

@@ -215,7 +215,7 @@ def test_growth_that_doubles_the_state_within_a_month_is_said_with_its_day_and_i
         subject="state of window",
         taken="as large as now, 8.0 GB in all",
         reason=(
-            "it grew by 100.0 MB a day between the checkpoints, too little to double it within 30 days; each full"
+            "it grew by 100 MB a day between the checkpoints, too little to double it within 30 days; each full"
             " checkpoint and the time to restore depend on it"
         ),
     )

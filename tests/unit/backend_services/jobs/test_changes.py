@@ -31,7 +31,7 @@ def test_a_median_of_expired_checkpoints_is_at_least_that():
 
     assert (change.checkpoint_id, change.before_median_ms, change.after_median_ms) == (11, 1_000, 10_000)
     assert (change.is_before_at_least, change.is_after_at_least) == (False, True)
-    assert "is at least 10 s (of 10 checkpoints); before, it was 1 s (of 10)" in change.sentence
+    assert "is at least 10.0 s (of 10 checkpoints); before, it was 1.0 s (of 10)" in change.sentence
 
 
 def test_a_few_that_expired_do_not_make_the_median_a_bound():

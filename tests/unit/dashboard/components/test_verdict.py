@@ -78,7 +78,7 @@ def test_the_effect_is_that_of_the_subtasks_that_the_verdict_names(expired):
 
     assert verdict.effects(path, 14_100, named) == []
     found = texts(verdict.effects(path.model_copy(update={"kept_pace_ms": 1_260}), 14_100, named))
-    assert "If clean subtask 2 had kept pace with the others: 1.26 s instead of 14.1 s (reconstructed)" in found
+    assert "If clean subtask 2 had kept pace with the others: 1.3 s instead of 14.1 s (reconstructed)" in found
     assert "sink" not in found
 
 

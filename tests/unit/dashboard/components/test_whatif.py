@@ -80,10 +80,10 @@ def test_each_reason_for_a_missing_error_of_the_model_is_a_sentence(found):
 def test_each_measured_value_has_its_interval(found):
     said = " ".join(texts(whatif.predictions(found)).split())
 
-    assert "3.71 s 3.65 s to 3.78 s" in said
-    assert "376 /s 361 /s to 392 /s" in said
+    assert "3.7 s 3.6 s to 3.8 s" in said
+    assert "376 records/s 361 records/s to 392 records/s" in said
     without = found.model_copy(update={"measured": [m.model_copy(update={"low": None}) for m in found.measured]})
-    assert "3.71 s no interval is known" in " ".join(texts(whatif.predictions(without)).split())
+    assert "3.7 s no interval is known" in " ".join(texts(whatif.predictions(without)).split())
 
 
 def test_a_measured_share_of_few_checkpoints_is_their_count(found):

@@ -17,7 +17,7 @@ def _found(**changes):
 def test_the_change_of_each_phase_has_its_interval_and_its_direction():
     said = texts(windows.changes(_found()))
 
-    assert "alignment 38 ms 8.6 s +8.56 s +7.95 s to +9.17 s higher" in said
+    assert "alignment 38 ms 8.6 s +8.6 s +8.0 s to +9.2 s higher" in said
     assert windows.changes(_found(measures=[])) is None
 
 

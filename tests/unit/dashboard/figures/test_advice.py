@@ -58,7 +58,7 @@ def test_the_current_point_and_the_proposal_differ_in_shape_and_have_the_predict
         "<b>now</b>: aligned",
         "<b>proposed</b>: aligned with timeout 200 ms",
     ]
-    assert "proposed aligned with timeout 200 ms: 228 ms and 3.15 MB" in chart.summary
+    assert "proposed aligned with timeout 200 ms: 228 ms and 3.1 MB" in chart.summary
 
 
 def test_after_the_change_the_points_are_called_before_and_applied():

@@ -290,7 +290,7 @@ def test_heat_fills_the_vertices_whose_value_is_known(fake):
 
     assert centres[Heat.NONE] == ["0/4"] * 4
     assert centres[Heat.PRESSURE] == ["–", "37 %", "100 %", "–"]
-    assert centres[Heat.SKEW] == ["–", "–", "2.5×", "–"]
+    assert centres[Heat.SKEW] == ["–", "–", "2.5 ×", "–"]
     slowest = [max(s.start_delay_ms for s in v.subtasks) for v in newest(fake, "jruntime").vertices]
     assert centres[Heat.START_DELAY] == [text.duration(ms) for ms in slowest]
 

@@ -67,7 +67,7 @@ def test_an_expired_checkpoint_shows_the_late_barriers_with_their_resolution_and
     hover = " ".join(_bars(chart)["row"]["hovertext"])
     assert "± 500 ms" in hover
     assert "has not acknowledged" in hover
-    assert any(n["text"] == "expired 3 s" for n in chart.figure["layout"]["annotations"])
+    assert any(n["text"] == "expired 3.0 s" for n in chart.figure["layout"]["annotations"])
     assert "not acknowledged" in _bars(chart)
 
 

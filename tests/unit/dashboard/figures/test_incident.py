@@ -48,7 +48,7 @@ def test_the_chart_shows_each_state_of_each_rule_and_the_checkpoints_on_our_cloc
     # The engine's clock is 100 s ahead.
     assert chart.table.rows[-1][2].startswith((NOW - timedelta(seconds=100)).strftime("%Y-%m-%d %H:%M:%S"))
     assert chart.summary == (
-        "2 alerts of 2 rules, 1 firing now; 1 checkpoint around them, 1 failed; the timeout is 1 min 00 s now."
+        "2 alerts of 2 rules, 1 firing now; 1 checkpoint around them, 1 failed; the timeout is 1 min now."
     )
     assert chart.height_px == height_px(2, has_signal=True)
 

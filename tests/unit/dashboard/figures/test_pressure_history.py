@@ -161,7 +161,8 @@ def test_the_queue_is_left_out_if_no_vertex_reports_one(fake):
 
 
 @pytest.mark.parametrize(
-    ("time_s", "said"), [(4.25, "(read in about 4.25 s, reconstructed; debloating target now 1 s)"), (None, "now 1 s)")]
+    ("time_s", "said"),
+    [(4.25, "(read in about 4.2 s, reconstructed; debloating target now 1.0 s)"), (None, "now 1.0 s)")],
 )
 def test_the_time_in_which_the_opened_vertex_reads_its_queue_stands_beside_the_target(fake, time_s, said):
     history = history_of(fake)

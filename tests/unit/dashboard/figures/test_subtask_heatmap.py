@@ -65,9 +65,9 @@ def test_on_a_logarithmic_scale_the_hover_text_has_the_value_itself():
     cells, _, _ = drawn(subtask_heatmap.heatmap(matrix([[0, 100], [10_000, None]]), theme=LIGHT, is_log=True))
 
     assert cells["z"] == [[0, 2], [4, None]]
-    assert cells["customdata"] == [[0, 100], [10_000, None]]
-    assert "%{customdata:,} ms" in cells["hovertemplate"]
-    assert cells["colorbar"]["ticktext"] == ["1 ms", "10 ms", "100 ms", "1 s", "10.0 s"]
+    assert cells["text"] == [["0 ms", "100 ms"], ["10.0 s", ""]]
+    assert "%{text} (" in cells["hovertemplate"]
+    assert cells["colorbar"]["ticktext"] == ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]
 
 
 def test_failed_and_unaligned_checkpoints_are_marked_above_their_columns():

@@ -132,7 +132,7 @@ def test_evidence_has_a_small_chart_of_the_values_behind_its_number():
     assert thumbnail.title == "2 values, 50 % to 100 %"
     assert getattr(thumbnail, "aria-label") == thumbnail.title
     page = shown(example("card"))
-    assert "10 values, 4.12 s to 5.6 s" in page
+    assert "10 values, 4.1 s to 5.6 s" in page
     assert "6 values, 91 % to 99 %" in page
 
 

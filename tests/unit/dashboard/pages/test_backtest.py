@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from backend.contracts.backtests import BacktestIn
+from backend.domain import spelling
 from backend.domain.backtest import Part
 from dashboard import lab_address
 from tests.support.dash_calls import LOOK, texts
@@ -180,7 +181,9 @@ async def test_the_controls_show_what_the_shown_result_was_asked_for_until_the_v
     later = await ui.call(_SAID, followed_values() | {"backtest-filled.data": COMPLETED}, by="look.data")
     assert "backtest-count" not in later
     assert "backtest-parts" not in later
-    assert f"at most the newest {count:,} checkpoints" in texts(later["backtest-state"]["children"])
+    assert f"at most the newest {spelling.count(count)} checkpoints".replace("\u202f", " ") in texts(
+        later["backtest-state"]["children"]
+    )
 
 
 async def test_a_result_since_an_instant_says_so(ui):

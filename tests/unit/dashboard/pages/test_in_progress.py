@@ -35,7 +35,7 @@ async def test_the_checkpoint_in_progress_shows_what_it_waits_for_and_a_judgemen
     assert "acknowledged after 5.0 s, within 7.9 s" in head
     assert "after its trigger" in head
     assert "predicted" in head
-    assert "Unaligned now would persist 5.29 MB predicted" in head
+    assert "Unaligned now would persist 5.3 MB predicted" in head
     waiting = texts(answer["job-progress-waiting"]["children"])
     assert "Waiting on" in waiting
     assert "ledger-sink 0/4 0, 1, 2, 3" in waiting

@@ -34,7 +34,7 @@ from backend.analysis import (
     verdict_stall,
 )
 from backend.analysis import sentences as say
-from backend.analysis.arrays import mean_of
+from backend.analysis.arrays import highest_of, mean_of
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.outliers import Neighbours
@@ -77,6 +77,7 @@ _WAYS = (
     VerdictKind.CALLBACK,
     VerdictKind.COMMIT,
 )
+_FULL = (VerdictKind.CAPACITY, VerdictKind.SKEW, VerdictKind.STRAGGLER, VerdictKind.SLOW_HOST)
 _NO_READINGS = "back-pressure of each vertex, read while the job runs"
 
 
@@ -162,11 +163,14 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
         # The sort is stable, so the order of the parts decides if two causes explain equally much.
         ordered = sorted(found, key=lambda v: -(v.share_ratio or 0.0))
         first, others = ordered[0], ordered[1:]
-        rest = [v for v in others if v is beside or _is_another(case, first, v)]
+        rest = [v for v in others if (v is beside and _takes_long(case, v)) or _is_another(case, first, v)]
         is_measured = first.phase in (Phase.SYNC, Phase.ASYNC, Phase.ACK_WAIT) or first.kind in _AT_SOURCES
         explained = (first.share_ratio or 0.0) + sum(v.share_ratio or 0.0 for v in rest)
         if not is_measured or explained >= PHASE_MIN_RATIO:
-            return with_second(case, first, rest[0] if rest else None)
+            if rest:
+                return with_second(case, first, rest[0])
+            overtaken = next((v for v in others if _is_overtaken(case, first, v, is_beside=v is beside)), None)
+            return with_second(case, first, overtaken, is_overtaken=True)
     for rule in _LAST_RULES:
         verdict = rule(case)
         if verdict is not None:
@@ -186,7 +190,30 @@ def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
         return None
     relieved = relief.without_sync(case, sync.vertex_id)
     verdict = None if relieved is None else verdict_barrier.by_pressure(relieved)
-    return verdict if verdict is not None and _takes_long(case, verdict) else None
+    return verdict if verdict is not None and (_takes_long(case, verdict) or _keeps_queue(case, verdict)) else None
+
+
+def _is_overtaken(case: Case, first: Verdict, other: Verdict, *, is_beside: bool) -> bool:
+    """Return whether ``other`` is a full vertex or subtask that takes no time because barriers overtake its queues."""
+    config = case.evidence.config
+    if config is None or not config.overtakes or other.kind not in _FULL:
+        return False
+    if first.kind in _OWN_WAIT and other.vertex_id == first.vertex_id:
+        return False
+    is_full = case.suspect is not None and case.suspect.vertex_id == other.vertex_id
+    return is_full or (is_beside and _keeps_queue(case, other))
+
+
+def _keeps_queue(case: Case, verdict: Verdict) -> bool:
+    """Return whether checkpoints persist a queue in front of the vertex.
+
+    A vertex that keeps up when no sync part runs has worked off its queue before the next checkpoint begins.
+    """
+    config = case.evidence.config
+    if config is None or not config.overtakes or verdict.vertex_id is None:
+        return False
+    persisted = median(highest_of(phases.persisted_bytes) for phases in case.subtasks_of(verdict.vertex_id))
+    return persisted is not None and persisted >= PERSISTED_MIN_BYTES
 
 
 def _takes_long(case: Case, verdict: Verdict) -> bool:

@@ -62,8 +62,11 @@ def _share(case: Case, explained_ms: float) -> float | None:
     return None if share is None else say.rounded(min(1.0, share))
 
 
-def with_second(case: Case, first: Verdict, second: Verdict | None) -> Verdict:
-    """Return the verdict with ``second`` as what would limit the checkpoints if the first cause were cured."""
+def with_second(case: Case, first: Verdict, second: Verdict | None, *, is_overtaken: bool = False) -> Verdict:
+    """Return the verdict with ``second`` as what would limit the checkpoints if the first cause were cured.
+
+    If it ``is_overtaken``, it limits the job and not the checkpoints, because barriers overtake its queues.
+    """
     if second is None:
         return first
     reason = second.sentence.removeprefix(case.lead).removesuffix(".")
@@ -76,9 +79,9 @@ def with_second(case: Case, first: Verdict, second: Verdict | None) -> Verdict:
         subtasks=second.subtasks,
         hosts=second.hosts,
         phase=second.phase,
-        share_ratio=second.share_ratio,
+        share_ratio=None if is_overtaken else second.share_ratio,
     )
-    more = f" After that, {reason}."
+    more = f" In addition, {reason}; barriers overtake its queues." if is_overtaken else f" After that, {reason}."
     return replace(
         first,
         sentence=first.sentence + more,

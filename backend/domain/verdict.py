@@ -95,7 +95,8 @@ class SecondCause:
     """The cause that would limit the checkpoints if the first one were cured.
 
     ``sentence`` names the culprit and the cause. ``share_ratio`` is the share of the duration that the cause takes by
-    itself. The shares of both causes may add up to more than one, because causes may overlap in time.
+    itself. The shares of both causes may add up to more than one, because causes may overlap in time. It is None if the
+    cause limits the job and not the checkpoints, because barriers overtake its queues.
     """
 
     kind: VerdictKind

@@ -63,3 +63,25 @@ async def test_a_vertex_that_cannot_keep_up_with_bursts_is_named_and_not_the_one
     assert (verdict.kind, verdict.vertex) == (VerdictKind.CAPACITY, "stage-2"), verdict.sentence
     assert "stage-2 holds back stage-1, and the barrier waits" in verdict.sentence
     assert verdict.subtasks == (0, 1, 2, 3)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("cost_us", [8_000, 1_500])
+async def test_a_vertex_at_capacity_is_told_beside_a_long_sync_part_although_barriers_overtake_its_queues(cost_us):
+    """Once told only when the sync part was cured: with unaligned checkpoints, it takes no time of a checkpoint."""
+    job = _draft(3, ("stage-1", "stage-2", "last"))
+    job.stages[0]["sync"] = "3 s"
+    job.stages[2]["cost_us"] = cost_us
+    job.source["rate"] = 3e6 / 8_000 * 1.3
+    job.config |= _UNALIGNED
+
+    verdict = diagnose(await _evidence(job)).verdict
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.SYNC, "stage-1"), verdict.sentence
+    if cost_us < 8_000:
+        assert verdict.second is None, verdict.sentence
+        return
+    assert verdict.second is not None
+    assert (verdict.second.kind, verdict.second.vertex) == (VerdictKind.CAPACITY, "last")
+    assert verdict.second.share_ratio is None
+    assert verdict.sentence.endswith("; barriers overtake its queues.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 
 from backend.contracts.comparing import LoadPairOut, SettingPairOut
+from backend.domain.verdict import Basis
 from dashboard.components import comparing
 from tests.support.api_examples import example
 from tests.support.dash_calls import texts
@@ -37,6 +38,20 @@ def test_a_load_without_readings_on_one_side_is_missing_and_not_zero():
 
     assert "map 21 % / – 22 % / – 76 % / –" in texts(comparing.load(_found(loads=[gone])))
     assert comparing.load(_found(loads=[])) is None
+
+
+def test_a_rate_of_counts_is_marked_as_reconstructed_if_either_side_has_one():
+    (pair, *_) = _found().loads
+
+    def said(*bases):
+        a, b = (
+            side.model_copy(update={"records_per_s": 10.0, "records_per_s_basis": basis})
+            for side, basis in zip((pair.a, pair.b), bases, strict=True)
+        )
+        return texts(comparing.load(_found(loads=[pair.model_copy(update={"a": a, "b": b})])))
+
+    assert "reconstructed" not in said(Basis.MEASURED, Basis.MEASURED)
+    assert "10 / 10 reconstructed" in said(Basis.MEASURED, Basis.RECONSTRUCTED)
 
 
 def test_a_measure_that_no_side_reports_has_no_column():

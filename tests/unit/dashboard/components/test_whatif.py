@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.contracts.whatif import MeasureErrorOut, WhatIfIn
+from backend.contracts.whatif import Measure, MeasureErrorOut, WhatIfIn
+from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import whatif
 from tests.support.dash_calls import texts
@@ -75,6 +76,16 @@ def test_each_reason_for_a_missing_error_of_the_model_is_a_sentence(found):
     assert first in said([*found.calibration.errors, persisted])
     assert "no later checkpoint has a measured value" in said(found.calibration.errors[:1])
     assert "compare the prediction with the next restart" in said(found.calibration.errors, failures=[])
+
+
+def test_a_throughput_of_counts_is_marked_as_reconstructed(found):
+    def throughput(basis):
+        rows = [m.model_copy(update={"basis": basis}) if m.measure is Measure.THROUGHPUT else m for m in found.measured]
+        said = " ".join(texts(whatif.predictions(found.model_copy(update={"measured": rows}))).split())
+        return said.partition(whatif.MEASURES[Measure.THROUGHPUT])[2][:40]
+
+    assert "reconstructed" in throughput(Basis.RECONSTRUCTED)
+    assert "reconstructed" not in throughput(Basis.MEASURED)
 
 
 def test_each_measured_value_has_its_interval(found):

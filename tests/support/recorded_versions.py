@@ -12,6 +12,7 @@ from typing import Any
 
 from collectors import diagnose
 from collectors.diagnosis_print import Answer
+from tests.support.recorded_flink import Answer as Response
 from tests.support.recorded_flink import RecordedFlink, recording
 
 FOLDER = Path(__file__).resolve().parent.parent / "contract" / "recordings_clusters"
@@ -48,6 +49,11 @@ class _Cluster(RecordedFlink):
     @property
     def clock(self) -> _Clock:
         return _Clock(self)
+
+    def _recorded(self, path: str) -> Response:
+        # This recording has the requests of a collector, with their queries.
+        found = None if "?get=" in path else self.recording.last(path, self.at_s)
+        return found or super()._recorded(path)
 
     def _cluster_settings(self) -> Any:
         found = self.recording.last("/jobmanager/config", self.at_s)

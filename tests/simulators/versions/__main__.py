@@ -19,7 +19,15 @@ from tests.simulators.versions import applying, table
 from tests.simulators.versions.cluster import Cluster, say, started
 from tests.simulators.versions.jars import chosen, fetch, minor
 from tests.simulators.versions.jobs import VersionsJob, jobs_of
-from tests.simulators.versions.running import Ran, batches, behind_proxies, record, run_batch, through_service
+from tests.simulators.versions.running import (
+    Ran,
+    batches,
+    behind_proxies,
+    each_for_itself,
+    record,
+    run_batch,
+    through_service,
+)
 from tests.simulators.versions.table import Result
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -35,6 +43,8 @@ async def _version(version: str, given: argparse.Namespace) -> Result:
     async with started(home, version) as cluster:
         for n, batch in enumerate(batches(jobs)):
             async with run_batch(cluster, batch, ran):
+                if given.record:
+                    await each_for_itself(cluster, batch, ran)
                 if n == 0 and given.with_proxy:
                     await behind_proxies(cluster, ran)
                 if n == 0 and given.api:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +34,9 @@ class Ran:
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
     diagnoses: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     proxied: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    rows: list[recorder.Row] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
-    read_at: dict[str, float] = field(default_factory=dict)
-    """When ``diagnose`` had read a job for the first time, in seconds since the epoch."""
+    asked: dict[str, watching.Asked] = field(default_factory=dict)
+    """What ``diagnose`` printed and read when it was run on one job only. It is what a recording keeps."""
 
 
 def batches(jobs: Sequence[VersionsJob], *, slots: int = SLOTS_AT_ONCE) -> Iterator[list[VersionsJob]]:
@@ -60,14 +59,12 @@ async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> 
         await _started(cluster, ids.values())
         say(f"{cluster.version}: {len(ids)} jobs run: {', '.join(ids)}")
         found = await watching.watched(cluster.url, seconds=WATCH_S)
-        asked = await watching.asked(cluster.url)
-        _keep(ran, ids, asked)
-        _add(ran, jobs, ids, found, asked)
+        _add(ran, jobs, ids, found, await watching.asked(cluster.url))
         yield
         ended = await _ended(cluster, [job for job in jobs if job.name in ids], ids)
         for job in ended:
             one = await watching.asked(cluster.url, job=ids[job.name])
-            _keep(ran, [job.name], one)
+            ran.asked[job.name] = one
             _add(ran, [job], ids, watching.Watched(), one)
     finally:
         for job_id in ids.values():
@@ -89,6 +86,15 @@ async def behind_proxies(cluster: Cluster, ran: Ran) -> None:
         say(f"{cluster.version}: behind a proxy, {fault.value}: {lines or 'the same'}")
 
     await asyncio.gather(*(one(fault) for fault in Fault))
+
+
+async def each_for_itself(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> None:
+    """Diagnose each running job that is recorded by itself, all at the same time."""
+    recorded = [job for job in jobs if job.is_recorded and job.name in ran.ids and job.end is End.CANCELLED]
+    answers = await asyncio.gather(*(watching.asked(cluster.url, job=ran.ids[job.name]) for job in recorded))
+    for job, answer in zip(recorded, answers, strict=True):
+        ran.asked[job.name] = answer
+        ran.verdicts[job.name] = worse(ran.verdicts[job.name], judged(job, answer.jobs.get(job.name)))
 
 
 async def through_service(cluster: Cluster, ran: Ran) -> None:
@@ -145,11 +151,6 @@ async def _ended(cluster: Cluster, jobs: Sequence[VersionsJob], ids: Mapping[str
     return names
 
 
-def _keep(ran: Ran, names: Iterable[str], asked: watching.Asked) -> None:
-    ran.rows += asked.rows
-    ran.read_at |= dict.fromkeys(names, asked.first_read_at)
-
-
 def _add(
     ran: Ran, jobs: Sequence[VersionsJob], ids: Mapping[str, str], found: watching.Watched, asked: watching.Asked
 ) -> None:
@@ -174,12 +175,21 @@ def _add(
 
 
 def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path) -> int:
-    """Keep what ``diagnose`` asked about the jobs that are kept as contract tests. Return the size in bytes."""
-    names = [job.name for job in jobs if job.is_recorded and job.name in ran.ids]
-    left_out = [ran.ids[name] for name in ran.ids if name not in names]
-    rows = [row for row in ran.rows if not any(job_id in row["path"] for job_id in left_out)]
-    began_s = min(row["t"] for row in rows)
+    """Keep what ``diagnose`` asked about each recorded job, as contract tests. Return the size in bytes.
+
+    A verdict that is not right is to be looked into. It is no contract, so the recording leaves it out.
+    """
+    told = {job.name: ran.asked[job.name] for job in jobs if job.name in ran.asked}
+    right = [job for job in jobs if job.name in told and _is_right(job, told[job.name])]
+    rows = sorted((row for job in right for row in told[job.name].rows), key=lambda row: float(row["t"]))
+    if not rows:
+        return 0
+    began_s = rows[0]["t"]
     rows = [{**row, "dt": round(row["t"] - began_s, 3)} for row in rows]
-    told = {name: {"id": ran.ids[name], "read_s": round(ran.read_at[name] - began_s, 3)} for name in names}
-    run = {"flink_version": cluster.version, "jobs": told}
+    read = {j.name: {"id": ran.ids[j.name], "read_s": round(told[j.name].first_read_at - began_s + 0.01, 3)} for j in right}
+    run = {"flink_version": cluster.version, "jobs": read}
     return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"})
+
+
+def _is_right(job: VersionsJob, asked: watching.Asked) -> bool:
+    return not asked.problems and judged(job, asked.jobs.get(job.name)).outcome is Outcome.RIGHT

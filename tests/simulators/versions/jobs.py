@@ -143,7 +143,8 @@ JOBS = (
     VersionsJob(
         "checkpointing-off",
         "SQL aggregation at capacity without checkpoints",
-        (VerdictKind.CAPACITY, VerdictKind.NONE, VerdictKind.UNDECIDED),
+        (VerdictKind.CHECKPOINTING_OFF,),
+        healths=(Health.OFF,),
         statements=_AGGREGATION,
         settings={_INTERVAL: None},
     ),

@@ -186,7 +186,9 @@ def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path
         return 0
     began_s = rows[0]["t"]
     rows = [{**row, "dt": round(row["t"] - began_s, 3)} for row in rows]
-    read = {j.name: {"id": ran.ids[j.name], "read_s": round(told[j.name].first_read_at - began_s + 0.01, 3)} for j in right}
+    read = {
+        j.name: {"id": ran.ids[j.name], "read_s": round(told[j.name].first_read_at - began_s + 0.01, 3)} for j in right
+    }
     run = {"flink_version": cluster.version, "jobs": read}
     return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"})
 

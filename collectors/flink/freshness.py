@@ -66,6 +66,11 @@ class Freshness:
             return Step.PREPARE
         return Step.READ if self.prepared_at < poll_began_at else Step.NOTHING
 
+    def has_fetched(self, *, poll_began_at: datetime, interval: FetchInterval) -> bool:
+        """Return whether an earlier poll made the engine fetch. Before that, values may be of any age."""
+        is_prepared = self.prepared_at is not None and self.prepared_at < poll_began_at
+        return not interval.time or self.read_at is not None or is_prepared
+
     def prepared(self, at: datetime, interval: FetchInterval) -> Freshness:
         """Return the state after a request for metrics that was sent at ``at``.
 

@@ -204,10 +204,13 @@ class LiveReader:
         step = self._due(timedelta(seconds=pressure_interval_s)) if self._requests.has_budget else Step.NOTHING
         if step is Step.PREPARE:
             await self._found.attempt(read_restarts(self._requests, self._job_id, memory, engine=self._engine))
+        has_fetched = memory.freshness.has_fetched(
+            poll_began_at=self._requests.began_at, interval=self._engine.fetch_interval
+        )
         for vertex in vertices:
             if step is Step.READ:
                 await self._found.attempt(self._pressure(vertex))
-            elif vertex.id in awaited:
+            elif vertex.id in awaited and has_fetched:
                 await self._found.attempt(self._gauges(vertex, awaited[vertex.id]))
         if step is Step.READ and (self._found.pressure or not vertices):
             memory.freshness, counts = memory.freshness.read(

@@ -80,6 +80,15 @@ def test_a_request_in_the_same_poll_does_not_make_the_values_new():
     assert freshness.step(after(2), poll_began_at=after(2), **due) is Step.READ
 
 
+def test_before_the_first_fetch_values_may_be_of_any_age():
+    due = {"poll_began_at": START, "interval": DEFAULT}
+
+    assert not Freshness().has_fetched(**due)
+    assert not Freshness().prepared(START, DEFAULT).has_fetched(**due), "the same poll"
+    assert Freshness().prepared(after(-2), DEFAULT).has_fetched(**due)
+    assert Freshness().has_fetched(poll_began_at=START, interval=FetchInterval(timedelta(0)))
+
+
 def test_a_request_soon_after_a_reading_prepares_nothing():
     freshness, _ = Freshness().read([], START, DEFAULT)
 

@@ -24,6 +24,7 @@ from backend.domain.verdict import Confidence, Evidence, Verdict, VerdictKind
 _AFTER_FINISH = "execution.checkpointing.checkpoints-after-tasks-finish"
 # From this version on, the engine reports whether it takes checkpoints after a task has finished, and does by default.
 _REPORTED_FROM = (1, 15)
+_OPTIONAL_FROM = (1, 14)
 _TASKS_NAMED_MAX = 3
 _Tasks = list[tuple[VertexId, tuple[int, ...]]]
 
@@ -105,9 +106,11 @@ def _after_finish(case: Case, refusal: Refusal, ended: _Tasks) -> Verdict | None
         return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM)
     if version is None or version >= _REPORTED_FROM:
         return None
-    cure = f"set {after_finish_key(case.evidence)} to true" if version >= (1, 14) else "Flink takes them from 1.14 on"
-    reason = f"{who}, and Flink {case.evidence.flink_version} takes no checkpoint after that by default: {cure}"
-    return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM if version >= (1, 14) else None)
+    flink = f"{who}, and Flink {case.evidence.flink_version} takes no checkpoint after that"
+    if version < _OPTIONAL_FROM:
+        return _drafted(case, refusal, ended, f"{flink}: upgrade to 1.15 or later, or keep the tasks from finishing")
+    reason = f"{flink} by default: set {after_finish_key(case.evidence)} to true"
+    return _drafted(case, refusal, ended, reason, confidence=Confidence.MEDIUM)
 
 
 def _drafted(
@@ -139,7 +142,14 @@ def _drafted(
 
 
 def _counted(refusal: Refusal) -> list[Evidence]:
-    found = [rows.reconstructed("time without a checkpoint that begins", "trigger_timestamp", refusal.silent_ms, "ms")]
+    found = [
+        rows.reconstructed(
+            "time since a checkpoint last began, or was not declined at once",
+            "trigger_timestamp",
+            refusal.silent_ms,
+            "ms",
+        )
+    ]
     if refusal.declined_count:
         reason = refusal.declined_for.value if refusal.declined_for is not None else "no reason"
         text = f"checkpoints that a task declined in a row ({reason})"

@@ -261,6 +261,23 @@ def test_a_job_whose_checkpoints_are_off_is_said_to_be_so_and_gets_no_advice_on_
     assert job["advice"]["recommendations"] == []
 
 
+class FlinkBefore114(RecordedFlink):
+    """Answers as Flink before 1.14 does if checkpointing is off."""
+
+    def answer(self, path):
+        if "/checkpoints" in path:
+            return 404, {"errors": ["Checkpointing is not enabled for this job (9f43d0e4eb3f9cb84fc07708430b4f30)."]}
+        return super().answer(path)
+
+
+def test_a_version_without_settings_to_read_says_that_checkpoints_are_off(capsys):
+    with served(FlinkBefore114(RECORDINGS / "checkpointing-off", 20.0)) as url:
+        assert diagnose.run(url, job=None, output_format="json", is_verbose=False) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+
+    assert (job["health"], job["verdict"]["kind"]) == ("off", "checkpointing-off")
+
+
 def test_failures_that_only_the_counters_show_are_failures_and_the_finished_source_is_named(capsys):
     answer, _ = diagnosed(capsys, "source-finished", at_s=58.0)
     (job,) = json.loads(answer.out)["jobs"]

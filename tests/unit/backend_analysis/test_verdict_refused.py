@@ -71,7 +71,11 @@ def test_a_finished_source_is_the_cause_if_checkpoints_end_with_the_first_task()
     ("version", "confidence", "words"),
     [
         ("1.14.6", Confidence.MEDIUM, "set execution.checkpointing.checkpoints-after-tasks-finish.enabled to true"),
-        ("1.13.6", Confidence.HIGH, "Flink takes them from 1.14 on"),
+        (
+            "1.13.6",
+            Confidence.HIGH,
+            "takes no checkpoint after that: upgrade to 1.15 or later, or keep the tasks from finishing",
+        ),
     ],
 )
 def test_before_1_15_no_checkpoint_follows_a_finished_task_unless_it_is_set(version, confidence, words):

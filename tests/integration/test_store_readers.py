@@ -11,6 +11,7 @@ from sqlalchemy import text
 from backend.analysis.log_buckets import GAMMA
 from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, Protocol, SavepointFormat
 from backend.domain.errors import UnknownEntityError
+from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState, KnownRun
 from backend.domain.target import TargetOrigin
 from backend.domain.topology import Topology, Vertex
@@ -221,6 +222,17 @@ async def test_statistics_cover_only_the_window_and_percentiles_are_within_the_e
     assert found.duration_p99_ms == pytest.approx(303.97, rel=(GAMMA - 1) / (GAMMA + 1))
     assert found.last_completed_at == completed(4).header.latest_ack_at
     assert await statistics_of(connection, ["j-none"], NOW) == {}
+
+
+async def test_a_checkpoint_that_a_finished_task_declines_is_no_failure_of_the_job(writer, target, connection):
+    closing = failed(3)
+    closing = replace(closing, header=replace(closing.header, failure_reason=FailureReason.DECLINED_TASK_CLOSING))
+    await writer.write(observation(target, job([completed(1), completed(2), closing, failed(4)])))
+    job_id = (await _only_job(connection)).id
+
+    found = (await statistics_of(connection, [job_id], NOW - timedelta(days=1)))[job_id]
+
+    assert (found.completed_count, found.failed_count) == (2, 1)
 
 
 async def test_the_last_completed_checkpoint_is_the_newest_one_that_completed(writer, target, connection):

@@ -22,7 +22,9 @@ from sqlalchemy import (
     RowMapping,
     Select,
     Text,
+    all_,
     and_,
+    any_,
     bindparam,
     case,
     cast,
@@ -37,6 +39,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.analysis.failures import reasons_without_fault
 from backend.analysis.log_buckets import BOUNDS, Buckets
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.rollup import DURATION_MAX_MS, HOUR, HourRollup, Measure, MeasureRollup, hour_of
@@ -57,6 +60,21 @@ _COMPLETED_AT = duration_after(
 )
 _IS_COMPLETED = _C.status == literal_column(f"'{CheckpointStatus.COMPLETED.value}'")
 _IS_FAILED = _C.status == literal_column(f"'{CheckpointStatus.FAILED.value}'")
+# Whether a job restarts is not known of an hour, so a suspended coordinator counts.
+_NO_FAULT = literal(sorted(r.value for r in reasons_without_fault(has_restarts=True)), ARRAY(Text))
+_IS_FAULT = and_(_IS_FAILED, func.coalesce(_C.failure_reason, "") != all_(_NO_FAULT))
+_REASONS = func.jsonb_each_text(tables.rollups.c.failed_by_reason).table_valued("key", "value")
+_WITHOUT_FAULT = case(
+    (
+        tables.rollups.c.failed_count > 0,
+        select(func.coalesce(func.sum(cast(_REASONS.c.value, BigInteger)), 0))
+        .where(_REASONS.c.key == any_(_NO_FAULT))
+        .correlate(tables.rollups)
+        .scalar_subquery(),
+    ),
+    else_=0,
+)
+"""How many of the failures of a rollup count against nobody. Spark and SQL store all failures of an hour by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +87,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTotals:
-    """The totals over one job's checkpoints in a range: counts, and the durations of completed ones in buckets."""
+    """The totals over one job's checkpoints in a range: counts, and the durations of completed ones in buckets.
+
+    ``failed_count`` leaves out failures that were aborted from outside, such as by a task that had just finished.
+    """
 
     completed_count: int
     failed_count: int
@@ -123,6 +144,7 @@ def _tail(gap_count: int) -> CTE:
         select(
             _C.job_id,
             _C.status,
+            _IS_FAULT.label("is_fault"),
             _C.end_to_end_duration_ms.label("value"),
             case((_IS_COMPLETED, _COMPLETED_AT)).label("completed_at"),
         )
@@ -143,13 +165,13 @@ def _counts(gap_count: int) -> Select[Any]:
         select(
             hourly.job_id,
             hourly.completed_count.label("completed"),
-            hourly.failed_count.label("failed"),
+            (hourly.failed_count - _WITHOUT_FAULT).label("failed"),
             hourly.last_completed_at.label("last"),
         ).where(one_of(hourly.job_id, "jobs"), one_of(hourly.hour, "hours")),
         select(
             tail.c.job_id,
             cast(tail.c.status == CheckpointStatus.COMPLETED.value, Integer),
-            cast(tail.c.status == CheckpointStatus.FAILED.value, Integer),
+            cast(tail.c.is_fault, Integer),
             tail.c.completed_at,
         ),
     ).subquery("parts")

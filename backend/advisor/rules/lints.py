@@ -293,7 +293,7 @@ def _of_settings(known: Situation) -> Iterator[Lint]:
             "unaligned-concurrent",
             LintLevel.WARNING,
             "Unaligned checkpoints and more than one checkpoint at a time exclude each other",
-            f"{config.max_concurrent} checkpoints may run at the same time. Flink then takes aligned checkpoints.",
+            f"{config.max_concurrent} checkpoints may run at the same time. Flink starts no job with both settings.",
             "Allow one checkpoint at a time.",
             f"{_UNALIGNED_DOCS}#limitations",
         )

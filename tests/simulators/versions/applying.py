@@ -10,9 +10,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from backend.advisor.advice import Setting
+from backend.advisor.engine_settings import process_of
 from backend.advisor.lifecycle import is_in_force, open_ratio
 from backend.domain.advice import Metric
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.engines import flink
 from collectors.diagnose import Gathered
 from tests.simulators.versions import watching
 from tests.simulators.versions.cluster import Cluster, RefusedError, job_settings, say, started
@@ -20,7 +22,6 @@ from tests.simulators.versions.jobs import End, VersionsJob
 from tests.simulators.versions.table import Applied
 
 _SETTING = TypeAdapter(Setting)
-_CLUSTER = ("taskmanager.", "jobmanager.", "web.", "metrics.")
 _WATCH_S = 40.0
 _WARM_UP_COUNT = 2
 """So many checkpoints of the new run are left out, because the queues still fill."""
@@ -45,16 +46,16 @@ def changes_of(one: Recommendation) -> tuple[tuple[str, str], ...]:
     return tuple((change["key"], change["proposed"]) for change in one["changes"])
 
 
-def is_of_cluster(one: Recommendation) -> bool:
+def is_of_cluster(one: Recommendation, version: str) -> bool:
     """Return whether a job cannot set one of the keys, so that it belongs into the configuration of the cluster."""
-    return any(key.startswith(_CLUSTER) for key, _ in changes_of(one))
+    return any(process_of(flink(version), key) is not None for key, _ in changes_of(one))
 
 
 async def applied(cluster: Cluster, home: Path, found: Sequence[Chosen]) -> list[Applied]:
     """Run the changed jobs, those with settings of the cluster on a cluster of their own, and return what came out."""
-    results = await _run(cluster, [(job, one) for job, one in found if not is_of_cluster(one)])
+    results = await _run(cluster, [(job, one) for job, one in found if not is_of_cluster(one, cluster.version)])
     for job, one in found:
-        if is_of_cluster(one):
+        if is_of_cluster(one, cluster.version):
             async with started(home, cluster.version, more=dict(changes_of(one))) as changed:
                 results += await _run(changed, [(job, one)], is_set=True)
     return results
@@ -78,10 +79,13 @@ async def _run(cluster: Cluster, found: Sequence[Chosen], *, is_set: bool = Fals
     finally:
         for job_id in ids.values():
             await cluster.cancel(job_id)
-    return results + [_result(*found[n], watched.gathered.get(job_id), reported) for n, job_id in ids.items()]
+    return results + [
+        _result(*found[n], watched.gathered.get(job_id), reported if is_set else {}) for n, job_id in ids.items()
+    ]
 
 
 def _result(job: VersionsJob, one: Recommendation, gathered: Gathered | None, reported: Mapping[str, str]) -> Applied:
+    """Return what came out; ``reported`` is the configuration of the cluster if the changes were made there."""
     kind, changes = one["kind"], changes_of(one)
     if gathered is None or gathered.topology is None:
         return Applied(job.name, kind, changes, refusal="the changed job could not be read")
@@ -90,7 +94,7 @@ def _result(job: VersionsJob, one: Recommendation, gathered: Gathered | None, re
     holds = is_in_force(wanted, gathered.last.config, parallelism)
     if holds is False:
         return Applied(job.name, kind, changes, refusal="accepted, but the job does not report it")
-    if is_of_cluster(one) and any(reported.get(key) != value for key, value in changes):
+    if reported and any(reported.get(key) != value for key, value in changes):
         return Applied(job.name, kind, changes, refusal="accepted, but the cluster does not report it")
     metric, predicted, measured = next(_measured(one, gathered), ("", None, None))
     return Applied(job.name, kind, changes, metric=metric, predicted=predicted, measured=measured)

@@ -80,6 +80,7 @@ def long_part(
     *,
     held_back: Collection[VertexId] = (),
     least_ms: Callable[[int], float] = lambda duration_ms: PHASE_MIN_RATIO * duration_ms,
+    is_calm: bool = False,
     phase: Phase | None = None,
 ) -> LongPart | None:
     """Return the sync or async part that makes checkpoints long, or None. ``phase`` asks for one only.
@@ -87,8 +88,12 @@ def long_part(
     The part must take at least ``least_ms(duration_ms)`` of at least half of the long checkpoints. A checkpoint is a
     pair ``(phases, duration_ms)``. ``held_back`` are the back-pressured vertices. The async part of such a vertex is
     left out if it may include the time that barriers wait in output queues.
+
+    ``is_calm`` says that the checkpoints are well. Then all of them are considered, whatever they take. Time in which
+    an async part may have waited for the barriers of any other subtask is left out, because subtasks share files of
+    in-flight data.
     """
-    considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
+    considered = [(phases, duration) for phases, duration in checkpoints if is_calm or duration >= SLOW_MIN_MS]
     if not considered:
         return None
     asked_phases = [
@@ -97,7 +102,7 @@ def long_part(
     found = [
         part
         for vertex in topology.vertices
-        for asked in (_Asked(topology, config, vertex.id, p) for p in asked_phases)
+        for asked in (_Asked(topology, config, vertex.id, p, is_calm) for p in asked_phases)
         if not (asked.may_wait and vertex.id in held_back)
         and (part := _long_part(asked, considered, least_ms)) is not None
     ]
@@ -172,6 +177,7 @@ class _Asked:
     config: CheckpointConfig | None
     vertex_id: VertexId
     phase: Phase
+    is_calm: bool = False
 
     def parts_ms(self, phases: Phases) -> Floats:
         """Return the duration of the part by subtask, without waits for barriers; missing if it is not known."""
@@ -180,6 +186,9 @@ class _Asked:
             return missing(0)
         if self.phase is Phase.SYNC:
             return rows.sync_duration_ms
+        if self.is_calm and self.config is not None and self.config.overtakes:
+            last_ms = highest(highest_of(one.travel_ms) for one in phases.values()) or 0.0
+            return np.minimum(rows.own_async_ms, np.maximum(0.0, rows.async_end_ms - last_ms))
         if not self.may_wait:
             return rows.own_async_ms
         released = arrived_below_ms(self.topology, self.vertex_id, phases)

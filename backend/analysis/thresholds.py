@@ -83,6 +83,13 @@ RESTARTS_OVER_TIMES: Final = 4.0
 NAMED_MIN_MS: Final = 100
 """If nothing suffers, the verdict says what takes the time of checkpoints that take at least this long."""
 
+NAMED_INTERVAL_RATIO: Final = 0.1
+"""If nothing suffers, a snapshot part that takes at least this share of the interval is a verdict of its own.
+
+It must also take half of the checkpoints' time. Checkpoints are slow if they take half of the interval. A part that
+takes a tenth of it is far from that, but it is what to change if checkpoints should be quicker.
+"""
+
 SECOND_MIN_RATIO: Final = 0.2
 """A further cause is named if it takes at least this share of the checkpoints' time."""
 

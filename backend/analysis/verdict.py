@@ -161,7 +161,8 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
         found = [*(v for v in found if v.kind not in _WAYS), beside]
     if found:
         # The sort is stable, so the order of the parts decides if two causes explain equally much.
-        ordered = sorted(found, key=lambda v: -(v.share_ratio or 0.0))
+        # If the checkpoints are well, what limits the job comes before what takes the time of its checkpoints.
+        ordered = sorted(found, key=lambda v: (v.kind not in _FULL and not case.is_suffering, -(v.share_ratio or 0.0)))
         first, others = ordered[0], ordered[1:]
         rest = [v for v in others if (v is beside and _takes_long(case, v)) or _is_another(case, first, v)]
         is_measured = first.phase in (Phase.SYNC, Phase.ASYNC, Phase.ACK_WAIT) or first.kind in _AT_SOURCES
@@ -184,7 +185,7 @@ def _beside_sync(case: Case, found: list[Verdict]) -> Verdict | None:
     It is asked for if the way shows nothing, or only the vertex of the sync part, where the queue may be its effect.
     """
     sync = next((v for v in found if v.kind is VerdictKind.SYNC and v.vertex_id is not None), None)
-    if sync is None or sync.vertex_id is None:
+    if not case.is_suffering or sync is None or sync.vertex_id is None:
         return None
     if any(v.kind in _WAYS and v.vertex_id != sync.vertex_id for v in found):
         return None

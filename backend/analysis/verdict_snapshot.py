@@ -9,10 +9,10 @@ from backend.analysis.case import Case
 from backend.analysis.failures import FailingSubtask
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.snapshots import LongPart, Unanswered
-from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO
+from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, NAMED_INTERVAL_RATIO, PHASE_MIN_RATIO
 from backend.analysis.verdict_draft import by_count, draft
 from backend.domain.checkpoint import Checkpoint
-from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
+from backend.domain.verdict import Confidence, Evidence, Health, Phase, Verdict, VerdictKind
 
 _HOSTS_MIN = 2
 
@@ -81,7 +81,12 @@ def long_async(case: Case) -> Verdict | None:
 
 
 def _long_part(case: Case, phase: Phase) -> Verdict | None:
-    if not case.is_suffering:
+    """Return the verdict on a long snapshot part.
+
+    If the checkpoints are healthy, a part is named too if it takes at least half of their time, and a tenth of the
+    interval. It is no alarm: it tells what to change if they should be quicker.
+    """
+    if not case.is_suffering and not case.is_of_one and case.report.health is not Health.HEALTHY:
         return None
     held_back = [
         v for v, load in case.loads.items() if (highest_of(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO
@@ -91,10 +96,11 @@ def _long_part(case: Case, phase: Phase) -> Verdict | None:
         case.evidence.config,
         case.long_ones,
         held_back=held_back,
-        least_ms=case.least_ms,
+        least_ms=case.least_ms if case.is_suffering else _half_of,
+        is_calm=not case.is_suffering,
         phase=phase,
     )
-    if part is None:
+    if part is None or not (case.is_suffering or _takes_much_of_interval(case, part)):
         return None
     host = _host_of_all(case, part)
     kind = VerdictKind.SYNC if part.phase is Phase.SYNC else VerdictKind.STORE
@@ -108,12 +114,23 @@ def _long_part(case: Case, phase: Phase) -> Verdict | None:
         phase=part.phase,
         evidence=[
             *_long_part_rows(case, part),
+            *([] if case.is_suffering else [rows.note("the interval and the timeout leave enough time for it")]),
             *rows.fare(case),
             *rows.travel(case, part.vertex_id),
             *rows.calm(case),
             *rows.settings(case),
         ],
     )
+
+
+def _half_of(duration_ms: float) -> float:
+    return PHASE_MIN_RATIO * duration_ms
+
+
+def _takes_much_of_interval(case: Case, part: LongPart) -> bool:
+    config = case.evidence.config
+    interval_ms = None if config is None else config.interval_ms
+    return interval_ms is not None and part.part_ms >= NAMED_INTERVAL_RATIO * interval_ms
 
 
 def _host_of_all(case: Case, part: LongPart) -> str | None:
@@ -139,6 +156,9 @@ def _long_part_text(case: Case, part: LongPart) -> str:
     text = f"the {part.phase.value} part of {where} takes {say.duration(part.part_ms)}"
     if part.phase is Phase.SYNC:
         return f"{text}: the task processes no records meanwhile"
+    if part.siblings_ms is None and not case.is_suffering:
+        size = f" {say.size(part.total_bytes)}" if part.total_bytes else ""
+        return f"{text}: it writes{size} to the checkpoint store"
     if part.siblings_ms is None:
         return f"{text}: the checkpoint store, or the way to it, is too slow"
     hosts = case.evidence.hosts(part.vertex_id, part.subtasks)

@@ -125,10 +125,14 @@ def checkpoint(value: CheckpointOut) -> html.Span:
 
 
 def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> Tone:
-    """Return the tone of a verdict. It is ``BAD`` only if the checkpoints fail or the job restarts all the time."""
+    """Return the tone of a verdict. It is ``BAD`` only if the checkpoints fail or the job restarts all the time.
+
+    A snapshot part that takes most of the time of healthy checkpoints is no warning.
+    """
     if verdict.kind is VerdictKind.NONE:
         return Tone.GOOD
-    if verdict.kind is VerdictKind.UNDECIDED:
+    is_leisurely = health_value is Health.HEALTHY and verdict.kind in (VerdictKind.SYNC, VerdictKind.STORE)
+    if verdict.kind is VerdictKind.UNDECIDED or is_leisurely:
         return Tone.QUIET
     return Tone.BAD if health_value in (Health.FAILING, Health.RESTARTING) else Tone.WARN
 

@@ -487,12 +487,16 @@ def _age(last_at: datetime | None, interval_ms: int | None, now: datetime) -> fl
     return max(0.0, (now - last_at).total_seconds() * 1000 / interval_ms)
 
 
+_HARMLESS = (VerdictKind.NONE, VerdictKind.UNDECIDED)
+
+
 def _order(row: api.JobOut) -> Key:
     """Return the sort key of a row.
 
     Jobs that have not ended come before ended ones. Then worse health comes first. At equal health, jobs with a known
-    cause come first, then the name decides.
+    cause come first, then the name decides. A snapshot part does not limit a job whose checkpoints are healthy.
     """
-    is_limited = row.verdict is not None and row.verdict.kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED)
+    harmless = _HARMLESS if row.health is not Health.HEALTHY else (*_HARMLESS, VerdictKind.SYNC, VerdictKind.STORE)
+    is_limited = row.verdict is not None and row.verdict.kind not in harmless
     urgency = (row.state is JobState.ENDED) * 10 + _URGENCY[row.health] * 2 + (not is_limited)
     return int(urgency), row.name, row.id

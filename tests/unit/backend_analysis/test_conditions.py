@@ -144,8 +144,8 @@ def test_a_cause_that_strikes_after_restarts_says_so():
 
 
 def test_a_healthy_job_says_what_takes_the_time():
-    verdict = diagnose(job([snapshotting(n, sync=780) for n in range(1, 9)], CALM)).verdict
+    verdict = diagnose(job([snapshotting(n, sync=380) for n in range(1, 9)], CALM)).verdict
 
     assert verdict.kind is VerdictKind.NONE
-    assert verdict.sentence.endswith("; 98 % of the 800 ms of checkpoint 8 is the sync part of last subtask 0.")
+    assert verdict.sentence.endswith("; 95 % of the 400 ms of checkpoint 8 is the sync part of last subtask 0.")
     assert "%" not in diagnose(job([quick(n) for n in range(1, 9)], CALM)).verdict.sentence.partition("; ")[2]

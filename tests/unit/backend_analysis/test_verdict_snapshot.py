@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.analysis.verdict import diagnose
+from backend.analysis.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import LateBarrier
 from backend.domain.topology import Placement
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
@@ -23,6 +23,7 @@ from tests.support.handwritten_jobs import (
     detail,
     failed,
     job,
+    reading,
 )
 from tests.support.handwritten_runs import (
     CALM,
@@ -31,6 +32,7 @@ from tests.support.handwritten_runs import (
     declined,
     silent,
     snapshotting,
+    two_readings,
 )
 
 # --- snapshots ------------------------------------------------------------------------------------------------------
@@ -234,3 +236,68 @@ def test_a_sync_part_within_the_noise_is_no_culprit():
     found = diagnose(job([snapshotting(n, sync=400) for n in range(1, 7)], CALM))
 
     assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
+
+
+def test_a_sync_part_that_takes_most_of_healthy_checkpoints_is_named():
+    found = diagnose(job([snapshotting(n, sync=800) for n in range(1, 9)], CALM))
+
+    assert found.health is Health.HEALTHY
+    assert (found.verdict.kind, found.verdict.vertex, found.verdict.subtasks) == (
+        VerdictKind.SYNC,
+        "last",
+        (0, 1, 2, 3),
+    )
+    assert (found.verdict.phase, found.verdict.share_ratio) == (Phase.SYNC, 0.9756)
+    assert found.verdict.headline == "Checkpoints are healthy at 820 ms"
+    assert found.verdict.sentence == (
+        "Checkpoints are healthy at 820 ms, but the sync part of all 4 subtasks of last takes 800 ms:"
+        " the task processes no records meanwhile."
+    )
+    assert "the interval and the timeout leave enough time for it" in [e.statement for e in found.verdict.evidence]
+    one = checkpoint_verdict(snapshotting(3, sync=800), job([snapshotting(n, sync=800) for n in range(1, 9)], CALM))
+    assert (one.kind, one.vertex) == (VerdictKind.SYNC, "last")
+
+
+def test_a_store_that_takes_most_of_healthy_checkpoints_is_named_and_not_called_too_slow():
+    found = diagnose(job([snapshotting(n, async_=1_200) for n in range(1, 9)], CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.STORE)
+    assert found.verdict.sentence.endswith(" of last takes 1.2 s: it writes 200.0 MB to the checkpoint store.")
+
+
+@pytest.mark.parametrize(
+    ("sync", "seldom", "interval_ms"), [(450, 0, 5_000), (700, 0, 8_000), (800, 6, 5_000), (800, 0, None)]
+)
+def test_a_snapshot_part_of_healthy_checkpoints_that_is_short_or_seldom_is_no_verdict(sync, seldom, interval_ms):
+    run = [snapshotting(n, sync=20 if n <= seldom else sync) for n in range(1, 9)]
+    config = replace(ALIGNED, interval_ms=interval_ms)
+
+    found = diagnose(job(run, CALM, config=config))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
+
+
+def test_an_async_part_that_waits_for_the_barriers_of_other_subtasks_is_no_store():
+    """Subtasks write in-flight data into the same file, so each async part lasts until the last one is done."""
+    rows = (
+        detail(SOURCE, first=[5] * 4),
+        detail(MIDDLE, first=[9] * 4),
+        detail(LAST, first=[20] * 3 + [900], size_bytes=0),
+    )
+    waited = replace(rows[2], async_duration_ms=(880, 880, 880, 3), ack_delay_ms=(900, 900, 900, 903))
+
+    found = diagnose(job([completed(n, *rows[:2], waited) for n in range(1, 9)], CALM, config=aligned_timeout(1_000)))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE), found.verdict.sentence
+
+
+def test_a_full_vertex_of_a_healthy_job_comes_before_its_long_sync_part():
+    readings = two_readings(
+        reading(SOURCE, [0.1] * 4, [0.9] * 4), reading(MIDDLE, [1.0] * 4), reading(LAST, [0.3] * 4, [0.0] * 4)
+    )
+
+    verdict = diagnose(job([snapshotting(n, sync=800) for n in range(1, 9)], readings)).verdict
+
+    assert (verdict.kind, verdict.vertex) == (VerdictKind.CAPACITY, "middle")
+    assert verdict.second is not None
+    assert (verdict.second.kind, verdict.second.vertex) == (VerdictKind.SYNC, "last")

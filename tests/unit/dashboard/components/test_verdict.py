@@ -89,6 +89,8 @@ def test_an_undecided_verdict_names_what_is_needed_and_is_not_alarming():
     )  # fmt: skip
 
     assert status.verdict_tone(undecided, Health.FAILING) == "quiet"
+    sync = undecided.model_copy(update={"kind": VerdictKind.SYNC})
+    assert [status.verdict_tone(sync, h) for h in (Health.HEALTHY, Health.SLOW)] == ["quiet", "warn"]
     shown = texts(verdict.verdict_card(undecided))
     assert "Needed to decide: a reading of the backpressure" in shown
 

@@ -1,6 +1,6 @@
 """``diagnose`` on short recordings of real Flink clusters of every version from 1.13 on, with Flink's defaults.
 
-``make test-versions`` records them, and states what each job was built to do.
+``make test-versions`` records them, and knows what each job was built to do.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collectors import diagnose
 from tests.simulators.versions.jobs import JOBS
 from tests.simulators.versions.judging import Outcome, judged
 from tests.simulators.versions.watching import documents
-from tests.support.recorded_versions import FOLDER, RecordedVersion, versions
+from tests.support.recorded_versions import diagnosed, recorded
 
 BUILT = {job.name: job for job in JOBS}
-RECORDED = [(version, name) for version in versions() for name in RecordedVersion(FOLDER / version).jobs]
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +24,9 @@ def without_advice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("version", "name"), RECORDED)
+@pytest.mark.parametrize(("version", "name"), list(recorded()))
 async def test_the_verdict_names_what_the_job_was_built_with(version: str, name: str, anyio_backend: str) -> None:
-    answer = await RecordedVersion(FOLDER / version).diagnosed(name)
+    answer = await diagnosed(version, name)
     printed = documents(answer)
 
     found = judged(BUILT[name], printed[0] if printed else None)

@@ -1,72 +1,107 @@
 """Play back what ``make test-versions --record`` kept: the answers of one Flink version to ``diagnose``, for many jobs.
 
-The format is that of ``recorded_flink``. One recording holds the jobs of one cluster. ``run.json`` says for each job
-its id and when the first reading of it was complete.
+The rows are those of ``recorded_flink``, and say for which job they were asked. Time is virtual. It moves with the
+pauses of ``diagnose``, and with each answer to the time at which Flink gave it. So the readings have the distances that
+they had on the cluster, on which their freshness depends.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+import gzip
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from backend.domain.errors import TargetProtocolError
 from collectors import diagnose
 from collectors.diagnosis_print import Answer
-from tests.support.recorded_flink import Answer as Response
-from tests.support.recorded_flink import RecordedFlink, recording
 
 FOLDER = Path(__file__).resolve().parent.parent / "contract" / "recordings_clusters"
 
-
-class RecordedVersion:
-    """The recording of one version."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @cached_property
-    def jobs(self) -> dict[str, dict[str, Any]]:
-        """Return for each job its id and when it was read."""
-        found: dict[str, dict[str, Any]] = recording(self.folder).run["jobs"]
-        return found
-
-    async def diagnosed(self, job: str) -> Answer:
-        """Run ``diagnose`` on one job. The pauses between its readings take no time."""
-        told = self.jobs[job]
-        flink = _Cluster(self.folder, told["read_s"])
-
-        async def sleep(seconds: float) -> None:
-            flink.at_s += seconds
-
-        return await diagnose.answer_of(
-            flink, job=told["id"], show_step=lambda text: None, clock=flink.clock, sleep=sleep
-        )
+# A request is answered by the recorded answer of this time, if there is one. A collector of another version may ask
+# less or more than the recorded one, so an answer that comes much later is not for this request.
+_SAME_S = 5.0
 
 
-class _Cluster(RecordedFlink):
-    """A recorded cluster whose own settings are in the recording."""
+class RecordedCluster:
+    """A ``FlinkTransport`` over the rows of one job."""
 
-    @property
-    def clock(self) -> _Clock:
-        return _Clock(self)
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.url = "recording://cluster"
+        self._began_at = datetime.fromtimestamp(rows[0]["t"] - rows[0]["dt"], UTC)
+        self._rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in rows:
+            self._rows[row["path"]].append(row)
+        self._at_s = 0.0
 
-    def _recorded(self, path: str) -> Response:
-        # This recording has the requests of a collector, with their queries.
-        found = None if "?get=" in path else self.recording.last(path, self.at_s)
-        return found or super()._recorded(path)
+    def now(self) -> datetime:
+        return self._began_at + timedelta(seconds=self._at_s)
 
-    def _cluster_settings(self) -> Any:
-        found = self.recording.last("/jobmanager/config", self.at_s)
-        return [] if found is None else found[1]
+    def monotonic_s(self) -> float:
+        return self._at_s
+
+    async def sleep(self, seconds: float) -> None:
+        self._at_s += seconds
+
+    async def get(self, path: str) -> bytes:
+        row = self._row(path)
+        if row is None:
+            raise TargetProtocolError(url=self.url + path, reason="HTTP 404: not recorded", status=404)
+        self._at_s = max(self._at_s, _answered_s(row))
+        if row["status"] != 200:
+            reason = f"HTTP {row['status']}: {row['body']['errors'][0]}"
+            raise TargetProtocolError(url=self.url + path, reason=reason, status=row["status"])
+        return orjson.dumps(row["body"])
+
+    def _row(self, path: str) -> dict[str, Any] | None:
+        rows = self._rows.get(path) or self._with_metrics(path)
+        later = (row for row in rows if self._at_s <= _answered_s(row) <= self._at_s + _SAME_S)
+        earlier = (row for row in reversed(rows) if _answered_s(row) < self._at_s)
+        return next(later, None) or next(earlier, None)
+
+    def _with_metrics(self, path: str) -> list[dict[str, Any]]:
+        """Return the answers of a request for metrics that was recorded with other names, reduced to these names."""
+        bare, is_query, names = path.partition("?get=")
+        if not is_query:
+            return []
+        wanted = set(names.split(","))
+        rows = [row for known, rows in self._rows.items() if known.startswith(f"{bare}?get=") for row in rows]
+        found = [row for row in rows if row["status"] == 200]
+        reduced = [{**row, "body": [m for m in row["body"] if m["id"] in wanted]} for row in found]
+        return sorted(reduced, key=_answered_s)
 
 
-class _Clock:
-    def __init__(self, flink: RecordedFlink) -> None:
-        self.now = lambda: flink.now
-        self.monotonic_s = flink.monotonic_s
+def _answered_s(row: dict[str, Any]) -> float:
+    return float(row["dt"] + row["ms"] / 1000)
 
 
-def versions() -> list[str]:
-    """Return the recorded versions, oldest first."""
-    names = [path.name for path in FOLDER.iterdir()] if FOLDER.is_dir() else []
-    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+@cache
+def _read(version: str) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    with gzip.open(FOLDER / version / "rest.jsonl.gz") as lines:
+        for line in lines:
+            row = orjson.loads(line)
+            rows[row["job"]].append(row)
+    return orjson.loads((FOLDER / version / "run.json").read_bytes()), rows
+
+
+async def diagnosed(version: str, job: str) -> Answer:
+    """Run ``diagnose`` on one job of a recorded version."""
+    run, rows = _read(version)
+    cluster = RecordedCluster(rows[job])
+    return await diagnose.answer_of(
+        cluster, job=run["jobs"][job], show_step=lambda text: None, clock=cluster, sleep=cluster.sleep
+    )
+
+
+def recorded() -> Iterator[tuple[str, str]]:
+    """Return every recorded version with each of its jobs, oldest version first."""
+    versions = [path.name for path in FOLDER.iterdir()] if FOLDER.is_dir() else []
+    for version in sorted(versions, key=lambda name: [int(part) for part in name.split(".")]):
+        run = orjson.loads((FOLDER / version / "run.json").read_bytes())
+        yield from ((version, job) for job in run["jobs"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from backend.advisor.lifecycle import is_in_force, open_ratio
 from backend.domain.advice import Metric
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.engines import flink
+from backend.domain.pressure import VertexPressure
 from collectors.diagnose import Gathered
 from tests.simulators.versions import watching
 from tests.simulators.versions.cluster import Cluster, RefusedError, job_settings, say, started
@@ -102,7 +104,9 @@ def _result(job: VersionsJob, one: Recommendation, gathered: Gathered | None, re
 
 def _measured(one: Recommendation, gathered: Gathered) -> Iterator[tuple[str, tuple[float, float, float], float]]:
     for expected in one["expected"]:
-        value = _value(Metric(expected["metric"]), gathered)
+        metric = Metric(expected["metric"])
+        vertex = one["proposed"].get("vertex_id")
+        value = rate(vertex, gathered.pressure) if metric is Metric.THROUGHPUT else _value(metric, gathered)
         if value is not None:
             interval = expected["predicted"]
             yield expected["metric"], (interval["low"], interval["value"], interval["high"]), value
@@ -120,6 +124,23 @@ def _value(metric: Metric, gathered: Gathered) -> float | None:
         case Metric.OPEN_RATIO:
             return open_ratio(after)
     return None
+
+
+def rate(vertex_id: str | None, readings: Sequence[VertexPressure]) -> float | None:
+    """Return the records that a vertex reads in a second.
+
+    Flink's counters stand still between two fetches of its metrics, so the time counts from one change to another.
+    """
+    counts = [
+        (reading.observed_at, sum(known))
+        for reading in readings
+        if reading.vertex_id == vertex_id and (known := [n for n in reading.records_in_count if n is not None])
+    ]
+    changes = [now for before, now in pairwise(counts) if now[1] > before[1]]
+    if len(changes) < 2:
+        return None
+    (began_at, first), (ended_at, last) = changes[0], changes[-1]
+    return (last - first) / (ended_at - began_at).total_seconds()
 
 
 def _median(headers: Sequence[CheckpointHeader], metric: Metric) -> float | None:

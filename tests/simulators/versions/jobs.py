@@ -139,7 +139,9 @@ JOBS = (
         arguments=(("source", "legacy"),),
         before="2.0",
     ),
-    VersionsJob("flip-27-source", "a FLIP-27 source, then an operator at capacity", _CAPACITY, "work"),
+    VersionsJob(
+        "flip-27-source", "a FLIP-27 source, then an operator at capacity", _CAPACITY, "work", is_recorded=False
+    ),
     VersionsJob(
         "checkpointing-off",
         "SQL aggregation at capacity without checkpoints",
@@ -155,6 +157,7 @@ JOBS = (
         _CAPACITY,
         "apply rules",
         arguments=(("shape", "broadcast"),),
+        is_recorded=False,
     ),
     VersionsJob(
         "bounded",
@@ -177,9 +180,15 @@ JOBS = (
         _CAPACITY,
         "work",
         settings={"execution.checkpointing.mode": "AT_LEAST_ONCE"},
+        is_recorded=False,
     ),
     VersionsJob(
-        "unaligned", "unaligned checkpoints, and an operator at capacity", _CAPACITY, "work", settings=_UNALIGNED
+        "unaligned",
+        "unaligned checkpoints, and an operator at capacity",
+        _CAPACITY,
+        "work",
+        settings=_UNALIGNED,
+        is_recorded=False,
     ),
     VersionsJob(
         "unaligned-timeout",
@@ -231,7 +240,14 @@ JOBS = (
         "Größe / Gewicht prüfen",
         arguments=(("source-name", "Bestellungen / Kühlhaus"), ("work-name", "Größe / Gewicht prüfen")),
     ),
-    VersionsJob("calm", "a SQL aggregation below capacity, beside the others", _NONE, healths=_FINE, statements=_CALM),
+    VersionsJob(
+        "calm",
+        "a SQL aggregation below capacity, beside the others",
+        _NONE,
+        healths=_FINE,
+        statements=_CALM,
+        is_recorded=False,
+    ),
     VersionsJob(
         "stopped",
         "a job below capacity that is stopped with a savepoint",

@@ -78,7 +78,7 @@ def _json(body: bytes) -> Any:
 def written(rows: Sequence[Row], run: Mapping[str, Any], folder: Path, *, replaced: Mapping[str, str]) -> int:
     """Write a recording, and return its size in bytes. ``replaced`` are texts such as folders of this machine."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = b"\n".join(orjson.dumps(row) for row in kept(rows)).decode()
+    text = b"\n".join(orjson.dumps(row) for row in kept(rows, run["jobs"])).decode()
     for own, common in replaced.items():
         text = text.replace(own, common)
     # Without a time of writing, the same answers give the same file.
@@ -87,20 +87,17 @@ def written(rows: Sequence[Row], run: Mapping[str, Any], folder: Path, *, replac
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def kept(rows: Sequence[Row]) -> list[Row]:
-    """Return the answers without those that equal the last one to the same request."""
-    last: dict[str, bytes] = {}
-    found = []
-    for row in rows:
-        row = {**row, "body": _public(row)}
-        content = orjson.dumps([row["status"], row["body"]])
-        if last.get(row["path"]) != content:
-            last[row["path"]] = content
-            found.append(row)
-    return found
+def kept(rows: Sequence[Row], jobs: Mapping[str, str]) -> list[Row]:
+    """Return the answers without settings that contain addresses, and without other jobs than the one asked about.
+
+    ``jobs`` has the id of each job by its name.
+    """
+    return [{**row, "body": _public(row, jobs[row["job"]])} for row in rows]
 
 
-def _public(row: Row) -> Any:
+def _public(row: Row, job_id: str) -> Any:
     if row["path"] == "/jobmanager/config" and row["status"] == 200:
         return [setting for setting in row["body"] if setting["key"].startswith(_SETTINGS)]
+    if row["path"] == "/jobs/overview" and row["status"] == 200:
+        return {"jobs": [job for job in row["body"]["jobs"] if job["jid"] == job_id]}
     return row["body"]

@@ -179,18 +179,10 @@ def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path
 
     A verdict that is not right is to be looked into. It is no contract, so the recording leaves it out.
     """
-    told = {job.name: ran.asked[job.name] for job in jobs if job.name in ran.asked}
-    right = [job for job in jobs if job.name in told and _is_right(job, told[job.name])]
-    rows = sorted((row for job in right for row in told[job.name].rows), key=lambda row: float(row["t"]))
-    if not rows:
-        return 0
-    began_s = rows[0]["t"]
-    rows = [{**row, "dt": round(row["t"] - began_s, 3)} for row in rows]
-    read = {
-        j.name: {"id": ran.ids[j.name], "read_s": round(told[j.name].first_read_at - began_s + 0.01, 3)} for j in right
-    }
-    run = {"flink_version": cluster.version, "jobs": read}
-    return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"})
+    right = [job for job in jobs if job.name in ran.asked and _is_right(job, ran.asked[job.name])]
+    rows = [{**row, "job": job.name} for job in right for row in ran.asked[job.name].rows]
+    run = {"flink_version": cluster.version, "jobs": {job.name: ran.ids[job.name] for job in right}}
+    return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"}) if rows else 0
 
 
 def _is_right(job: VersionsJob, asked: watching.Asked) -> bool:

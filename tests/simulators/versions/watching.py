@@ -105,14 +105,6 @@ class Asked:
     rows: list[Row]
     error: str = ""
 
-    @property
-    def first_read_at(self) -> float:
-        """When the first reading of the jobs was complete, in seconds since the epoch."""
-        polls = sorted({row["poll"] for row in self.rows})
-        # Before the first reading, the list of jobs is read once.
-        first = polls[:2]
-        return max((row["t"] + row["ms"] / 1000 for row in self.rows if row["poll"] in first), default=0.0)
-
 
 async def asked(url: str, *, job: str | None = None) -> Asked:
     """Run ``diagnose`` on the target, on all running jobs or on one."""

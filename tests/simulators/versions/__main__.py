@@ -19,15 +19,7 @@ from tests.simulators.versions import applying, table
 from tests.simulators.versions.cluster import Cluster, say, started
 from tests.simulators.versions.jars import chosen, fetch, minor
 from tests.simulators.versions.jobs import VersionsJob, jobs_of
-from tests.simulators.versions.running import (
-    Ran,
-    batches,
-    behind_proxies,
-    each_for_itself,
-    record,
-    run_batch,
-    through_service,
-)
+from tests.simulators.versions.running import Ran, Ways, batches, record, run_batch
 from tests.simulators.versions.table import Result
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -42,13 +34,8 @@ async def _version(version: str, given: argparse.Namespace) -> Result:
     jobs, ran = jobs_of(version, given.only), Ran(version)
     async with started(home, version) as cluster:
         for n, batch in enumerate(batches(jobs)):
-            async with run_batch(cluster, batch, ran):
-                if given.record:
-                    await each_for_itself(cluster, batch, ran)
-                if n == 0 and given.with_proxy:
-                    await behind_proxies(cluster, ran)
-                if n == 0 and given.api:
-                    await through_service(cluster, ran)
+            ways = Ways(given.record, has_proxies=given.with_proxy and n == 0, has_api=given.api and n == 0)
+            await run_batch(cluster, batch, ran, ways)
         advised = await applying.applied(cluster, home, applying.chosen(jobs, ran.diagnoses)) if given.apply else []
         size = _recorded(cluster, jobs, ran) if given.record else 0
     say(f"{version}: {time.monotonic() - began_s:.0f} s")
@@ -56,9 +43,10 @@ async def _version(version: str, given: argparse.Namespace) -> Result:
 
 
 def _recorded(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> int:
-    folder = _RECORDINGS / minor(cluster.version)
-    shutil.rmtree(folder, ignore_errors=True)
-    return record(cluster, jobs, ran, folder)
+    folder, faults = _RECORDINGS / minor(cluster.version), _BUILD / "faults" / minor(cluster.version)
+    for old in (folder, faults):
+        shutil.rmtree(old, ignore_errors=True)
+    return record(cluster, jobs, ran, folder, faults=faults)
 
 
 def _result(ran: Ran, advised: Sequence[table.Applied], size: int) -> Result:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,19 @@ from tests.simulators.versions.judging import Judged, Outcome, judged, worse
 from tests.simulators.versions.proxy import Fault, proxied
 
 SLOTS_AT_ONCE = 50
-WATCH_S = 46.0
+WATCH_S = 42.0
 _START_S = 60.0
 _END_S = 40.0
 _WAITING = ("CREATED", "INITIALIZING", "RECONCILING")
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways in which running jobs are diagnosed, beside all at once: each alone, behind proxies, by the service."""
+
+    is_recorded: bool = False
+    has_proxies: bool = False
+    has_api: bool = False
 
 
 @dataclass(slots=True)
@@ -51,53 +60,70 @@ def batches(jobs: Sequence[VersionsJob], *, slots: int = SLOTS_AT_ONCE) -> Itera
         yield batch
 
 
-@asynccontextmanager
-async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> AsyncIterator[None]:
-    """Run these jobs at the same time, and add what was found out. They still run in the body of ``async with``."""
+async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, ways: Ways) -> None:
+    """Run these jobs at the same time, and add what was found out."""
     ids = await _submitted(cluster, jobs, ran)
+    running = [job for job in jobs if job.name in ids]
     try:
         await _started(cluster, ids.values())
         say(f"{cluster.version}: {len(ids)} jobs run: {', '.join(ids)}")
         found = await watching.watched(cluster.url, seconds=WATCH_S)
-        _add(ran, jobs, ids, found, await watching.asked(cluster.url))
-        yield
-        ended = await _ended(cluster, [job for job in jobs if job.name in ids], ids)
-        for job in ended:
+        asked, alone, behind = await asyncio.gather(
+            watching.asked(cluster.url),
+            _each_for_itself(cluster, running if ways.is_recorded else [], ids),
+            _behind_proxies(cluster, ids if ways.has_proxies else {}),
+        )
+        _add(ran, running, ids, found, asked)
+        _add_alone(ran, alone)
+        _add_proxied(ran, behind)
+        if ways.has_api:
+            await _through_service(cluster, ran)
+        for job in await _ended(cluster, running, ids):
             one = await watching.asked(cluster.url, job=ids[job.name])
             ran.asked[job.name] = one
             _add(ran, [job], ids, watching.Watched(), one)
     finally:
-        for job_id in ids.values():
-            await cluster.cancel(job_id)
+        await asyncio.gather(*(cluster.cancel(job_id) for job_id in ids.values()))
 
 
-async def behind_proxies(cluster: Cluster, ran: Ran) -> None:
-    """Diagnose a running job behind each kind of proxy, and add what differs from the diagnosis without one."""
-    name = next((name for name, direct in ran.diagnoses.items() if direct), None)
-    if name is None:
-        return
+async def _each_for_itself(
+    cluster: Cluster, jobs: Sequence[VersionsJob], ids: Mapping[str, str]
+) -> dict[str, watching.Asked]:
+    """Diagnose each job that is recorded by itself, all at the same time."""
+    names = [job.name for job in jobs if job.is_recorded and job.end is End.CANCELLED]
+    answers = await asyncio.gather(*(watching.asked(cluster.url, job=ids[name]) for name in names))
+    return dict(zip(names, answers, strict=True))
 
-    async def one(fault: Fault) -> None:
+
+async def _behind_proxies(cluster: Cluster, ids: Mapping[str, str]) -> dict[Fault, tuple[str, watching.Asked]]:
+    """Diagnose the first job behind each kind of proxy, all at the same time. Return its name with each answer."""
+
+    async def one(name: str, fault: Fault) -> watching.Asked:
         async with proxied(cluster.url, fault) as url:
-            asked = await watching.asked(url, job=ran.ids[name])
-        lines = [asked.error] if asked.error else _differing(name, ran.diagnoses[name], asked.jobs.get(name))
+            return await watching.asked(url, job=ids[name])
+
+    first = list(ids)[:1]
+    answers = await asyncio.gather(*(one(name, fault) for name in first for fault in Fault))
+    return {fault: (first[0], answer) for fault, answer in zip(Fault, answers, strict=False)}
+
+
+def _add_alone(ran: Ran, alone: Mapping[str, watching.Asked]) -> None:
+    for job in JOBS:
+        if (answer := alone.get(job.name)) is not None:
+            ran.asked[job.name] = answer
+            ran.verdicts[job.name] = worse(ran.verdicts[job.name], judged(job, answer.jobs.get(job.name)))
+
+
+def _add_proxied(ran: Ran, behind: Mapping[Fault, tuple[str, watching.Asked]]) -> None:
+    for fault, (name, answer) in behind.items():
+        direct = ran.diagnoses[name]
+        lines = [answer.error] if answer.error else _differing(name, direct, answer.jobs.get(name))
         # The proxy has a port of its own in every run.
-        ran.proxied[fault.value] = tuple(line.replace(url, "PROXY") for line in lines)
-        say(f"{cluster.version}: behind a proxy, {fault.value}: {lines or 'the same'}")
-
-    await asyncio.gather(*(one(fault) for fault in Fault))
+        ran.proxied[fault.value] = tuple(re.sub(r"127\.0\.0\.1:\d+", "PROXY", line) for line in lines)
+        say(f"{ran.version}: behind a proxy, {fault.value}: {lines or 'the same'}")
 
 
-async def each_for_itself(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran) -> None:
-    """Diagnose each running job that is recorded by itself, all at the same time."""
-    recorded = [job for job in jobs if job.is_recorded and job.name in ran.ids and job.end is End.CANCELLED]
-    answers = await asyncio.gather(*(watching.asked(cluster.url, job=ran.ids[job.name]) for job in recorded))
-    for job, answer in zip(recorded, answers, strict=True):
-        ran.asked[job.name] = answer
-        ran.verdicts[job.name] = worse(ran.verdicts[job.name], judged(job, answer.jobs.get(job.name)))
-
-
-async def through_service(cluster: Cluster, ran: Ran) -> None:
+async def _through_service(cluster: Cluster, ran: Ran) -> None:
     """Watch the running jobs with the whole service, and add what its API says."""
     verdicts, compared = await asyncio.to_thread(through_api, cluster.url, dict(ran.ids))
     ran.compared_count += compared.count
@@ -110,7 +136,7 @@ async def through_service(cluster: Cluster, ran: Ran) -> None:
 
 
 def _differing(name: str, direct: Mapping[str, Any], behind: Mapping[str, Any] | None) -> list[str]:
-    if behind is None:
+    if behind is None or not direct:
         return [f"`{name}` is left out"]
     one, other = direct["verdict"], behind["verdict"]
     if (one["kind"], one["vertex"]) == (other["kind"], other["vertex"]):
@@ -174,15 +200,23 @@ def _add(
         ran.problems["target"] = (*ran.problems.get("target", ()), problem)
 
 
-def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path) -> int:
+def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path, *, faults: Path) -> int:
     """Keep what ``diagnose`` asked about each recorded job, as contract tests. Return the size in bytes.
 
-    A verdict that is not right is to be looked into. It is no contract, so the recording leaves it out.
+    A verdict that is not right is no contract. What was asked for it is kept in ``faults``, to be looked into.
     """
-    right = [job for job in jobs if job.name in ran.asked and _is_right(job, ran.asked[job.name])]
-    rows = [{**row, "job": job.name} for job in right for row in ran.asked[job.name].rows]
-    run = {"flink_version": cluster.version, "jobs": {job.name: ran.ids[job.name] for job in right}}
-    return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"}) if rows else 0
+    asked = [job for job in jobs if job.name in ran.asked]
+    right = [job for job in asked if _is_right(job, ran.asked[job.name])]
+    _write(cluster, [job for job in asked if job not in right], ran, faults)
+    return _write(cluster, right, ran, folder)
+
+
+def _write(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path) -> int:
+    if not jobs:
+        return 0
+    rows = [{**row, "job": job.name} for job in jobs for row in ran.asked[job.name].rows]
+    run = {"flink_version": cluster.version, "jobs": {job.name: ran.ids[job.name] for job in jobs}}
+    return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"})
 
 
 def _is_right(job: VersionsJob, asked: watching.Asked) -> bool:

@@ -15,6 +15,8 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from tests.simulators.versions import applying, table
 from tests.simulators.versions.cluster import Cluster, say, started
 from tests.simulators.versions.jars import chosen, fetch, minor
@@ -38,6 +40,9 @@ async def _version(version: str, given: argparse.Namespace) -> Result:
             await run_batch(cluster, batch, ran, ways)
         advised = await applying.applied(cluster, home, applying.chosen(jobs, ran.diagnoses)) if given.apply else []
         size = _recorded(cluster, jobs, ran) if given.record else 0
+    kept = _BUILD / "diagnoses" / f"{version}.json"
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_bytes(orjson.dumps(ran.diagnoses, option=orjson.OPT_INDENT_2))
     say(f"{version}: {time.monotonic() - began_s:.0f} s")
     return _result(ran, advised, size)
 

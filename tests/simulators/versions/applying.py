@@ -38,9 +38,14 @@ def chosen(jobs: Sequence[VersionsJob], diagnoses: Mapping[str, Mapping[str, Any
     for job in jobs:
         advice = diagnoses.get(job.name, {}).get("advice", {})
         for one in advice.get("recommendations", ()) if job.end is End.CANCELLED else ():
-            if one["changes"]:
+            if one["changes"] or parallelism_of(one):
                 found.setdefault((one["kind"], *(c["key"] for c in one["changes"])), (job, one))
     return list(found.values())
+
+
+def parallelism_of(one: Recommendation) -> int | None:
+    """Return the parallelism that is to be set in the program, because no key of this version sets it."""
+    return None if one["changes"] else one["proposed"].get("parallelism")
 
 
 def changes_of(one: Recommendation) -> tuple[tuple[str, str], ...]:
@@ -68,7 +73,8 @@ async def _run(cluster: Cluster, found: Sequence[Chosen], *, is_set: bool = Fals
     base = job_settings(cluster.folder, cluster.version)
     for n, (job, one) in enumerate(found):
         try:
-            ids[n] = await cluster.submit(job.words(base, changed={} if is_set else dict(changes_of(one))))
+            changed = {} if is_set else dict(changes_of(one))
+            ids[n] = await cluster.submit(job.words(base, changed=changed, parallelism=parallelism_of(one)))
         except RefusedError as error:
             results.append(Applied(job.name, one["kind"], changes_of(one), refusal=f"refused: {str(error)[:200]}"))
     if not ids:

@@ -55,12 +55,18 @@ class VersionsJob:
         """How many slots the job takes: its largest parallelism, because Flink's tasks share slots."""
         return int(dict(self.arguments).get("parallelism", "2"))
 
-    def words(self, base: Mapping[str, str], *, changed: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """Return the arguments of the program. ``base`` are settings of every job, ``changed`` those of an advice."""
+    def words(
+        self, base: Mapping[str, str], *, changed: Mapping[str, str] | None = None, parallelism: int | None = None
+    ) -> tuple[str, ...]:
+        """Return the arguments of the program.
+
+        ``base`` are settings of every job. ``changed`` are settings of an advice, and so is ``parallelism``.
+        """
         named = {"pipeline.name": self.name}
         settings = {**base, **named, **self.settings, **(changed or {})}
         words = [word for name, value in (("name", self.name), *self.arguments) for word in (f"--{name}", value)]
         words += [w for key, value in settings.items() if value is not None for w in ("--set", f"{key}={value}")]
+        words += [] if parallelism is None else ["--parallelism", str(parallelism)]
         return (*words, *(w for statement in self.statements for w in ("--statement", statement)))
 
 

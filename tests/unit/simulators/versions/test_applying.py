@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
-from tests.simulators.versions.applying import changes_of, chosen, is_of_cluster, rate
+from tests.simulators.versions.applying import changes_of, chosen, is_of_cluster, parallelism_of, rate
 from tests.simulators.versions.jobs import JOBS
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -56,3 +56,13 @@ def test_the_rate_counts_from_one_change_of_the_counters_to_another():
     assert rate("v", stale) == pytest.approx(2 * 500 / 10)
     assert rate("another", stale) is None
     assert rate("v", stale[:4]) is None
+
+
+def test_a_parallelism_without_a_key_is_set_in_the_program():
+    one = {**advised("parallelism/raise"), "proposed": {"parallelism": 4}}
+
+    assert parallelism_of(one) == 4
+    assert parallelism_of({**advised("parallelism/raise", a="b"), "proposed": {"parallelism": 4}}) is None
+    ((job, _),) = chosen(JOBS, {"sql-aggregation": {"advice": {"recommendations": [one]}}})
+    words = job.words({}, parallelism=parallelism_of(one))
+    assert words[words.index("--parallelism") + 1] == "4"

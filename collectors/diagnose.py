@@ -308,14 +308,15 @@ class Readings:
 
     async def _wait(self, seconds: float, every_s: float) -> None:
         """Wait, and show for how long if it is longer than a pause."""
-        until_s = self._clock.monotonic_s() + seconds
-        while (left_s := until_s - self._clock.monotonic_s()) > PAUSE_S:
+        left_s = seconds
+        while left_s > PAUSE_S:
             self._show_step(
                 f"waiting {left_s:.0f} s: the engine fetches its metrics every {every_s:.0f} s, and two readings are"
                 " needed (--quick does not wait)"
             )
             await self._sleep(PAUSE_S)
-        await self._sleep(max(left_s, 0.0))
+            left_s -= PAUSE_S
+        await self._sleep(left_s)
 
     def _add(self, observation: Observation) -> None:
         self.kind, self.version = observation.engine, observation.engine_version

@@ -71,11 +71,14 @@ async def test_an_entry_of_the_history_that_cannot_be_read_costs_only_this_check
         return document
 
     changed.changes["/checkpoints"] = lambda d: spoil(d) if isinstance(d, dict) and "history" in d else d
-    job = await changed.read()
+    collector = changed.collector()
+    (job,) = (await collector.collect(changed.flink.now)).jobs
+    changed.flink.at_s += 2.0
+    (next_job,) = (await collector.collect(changed.flink.now)).jobs
 
     assert terminal(job) == {n: c for n, c in whole.items() if n != broken}
     assert any("has no 'num_subtasks'" in p for p in job.problems)
-    assert job.pressure
+    assert next_job.pressure
 
 
 async def test_a_history_of_which_no_entry_can_be_read_is_an_unreadable_job() -> None:

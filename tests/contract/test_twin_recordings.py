@@ -16,6 +16,7 @@ from backend.advisor.twin.calibration import calibrated
 from backend.advisor.twin.model import JobModel, Partitioning
 from backend.advisor.twin.outcomes import Simulated
 from backend.analysis.evidence import JobEvidence
+from backend.domain import spelling
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, Protocol
 from backend.domain.engines import SPARK, flink
@@ -108,7 +109,7 @@ def test_what_is_missing_is_named_with_what_would_help():
         replace(c, details=tuple(replace(d, alignment_duration_ms=(2 * longest,) * d.subtask_count) for d in c.details))
         for c in evidence.checkpoints
     ]
-    assert f"an alignment of {2 * longest} ms" in reason(checkpoints=tuple(aligned))
+    assert f"an alignment of {spelling.duration(2 * longest)}" in reason(checkpoints=tuple(aligned))
     with pytest.raises(NotModelledError, match="let the collector read"):
         build(evidence, engine=FLINK, version=None)
     with pytest.raises(NotModelledError, match="reports '<unknown>' as its version"):

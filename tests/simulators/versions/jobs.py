@@ -229,7 +229,6 @@ JOBS = (
         arguments=(("rate", "300"), ("cost-us", "100"), ("state-bytes", "2000")),
         settings=_ROCKSDB,
         before="2.0",
-        healths=(Health.SLOW, Health.HEALTHY),
     ),
     VersionsJob(
         "many-vertices",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,6 +20,7 @@ from typing import Final
 import orjson
 
 from backend.advisor import advise
+from backend.analysis import without_data
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import without_aborted
 from backend.analysis.verdict import considered_count, diagnose
@@ -33,6 +34,7 @@ from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure, on_clock
 from backend.domain.topology import Topology
+from backend.domain.verdict import Diagnosis
 from collectors.base import FlinkTransport
 from collectors.diagnosis_print import Answer, DiagnosisFormat, JobAnswer, printed
 from collectors.flink import parse
@@ -50,6 +52,7 @@ TIMEOUT_S: Final = 10.0
 ENDED_MAX: Final = 5
 """The number of newest ended jobs that are diagnosed if no job runs."""
 
+_AT_REST = (JobState.ENDED, JobState.STARTING)
 _ANY_AGE_S = 10 * 365 * 86_400.0
 _REQUESTS_MAX = 4_000
 _NAMES_MAX = 20
@@ -64,7 +67,9 @@ _ONE_READING = (
 
 
 def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = False, is_quick: bool = False) -> int:
-    """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target could be read.
+    """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target and one of its jobs could be read.
+
+    Return 1 if there are jobs, and none of them could be read.
 
     With ``is_quick``, do not wait until the engine has fetched its metrics a second time.
 
@@ -84,7 +89,7 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
         print(f"barrierscope: {line}", file=sys.stderr)
     sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
     sys.stdout.flush()
-    return 0
+    return 0 if not answer.jobs or any(job.is_read for job in answer.jobs) else 1
 
 
 async def _asked(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool) -> Answer:
@@ -114,11 +119,11 @@ async def answer_of(
     readings = Readings(
         OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, show_step=show_step
     )
-    await readings.take(has_running=any(e.state is not JobState.ENDED for e in wanted), is_quick=is_quick)
+    await readings.take(has_running=any(e.state not in _AT_REST for e in wanted), is_quick=is_quick)
     return Answer(
         url=transport.url,
         engine=readings.engine,
-        jobs=tuple(_job_answer(g, readings) for g in readings.jobs.values() if g.is_readable),
+        jobs=tuple(_job_answers(readings)),
         problems=tuple(dict.fromkeys(readings.problems)),
         limits=readings.limits,
         request_count=readings.request_count,
@@ -196,7 +201,7 @@ class Gathered:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the job's graph was read. Without the graph, there is no verdict."""
+        """Whether the job's graph was read. Without the graph, there is no verdict on its checkpoints."""
         return self.topology is not None
 
     def add(self, observed: JobObservation, at: datetime, clock_offset: timedelta) -> None:
@@ -333,12 +338,24 @@ class Readings:
             self.problems.extend(f"{job.name}: {problem}" for problem in job.problems)
 
 
-def _job_answer(gathered: Gathered, readings: Readings) -> JobAnswer:
-    evidence = gathered.evidence(readings.version if readings.kind.kind == FLINK.kind else None)
+def _job_answers(readings: Readings) -> Iterator[JobAnswer]:
+    version = readings.version if readings.kind.kind == FLINK.kind else None
+    for gathered in readings.jobs.values():
+        evidence, last = gathered.evidence(version), gathered.last
+        if gathered.is_readable:
+            yield _job_answer(gathered, evidence, diagnose(evidence), readings)
+        else:
+            without = without_data.diagnosis_of(last.state, last.engine_state, next(iter(last.problems), None))
+            if without is not None:
+                yield _job_answer(gathered, evidence, without, readings)
+
+
+def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis, readings: Readings) -> JobAnswer:
     return JobAnswer(
         name=gathered.last.name,
         engine_state=gathered.last.engine_state,
-        diagnosis=diagnose(evidence),
+        diagnosis=diagnosis,
+        is_read=gathered.is_readable or gathered.last.state is not JobState.UNREADABLE,
         considered_count=considered_count(evidence),
         as_of=gathered.as_of,
         advice=advise(evidence, engine=readings.kind, version=readings.version),

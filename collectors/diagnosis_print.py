@@ -79,7 +79,10 @@ class DiagnosisFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobAnswer:
-    """The diagnosis of one job and the advice for it."""
+    """The diagnosis of one job and the advice for it.
+
+    ``is_read`` is False if what the target reports about the job could not be read.
+    """
 
     name: str
     engine_state: str
@@ -87,6 +90,7 @@ class JobAnswer:
     considered_count: int
     as_of: datetime
     advice: Advice
+    is_read: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,12 +91,17 @@ def _of_job(settings: RuleSettings, signal: JobSignal) -> Reading:
         return Reading(ReadingKind.GONE, "its target is no longer watched")
     if signal.state is JobState.ENDED:
         return _of_ended(settings, signal)
-    if signal.stale_reason is not None:
+    if signal.stale_reason is not None and not _is_about_reading(settings, signal):
         return Reading(ReadingKind.UNKNOWN, signal.stale_reason)
     is_off = signal.config is not None and signal.config.is_off and signal.opened is None
     if is_off and settings.rule.name is not RuleName.JOB_RESTARTS:
         return _clear(signal, "checkpointing is off")
     return _JOB_RULES[settings.rule.name](settings, signal)
+
+
+def _is_about_reading(settings: RuleSettings, signal: JobSignal) -> bool:
+    """Return whether the values are not current for the reason of which the rule warns."""
+    return settings.rule.name is RuleName.JOB_UNREADABLE and signal.unread_reason is not None
 
 
 def _of_ended(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -322,6 +327,20 @@ def _restarts(settings: RuleSettings, signal: JobSignal) -> Reading:
     return _active(signal, summary, more, signal.place, newest, value=len(loop))
 
 
+def _unreadable(settings: RuleSettings, signal: JobSignal) -> Reading:
+    why = signal.unread_reason
+    if why is None:
+        return _clear(signal, "it is read")
+    summary = f"{signal.name}: what {signal.target_name} reports about it cannot be read"
+    cause = f"{why[:1].upper()}{why[1:]}. " if why else ""
+    annotations = {
+        "summary": summary,
+        "description": f"{summary}. {cause}Nothing is known about its checkpoints now.",
+        "job": signal.name,
+    }
+    return Reading(ReadingKind.ACTIVE, summary, annotations=annotations)
+
+
 def _how_often(signal: JobSignal) -> str:
     """Return a sentence on a cause that strikes only some checkpoints, or an empty text."""
     found = signal.intermittence
@@ -346,7 +365,8 @@ _HAS_NOT: Mapping[TargetState, str] = {
 def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
     has = _HAS_NOT.get(signal.state)
     if has is None:
-        if signal.state is TargetState.OK:
+        if signal.state in (TargetState.OK, TargetState.PARTIAL):
+            # A job that cannot be read has a rule of its own.
             return Reading(ReadingKind.CLEAR, "it answers")
         return Reading(ReadingKind.UNKNOWN, "it has not been read yet")
     since_ms = (signal.now - signal.since) / timedelta(milliseconds=1) if signal.since is not None else None
@@ -459,6 +479,7 @@ _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
     RuleName.CHECKPOINT_WILL_TIME_OUT: _will_time_out,
     RuleName.CHECKPOINT_STUCK: _stuck,
     RuleName.JOB_RESTARTS: _restarts,
+    RuleName.JOB_UNREADABLE: _unreadable,
 }
 _TARGET_RULES: Mapping[RuleName, Callable[[RuleSettings, TargetSignal], Reading]] = {
     RuleName.TARGET_UNREACHABLE: _unreachable,

@@ -32,6 +32,7 @@ class RuleName(StrEnum):
     CHECKPOINT_WILL_TIME_OUT = "CheckpointWillTimeOut"
     CHECKPOINT_STUCK = "CheckpointStuck"
     JOB_RESTARTS = "JobRestarts"
+    JOB_UNREADABLE = "JobUnreadable"
     TARGET_UNREACHABLE = "TargetUnreachable"
     COLLECTOR_STALE = "CollectorStale"
     HISTORY_TOO_SHORT = "HistoryTooShort"
@@ -192,6 +193,13 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.CRITICAL,
         "The job restarts again and again, whether or not its checkpoints are well.",
         thresholds=(Threshold("restarts_min_count", 3, 3, 10, "restarts in a row needed to fire", is_whole=True),),
+    ),
+    Rule(
+        RuleName.JOB_UNREADABLE,
+        Subject.JOB,
+        Severity.CRITICAL,
+        "What a target reports about one of its jobs cannot be read: the job is not watched.",
+        for_s=30.0,
     ),
     Rule(
         RuleName.TARGET_UNREACHABLE,

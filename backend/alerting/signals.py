@@ -96,6 +96,8 @@ class JobSignal:
     now_engine: datetime
     is_watched: bool = True
     stale_reason: str | None = None
+    unread_reason: str | None = None
+    """Why what the engine reports about the job cannot be read; None if it can."""
     config: CheckpointConfig | None = None
     ended: tuple[EndedCheckpoint, ...] = ()
     """The newest ended checkpoints of the current run, without savepoints, oldest first."""

@@ -81,6 +81,7 @@ from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, Protocol
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import PressureSign
 from backend.domain.observation import JobState
+from backend.domain.target import TargetState
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 
 T = TypeVar("T")
@@ -154,8 +155,10 @@ class TargetPatch(Model):
 class TargetHealthOut(Model):
     """The health of a target, from its latest polls or pushes."""
 
-    state: Literal["ok", "pending", "unreachable", "malformed", "silent", "paused"]
-    """``silent``: a running job that pushes its data has sent nothing for 90 seconds."""
+    state: TargetState
+    """``silent``: a running job that pushes its data has sent nothing for 90 seconds. ``partial``: what the target
+    reports about some of its jobs cannot be read.
+    """
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None
@@ -297,7 +300,7 @@ class JobOut(Model):
     target_id: str
     target_name: str
     target_state: str
-    """The health state of the target. If the target is unreachable, the job's data is old."""
+    """The health state of the target as far as it concerns the job. If it is not ``ok``, the job's data is old."""
     labels: dict[str, str] = {}
     """The labels of the target."""
     engine: Engine | str

@@ -49,6 +49,8 @@ CHECKPOINTED_SIZE: Final = "checkpointed_size"
 """The bytes that a checkpoint wrote. Before 1.15, ``state_size`` has this meaning, and this member does not exist."""
 
 JOB_STATES_ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
+JOB_STATES_STARTING: Final = frozenset({"INITIALIZING", "CREATED", "RECONCILING"})
+"""The states before ``RUNNING`` (``JobStatus``). While a job is ``INITIALIZING``, its plan is ``{}``."""
 JOB_STATES_RESTARTING: Final = frozenset({"RESTARTING", "FAILING"})
 JOB_STATE_RUNNING: Final = "RUNNING"
 

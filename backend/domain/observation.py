@@ -16,11 +16,15 @@ from backend.domain.topology import Placement, Topology
 
 
 class JobState(StrEnum):
-    """The state of a run at its engine, reduced to four values. The engine's own word is stored too."""
+    """The state of a run at its engine, reduced to a few values. The engine's own word is stored too."""
 
+    STARTING = "starting"
+    """The engine prepares the run. It has no graph and takes no checkpoints yet."""
     RUNNING = "running"
     RESTARTING = "restarting"
     ENDED = "ended"
+    UNREADABLE = "unreadable"
+    """The engine lists a run that has not ended, but what it reports about the run cannot be read."""
     UNKNOWN = "unknown"
 
 

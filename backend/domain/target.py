@@ -18,6 +18,8 @@ class TargetState(StrEnum):
     UNREACHABLE = "unreachable"
     MALFORMED = "malformed"
     """The target responded, but its response is not valid for its kind of target."""
+    PARTIAL = "partial"
+    """The target responds, but what it reports about some of its jobs cannot be read."""
     SILENT = "silent"
     """The target pushes its own data and has stopped doing so."""
     PAUSED = "paused"

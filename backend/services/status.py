@@ -23,7 +23,7 @@ from backend.store.schema.partitions import Retention
 from backend.store.targets.leases import is_any_collector_alive
 from backend.store.targets.targets import TargetRecord, TargetRepository
 
-_UNWELL = (TargetState.UNREACHABLE, TargetState.MALFORMED, TargetState.SILENT)
+_UNWELL = (TargetState.UNREACHABLE, TargetState.MALFORMED, TargetState.PARTIAL, TargetState.SILENT)
 
 
 class StatusService:

@@ -18,7 +18,20 @@ from typing import Any
 
 import psycopg
 import structlog
-from sqlalchemy import ColumnElement, Double, Text, bindparam, case, cast, func, literal_column, null, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    null,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -26,7 +39,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointHeader
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
-from backend.domain.observation import NOTHING_SHED, JobObservation, Observation
+from backend.domain.observation import NOTHING_SHED, JobObservation, JobState, Observation
 from backend.domain.target import TargetState
 from backend.store.checkpoints.micro_batches import write_batches
 from backend.store.checkpoints.progress_writer import write_late_barriers, write_pressure, write_progress
@@ -70,6 +83,7 @@ from backend.store.wall_clock import WallClock
 _log = structlog.get_logger(__name__)
 
 _REASON_MAX = 500
+_NAMES_MAX = 3
 # The largest number of observations in one transaction, and of their checkpoints and readings. A larger transaction
 # would hold locks for a noticeable time.
 _GROUP_MAX = 64
@@ -116,10 +130,17 @@ def _report_failure() -> bytes:
     )
 
 
-_IS_OK = literal_column(f"'{TargetState.OK}'", Text)
 _MEASURED = [_HEALTH.requests_per_poll, _HEALTH.bytes_per_poll, _HEALTH.poll_duration_ms]
+_IS_OK = literal_column(f"'{TargetState.OK}'", Text)
 _SHED = [_HEALTH.rejected_count, _HEALTH.shed_checkpoint_count, _HEALTH.shed_detail_count]
-_REPORTED = [_HEALTH.engine, _HEALTH.engine_version, *_MEASURED, *_SHED, _HEALTH.clock_offset_ms]
+_REPORTED = [
+    _HEALTH.reason,
+    _HEALTH.engine,
+    _HEALTH.engine_version,
+    *_MEASURED,
+    *_SHED,
+    _HEALTH.clock_offset_ms,
+]
 _AT = bindparam("at", type_=tables.Instant)
 
 
@@ -129,10 +150,11 @@ def _success(new: Mapping[str, ColumnElement[Any]], at: ColumnElement[datetime])
     # A gap in which no collector ran is not a poll interval, so the value is capped. The cap grows with the mean, so
     # that the mean can still reach a longer interval if one is configured.
     interval_s = func.least(seconds, func.greatest(literal_column("60"), literal_column("5") * _HEALTH.poll_interval_s))
+    is_as_before = and_(_HEALTH.state == _IS_OK, _HEALTH.reason.is_(null()) == cast(new["reason"], Text).is_(null()))
     changes: dict[str, ColumnElement[Any]] = {
         "state": _IS_OK,
-        "reason": null(),
-        "since": case((_HEALTH.state == _IS_OK, _HEALTH.since), else_=at),
+        "reason": new["reason"],
+        "since": case((is_as_before, _HEALTH.since), else_=at),
         "last_success_at": at,
         "last_attempt_at": at,
         "engine": new["engine"],
@@ -524,6 +546,7 @@ def _health_row(observation: Observation, rejected_count: int) -> dict[str, Any]
     return {
         "target_id": observation.target_id,
         "at": at,
+        "reason": _unread_reason(observation),
         "engine": clean(observation.engine.kind),
         "engine_version": clean(observation.engine_version) if observation.engine_version else None,
         "requests_per_poll": float(cost.request_count),
@@ -535,6 +558,17 @@ def _health_row(observation: Observation, rejected_count: int) -> dict[str, Any]
         "last_shed_at": at if shed != NOTHING_SHED else None,
         "clock_offset_ms": observation.clock_offset_ms,
     }
+
+
+def _unread_reason(observation: Observation) -> str | None:
+    """Return why some jobs of the target cannot be read, or None if all of them can."""
+    unread = [job for job in observation.jobs if job.state is JobState.UNREADABLE]
+    if not unread:
+        return None
+    names = [job.name for job in unread[:_NAMES_MAX]]
+    more = f" and {len(unread) - len(names)} more" if len(unread) > len(names) else ""
+    why = next((f": {problem}" for job in unread for problem in job.problems), "")
+    return clean(f"{', '.join(names)}{more} cannot be read{why}")[:_REASON_MAX]
 
 
 async def _cursor(connection: AsyncConnection) -> Cursor:

@@ -416,10 +416,11 @@ def _waiting(before: RunMemory) -> RunMemory:
 
 
 def _only_listed(entry: JobEntry, problem: str) -> JobObservation:
+    """Return the observation of a job of which only the row in the list of jobs could be read."""
     return JobObservation(
         entry.engine_run_id,
         entry.name,
-        entry.state,
+        entry.state if entry.state is JobState.ENDED else JobState.UNREADABLE,
         entry.engine_state,
         entry.started_at,
         entry.ended_at,

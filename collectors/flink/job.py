@@ -77,11 +77,15 @@ class JobReader:
         checkpoint of the history. ``late_reason`` then contains the reason. Of the checkpoints that ended before the
         job was first seen, the details of at most ``backlog_max`` are read.
 
-        Return None if the job ended before it was first seen and the target no longer has it.
+        Return None if the job ended before it was first seen and the target no longer has it. Of a job that starts,
+        nothing is read.
 
         Raises:
             TargetUnavailableError: the history could not be read within ``timeout_s``.
         """
+        if self._entry.state is JobState.STARTING:
+            # There is nothing to read yet. What was read before a restart of the engine stays.
+            return self._observation()
         until_s = asyncio.get_running_loop().time() + timeout_s
         late = TargetUnavailableError(url=self._requests.url, reason=f"a job was not read within {timeout_s:g} s")
         try:

@@ -129,6 +129,8 @@ def _job_entry(row: Document) -> JobEntry:
 def _job_state(word: str) -> JobState:
     if word in flink.JOB_STATES_ENDED:
         return JobState.ENDED
+    if word in flink.JOB_STATES_STARTING:
+        return JobState.STARTING
     if word in flink.JOB_STATES_RESTARTING:
         return JobState.RESTARTING
     return JobState.RUNNING if word == flink.JOB_STATE_RUNNING else JobState.UNKNOWN
@@ -147,7 +149,9 @@ def topology(document: Document) -> Topology:
     """
     vertices = {v.id: v for v in (_vertex(row) for row in document.get("vertices").items())}
     edges: list[Edge] = []
-    for node in document.get("plan").get("nodes").items():
+    nodes = document.get("plan").find("nodes")
+    # The plan of a job that starts is an empty object.
+    for node in () if nodes is None else nodes.items():
         target = VertexId(_id(node.get("id")))
         inputs = node.find("inputs")
         for source in inputs.items() if inputs is not None else ():

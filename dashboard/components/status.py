@@ -74,6 +74,7 @@ _TARGET_STATES = {
     "pending": (Tone.QUIET, "progress"),
     "unreachable": (Tone.BAD, "cross"),
     "malformed": (Tone.BAD, "cross"),
+    "partial": (Tone.BAD, "warning"),
     "silent": (Tone.BAD, "question"),
     "paused": (Tone.QUIET, "pause"),
 }

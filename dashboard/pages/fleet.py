@@ -359,12 +359,19 @@ def row(job: JobOut, version: str) -> dict[str, object]:
     }
 
 
+_STATE_WORDS = {
+    JobState.ENDED: " · ended",
+    JobState.STARTING: " · starting",
+    JobState.UNREADABLE: " · cannot be read",
+}
+
+
 def _target(job: JobOut) -> str:
     """Return the line below the name: the target with its labels, and the reason if the data of the row is old."""
     labels = "".join(f" · {name}={value}" for name, value in sorted(job.labels.items()))
-    ended = " · ended" if job.state is JobState.ENDED else ""
+    now = _STATE_WORDS.get(job.state, "")
     state = "" if job.target_state == TargetState.OK else f" ({job.target_state}: old data)"
-    return f"{job.target_name}{state}{ended}{labels}"
+    return f"{job.target_name}{state}{now}{labels}"
 
 
 def _analysed(job: JobOut) -> dict[str, object]:

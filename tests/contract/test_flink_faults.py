@@ -20,6 +20,7 @@ from backend.domain.errors import (
     UpstreamError,
 )
 from backend.domain.ids import TargetId
+from backend.domain.observation import JobState
 from collectors.flink.client import BODY_MAX_BYTES, open_transport, parse_target_url
 from collectors.flink.collector import FlinkCollector
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve, serve_app, web_app
@@ -410,6 +411,8 @@ async def test_a_job_that_cannot_be_read_gets_a_problem_and_the_others_are_read(
     observation = await FlinkCollector(two, target_id=TargetId("t"), monotonic_s=flink.monotonic_s).collect(flink.now)
     by_id = {str(j.engine_run_id): j for j in observation.jobs}
     assert "HTTP 500" in by_id[twin].problems[0]
+    assert by_id[twin].state is JobState.UNREADABLE
+    assert by_id[job_id].state is JobState.RUNNING
     assert by_id[job_id].problems == ()
     assert len(by_id[job_id].checkpoints) >= 6
 

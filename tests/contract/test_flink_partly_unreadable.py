@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -16,13 +17,15 @@ from aiohttp import web
 from backend.domain.checkpoint import Checkpoint
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import TargetId
-from backend.domain.observation import JobObservation, Observation
+from backend.domain.observation import JobObservation, JobState, Observation
+from backend.domain.verdict import VerdictKind
 from collectors import diagnose
 from collectors.base import FlinkTransport
+from collectors.diagnosis_print import Answer, DiagnosisFormat, printed
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
 from tests.support.observations import SteppingClock
-from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app, served
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -159,13 +162,16 @@ async def test_many_problems_are_counted_and_not_all_listed() -> None:
 
 
 class Naps:
-    """A pause that passes at once and is counted."""
+    """A pause that passes at once and is counted. It moves ``clock``."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: SteppingClock | None = None) -> None:
         self.taken_s: list[float] = []
+        self._clock = clock
 
     async def sleep(self, seconds: float) -> None:
         self.taken_s.append(seconds)
+        if self._clock is not None:
+            self._clock.at += timedelta(seconds=seconds)
 
 
 def bad_gateway() -> web.Response:
@@ -305,11 +311,93 @@ async def test_an_error_of_flink_itself_is_not_requested_again(status: int) -> N
 
 @pytest.mark.parametrize("part", ["/config", "/jobs/overview"])
 async def test_diagnose_goes_on_after_a_reading_that_a_proxy_answered(part: str) -> None:
-    naps = Naps()
     proxy = Proxy(part, bad_gateway, 3 if part == "/config" else 2)
+    clock = SteppingClock(proxy.flink.now)
     async with serve_app(proxy.app()) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
-        clock = SteppingClock(proxy.flink.now)
-        answer = await diagnose.answer_of(transport, job=None, show_step=lambda _: None, clock=clock, sleep=naps.sleep)
+        answer = await diagnose.answer_of(
+            transport, job=None, show_step=lambda _: None, clock=clock, sleep=Naps(clock).sleep
+        )
 
     assert [j.name for j in answer.jobs] == ["B2"]
     assert len([p for p in answer.problems if "HTTP 502" in p]) == (1 if part == "/config" else 0)
+
+
+# --- jobs that start, and jobs that cannot be read, beside others -------------------------------------------------
+
+OTHER = "f" * 32
+
+
+def with_other(changed: Changed, state: str) -> None:
+    """Add another job to the list of jobs. The recording knows nothing about it, so each request for it gets a 404."""
+
+    def listed(document: Any) -> Any:
+        other = document["jobs"][0] | {"jid": OTHER, "name": "other", "state": state}
+        return {"jobs": [*document["jobs"], other]}
+
+    changed.changes["/jobs/overview"] = listed
+
+
+async def test_a_job_that_starts_is_observed_without_a_request_and_without_a_problem() -> None:
+    changed = Changed()
+    with_other(changed, "INITIALIZING")
+    jobs = (await changed.collector().collect(changed.flink.now)).jobs
+    other = next(j for j in jobs if j.name == "other")
+
+    assert (other.state, other.engine_state, other.problems) == (JobState.STARTING, "INITIALIZING", ())
+    assert not [path for path in changed.flink.asked if OTHER in path]
+
+
+async def test_a_job_is_read_as_a_new_one_once_it_runs() -> None:
+    changed = Changed()
+    collector = changed.collector()
+    changed.changes["/jobs/overview"] = lambda d: {"jobs": [r | {"state": "CREATED"} for r in d["jobs"]]}
+    starting = (await collector.collect(changed.flink.now)).jobs[0]
+    changed.changes.clear()
+    running = (await collector.collect(changed.flink.now)).jobs[0]
+
+    assert starting.topology is None
+    assert running.topology is not None
+    assert len(terminal(running)) >= 6
+
+
+async def diagnosed(changed: Changed) -> Answer:
+    clock = SteppingClock(changed.flink.now)
+    return await diagnose.answer_of(changed, job=None, show_step=lambda _: None, clock=clock, sleep=Naps(clock).sleep)
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "is_read"),
+    [
+        ("RECONCILING", "The job is starting (RECONCILING): it takes no checkpoints yet.", True),
+        ("RUNNING", "What the engine reports about this job cannot be read", False),
+    ],
+)
+async def test_diagnose_names_a_job_without_a_graph_beside_the_others(state: str, words: str, is_read: bool) -> None:
+    changed = Changed()
+    with_other(changed, state)
+    answer = await diagnosed(changed)
+    by_name = {job.name: job for job in answer.jobs}
+
+    assert words in by_name["other"].diagnosis.verdict.sentence
+    assert by_name["other"].is_read is is_read
+    assert by_name["B2"].diagnosis.verdict.kind is VerdictKind.CAPACITY
+    for output_format in DiagnosisFormat:
+        assert "other" in printed(answer, output_format, is_verbose=True)
+
+
+@pytest.mark.usefixtures("diagnose_without_pauses")
+def test_diagnose_of_a_cluster_on_which_every_job_starts_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    flink = RecordedFlink(RECORDINGS / "B2", 40.0)
+
+    class Starting(RecordedFlink):
+        def answer(self, path: str) -> tuple[int, Any]:
+            status, body = super().answer(path)
+            if path == "/jobs/overview":
+                body = {"jobs": [row | {"state": "INITIALIZING"} for row in body["jobs"]]}
+            return status, body
+
+    starting = Starting(flink.recording.folder, 40.0)
+    with served(starting) as url:
+        assert diagnose.run(url, job=None, output_format="text") == 0
+
+    assert "The job is starting" in capsys.readouterr().out

@@ -13,9 +13,10 @@ from sqlalchemy import text
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
-from backend.domain.observation import NOTHING_SHED, Shed
+from backend.domain.observation import NOTHING_SHED, JobState, Shed
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.ingest import IngestWriter
+from backend.store.jobs.reader import list_current, list_marks
 from backend.store.postgres.connections import create_store_engine
 from backend.store.targets.targets import NewTarget, TargetRepository, TargetShed
 from tests.support.observations import (
@@ -376,6 +377,34 @@ async def test_values_that_do_not_fit_a_column_are_capped_or_stored_as_missing(w
         ([None, None, 1836.2333333333333], [0.1])
     ]
     assert await _rows(engine, "SELECT restart_count FROM runs") == [(None,)]
+
+
+async def test_a_target_with_a_job_that_cannot_be_read_is_partial_and_its_other_jobs_are_current(
+    writer, target, engine
+):
+    targets = TargetRepository(engine)
+    well = job([completed(1)], name="well")
+    broken = job(name="broken", run="b" * 32)
+    unread = replace(broken, state=JobState.UNREADABLE, problems=("x: it has no 'counts'",))
+    await writer.write(observation(target, well, broken))
+    for seconds in (5, 10):
+        await writer.write(observation(target, well, unread, at=NOW + timedelta(seconds=seconds)))
+
+    found = await targets.get(target)
+    assert (found.state, found.since) == (TargetState.PARTIAL, NOW + timedelta(seconds=5))
+    assert found.reason == "broken cannot be read: x: it has no 'counts'"
+    async with engine.connect() as connection:
+        states = {r.name: (r.run.state, r.target_state) for r in await list_current(connection)}
+        marks = {m.target_state for m in await list_marks(connection)}
+    assert states == {
+        "well": (JobState.RUNNING, TargetState.OK),
+        "broken": (JobState.UNREADABLE, TargetState.PARTIAL),
+    }
+    assert marks == {TargetState.OK, TargetState.PARTIAL}
+
+    await writer.write(observation(target, well, broken, at=NOW + timedelta(seconds=20)))
+    back = await targets.get(target)
+    assert (back.state, back.reason, back.since) == (TargetState.OK, None, NOW + timedelta(seconds=20))
 
 
 async def test_a_failed_poll_is_stored_with_its_reason_and_start_until_the_next_success(writer, target, engine):

@@ -34,6 +34,7 @@ from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
 from backend.domain.links import version_of
 from backend.domain.observation import JobState
 from backend.domain.pressure import PressureMeasure
+from backend.domain.target import TargetState
 from backend.services.checkpoints.comparing_windows import Window
 from tests.support.api_examples import example
 from tests.support.made_up_alerts import JOB, MadeUpAlerts
@@ -345,7 +346,7 @@ class FakeApi(MadeUpJobs):
             version = version_of(patch.ui_url or None, [link.model_dump() for link in patch.links])
             self.targets[target] = found.model_copy(update=given | {"links_version": version})
             return self.targets[target]
-        state = "ok" if patch.is_enabled else "paused"
+        state = TargetState.OK if patch.is_enabled else TargetState.PAUSED
         health = found.health.model_copy(update={"state": state})
         self.targets[target] = found.model_copy(update={"is_enabled": patch.is_enabled, "health": health})
         return self.targets[target]

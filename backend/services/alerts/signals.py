@@ -333,6 +333,7 @@ class SignalReader:
             now_engine=min(record.engine_now(now), record.read_at_engine),
             is_watched=target.is_enabled,
             stale_reason=_stale_reason(target, record, now),
+            unread_reason=next(iter(run.problems), "") if run.state is JobState.UNREADABLE else None,
             config=head.shape.config,
             ended=facts.ended,
             failures_in_row_count=facts.failures_in_row_count,
@@ -507,7 +508,9 @@ def _stale_reason(target: TargetRecord, record: JobRecord, now: datetime) -> str
         age_s = (record.engine_now(now) - record.run.observed_at).total_seconds()
         age = spelling.duration(1000 * age_s)
         return None if age_s <= _STALE_AFTER_S else f"its driver sent the last event {age} ago"
-    if target.state is not TargetState.OK:
+    if record.run.state is JobState.UNREADABLE:
+        return "what its engine reports about it cannot be read"
+    if target.state not in (TargetState.OK, TargetState.PARTIAL):
         why = f" ({target.reason})" if target.reason else ""
         return f"its target is {target.state}{why}"
     limit_s = max(_STALE_AFTER_S, 3 * _poll_interval_s(target))

@@ -20,7 +20,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.advisor.tier_choice import TierChoice
-from backend.analysis import verdict_micro_batch
+from backend.analysis import verdict_micro_batch, without_data
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import without_aborted
 from backend.analysis.outliers import reading_spans
@@ -409,15 +409,17 @@ Found = TypeVar("Found", JobCase, RecalledJob)
 def case_now(case: Found, now: datetime) -> Found:
     """Return the case as of now.
 
-    If the job is silent, its verdict is replaced by a verdict that reports only the silence, because the job's last
-    state may be outdated.
+    If the job is silent, starts, or cannot be read, its verdict is replaced by one that reports only this, because the
+    job's last state may be outdated.
     """
     record = as_heard(case.record, now)
     if record is case.record:
-        return case
-    if case.finding is None:
-        return replace(case, record=record)
-    diagnosis = verdict_micro_batch.silent(record.run.observed_at)
+        run = record.run
+        diagnosis = without_data.diagnosis_of(run.state, run.engine_state, next(iter(run.problems), None))
+    else:
+        diagnosis = verdict_micro_batch.silent(record.run.observed_at)
+    if case.finding is None or diagnosis is None:
+        return case if record is case.record else replace(case, record=record)
     return replace(case, record=record, finding=replace(case.finding, diagnosis=diagnosis))
 
 

@@ -168,6 +168,7 @@ _OF_TARGET = (
     _TARGET.is_enabled,
     _TARGET.removed_at,
     _HEALTH.state.label("target_state"),
+    _HEALTH.reason.is_not(None).label("is_partial"),
     func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms).label("engine_clock_offset_ms"),
     _HEALTH.engine_version,
 )
@@ -196,7 +197,7 @@ def _current(*columns: Any) -> Select[Any]:
 _CURRENT = _current(tables.runs, _JOB.name, _TARGET.labels, *_OF_TARGET)
 _WATCHED = _CURRENT.where(_TARGET.removed_at.is_(None))
 _WATCHED_OF = _WATCHED.where(one_of(_RUN.job_id, "jobs"))
-_MARKS = _current(_RUN.job_id, _RUN.id, _RUN.revision, _RUN.observed_at, *_OF_TARGET).where(
+_MARKS = _current(_RUN.job_id, _RUN.id, _RUN.revision, _RUN.observed_at, _RUN.state, *_OF_TARGET).where(
     _TARGET.removed_at.is_(None)
 )
 _OF_JOB = _CURRENT.where(_RUN.job_id == bindparam("job"))
@@ -230,11 +231,16 @@ async def list_marks(connection: AsyncConnection) -> list[JobMark]:
     """Return the mark of every job of every watched target."""
     return [
         JobMark(
-            job_id, run_id, revision, observed_at, name, _state_of(is_enabled, removed_at, state), offset_ms, version
+            row.job_id,
+            row.id,
+            row.revision,
+            row.observed_at,
+            row.target_name,
+            _state_of(row._mapping),
+            row.engine_clock_offset_ms,
+            row.engine_version,
         )
-        for job_id, run_id, revision, observed_at, name, is_enabled, removed_at, state, offset_ms, version in (
-            await connection.execute(_MARKS)
-        ).all()
+        for row in (await connection.execute(_MARKS)).all()
     ]
 
 
@@ -495,15 +501,19 @@ def _job(row: RowMapping) -> JobRecord:
         row,
         id=JobId(row["job_id"]),
         run=_run(row),
-        target_state=_state_of(row["is_enabled"], row["removed_at"], row["target_state"]),
+        target_state=_state_of(row),
         clock_offset_ms=row["engine_clock_offset_ms"],
     )
 
 
-def _state_of(is_enabled: bool, removed_at: datetime | None, state: str | None) -> TargetState:
-    if not is_enabled or removed_at is not None:
+def _state_of(row: RowMapping) -> TargetState:
+    """Return the state of the target as far as it concerns the job."""
+    if not row["is_enabled"] or row["removed_at"] is not None:
         return TargetState.PAUSED
-    return TargetState(state or TargetState.PENDING)
+    state = TargetState(row["target_state"] or TargetState.PENDING)
+    # The other jobs of a target that is read in part are current.
+    is_unread = state is TargetState.OK and row["is_partial"] and row["state"] == JobState.UNREADABLE
+    return TargetState.PARTIAL if is_unread else state
 
 
 def _run(row: RowMapping) -> RunRecord:

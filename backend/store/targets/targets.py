@@ -254,4 +254,5 @@ def _record(row: RowMapping) -> TargetRecord:
 def _state(row: RowMapping) -> TargetState:
     if not row["is_enabled"]:
         return TargetState.PAUSED
-    return TargetState(row["state"] or TargetState.PENDING)
+    state = TargetState(row["state"] or TargetState.PENDING)
+    return TargetState.PARTIAL if state is TargetState.OK and row["reason"] is not None else state

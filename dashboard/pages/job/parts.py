@@ -9,6 +9,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import CheckpointConfigOut, CheckpointOut, JobDetailOut
 from backend.contracts.engines import CapabilitiesOut
+from backend.domain.observation import JobState
 from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
@@ -98,6 +99,8 @@ def pressure_link(job: JobDetailOut, chosen: Sequence[CheckpointOut], span: Span
 
 def _engine_state(job: JobDetailOut) -> str:
     state = job.run.engine_state.lower()
+    if job.run.state is JobState.UNREADABLE:
+        return f"{state}, cannot be read"
     return f"{state} at the last report" if job.target_state == TargetState.SILENT else state
 
 
@@ -141,7 +144,7 @@ def facts(job: JobDetailOut) -> Component:
         return _batch_facts(job)
     rows.append(("Restarts", text.count(job.run.restart_count)))
     pairs = [html.Div([html.Dt(k, className="hint"), html.Dd(v, className="number")]) for k, v in rows]
-    parts: list[Component] = [html.Dl(pairs, className="settings")]
+    parts: list[Component] = [html.Dl(pairs, className="settings"), *_problems(job)]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
     return cards.card("Settings and counts", parts, hint="as reported by the engine")
@@ -164,11 +167,15 @@ def _batch_facts(job: JobDetailOut) -> Component:
 
     They replace settings and counts, which engines with micro-batches do not report.
     """
-    parts: list[Component | None] = [micro_batch.signs(job.signs), *(html.P(p, className="hint") for p in job.problems)]
+    parts: list[Component | None] = [micro_batch.signs(job.signs), *_problems(job)]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
     hint = "Spark does not measure backpressure; these signs indicate it"
     return cards.card("Signs of backpressure", [p for p in parts if p is not None], hint=hint)
+
+
+def _problems(job: JobDetailOut) -> list[html.P]:
+    return [html.P(text.short(p, 400), className="hint") for p in job.problems]
 
 
 def _exceptions(exceptions: list[str]) -> list[Component]:

@@ -26,6 +26,7 @@ from tests.support.alert_signals import CONFIG, RUN, job_signal, linear_past, ta
 from tests.support.observations import NOW
 
 JOB_RULES = [r for r in RULES if r.subject is Subject.JOB]
+CHECKPOINT_RULES = [r for r in JOB_RULES if r.name is not RuleName.JOB_UNREADABLE]
 
 
 def _rule(name, **thresholds):
@@ -384,6 +385,23 @@ def test_a_cause_without_a_vertex_is_named_by_its_sentence():
     assert text.endswith("The coordinator is late.")
 
 
+def test_a_job_that_cannot_be_read_is_reported_with_the_reason_and_its_other_alerts_stay():
+    why = "http://flink/jobs/1/checkpoints: the answer has no 'counts'"
+    signal = job_signal("expired", unread_reason=why, stale_reason="what its engine reports about it cannot be read")
+
+    reading = read(_rule("JobUnreadable"), signal)
+    assert reading.kind is ReadingKind.ACTIVE
+    assert "has no 'counts'. Nothing is known about its checkpoints now." in reading.annotations["description"]
+    for rule in CHECKPOINT_RULES:
+        assert read(_rule(rule.name), signal).kind is ReadingKind.UNKNOWN
+
+
+def test_a_job_that_is_read_has_no_alert_about_reading():
+    assert read(_rule("JobUnreadable"), job_signal("expired")).kind is ReadingKind.CLEAR
+    stale = job_signal("expired", stale_reason="its target is unreachable")
+    assert read(_rule("JobUnreadable"), stale).kind is ReadingKind.UNKNOWN
+
+
 def test_a_stuck_checkpoint_is_active_only_after_a_while():
     stuck = _open(40_000, 2, last_ms=0, state=Judged.STUCK)
     soon = _open(9_000, 2, last_ms=0, state=Judged.STUCK)
@@ -411,7 +429,7 @@ def test_old_data_gives_an_unknown_reading_and_an_ended_job_ends_its_alerts(rule
     assert read(replace(shipped(rule), is_enabled=False), signal).kind is ReadingKind.GONE
 
 
-@pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
+@pytest.mark.parametrize("rule", CHECKPOINT_RULES, ids=lambda r: r.name)
 def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(rule):
     opened = _open(52_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
     changes = {"last_completed_at": NOW - timedelta(days=1), "restarted_at": restarts(10, 40, 70)}
@@ -433,6 +451,8 @@ def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(r
         ({"state": "unreachable", "reason": "cannot connect"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
         ({"state": "malformed"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
         ({"state": "silent", "is_pushed": True}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
+        # Its jobs that cannot be read have an alert each.
+        ({"state": "partial"}, ReadingKind.CLEAR, ReadingKind.CLEAR),
         # All jobs of this target have ended, so the target is not expected to push data.
         ({"is_pushed": True, "last_attempt_at": NOW - timedelta(days=2)}, ReadingKind.CLEAR, ReadingKind.CLEAR),
         ({"state": "pending", "last_attempt_at": None}, ReadingKind.UNKNOWN, ReadingKind.ACTIVE),

@@ -12,6 +12,8 @@ from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, Checkpoi
 from backend.domain.errors import TargetProtocolError
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
+from backend.domain.observation import JobState
+from backend.domain.topology import Topology
 from collectors.flink import parse
 from collectors.flink.document import Document
 
@@ -278,6 +280,18 @@ def test_an_invalid_id_is_never_used_in_a_path(job_id: object) -> None:
     row = {"jid": job_id, "name": "j", "state": "RUNNING", "start-time": 1, "end-time": -1, "duration": 1}
     with pytest.raises(TargetProtocolError):
         parse.jobs_overview(document({"jobs": [row | {"last-modification": 1}]}))
+
+
+@pytest.mark.parametrize("word", ["INITIALIZING", "CREATED", "RECONCILING"])
+def test_a_job_that_does_not_run_yet_is_starting(word: str) -> None:
+    row = {"jid": "a" * 32, "name": "j", "state": word, "start-time": 1, "end-time": -1, "duration": 1}
+    (entry,) = parse.jobs_overview(document({"jobs": [row | {"last-modification": 1}]}))
+    assert entry.state is JobState.STARTING
+    assert entry.engine_state == word
+
+
+def test_the_empty_plan_of_a_job_that_starts_is_a_graph_without_edges() -> None:
+    assert parse.topology(document({"vertices": [], "plan": {}})) == Topology(())
 
 
 def settings(**changes: object) -> Any:

@@ -105,7 +105,7 @@ def _path_through(phases: Phases, topology: Topology, end_ms: int | None) -> Cri
         last_vertex_id=vertex_id,
         last_vertex=_name(topology, vertex_id),
         last_subtask=subtask,
-        without_last_ms=_without(phases, vertex_id, subtask),
+        without_last_ms=_without(phases, vertex_id, subtask, end_ms),
     )
 
 
@@ -129,8 +129,17 @@ def with_persistence(
     return replace(path, last_in=f"last in {count} of {len(known)}")
 
 
-def kept_pace_ms(phases: Phases, topology: Topology, vertex_id: VertexId, subtasks: Collection[int]) -> int | None:
+def kept_pace_ms(
+    phases: Phases,
+    topology: Topology,
+    vertex_id: VertexId,
+    subtasks: Collection[int],
+    *,
+    took_ms: int | None = None,
+) -> int | None:
     """Return the duration of the checkpoint if these subtasks had been no later than the latest of their siblings.
+
+    It is never longer than ``took_ms``, the duration of the checkpoint.
 
     A subtask downstream that waited for their barrier would have been earlier too, by the same time. The result is None
     if an acknowledgement is missing, or if the vertex has no other subtasks.
@@ -159,7 +168,17 @@ def kept_pace_ms(phases: Phases, topology: Topology, vertex_id: VertexId, subtas
         # then counts as 0.
         gained = np.nan_to_num(np.maximum(before - after, 0.0), nan=0.0)
         sent[v], acks[v] = sent[v] - gained, acks[v] - gained
-    return int(max(float(a.max()) for a in acks.values() if a.size))
+    return shorter(int(max(float(a.max()) for a in acks.values() if a.size)), took_ms)
+
+
+def shorter(counterfactual_ms: int, took_ms: int | None) -> int:
+    """Return the duration of a checkpoint without one of its delays, which is at most what the checkpoint took.
+
+    The time of an acknowledgement can be later than the end that the header reports: the two are read one after the
+    other, and an acknowledgement may come after the end of a checkpoint. With clocks that differ, it can be before the
+    trigger.
+    """
+    return max(0, counterfactual_ms if took_ms is None else min(counterfactual_ms, took_ms))
 
 
 def _downstream_in_order(topology: Topology, vertex_id: VertexId) -> list[VertexId]:
@@ -260,12 +279,12 @@ def _of_pending(rows: VertexPhases) -> Floats:
     return np.where(rows.is_acknowledged, np.nan, rows.first_barrier_ms)
 
 
-def _without(phases: Phases, vertex_id: VertexId, subtask: int) -> int | None:
+def _without(phases: Phases, vertex_id: VertexId, subtask: int, end_ms: int | None) -> int | None:
     own = phases[vertex_id].ack_ms.copy()
     own[subtask] = -np.inf
     longest = float(np.concatenate([own, *(rows.ack_ms for v, rows in phases.items() if v != vertex_id)]).max())
     # If an acknowledgement is missing (NaN), the maximum is missing too.
-    return int(longest) if isfinite(longest) else None
+    return shorter(int(longest), end_ms) if isfinite(longest) else None
 
 
 def _own_steps(

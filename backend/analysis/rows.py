@@ -243,7 +243,9 @@ def persistence(case: Case, vertex_id: VertexId, subtasks: Sequence[int]) -> lis
     where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
     was = "acknowledged last" if all(w.is_completed for w in case.walked) else "was last or had not acknowledged"
     rows = [_row(f"{where} {was} in {count} of {say.checkpoints(len(lasts))}", "latest_ack_timestamp", None, None)]
-    pace_ms = kept_pace_ms(newest.phases, newest.topology, vertex_id, subtasks) if case.is_suffering else None
+    pace_ms = None
+    if case.is_suffering:
+        pace_ms = kept_pace_ms(newest.phases, newest.topology, vertex_id, subtasks, took_ms=newest.duration_ms)
     if pace_ms is not None:
         took, number_ = say.duration(newest.duration_ms), newest.checkpoint.header.checkpoint_id
         who = say.where(case.name(vertex_id), tuple(subtasks), case.subtask_count(vertex_id))

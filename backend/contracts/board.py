@@ -44,11 +44,11 @@ class BoardOut(Model):
     ended_count: int = 0
     """Number of ended jobs that match the search. They come after all other rows, if they are requested."""
     counts: dict[Health, int]
-    """Number of jobs on the whole board, by health. Jobs that have not been analysed yet are left out."""
+    """Number of rows by health, of the ``total`` that are listed. Jobs that have not been analysed yet are left out."""
     unanalysed_count: int = 0
-    """Number of jobs on the whole board that have not been analysed yet, because the service has just started."""
+    """Number of the ``total`` rows that have not been analysed yet, because the service has just started."""
     sources: list[str]
-    """The names of the interfaces from which the data comes."""
+    """The names of the interfaces from which the data of all jobs comes. Without any job, there is none."""
     newest_observed_at: datetime | None
     version: str
     """Pass this as ``since`` with the next request."""

@@ -119,7 +119,8 @@ def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: Verd
         named = f"{text.short(verdict.vertex, 40)} {who} {text.subtasks(verdict.subtasks)}"
         instead_ms, words = path.kept_pace_ms, f"If {named} had kept pace with the others: "
     if instead_ms is not None and duration_ms is not None and path.last_vertex is not None:
-        instead, took = text.duration(instead_ms), text.duration(duration_ms)
+        # A verdict that was stored earlier may have a time without the delay that is longer than the duration.
+        instead, took = text.duration(min(instead_ms, duration_ms)), text.duration(duration_ms)
         effect: list[Component | str] = [html.B(instead), f" instead of {took} (reconstructed)"]
         if instead == took:
             effect = [f"still {took} (reconstructed)"]

@@ -287,7 +287,7 @@ def query_of(view: Mapping[str, Any]) -> BoardQuery:
 
 
 def totals_of(board: BoardOut, view: Mapping[str, Any]) -> str:
-    """Return a digest of what the page shows about all jobs."""
+    """Return a digest of what the page shows about all listed jobs."""
     return digest(board.total, board.counts, board.unanalysed_count, board.ended_count, view.get("ended"))
 
 
@@ -482,7 +482,8 @@ def _counts(counts: Mapping[Health, int], unanalysed_count: int) -> list[Compone
 
 
 def _empty(board: BoardOut) -> Component | None:
-    if board.counts or board.unanalysed_count:
+    # The counts are of the listed rows, and a search may list none. Without any source there is no job at all.
+    if board.sources:
         return None
     return html.P(
         ["No job has been seen yet. Add a Flink cluster under ", dcc.Link("Targets", href=routes.targets()), "."],

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from backend.analysis.critical_path import critical_path
-from backend.analysis.phases import subtask_phases
+from backend.analysis.critical_path import critical_path, kept_pace_ms
+from backend.analysis.phases import checkpoint_phases, subtask_phases
 from backend.analysis.progress import AckCurve, Judged, OpenCheckpoint, judge
 from backend.analysis.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import (
@@ -62,6 +62,13 @@ def checkpoints(draw, number=1):
             return in_progress(number, *rows)
         return failed(number, *rows, reason=draw(REASONS), after_ms=draw(st.integers(1, 30_000)))
     return completed(number, *rows)
+
+
+@st.composite
+def ended(draw):
+    """A checkpoint that completed: the barrier reached every subtask."""
+    lists = {part: st.lists(MS, min_size=WIDTH, max_size=WIDTH) for part in ("first", "alignment", "sync", "async_")}
+    return completed(1, *(detail(v, **draw(st.fixed_dictionaries(lists))) for v in CHAIN))
 
 
 @st.composite
@@ -261,3 +268,46 @@ def test_a_gauge_fills_in_its_own_subtask_only(first):
     phases = subtask_phases(failed(1, row).header, row, None, False, late)
 
     assert [p.subtask for p in phases if not p.is_acknowledged and p.first_barrier_ms is not None] == list(pending[:1])
+
+
+@given(
+    ended(),
+    CONFIGS,
+    st.sampled_from(CHAIN),
+    st.sets(st.integers(0, WIDTH - 1), min_size=1),
+    st.integers(0, WIDTH - 1),
+    st.integers(-5_000, 5_000),
+)
+def test_taking_the_slowest_out_never_makes_a_checkpoint_longer(checkpoint, config, vertex, slow, other, late_ms):
+    """The header may be older than the acknowledgements (``late_ms``), and a larger set never helps less."""
+    took_ms = checkpoint.header.end_to_end_duration_ms
+    if took_ms is not None:
+        took_ms = max(0, took_ms - late_ms)
+        header = replace(checkpoint.header, end_to_end_duration_ms=took_ms)
+        checkpoint = replace(checkpoint, header=header)
+    phases = checkpoint_phases(checkpoint, config, ())
+    path = critical_path(checkpoint, TOPOLOGY, config)
+    less, more = (kept_pace_ms(phases, TOPOLOGY, vertex, who, took_ms=took_ms) for who in (slow, slow | {other}))
+
+    for instead_ms in (less, more, path and path.without_last_ms):
+        if instead_ms is not None and took_ms is not None:
+            assert 0 <= instead_ms <= took_ms
+    if less is not None and more is not None:
+        assert more <= less
+
+
+@settings(max_examples=150)
+@given(st.lists(ended(), min_size=1, max_size=4), readings(), CONFIGS, st.integers(0, 15_000))
+def test_no_evidence_says_that_a_checkpoint_would_have_been_longer_without_its_slowest(run, pressure, config, late_ms):
+    """The duration of every header is older than its acknowledgements by ``late_ms``."""
+    durations: dict[int, int] = {}
+    aged = []
+    for number, one in enumerate(run, 1):
+        durations[number] = max(0, one.header.end_to_end_duration_ms - late_ms)
+        header = replace(one.header, checkpoint_id=number, end_to_end_duration_ms=durations[number])
+        aged.append(replace(one, header=header))
+    found = diagnose(job(aged, pressure, topology=TOPOLOGY, config=config)).verdict
+    for row in found.evidence:
+        if " had kept pace " in row.statement:
+            note(row.statement)
+            assert row.value < durations[int(row.statement.split("duration of checkpoint ")[1].split()[0])]

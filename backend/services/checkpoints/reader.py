@@ -318,7 +318,8 @@ def _judge(opened: Opened) -> tuple[CriticalPath | None, Verdict]:
         path = with_persistence(path, ended, evidence.topology, evidence.config, evidence.late_barriers)
         if verdict.vertex_id is not None and opened.record.header.status is CheckpointStatus.COMPLETED:
             phases = checkpoint_phases(opened.checkpoint, evidence.config, opened.late)
-            pace_ms = kept_pace_ms(phases, evidence.topology, verdict.vertex_id, verdict.subtasks)
+            took_ms = opened.record.header.end_to_end_duration_ms
+            pace_ms = kept_pace_ms(phases, evidence.topology, verdict.vertex_id, verdict.subtasks, took_ms=took_ms)
             path = replace(path, kept_pace_ms=pace_ms)
     return path, verdict
 

@@ -111,22 +111,35 @@ class BoardWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """Rows in the requested order, and how many of them have each health; None counts jobs not analysed yet."""
+
+    rows: list[api.JobOut]
+    counts: Counter[Health | None]
+
+    @classmethod
+    def of(cls, rows: list[api.JobOut]) -> Listed:
+        """Count the rows."""
+        return cls(rows, Counter(row.health for row in rows))
+
+    def with_more(self, others: Listed) -> Listed:
+        """Return these rows and then the others."""
+        return Listed([*self.rows, *others.rows], self.counts + others.counts)
+
+
+@dataclass(frozen=True, slots=True)
 class _Board:
     """The rows as of one refresh, and the values that all windows share, which are computed once for all clients."""
 
     at_s: float
     as_of: datetime
     rows: list[api.JobOut]
-    counts: Mapping[Health, int]
-    unanalysed_count: int
     sources: list[str]
     newest_observed_at: datetime | None
     version: int
     changed_at: Mapping[str, int]
     """For each row, the version of the board in which it last changed."""
-    ordered: dict[tuple[BoardSort, bool, str | None], tuple[list[api.JobOut], list[api.JobOut]]] = field(
-        default_factory=dict
-    )
+    ordered: dict[tuple[BoardSort, bool, str | None], tuple[Listed, Listed]] = field(default_factory=dict)
     """The sorted rows, for each order and search that a client has requested since the refresh.
 
     The first list has the jobs that have not ended, the second list those that have.
@@ -218,8 +231,6 @@ class FleetService:
                     at_s=self._clock.monotonic_s(),
                     as_of=now,
                     rows=sorted(rows, key=_order),
-                    counts=Counter(row.health for row in rows if row.health is not None),
-                    unanalysed_count=sum(row.health is None for row in rows),
                     sources=list(dict.fromkeys(row.capabilities.source for row in rows)),
                     newest_observed_at=max((r.observed_at for r in rows if r.observed_at is not None), default=None),
                     version=self._version,
@@ -231,16 +242,16 @@ class FleetService:
         """Return a window of the board, with only those rows that the client does not have."""
         board = await self._current()
         lasting, ended = _ordered(board, wanted)
-        rows = [*lasting, *ended] if wanted.has_ended else lasting
-        shown = rows[wanted.offset : wanted.offset + wanted.limit]
+        found = lasting.with_more(ended) if wanted.has_ended else lasting
+        shown = found.rows[wanted.offset : wanted.offset + wanted.limit]
         seen = self._version_of(wanted.since)
         return BoardOut.model_construct(
             ids=[row.id for row in shown],
             rows=[r for r in shown if seen is None or r.id not in wanted.known or board.changed_at[r.id] > seen],
-            total=len(rows),
-            ended_count=len(ended),
-            counts=dict(board.counts),
-            unanalysed_count=board.unanalysed_count,
+            total=len(found.rows),
+            ended_count=len(ended.rows),
+            counts={health: count for health, count in found.counts.items() if health is not None},
+            unanalysed_count=found.counts[None],
             sources=board.sources,
             newest_observed_at=board.newest_observed_at,
             version=f"{self._instance}-{board.version}",
@@ -342,7 +353,7 @@ class FleetService:
         }
 
 
-def _ordered(board: _Board, wanted: BoardWindow) -> tuple[list[api.JobOut], list[api.JobOut]]:
+def _ordered(board: _Board, wanted: BoardWindow) -> tuple[Listed, Listed]:
     """Return the matching rows in the requested order, as two lists: jobs that have not ended, and jobs that have."""
     key = (wanted.sort, wanted.is_descending, wanted.search)
     found = board.ordered.get(key)
@@ -351,8 +362,8 @@ def _ordered(board: _Board, wanted: BoardWindow) -> tuple[list[api.JobOut], list
         rows = [row for row in board.rows if _matches(row, text)] if text else board.rows
         rows = _sorted(rows, wanted.sort, is_descending=wanted.is_descending)
         found = (
-            [row for row in rows if row.state is not JobState.ENDED],
-            [row for row in rows if row.state is JobState.ENDED],
+            Listed.of([row for row in rows if row.state is not JobState.ENDED]),
+            Listed.of([row for row in rows if row.state is JobState.ENDED]),
         )
         if len(board.ordered) < _ORDERS_MAX:
             board.ordered[key] = found

@@ -58,6 +58,16 @@ def percent(ratio: float | None) -> str:
     return MISSING if ratio is None else spelling.percent(ratio)
 
 
+def busy(ratio: float | None, *others: float | None, is_source: bool) -> str:
+    """Format the busy time of a vertex. ``others`` are its back-pressured and idle time.
+
+    If only the busy time is missing, the engine does not report it for this vertex, and the text says so.
+    """
+    if ratio is None and any(other is not None for other in others):
+        return f"busy time: not reported{' by this kind of source' if is_source else ''}"
+    return f"busy {percent(ratio)}"
+
+
 def count(value: float | None) -> str:
     """Format a count with thin spaces between thousands."""
     return MISSING if value is None else spelling.count(value)

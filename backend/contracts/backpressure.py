@@ -16,6 +16,8 @@ class VertexPressureOut(Model):
 
     vertex_id: str
     vertex: str
+    is_source: bool = False
+    """Whether the vertex has no input. Flink reports no busy time for a source of the older kind (SourceFunction)."""
     observed_at: datetime
     busy_ratio: Floats
     backpressured_ratio: Floats

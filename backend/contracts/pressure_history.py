@@ -16,6 +16,8 @@ class VertexHistoryOut(Model):
     vertex_id: str
     vertex: str
     """The engine's name of the vertex; its id if the engine reports no name."""
+    is_source: bool = False
+    """Whether the vertex has no input. Flink reports no busy time for a source of the older kind (SourceFunction)."""
     parallelism: int
     """The largest number of subtasks that the vertex had in the range."""
     busy_ratio: Floats

@@ -272,6 +272,8 @@ def _load_cell(one: _Load, pair: LoadPairOut) -> html.Td:
     is_far = a is not None and b is not None and abs(a - b) > 0.2 * max(abs(a), abs(b), 0.05)
     first: Component = html.B(words[0]) if is_far else html.Span(words[0])
     title = "not read on one side" if (a is None) != (b is None) else None
+    if a is None and b is None:
+        title = "not reported"
     parts: list[Component] = [first, html.Span(f" / {words[1]}", className="hint")]
     if one[0] == _RATE:
         bases = {side_.records_per_s_basis for side_ in (pair.a, pair.b) if side_ is not None}

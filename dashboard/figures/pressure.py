@@ -29,6 +29,8 @@ _COLUMNS = (
     "basis of records/s",
     "observed at (UTC)",
 )
+# A smaller part of a bar has no room for the words.
+_NOT_REPORTED_MIN_RATIO = 0.4
 _SERIES_COLUMNS = (
     "vertex",
     "observed at (UTC)",
@@ -59,7 +61,10 @@ def backpressure(reading: BackpressureOut, *, theme: Theme, is_narrow: bool = Fa
     above = labels_above(theme, names, font_px=12, thickness_px=row_px * (1 - gap)) if is_narrow else []
     height_px = max(120, 48 + row_px * len(vertices))
     figure = {
-        "data": [_part(word, color, values, rows, vertices, theme, pattern) for word, color, values, pattern in parts],
+        "data": [
+            *(_part(word, color, values, rows, vertices, theme, pattern) for word, color, values, pattern in parts),
+            *_not_reported(parts[0][2], parts[1][2], parts[2][2], rows, vertices, theme),
+        ],
         "layout": layout(
             theme,
             height_px=height_px,
@@ -143,7 +148,7 @@ def _part(
         "x": list(values),
         "marker": marker,
         "hovertext": [
-            f"<b>{text.plain(v.vertex)}</b><br>{word} {text.percent(value)}"
+            f"<b>{text.plain(v.vertex)}</b><br>{_said(word, value, v)}"
             f"{f' (mean of {len(v.busy_ratio)} subtasks)' if len(v.busy_ratio) > 1 else ''}"
             for v, value in zip(vertices, values, strict=True)
         ],
@@ -156,6 +161,53 @@ def _part(
     }
 
 
+def _busy(vertex: VertexPressureOut) -> str:
+    busy, held, idle = (mean(v) for v in (vertex.busy_ratio, vertex.backpressured_ratio, vertex.idle_ratio))
+    return text.busy(busy, held, idle, is_source=vertex.is_source)
+
+
+def _said(word: str, value: float | None, vertex: VertexPressureOut) -> str:
+    busy = _busy(vertex)
+    if word == "busy" or "not reported" not in busy:
+        return busy if word == "busy" else f"{word} {text.percent(value)}"
+    return f"{word} {text.percent(value)}, {busy}"
+
+
+def _not_reported(
+    busy: Sequence[float | None],
+    held: Sequence[float | None],
+    idle: Sequence[float | None],
+    rows: Sequence[int],
+    vertices: Sequence[VertexPressureOut],
+    theme: Theme,
+) -> list[Trace]:
+    """Fill the time of which the engine does not say whether a vertex was busy, and say so in it if there is room."""
+    found = [
+        (row, max(0.0, 1 - (h or 0.0) - (i or 0.0)), _busy(v))
+        for row, b, h, i, v in zip(rows, busy, held, idle, vertices, strict=True)
+        if b is None and (h is not None or i is not None)
+    ]
+    if not found:
+        return []
+    return [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": "busy time not reported",
+            "y": [row for row, _, _ in found],
+            "x": [left for _, left, _ in found],
+            "marker": {"color": "rgba(0,0,0,0)", "line": {"color": theme.unknown, "width": 1}},
+            "hovertext": [f"<b>{text.plain(vertices[row].vertex)}</b><br>{said}" for row, _, said in found],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "text": [said if left >= _NOT_REPORTED_MIN_RATIO else "" for _, left, said in found],
+            "textfont": {"size": 11, "color": theme.text},
+            "constraintext": "inside",
+        }
+    ]
+
+
 def _text_on(word: str, theme: Theme) -> str:
     if word == "backpressured":
         return "#1b2330"
@@ -166,7 +218,7 @@ def _text_on(word: str, theme: Theme) -> str:
 
 def _summary(vertices: Sequence[VertexPressureOut]) -> str:
     said = [
-        f"{v.vertex}: busy {text.percent(mean(v.busy_ratio))}, "
+        f"{v.vertex}: {_busy(v)}, "
         f"backpressured {text.percent(mean(v.backpressured_ratio))}, "
         f"idle {text.percent(mean(v.idle_ratio))}"
         for v in vertices

@@ -176,6 +176,7 @@ def _vertices(
             VertexHistoryOut(
                 vertex_id=vertex_id,
                 vertex=name,
+                is_source=topology.vertex(vertex_id) is not None and not topology.inputs(vertex_id),
                 parallelism=max(b.subtask_count for b in found[vertex_id].values()),
                 busy_ratio=[None if b is None else b.busy for b in row],
                 backpressured_ratio=[None if b is None else b.backpressured for b in row],

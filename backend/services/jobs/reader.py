@@ -193,7 +193,13 @@ def _pressure_out(
     rates = list(metered) if is_metered else _counted_rates(now, before, is_source=is_source)
     basis = Basis.MEASURED if is_metered else Basis.RECONSTRUCTED
     is_known = any(rate is not None for rate in rates)
-    return VertexPressureOut.of(now, vertex=name, records_per_s=rates, records_per_s_basis=basis if is_known else None)
+    return VertexPressureOut.of(
+        now,
+        vertex=name,
+        is_source=is_source,
+        records_per_s=rates,
+        records_per_s_basis=basis if is_known else None,
+    )
 
 
 def _counted_rates(now: VertexPressure, before: VertexPressure | None, *, is_source: bool) -> list[float | None]:

@@ -169,6 +169,8 @@ def _below(
         at = list(range(0, count, step))
         shown = [below.subtask_cells(opened.vertex, history.subtasks, cells, theme, "y2")]
         what = f"{history.subtasks.measure.value} time"
+        if all(v is None for row in history.subtasks.values for v in row) and what == "busy time":
+            what = text.busy(None, 0.0, is_source=opened.is_source)
         title = what if view.is_narrow else f"<b>{name}</b>: {what} of each subtask, 0 to 100 %"
         add(
             "subtasks", 2, title, top=1, found=shown, range=[count - 0.5, -0.5], tickvals=at,

@@ -32,7 +32,10 @@ def areas(vertices: Sequence[VertexHistoryOut], cells: Cells, theme: Theme) -> l
     for index, vertex in enumerate(vertices):
         base = row_base(index, len(vertices))
         busy, held, idle = vertex.busy_ratio, vertex.backpressured_ratio, vertex.idle_ratio
-        for run in cells.runs([b is not None and h is not None for b, h in zip(busy, held, strict=True)]):
+        # A source of the older kind never reports its busy time. Its other shares are drawn all the same.
+        first_needed = busy if any(b is not None for b in busy) else idle
+        is_read = [b is not None and h is not None for b, h in zip(first_needed, held, strict=True)]
+        for run in cells.runs(is_read):
             first = [busy[i] or 0.0 for i in run]
             second = [min(1.0, (busy[i] or 0.0) + (held[i] or 0.0)) for i in run]
             third = [min(1.0, top + (idle[i] or 0.0)) for i, top in zip(run, second, strict=True)]
@@ -107,9 +110,15 @@ def hovers(vertices: Sequence[VertexHistoryOut], cells: Cells) -> list[Trace]:
     """
     traces: list[Trace] = []
     for index, v in enumerate(vertices):
-        columns = (v.busy_ratio, v.busy_max_ratio, v.backpressured_ratio, v.backpressured_max_ratio, v.idle_ratio)
+        columns = (v.backpressured_ratio, v.backpressured_max_ratio, v.idle_ratio)
         shown = [
-            [v.vertex_id, *(text.percent(c[i]) for c in columns), text.size(v.queued_max_bytes[i]), _consumed(v, i)]
+            [
+                v.vertex_id,
+                _busy(v, i),
+                *(text.percent(c[i]) for c in columns),
+                text.size(v.queued_max_bytes[i]),
+                _consumed(v, i),
+            ]
             for i in range(len(v.busy_ratio))
         ]
         subtasks = "its only subtask" if v.parallelism == 1 else f"{v.parallelism} subtasks"
@@ -120,13 +129,20 @@ def hovers(vertices: Sequence[VertexHistoryOut], cells: Cells) -> list[Trace]:
                 "line": {"width": 0, "color": "rgba(0,0,0,0)"}, "customdata": shown,
                 "hovertemplate": (
                     f"<b>{text.plain(v.vertex)}</b>, {subtasks}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>"
-                    "busy %{customdata[1]}, busiest subtask %{customdata[2]}<br>"
-                    "backpressured %{customdata[3]}, most backpressured subtask %{customdata[4]}<br>"
-                    "idle %{customdata[5]}<br>buffered at most %{customdata[6]}%{customdata[7]}<extra></extra>"
+                    "%{customdata[1]}<br>"
+                    "backpressured %{customdata[2]}, most backpressured subtask %{customdata[3]}<br>"
+                    "idle %{customdata[4]}<br>buffered at most %{customdata[5]}%{customdata[6]}<extra></extra>"
                 ),
             }
         )  # fmt: skip
     return traces
+
+
+def _busy(vertex: VertexHistoryOut, bucket: int) -> str:
+    busy, held, idle = (v[bucket] for v in (vertex.busy_ratio, vertex.backpressured_ratio, vertex.idle_ratio))
+    said = text.busy(busy, held, idle, is_source=vertex.is_source)
+    most = vertex.busy_max_ratio[bucket]
+    return said if most is None else f"{said}, busiest subtask {text.percent(most)}"
 
 
 def _consumed(vertex: VertexHistoryOut, bucket: int) -> str:

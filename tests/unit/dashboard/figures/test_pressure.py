@@ -58,3 +58,24 @@ def test_pressure_of_a_subtask_that_reported_nothing_is_missing_and_not_idle(fak
 
     assert all(t["x"] == [None] for t in chart.figure["data"])
     assert "idle –" in chart.summary
+
+
+@pytest.mark.parametrize(
+    ("is_source", "said"),
+    [(True, "busy time: not reported by this kind of source"), (False, "busy time: not reported")],
+)
+def test_a_busy_time_that_is_not_reported_is_said_and_the_other_shares_are_drawn(fake, is_source, said):
+    reading = fake.jobs["jruntime"].pressure[0]
+    shares = {"busy_ratio": [None] * 4, "backpressured_ratio": [0.3] * 4, "idle_ratio": [0.1] * 4}
+    legacy = reading.model_copy(update=shares | {"is_source": is_source})
+
+    chart = pressure.backpressure(BackpressureOut(vertices=[legacy], as_of=NOW), theme=LIGHT)
+
+    go.Figure(chart.figure)
+    busy, held, idle, unknown = chart.figure["data"]
+    assert [t["x"] for t in (busy, held, idle)] == [[None], [pytest.approx(0.3)], [pytest.approx(0.1)]]
+    assert unknown["x"] == [pytest.approx(0.6)]
+    assert unknown["text"] == [said]
+    assert all(t["hovertext"][0].split(" (mean")[0].endswith(said) for t in chart.figure["data"])
+    assert f"{said}, backpressured 30 %, idle 10 %" in chart.summary
+    assert "0 %, " not in said

@@ -178,7 +178,7 @@ def test_the_time_in_which_the_opened_vertex_reads_its_queue_stands_beside_the_t
     (title,) = [n["text"] for n in chart.figure["layout"]["annotations"] if "buffered bytes" in n["text"]]
     assert title.endswith(said)
     hover = next(t for t in traces(chart, name="", mode="lines") if t["customdata"][0][0] == vertex.vertex_id)
-    assert ["read in about" in row[7] for row in hover["customdata"]][-2:] == [True, time_s is not None]
+    assert ["read in about" in row[6] for row in hover["customdata"]][-2:] == [True, time_s is not None]
 
 
 def test_the_debloating_target_stands_at_the_buffered_bytes_if_it_is_known(fake):
@@ -192,3 +192,18 @@ def test_the_debloating_target_stands_at_the_buffered_bytes_if_it_is_known(fake)
     assert titles[None, False] == "buffered bytes, mean: all vertices"
     assert titles[500, False].endswith("(debloating target now 500 ms)")
     assert titles[500, True] == "buffered bytes, mean: debloated to 500 ms"
+
+
+def test_a_vertex_without_busy_time_has_a_row_with_its_other_shares(fake):
+    history = history_of(fake)
+    first = history.vertices[0]
+    nothing = [None] * len(history.buckets)
+    legacy = first.model_copy(update={"busy_ratio": nothing, "busy_max_ratio": nothing, "is_source": True})
+    chart = pressure_history(history.model_copy(update={"vertices": [legacy]}), [], VIEW)
+
+    (held,) = traces(chart, name="backpressured", fill="toself")
+    (hover,) = [t for t in chart.figure["data"] if t.get("showlegend") is False]
+    tops = [FULL * v for v in first.backpressured_ratio if v is not None]
+    assert max(y for y in held["y"] if y is not None) == pytest.approx(max(tops), abs=2e-3)
+    said = [row[1] for row, v in zip(hover["customdata"], first.backpressured_ratio, strict=True) if v is not None]
+    assert set(said) == {"busy time: not reported by this kind of source"}

@@ -49,7 +49,7 @@
     cells.BsText = whenLoaded(function (props) {
         const text = props.data[props.colDef.field + "_text"];
         const isMissing = text === "–" || text === undefined;
-        return h("div", { className: "cell-mid cell-right" }, h("span", { className: isMissing ? "missing" : "number", title: props.data[props.colDef.field + "_hint"] || (isMissing ? "not reported" : undefined) }, isMissing ? "–" : text));
+        return h("div", { className: "cell-mid cell-right" }, h("span", { className: isMissing ? "missing" : "number", title: props.data[props.colDef.field + "_hint"] || (isMissing ? "not reported" : text) }, isMissing ? "–" : text));
     });
 
     // The age in intervals, which grows while the row is shown. The server sends a row again only if more than its age

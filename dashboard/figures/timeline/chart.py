@@ -150,7 +150,11 @@ def _lines(
     usual = usual_band(around.usual, theme)
     # The labels of the last lines stand on their left, because there is no room on their right.
     turned = until - (until - since) / 12
-    rules = event_rules([e for e in around.events if _is_within(e.at, since, around.until)], theme, where, turned)
+    # Labels that are closer than this overlap on a phone.
+    apart = (until - since) / 24
+    rules = event_rules(
+        [e for e in around.events if _is_within(e.at, since, around.until)], theme, where, turned, apart
+    )
     notes = annotation_rules(
         [a for a in around.annotations if _is_within(a.until_engine or a.at_engine, since, around.until)],
         theme,

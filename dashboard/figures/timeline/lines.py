@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
 
 from backend.contracts.annotations import AnnotationOut
@@ -24,6 +25,10 @@ _EVENT_WORDS = {
 }
 
 _RULES_MAX = 40
+_SAID_MAX = 4
+# A job that fails again and again has these events over and over.
+_OF_RESTARTS = {"run-started", "run-ended", "restarted", "exception"}
+_DENSE_MIN_COUNT = 3
 
 
 def usual_band(usual: UsualRangeOut | None, theme: Theme) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
@@ -136,16 +141,25 @@ def limit_lines(
 
 
 def event_rules(
-    events: Sequence[JobEventOut], theme: Theme, where: tzinfo, turned: datetime
+    events: Sequence[JobEventOut], theme: Theme, where: tzinfo, turned: datetime, apart: timedelta
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Draw the events as vertical lines. Restarts that are closer to each other than ``apart`` share one mark."""
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
-    # Events at the same instant share one line and one label, because labels on top of each other could not be read.
-    for instant, group in groupby(list(events)[:_RULES_MAX], key=lambda e: e.at):
-        together = list(group)
+    for together in _marked_together(events, apart)[:_RULES_MAX]:
+        instant, last = together[0].at, together[-1].at
         at = text.axis_instant(instant, where)
+        times = [text.instant_utc(instant)]
         words = list(dict.fromkeys(_EVENT_WORDS[e.kind] for e in together))
-        said = [text.plain(text.short(e.text, 120)) for e in together]
+        said = [text.plain(text.short(e.text, 120)) for e in together[:_SAID_MAX]]
+        if last > instant:
+            counts = Counter(_EVENT_WORDS[e.kind] for e in together)
+            words = [word if count == 1 else f"{count} × {word}" for word, count in counts.items()]
+            said += [f"and {len(together) - _SAID_MAX} more"] if len(together) > _SAID_MAX else []
+            times = [f"{text.instant_utc(instant)} to {text.instant_utc(last)}"]
+            place = {"x0": at, "x1": text.axis_instant(last, where), "yref": "paper", "y0": 0, "y1": 1}
+            fill = {"fillcolor": theme.muted, "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
+            shapes.append({"type": "rect"} | place | fill)
         shapes.append(
             {
                 "type": "line",
@@ -169,11 +183,41 @@ def event_rules(
                 "text": ", ".join(words),
                 "font": {"size": 10, "color": theme.muted},
                 "textangle": -90,
-                "hovertext": "<br>".join([*said, text.instant_utc(instant)]),
+                "hovertext": "<br>".join([*said, *times]),
                 "bgcolor": theme.surface,
             }
         )
     return shapes, labels
+
+
+def _marked_together(events: Sequence[JobEventOut], apart: timedelta) -> list[list[JobEventOut]]:
+    """Return the events of each mark, oldest first. The marks are in the order of their first events.
+
+    Events at the same instant share one line and one label, because labels on top of each other could not be read. So
+    do at least three events of restarts, if each follows the one before within ``apart``.
+    """
+    ordered = sorted(events, key=lambda e: e.at)
+    marks = [
+        list(group) for _, group in groupby((e for e in ordered if e.kind not in _OF_RESTARTS), key=lambda e: e.at)
+    ]
+    run: list[JobEventOut] = []
+    runs = [run]
+    for event in (e for e in ordered if e.kind in _OF_RESTARTS):
+        if run and event.at - run[-1].at > apart:
+            run = []
+            runs.append(run)
+        run.append(event)
+    for dense in runs:
+        if len(dense) >= _DENSE_MIN_COUNT:
+            marks.append(dense)
+        else:
+            marks += [[e] for e in dense]
+    # Marks that begin at one instant share their label too.
+    found: dict[datetime, list[JobEventOut]] = {}
+    for mark in marks:
+        found.setdefault(mark[0].at, []).extend(mark)
+    place = {id(event): n for n, event in enumerate(ordered)}
+    return [sorted(mark, key=lambda e: place[id(e)]) for _, mark in sorted(found.items())]
 
 
 def median_steps(

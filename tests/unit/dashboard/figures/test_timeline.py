@@ -111,6 +111,29 @@ def test_events_at_one_instant_share_one_line_and_label():
     )
 
 
+def test_dense_restarts_are_one_mark_with_their_count_and_a_settings_change_keeps_its_own():
+    fake = FakeApi(now=lambda: NOW)
+    checkpoints = fake.jobs["jE"].checkpoints
+    begin = checkpoints[0].triggered_at
+    length = checkpoints[-1].triggered_at - begin
+    event = fake.jobs["jE"].events[0].model_copy(update={"kind": "restarted", "text": "restart"})
+    dense = [event.model_copy(update={"at": begin + length * (0.3 + n / 400)}) for n in range(60)]
+    alone = event.model_copy(update={"at": begin + length * 0.8})
+    settings = event.model_copy(
+        update={"kind": "configuration-changed", "at": begin + length * 0.35, "text": "timeout"}
+    )
+    fake.jobs["jE"].events[:] = [alone, settings, *dense]
+
+    layout = _timeline(fake, "jE").figure["layout"]
+
+    marks = [n for n in layout["annotations"] if n.get("textangle") == -90]
+    assert [n["text"] for n in marks] == ["60 × restart", "settings", "restart"]
+    assert "and 56 more" in marks[0]["hovertext"]
+    assert sum(s.get("yref") == "paper" and s["type"] == "line" for s in layout["shapes"]) == 3
+    (band,) = [s for s in layout["shapes"] if s.get("opacity") == 0.12 and s["type"] == "rect"]
+    assert band["x0"] < band["x1"]
+
+
 def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):
     chart = _timeline(fake, "jE")
     change = example("change_point").model_copy(update={"at": NOW, "is_after_at_least": True})

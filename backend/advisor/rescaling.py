@@ -85,14 +85,15 @@ def conditions_of(engine: EngineCapabilities) -> tuple[Precondition, ...]:
 
 
 def _in_code(count: int, *, sql: bool, has_request: bool) -> list[str]:
-    other = "Otherwise" if has_request else "To do it"
     if sql:
+        verb = "Otherwise, set" if has_request else "Set"
         return [
-            f"{other}, set {SQL_PARALLELISM} to {count} and start the statement again. SQL sets no parallelism of a"
-            " single operator, so all of them get this one; only sources and sinks may have an own one."
+            f"{verb} {SQL_PARALLELISM} to {count} and start the statement again. SQL sets no parallelism of a single"
+            " operator, so all of them get this one; only sources and sinks may have an own one."
         ]
+    verb = "Otherwise, call" if has_request else "Call"
     return [
-        f"{other}, call setParallelism({count}) on the vertex's operators in the job's code, and start the job from its"
+        f"{verb} setParallelism({count}) on the vertex's operators in the job's code, and start the job from its"
         f" newest checkpoint. If the code sets no parallelism, `flink run -p {count}` raises that of all vertices."
     ]
 

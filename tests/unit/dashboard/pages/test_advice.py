@@ -7,6 +7,7 @@ from datetime import UTC, timedelta
 import pytest
 
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
+from backend.contracts.advice_text import as_markdown, as_text
 from backend.contracts.api import Page
 from backend.domain.advice import AdviceState, Metric
 from dashboard import routes, text
@@ -54,6 +55,24 @@ def test_a_new_card_shows_the_diff_the_prediction_and_what_can_be_done():
     assert "advice-dismiss" in page
     assert "advice-apply" not in page, "Flink's settings are changed by a restart, which is the operator's"
     assert routes.checkpoint(example("card").job_id, example("card").run_id, 412) in page
+
+
+def test_a_change_that_no_setting_makes_is_told_as_steps_and_has_no_diff():
+    card = example("card")
+    advice = card.recommendation
+    how_to = advice.how_to.model_copy(update={"lines": [], "rollback_lines": [], "steps": ["Call setParallelism(8)."]})
+    told = card.model_copy(
+        update={"recommendation": advice.model_copy(update={"changes": [], "how_to": how_to}), "exports": []}
+    )
+
+    page = shown(told)
+    assert "Call setParallelism(8)." in page
+    assert "configuration diff" not in page
+    assert "How to undo it" not in page
+    lines = as_text([told.recommendation], [], width=100)
+    assert any("Call setParallelism(8)." in line for line in lines)
+    assert not any(line.startswith(("  +", "  to undo")) for line in lines)
+    assert "```diff" not in as_markdown([told.recommendation], [])
 
 
 def test_a_change_that_needs_no_restart_can_be_applied():

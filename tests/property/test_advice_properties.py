@@ -11,7 +11,7 @@ from backend.advisor.proposing import broken_bound
 from backend.advisor.recommending import topics_of
 from backend.contracts.advice import AdviceOut
 from backend.contracts.advice_text import as_markdown, as_text
-from backend.domain.advice import Metric
+from backend.domain.advice import Metric, Topic
 from backend.domain.engines import FLINK, RUNTIME, SPARK, flink
 from tests.property.test_analysis_verdict_properties import evidences
 from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
@@ -64,7 +64,8 @@ def test_intervals_are_in_order_and_the_proposed_settings_are_recognised_when_ap
     for found in advice.recommendations:
         note(found.headline)
         assert found.evidence
-        assert found.changes
+        # No setting of the newest release gives one vertex more subtasks.
+        assert found.changes or (found.topic is Topic.PARALLELISM and found.how_to.steps)
         assert all(is_ordered(e.predicted) for e in found.expected), found.expected
         assert found.expected or all(text.startswith("no prediction of ") for text in found.unpredicted)
         assert broken_bound(EXACTLY_ONCE, job().topology, found.proposed) is None

@@ -13,6 +13,7 @@ from tests.simulators.versions.applying import changes_of, chosen, is_of_cluster
 from tests.simulators.versions.jobs import JOBS
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
+OVERRIDES = "pipeline.jobvertex-parallelism-overrides"
 
 
 def advised(kind: str, **changes: str) -> dict[str, Any]:
@@ -37,9 +38,11 @@ def test_each_kind_of_change_is_made_once_and_not_for_a_job_that_ends_by_itself(
     assert changes_of(one) == (("a.b", "true"),)
 
 
-def test_settings_of_task_managers_belong_into_the_configuration_of_the_cluster():
-    assert is_of_cluster(advised("buffers/debloat", taskmanager_network_memory="1"))
-    assert not is_of_cluster(advised("mode/unaligned", execution_checkpointing="true"))
+def test_settings_that_only_a_process_reads_belong_into_the_configuration_of_the_cluster():
+    assert is_of_cluster(advised("buffers/debloat", taskmanager_network_memory="1"), "2.3.0")
+    assert not is_of_cluster(advised("mode/unaligned", execution_checkpointing="true"), "2.3.0")
+    override = {"kind": "parallelism/raise", "changes": [{"key": OVERRIDES, "current": None, "proposed": "v:8"}]}
+    assert [is_of_cluster(override, v) for v in ("1.17.2", "1.18.1", "1.19.3")] == [True, True, False]
 
 
 def readings(*counts: tuple[float, int]) -> list[VertexPressure]:

@@ -25,6 +25,7 @@ from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import without_aborted
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
+from backend.domain import spelling
 from backend.domain.address_rules import EVERYWHERE
 from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.clock import Clock
@@ -305,7 +306,7 @@ class Readings:
                     return
             every_s = self._collector.fetch_interval_s
             if n == 2 and n < count and every_s > WAIT_MAX_S:
-                why = f", since the engine fetches them only every {every_s:.0f} s"
+                why = f", since the engine fetches them only every {spelling.duration(1000 * every_s)}"
                 self.limits = (_ONE_READING.format(why=why),)
                 return
             if n < count:
@@ -316,8 +317,8 @@ class Readings:
         left_s = seconds
         while left_s > PAUSE_S:
             self._show_step(
-                f"waiting {left_s:.0f} s: the engine fetches its metrics every {every_s:.0f} s, and two readings are"
-                " needed (--quick does not wait)"
+                f"waiting {spelling.duration(1000 * left_s)}: the engine fetches its metrics every"
+                f" {spelling.duration(1000 * every_s)}, and two readings are needed (--quick does not wait)"
             )
             await self._sleep(PAUSE_S)
             left_s -= PAUSE_S

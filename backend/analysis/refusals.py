@@ -84,7 +84,8 @@ def refusal_of(evidence: JobEvidence) -> Refusal | None:
         return None
     begun = [h for h in headers if not _is_declined(h)]
     times = [*map(ended_at, begun), *(at for at, _ in evidence.exceptions)]
-    times += [] if evidence.started_at is None else [evidence.started_at]
+    restored_at = None if evidence.counts is None else evidence.counts.restored_at
+    times += [at for at in (evidence.started_at, restored_at) if at is not None]
     if not times:
         return None
     since = max(times)
@@ -144,7 +145,8 @@ def _unlisted_count(evidence: JobEvidence, headers: Sequence[CheckpointHeader]) 
     failed = sum(h.status is CheckpointStatus.FAILED for h in headers)
     found = max(0, counts.failed - failed)
     if evidence.failed_unlisted_count is not None:
-        found = evidence.failed_unlisted_count
+        # Counters of an earlier coordinator are of another time.
+        found = min(evidence.failed_unlisted_count, counts.failed)
     newest = max((h.checkpoint_id for h in headers), default=0)
     if len(headers) >= CHECKPOINTS_MAX and not counts.restored and newest <= counts.total:
         # The ids of such a run begin with 1, and what is refused gets none.

@@ -287,6 +287,8 @@ class CheckpointCounts:
     in_progress: int
     completed: int
     failed: int
+    restored_at: datetime | None = None
+    """When the run was last restored from a checkpoint or savepoint. None if it never was, or if this is not known."""
 
 
 def largest(values: Sequence[int | None]) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from typing import Any, TypeVar
 
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol
@@ -53,7 +54,11 @@ def cluster_from(document: Document | None) -> ClusterSettings | None:
 
 def counts_from(document: Document | None) -> CheckpointCounts | None:
     """Return the coordinator's counters from their stored form, or None if ``document`` is None."""
-    return None if document is None else _known(CheckpointCounts, document)
+    if document is None:
+        return None
+    restored_at = document.get("restored_at")
+    known = None if restored_at is None else datetime.fromisoformat(restored_at)
+    return _known(CheckpointCounts, {**document, "restored_at": known})
 
 
 def engine_from(document: Document | None, kind: str, version: str | None) -> EngineCapabilities:

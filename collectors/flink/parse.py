@@ -285,6 +285,7 @@ def checkpoints(
             in_progress=counts.get("in_progress").count(),
             completed=counts.get("completed").count(),
             failed=counts.get("failed").count(),
+            restored_at=None if restored is None else restored.get("restore_timestamp").instant(),
         ),
         headers=(known or RowCache()).read(document.get("history"), read_header, key="id", problems=problems),
         restored_ms=None if restored is None else restored.get("restore_timestamp").whole(),

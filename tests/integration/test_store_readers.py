@@ -412,7 +412,7 @@ async def test_a_job_of_a_removed_target_leaves_the_list_and_keeps_its_history(w
 
 
 async def test_failures_that_were_never_listed_are_counted_separately(writer, target, connection):
-    counts = CheckpointCounts(restored=1, total=9, in_progress=0, completed=5, failed=4)
+    counts = CheckpointCounts(restored=1, total=9, in_progress=0, completed=5, failed=4, restored_at=NOW)
     await writer.write(observation(target, replace(job([failed(1), completed(2)]), counts=counts)))
 
     run = (await _only_job(connection)).run

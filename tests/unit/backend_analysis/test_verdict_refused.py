@@ -115,6 +115,8 @@ def test_tasks_that_start_for_longer_than_a_checkpoint_may_take_are_the_cause():
         ({"state": JobState.ENDED}, "it ended"),
         ({"counted_at": None}, "it is not known when the counters were read"),
         ({"exceptions": ((START + timedelta(seconds=140), "boom"),)}, "it restarted just now"),
+        ({"counts": replace(counts(total=30, failed=20), restored_at=START + timedelta(seconds=140))}, "a restore"),
+        ({"counts": counts(total=10, failed=0), "failed_unlisted_count": 20}, "an earlier coordinator refused them"),
         ({"config": replace(ENDS, min_pause_ms=60_000)}, "the minimum pause is longer than the interval"),
     ],
 )

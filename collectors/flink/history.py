@@ -1,7 +1,9 @@
 """Reads one job's checkpoint history: the new entries, and the details of terminal checkpoints.
 
 A terminal checkpoint no longer changes, except that it can be discarded. So its detail (the values of its subtasks)
-is read once, with one request per vertex; all other data is in its entry in the history. If the target has cached a
+is read once, with one request per vertex; all other data is in its entry in the history. To a failed checkpoint, Flink
+adds what its subtasks report after its end (``CheckpointStatsTracker.reportIncompleteStats``). So the vertices of which
+subtasks were missing are read a second time, after one more timeout or a minute. If the target has cached a
 detail that is older than the history entry, the detail is read again at the next poll. The detail counts as gone
 after two polls in which the target answered 404 or sent the detail of another run's checkpoint with the same id. The
 entry is then stored without details.
@@ -9,6 +11,7 @@ entry is then stored without details.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from backend.contracts import flink
@@ -24,13 +27,14 @@ from collectors.flink.details import read_subtasks
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate, newest
 from collectors.flink.parse import CheckpointsAnswer
-from collectors.flink.reading import Detail, EngineFacts, RunMemory, Watch, key_of
+from collectors.flink.reading import CheckpointKey, Detail, EngineFacts, RunMemory, SecondLook, Watch, key_of
 from collectors.flink.requests import Requests
 
 _NOT_FOUND_MAX = 2
 _PASSING_MAX = 10
 _WATCH_SLACK = timedelta(seconds=2)
 _WATCH_MAX = timedelta(hours=1)
+_SECOND_LOOK_MAX = timedelta(minutes=1)
 _POLL_WITHIN_MIN_S = 0.2
 
 
@@ -63,6 +67,7 @@ class HistoryReader:
                 self._found.checkpoints.append(Checkpoint(header))
             if header.is_discarded:
                 memory.discarded.add(key_of(header))
+        await self._look_again({key_of(h): h for h in answer.headers})
         memory.candidates = newest(memory.candidates)
         memory.gauges.keep_only({h.checkpoint_id for h in answer.headers} | set(memory.watches))
         return all(key_of(h) in memory.detailed for h in answer.headers)
@@ -147,12 +152,44 @@ class HistoryReader:
             memory.detailed.add(key)
             self._found.problems.append(f"the detail of checkpoint {header.checkpoint_id} is gone")
 
+    async def _look_again(self, listed: Mapping[CheckpointKey, CheckpointHeader]) -> None:
+        """Read the details of failed checkpoints once more if their second look is due."""
+        memory = self._memory
+        now = self._requests.at() + self._engine.offset
+        for key, look in list(memory.second_looks.items()):
+            if key not in listed or look.due_at > now or not self._requests.has_budget:
+                continue
+            del memory.second_looks[key]
+            details = tuple([await self._looked_at(listed[key], before) for before in look.details])
+            if details != look.details:
+                self._found.checkpoints.append(Checkpoint(parse.with_mode(listed[key], details), details))
+
+    async def _looked_at(self, header: CheckpointHeader, before: VertexDetail) -> VertexDetail:
+        """Return the detail of a vertex as it is now, if more subtasks have reported, and else the one read before."""
+        if not before.pending:
+            return before
+        try:
+            answer = await read_subtasks(
+                self._requests, self._memory, self._job_id, header.checkpoint_id, before.vertex_id
+            )
+        except TargetProtocolError as error:
+            self._found.problems.append(f"what came late to checkpoint {header.checkpoint_id} was not read: {error}")
+            return before
+        if answer is None or not answer.is_of(header) or len(answer.detail.pending) >= len(before.pending):
+            return before
+        return answer.detail
+
     def _remember(self, header: CheckpointHeader, detail: Detail) -> None:
         memory, cid = self._memory, header.checkpoint_id
         memory.candidates[cid] = candidate(cid, header.triggered_at, details=detail.vertices, pending=detail.pending)
-        if header.failure_reason is FailureReason.EXPIRED and header.failed_at is not None and detail.pending:
-            timeout_ms = (memory.config.timeout_ms if memory.config else None) or header.end_to_end_duration_ms or 0
-            timeout = min(timedelta(milliseconds=timeout_ms), _WATCH_MAX)
+        if header.failed_at is None or not detail.pending:
+            return
+        timeout_ms = (memory.config.timeout_ms if memory.config else None) or header.end_to_end_duration_ms or 0
+        timeout = min(timedelta(milliseconds=timeout_ms), _WATCH_MAX)
+        if self._requests.at() + self._engine.offset - header.failed_at < _WATCH_MAX:
+            due_at = header.failed_at + min(timeout, _SECOND_LOOK_MAX)
+            memory.second_looks[key_of(header)] = SecondLook(detail.vertices, due_at)
+        if header.failure_reason is FailureReason.EXPIRED:
             # After the failure, the collector looks for missing barriers for as long as one more checkpoint timeout.
             # The metric of a barrier is fetched up to one interval after the barrier arrived.
             until = header.failed_at + timeout + self._engine.fetch_interval.time + _WATCH_SLACK

@@ -64,6 +64,17 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondLook:
+    """A failed checkpoint whose details are read once more at ``due_at`` (on the engine's clock).
+
+    ``details`` are those of the first reading. Flink adds what a subtask reports after the end of the checkpoint.
+    """
+
+    details: tuple[VertexDetail, ...]
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Offered:
     """The metrics that one vertex offers.
 
@@ -104,6 +115,8 @@ class RunMemory:
     """For each open checkpoint, the details of the vertices of which all subtasks acknowledged. They are final, so
     they are not read again when the checkpoint ends.
     """
+    second_looks: dict[CheckpointKey, SecondLook] = field(default_factory=dict)
+    """Failed checkpoints whose details are read once more."""
     waiting_count: int = 0
     """Number of checkpoint details that the last poll did not read, because its budget was used up."""
     not_found: dict[CheckpointKey, int] = field(default_factory=dict)
@@ -148,6 +161,7 @@ class RunMemory:
             detailed=set(self.detailed),
             discarded=set(self.discarded),
             acknowledged={key: dict(found) for key, found in self.acknowledged.items()},
+            second_looks=dict(self.second_looks),
             not_found=dict(self.not_found),
             seen_open=set(self.seen_open),
             watches=dict(self.watches),
@@ -171,6 +185,7 @@ class RunMemory:
         self.discarded &= listed
         self.seen_open &= listed
         self.acknowledged = {key: d for key, d in self.acknowledged.items() if key in listed - self.detailed}
+        self.second_looks = {key: look for key, look in self.second_looks.items() if key in listed}
         self.not_found = {key: n for key, n in self.not_found.items() if key in listed}
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, CheckpointCounts
+from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, CheckpointCounts, CheckpointStatus
 from backend.domain.engines import flink
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.ids import TargetId
@@ -174,9 +174,17 @@ async def test_details_are_requested_once_and_those_of_an_ended_job_never_again(
     ids_in_progress = {
         c.header.checkpoint_id for j in replay.jobs for c in j.checkpoints if not c.header.status.is_terminal
     }
+    # The vertices that lacked acknowledgements when their checkpoint failed are read a second time.
+    lacking = {
+        (cid, d.vertex_id)
+        for cid, c in replay.detailed.items()
+        for d in c.details
+        if d.pending and c.header.status is CheckpointStatus.FAILED
+    }
     for path in set(final):
-        if int(path.split("/")[5]) not in ids_in_progress:
-            assert final.count(path) == 1, path
+        cid, vertex_id = int(path.split("/")[5]), path.split("/")[7]
+        if cid not in ids_in_progress:
+            assert final.count(path) <= (2 if (cid, vertex_id) in lacking else 1), path
     replay.flink.at_s = replay.recording.end_s + 3600
     await replay.collector.collect(replay.flink.now)
     replay.flink.asked.clear()

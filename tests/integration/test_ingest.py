@@ -407,6 +407,31 @@ async def test_a_target_with_a_job_that_cannot_be_read_is_partial_and_its_other_
     assert (back.state, back.reason, back.since) == (TargetState.OK, None, NOW + timedelta(seconds=20))
 
 
+async def test_what_a_subtask_reports_after_the_end_of_a_failed_checkpoint_is_added_once(writer, target, engine):
+    first = failed(2)
+    late = replace(first, details=(first.details[0], detail(SINK, 2)))
+    before = await writer.write(observation(target, job([completed(1), first])))
+    again = await writer.write(observation(target, job([late]), at=NOW + timedelta(seconds=5)))
+    rows = await _rows(engine, "SELECT * FROM checkpoint_details ORDER BY checkpoint_id, vertex_id")
+    headers = await _rows(engine, "SELECT * FROM checkpoints ORDER BY checkpoint_id")
+
+    assert (before.detail_count, again.detail_count) == (4, 1)
+    assert (again.new_count, again.updated_count) == (0, 0)
+    (stored,) = await _rows(
+        engine,
+        "SELECT ack_delay_ms, sync_duration_ms FROM checkpoint_details WHERE checkpoint_id = 2 AND vertex_id = :v",
+        v=SINK,
+    )
+    # An array whose values are all equal is stored as one.
+    assert stored == (list(detail(SINK, 2).ack_delay_ms), [7])
+    # Neither a repetition nor the older reading changes anything.
+    for found in (late, first):
+        result = await writer.write(observation(target, job([found]), at=NOW + timedelta(seconds=9)))
+        assert result.detail_count == 0
+    assert rows == await _rows(engine, "SELECT * FROM checkpoint_details ORDER BY checkpoint_id, vertex_id")
+    assert headers == await _rows(engine, "SELECT * FROM checkpoints ORDER BY checkpoint_id")
+
+
 async def test_a_failed_poll_is_stored_with_its_reason_and_start_until_the_next_success(writer, target, engine):
     targets = TargetRepository(engine)
     await writer.write(observation(target, job()))

@@ -62,7 +62,16 @@ class Recording:
         answered_s = row["dt"] + row["ms"] / 1000
         times = self.times[row["path"]]
         times.append(max([answered_s, *times[-1:]]))
-        self.answers[row["path"]].append((row["status"], row["body"]))
+        self.answers[row["path"]].append((row["status"], self._only_own(row["path"], row["body"])))
+
+    def _only_own(self, path: str, body: Any) -> Any:
+        """Leave out of the list the jobs that ran beside the recorded one, because nothing more of them was recorded.
+
+        Jobs that had ended before stay.
+        """
+        if path != "/jobs/overview" or not isinstance(body, dict) or "job_id" not in self.run:
+            return body
+        return {"jobs": [j for j in body["jobs"] if j["jid"] == self.job_id or j["end-time"] >= 0]}
 
     @property
     def begins_s(self) -> float:

@@ -1,8 +1,9 @@
 """Writes the checkpoints of one run: headers, per-vertex arrays, barrier events.
 
 The caller holds the lock on the run's row, so rows read here do not change before the commit. Invariants: a terminal
-header never changes, except that ``is_discarded`` can become true; arrays are written once, when their checkpoint is
-terminal; writing observations repeatedly or in another order leads to the same rows.
+header never changes, except that ``is_discarded`` can become true; arrays are written when their checkpoint is
+terminal, and replaced only if more subtasks have reported since; writing observations repeatedly or in another order
+leads to the same rows.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from psycopg.types.numeric import Int8
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    Column,
+    ColumnElement,
     Date,
     Table,
     Text,
     bindparam,
+    case,
     delete,
     func,
     literal_column,
+    null,
     select,
     true,
     update,
@@ -70,7 +73,7 @@ _HEADER = tables.checkpoints.c
 _OWN_ROW = [c == bindparam(f"key_{c.name}", type_=c.type) for c in tables.checkpoints.primary_key]
 
 
-def _of_keys(table: Table, *columns: Column[Any]) -> bytes:
+def _of_keys(table: Table, *columns: ColumnElement[Any]) -> bytes:
     """Return the query for ``columns`` of the rows with the bound runs, checkpoint ids and days."""
     keys = func.unnest(
         bindparam("runs", type_=ARRAY(Text)),
@@ -116,8 +119,21 @@ _RAISE_MAXIMA = sql_of(
 )
 
 _DETAIL = tables.checkpoint_details.c
+# An array of one element has the value of every subtask (``schema.arrays``).
+_REPORTED_COUNT = case(
+    (_DETAIL.ack_delay_ms.is_(None), literal_column("0")),
+    (func.cardinality(_DETAIL.ack_delay_ms) == literal_column("1"), _DETAIL.subtask_count),
+    else_=func.cardinality(func.array_remove(_DETAIL.ack_delay_ms, null())),
+)
 _STORED_DETAILS = _of_keys(
-    tables.checkpoint_details, _DETAIL.run_id, _DETAIL.checkpoint_id, _DETAIL.triggered_on, _DETAIL.vertex_id
+    tables.checkpoint_details,
+    *(_DETAIL.run_id, _DETAIL.checkpoint_id, _DETAIL.triggered_on, _DETAIL.vertex_id),
+    _REPORTED_COUNT.label("reported_count"),
+)
+_RENEW_DETAIL = sql_of(
+    update(tables.checkpoint_details)
+    .where(*(c == bindparam(f"key_{c.name}", type_=c.type) for c in tables.checkpoint_details.primary_key))
+    .values(bound(beside_key(tables.checkpoint_details)))
 )
 
 _BARRIERS = pg_insert(tables.barrier_events).values(bound(tables.barrier_events.c))
@@ -191,8 +207,10 @@ class CheckpointPlan:
     fresh: set[HeaderKey] = field(default_factory=set)
     """Keys of the headers that this write adds or updates. These rows already contain the maxima of their details."""
     details: list[dict[str, Any]] = field(default_factory=list)
+    renewed: list[dict[str, Any]] = field(default_factory=list)
+    """Details to which subtasks of a failed checkpoint have added something since they were stored."""
     raised: list[dict[str, Any]] = field(default_factory=list)
-    """New maxima of headers that were stored without some of their details."""
+    """New maxima of headers that were stored without some of their details, or whose details are renewed."""
     after: dict[HeaderKey, StoredHeader] = field(default_factory=dict)
     """The short form of these headers as they are stored after the plan is written."""
 
@@ -246,6 +264,8 @@ async def write_headers(cursor: Cursor, plan: CheckpointPlan) -> None:
     if plan.insert:
         await cursor.executemany(_INSERT, [_typed(row) for row in plan.insert])
     await insert_rows(cursor, tables.checkpoint_details, plan.details)
+    if plan.renewed:
+        await cursor.executemany(_RENEW_DETAIL, plan.renewed)
     if plan.update:
         await cursor.executemany(_UPDATE, [row | _own_row(row) for row in plan.update])
     if plan.discard:
@@ -394,17 +414,20 @@ async def _copy_details(cursor: Cursor, plan: CheckpointPlan) -> None:
     # Details are stored only for terminal headers. So a header that this write adds or updates has no stored details
     # yet.
     keys = {key for key, _, _ in plan.terminal} - plan.fresh
-    known: set[tuple[str, int, date, str]] = set()
+    known: dict[tuple[str, int, date, str], int] = {}
     if keys:
         await cursor.execute(_STORED_DETAILS, _columns(keys))
-        known = set(await cursor.fetchall())
+        known = {(run_id, number, day, vertex): count for run_id, number, day, vertex, count in await cursor.fetchall()}
     rows = []
     for key, details, tally in plan.terminal:
-        new = {v: d for d in details if (*key, v := clean(d.vertex_id)) not in known}
+        named = {clean(d.vertex_id): d for d in details}
+        new = {v: d for v, d in named.items() if (*key, v) not in known}
+        more = {v: d for v, d in named.items() if v not in new and _reported_count(d) > known[*key, v]}
         rows += [_detail_row(key, v, d) for v, d in new.items()]
-        tally.details += len(new)
-        if new and key not in plan.fresh:
-            plan.raised.append(_own_row(_identity(key)) | _maxima(list(new.values())))
+        plan.renewed += [_renewed_row(key, v, d) for v, d in more.items()]
+        tally.details += len(new) + len(more)
+        if (new or more) and key not in plan.fresh:
+            plan.raised.append(_own_row(_identity(key)) | _maxima([*new.values(), *more.values()]))
     if len(rows) <= _INSERTED_DETAILS_MAX:
         plan.details = rows
     else:
@@ -414,3 +437,13 @@ async def _copy_details(cursor: Cursor, plan: CheckpointPlan) -> None:
 def _detail_row(key: HeaderKey, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
     arrays = {name: compact(getattr(detail, name), limit) for name, limit in _LIMITS.items()}
     return _identity(key) | {"vertex_id": vertex_id, "subtask_count": detail.subtask_count} | arrays
+
+
+def _reported_count(detail: VertexDetail) -> int:
+    return detail.subtask_count - len(detail.pending)
+
+
+def _renewed_row(key: HeaderKey, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
+    row = _detail_row(key, vertex_id, detail)
+    names = {c.name for c in tables.checkpoint_details.primary_key}
+    return {f"key_{name}" if name in names else name: value for name, value in row.items()}

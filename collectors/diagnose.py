@@ -28,6 +28,7 @@ from backend.contracts import flink
 from backend.domain import spelling
 from backend.domain.address_rules import EVERYWHERE
 from backend.domain.checkpoint import Checkpoint, LateBarrier
+from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
 from backend.domain.engines import FLINK
 from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, UpstreamError
@@ -355,6 +356,7 @@ def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis,
     return JobAnswer(
         name=gathered.last.name,
         engine_state=gathered.last.engine_state,
+        mode=mode_of(evidence.config),
         diagnosis=diagnosis,
         is_read=gathered.is_readable or gathered.last.state is not JobState.UNREADABLE,
         considered_count=considered_count(evidence),

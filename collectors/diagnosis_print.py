@@ -30,6 +30,7 @@ from backend.contracts.advice import AdviceOut, ExpectedOut
 from backend.contracts.advice_text import escaped
 from backend.contracts.api import DiagnosisOut, VerdictOut
 from backend.domain.advice import LintLevel
+from backend.domain.checkpoint_mode import AT_LEAST_ONCE, MODE_WORDS, AnyMode
 from backend.domain.verdict import Diagnosis, Evidence, Health, Verdict, VerdictKind
 
 _WIDTH_MAX = 100
@@ -92,6 +93,9 @@ class JobAnswer:
     advice: Advice
     is_read: bool = True
 
+    mode: AnyMode | None = None
+    """The checkpoint mode of its settings; None if they are unknown, or if the engine has no barriers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -134,6 +138,7 @@ def as_json(answer: Answer) -> str:
     jobs = [
         {
             **_diagnosis_out(job).model_dump(mode="json", exclude={"job_id"}),
+            "mode": job.mode,
             "advice": _advice_out(job).model_dump(mode="json"),
         }
         for job in answer.jobs
@@ -247,6 +252,9 @@ def _title(job: JobAnswer) -> Text:
     title.append("  ")
     title.append(word, style=f"bold {colour}")
     title.append(f"  {_KIND[job.diagnosis.verdict.kind]}", style="bold")
+    if job.mode == AT_LEAST_ONCE:
+        # The other modes are told by the settings. This one changes what a failure costs.
+        title.append(f"  {MODE_WORDS[job.mode]}", style="dim")
     return title
 
 
@@ -274,6 +282,8 @@ def _facts(job: JobAnswer) -> list[tuple[str, str]]:
     rows = [("culprit", _culprit(verdict))] if verdict.vertex is not None else []
     if verdict.phase is not None:
         rows.append(("phase", verdict.phase.value.replace("-", " ")))
+    if job.mode is not None:
+        rows.append(("mode", MODE_WORDS[job.mode]))
     rows.append(("confidence", f"{verdict.confidence.value}, {say.checkpoints(job.considered_count)} considered"))
     return [*rows, *_missing(job)]
 

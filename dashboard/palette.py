@@ -19,6 +19,7 @@ ACKED = "#009E73"
 IN_TRANSIT = "#E69F00"
 
 CHANDY_LAMPORT = "#56B4E9"
+AT_LEAST_ONCE_COLOR = "#8A93A3"
 
 PHASE_COLORS: dict[Phase, str] = {
     Phase.START_DELAY: "#E69F00",
@@ -33,17 +34,6 @@ PHASE_WORDS: dict[Phase, str] = {
     Phase.SYNC: "sync",
     Phase.ASYNC: "async",
     Phase.ACK_WAIT: "ack wait",
-}
-
-
-MODE_WORDS: dict[str, str] = {
-    "aligned": "aligned",
-    "unaligned": "unaligned",
-    "aligned-with-timeout": "aligned with timeout",
-    "at-least-once": "at least once",
-    "chandy-lamport": "Chandy-Lamport",
-    "chandy-lamport-overtaking": "Chandy-Lamport, overtaking",
-    "unaligned-last-barrier": "unaligned, last barrier",
 }
 
 

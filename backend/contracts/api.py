@@ -470,7 +470,7 @@ class CheckpointOut(Model):
     checkpoint_id: int
     kind: CheckpointKind
     status: CheckpointStatus
-    mode: Literal["aligned", "unaligned"] | Protocol | None
+    mode: Literal["aligned", "unaligned", "at-least-once"] | Protocol | None
     triggered_at: datetime
     latest_ack_at: datetime | None
     end_to_end_duration_ms: int | None

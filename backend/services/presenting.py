@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from backend.analysis.delay import VertexDelay, vertex_delays
 from backend.analysis.phases import VertexPhases
 from backend.contracts import api
-from backend.domain.advice import Mode
-from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Guarantee, Protocol
+from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.checkpoint_mode import mode_of_checkpoint
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology
 from backend.services.graph_layout import layout
@@ -19,38 +18,23 @@ from backend.store.jobs.reader import RunRecord
 API_ROOT = "/api/v1"
 
 
-def mode_of(config: CheckpointConfig | None) -> Mode | Protocol | Literal["at-least-once"] | None:
-    """Derive a job's checkpoint mode from its settings. Return None if the settings are unknown."""
-    if config is None or (config.mode is None and config.is_unaligned_enabled is None):
-        return None
-    if config.guarantee is Guarantee.AT_LEAST_ONCE:
-        return "at-least-once"
-    if not config.is_unaligned_enabled:
-        return Mode.ALIGNED
-    if config.protocol is not None:
-        return config.protocol
-    return Mode.ALIGNED_WITH_TIMEOUT if config.aligned_timeout_ms else Mode.UNALIGNED
-
-
-def mode_of_checkpoint(header: CheckpointHeader) -> Mode | Protocol | None:
-    """Return the mode in which a checkpoint was taken. Return None if the engine does not report it."""
-    if header.protocol is not None or header.is_unaligned is None:
-        return header.protocol
-    return Mode.UNALIGNED if header.is_unaligned else Mode.ALIGNED
-
-
 def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
     """Return the API path of a checkpoint."""
     return f"{API_ROOT}/jobs/{job_id}/runs/{run_id}/checkpoints/{checkpoint_id}"
 
 
-def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.CheckpointOut:
-    """Convert one checkpoint, without the data of its subtasks, to the API's shape."""
+def checkpoint_out(
+    record: CheckpointRecord, *, is_lost: bool, config: CheckpointConfig | None = None
+) -> api.CheckpointOut:
+    """Convert one checkpoint, without the data of its subtasks, to the API's shape.
+
+    ``config`` has the settings of its run, which tell an at-least-once checkpoint from an aligned one.
+    """
     h = record.header
     return api.CheckpointOut.of(
         record,
         h,
-        mode=mode_of_checkpoint(h),
+        mode=mode_of_checkpoint(h, config),
         is_lost=is_lost,
         subtask_count=h.subtask_count or None,
         acknowledged_count=h.acknowledged_count if h.subtask_count else None,

@@ -10,10 +10,11 @@ from dash.development.base_component import Component
 from backend.contracts.api import CheckpointOut, VerdictOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.checkpoint_mode import MODE_WORDS
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 from dashboard import text
 from dashboard.components.attributes import attrs
-from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, MODE_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS, Tone
+from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS, Tone
 
 KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.NONE: "nothing wrong",

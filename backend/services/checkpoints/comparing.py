@@ -48,6 +48,7 @@ from backend.domain.checkpoint import (
     CheckpointStatus,
     SubtaskMeasure,
 )
+from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
@@ -57,7 +58,7 @@ from backend.domain.verdict import Phase
 from backend.services.checkpoints.reader import CheckpointKey
 from backend.services.jobs.evidence import EvidenceReader, is_lost
 from backend.services.micro_batches import batch_out
-from backend.services.presenting import checkpoint_out, host_of, mode_of
+from backend.services.presenting import checkpoint_out, host_of
 from backend.store.checkpoints.reader import (
     CheckpointFilter,
     CheckpointRecord,
@@ -312,7 +313,7 @@ def _side(one: ComparedCheckpoint, other: ComparedCheckpoint) -> Side:
 def _compared_out(one: ComparedCheckpoint) -> ComparedOut:
     batch = one.checkpoint.batch
     return ComparedOut(
-        checkpoint=checkpoint_out(one.record, is_lost=is_lost(one.record, one.run)),
+        checkpoint=checkpoint_out(one.record, is_lost=is_lost(one.record, one.run), config=one.config),
         previous_id=one.previous_id,
         next_id=one.next_id,
         are_arrays_removed=one.record.has_maxima and not one.checkpoint.details,

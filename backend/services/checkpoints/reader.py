@@ -42,7 +42,7 @@ from backend.store.checkpoints.reader import (
     live_of,
 )
 from backend.store.checkpoints.verdicts import keep_verdict, verdict_of
-from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run
+from backend.store.jobs.reader import JobRecord, RunRecord, get_job, get_run, newest_configs
 from backend.store.postgres.connections import reading, writing
 
 _NOT_MEASURED = (
@@ -193,7 +193,7 @@ class CheckpointService:
         at = next(i for i, r in enumerate(around) if r.place == opened.record.place)
         phases = checkpoint_phases(opened.checkpoint, config, opened.late)
         return api.CheckpointDetailOut(
-            **dict(checkpoint_out(opened.record, is_lost=is_lost(opened.record, opened.run))),
+            **dict(checkpoint_out(opened.record, is_lost=is_lost(opened.record, opened.run), config=config)),
             job=opened.job.name,
             timeout_ms=config.timeout_ms if config is not None else None,
             aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
@@ -306,7 +306,11 @@ async def shown(connection: AsyncConnection, records: Sequence[CheckpointRecord]
     # Only open checkpoints, which are few, need their run: the run shows whether a checkpoint is lost.
     opened = {r.run_id: r.job_id for r in records if not r.header.status.is_terminal}
     runs = {run_id: await get_run(connection, job_id, run_id) for run_id, job_id in opened.items()}
-    return [checkpoint_out(r, is_lost=r.run_id in runs and is_lost(r, runs[r.run_id])) for r in records]
+    configs = await newest_configs(connection, {r.run_id for r in records})
+    return [
+        checkpoint_out(r, is_lost=r.run_id in runs and is_lost(r, runs[r.run_id]), config=configs[r.run_id])
+        for r in records
+    ]
 
 
 def _judge(opened: Opened) -> tuple[CriticalPath | None, Verdict]:

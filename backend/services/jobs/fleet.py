@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from backend.contracts import api
 from backend.contracts.board import BoardOut, BoardSort
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
 from backend.domain.observation import JobState
 from backend.domain.target import TargetState
@@ -35,7 +36,6 @@ from backend.services.jobs.findings import Finding
 from backend.services.jobs.silent_jobs import as_heard
 from backend.services.jobs.watched import WatchedJob
 from backend.services.paging import Key, decode_cursor, page_of
-from backend.services.presenting import mode_of
 from backend.store.advice.cards import open_counts as open_advice_counts
 from backend.store.alerts.episodes import OpenCount, open_counts
 from backend.store.checkpoints.reader import recent_ends

@@ -29,6 +29,7 @@ from backend.contracts.simulations import SimulatedCheckpointOut, SimulationIn, 
 from backend.contracts.space_time import SpaceTimeOut
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, largest
+from backend.domain.checkpoint_mode import mode_of_checkpoint
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import BarrierscopeError, TooLargeError
 from backend.domain.ids import VertexId
@@ -38,7 +39,7 @@ from backend.runtime.job import config as settings
 from backend.runtime.measure.measures import CheckpointState, MeasuredCheckpoint
 from backend.services.checkpoints.reconstruction import reconstructed_events
 from backend.services.checkpoints.space_time import space_time_out
-from backend.services.presenting import API_ROOT, graph_out, mode_of_checkpoint, phases_out
+from backend.services.presenting import API_ROOT, graph_out, phases_out
 from backend.services.simulations.catalog import LIMITS, Limits, PlannedRun, plan
 from backend.services.simulations.measured import at, checkpoint_of, config_of, in_time_order, topology_of
 from backend.store.simulations.simulations import StoredCheckpoint
@@ -247,7 +248,7 @@ def _row(checkpoint: Checkpoint, planned: PlannedRun, link: str) -> dict[str, An
     return {
         "job_id": planned.spec.name,
         "run_id": planned.protocol,
-        "mode": mode_of_checkpoint(checkpoint.header),
+        "mode": mode_of_checkpoint(checkpoint.header, config_of(planned.spec.config)),
         "start_delay_max_ms": largest([v for d in details for v in d.start_delay_ms]),
         "alignment_max_ms": largest([v for d in details for v in d.alignment_duration_ms]),
         "sync_max_ms": largest([v for d in details for v in d.sync_duration_ms]),

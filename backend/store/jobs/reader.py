@@ -353,6 +353,9 @@ _NEWEST_VERSIONS = (
 )
 
 
+_NEWEST_CONFIGS = _NEWEST_VERSIONS.where(_VERSION.kind == DocumentKind.CONFIG.value)
+
+
 async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> Mapping[str, RunShape]:
     """Return the newest graph and settings of each run. The graph is empty if the engine reported none."""
     ids = list(run_ids)
@@ -384,6 +387,13 @@ _VERSIONS_AT = (
     .where(_VERSION.run_id == bindparam("run"))
     .order_by(_VERSION.kind, _IN_FORCE.desc(), case((_IN_FORCE, _VERSION.since)).desc(), _VERSION.since)
 )
+
+
+async def newest_configs(connection: AsyncConnection, run_ids: Iterable[str]) -> Mapping[str, CheckpointConfig | None]:
+    """Return the newest settings of each run, or None if the engine reported none."""
+    ids = list(run_ids)
+    rows = (await connection.execute(_NEWEST_CONFIGS, {"runs": ids})).all() if ids else []
+    return {run_id: shape.config for run_id, shape in _shapes(ids, rows).items()}
 
 
 async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> RunShape:

@@ -8,9 +8,10 @@ from datetime import datetime, tzinfo
 
 from backend.contracts.api import CheckpointOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.checkpoint_mode import AT_LEAST_ONCE, MODE_WORDS
 from dashboard import text
 from dashboard.figures.base import Trace
-from dashboard.palette import ALIGNED, CHANDY_LAMPORT, MODE_WORDS, STATUS_WORDS, UNALIGNED, Theme
+from dashboard.palette import ALIGNED, AT_LEAST_ONCE_COLOR, CHANDY_LAMPORT, STATUS_WORDS, UNALIGNED, Theme
 from dashboard.span import epoch_ms
 
 _SMALL_PX = 6.5
@@ -55,6 +56,8 @@ _COLORS = {
     "unaligned, last barrier": UNALIGNED,
     "Chandy-Lamport": CHANDY_LAMPORT,
     "Chandy-Lamport, overtaking": CHANDY_LAMPORT,
+    # The colour of its swatch. Orange stands for unaligned and for failed checkpoints.
+    MODE_WORDS[AT_LEAST_ONCE]: AT_LEAST_ONCE_COLOR,
     _MICRO_BATCH: ALIGNED,
 }
 

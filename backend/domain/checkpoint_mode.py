@@ -1,0 +1,51 @@
+"""Decides the mode of a job's checkpoints and of one checkpoint, and names it. At-least-once is a mode of its own.
+
+Barriers of at-least-once checkpoints block no channel, so such a checkpoint is neither aligned nor unaligned. The
+engine does not say so for a checkpoint (Flink's type is ``CHECKPOINT``); only the settings of its job do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from backend.domain.advice import Mode
+from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Guarantee, Protocol
+
+AT_LEAST_ONCE: Final = "at-least-once"
+AnyMode = Mode | Protocol | Literal["at-least-once"]
+
+MODE_WORDS: Final[Mapping[str, str]] = {
+    "aligned": "aligned",
+    "unaligned": "unaligned",
+    "aligned-with-timeout": "aligned with timeout",
+    AT_LEAST_ONCE: "at least once",
+    "chandy-lamport": "Chandy-Lamport",
+    "chandy-lamport-overtaking": "Chandy-Lamport, overtaking",
+    "unaligned-last-barrier": "unaligned, last barrier",
+}
+
+
+def mode_of(config: CheckpointConfig | None) -> AnyMode | None:
+    """Derive a job's checkpoint mode from its settings. Return None if the settings are unknown."""
+    if config is None or (config.mode is None and config.is_unaligned_enabled is None):
+        return None
+    if config.guarantee is Guarantee.AT_LEAST_ONCE:
+        return AT_LEAST_ONCE
+    if not config.is_unaligned_enabled:
+        return Mode.ALIGNED
+    if config.protocol is not None:
+        return config.protocol
+    return Mode.ALIGNED_WITH_TIMEOUT if config.aligned_timeout_ms else Mode.UNALIGNED
+
+
+def mode_of_checkpoint(header: CheckpointHeader, config: CheckpointConfig | None = None) -> AnyMode | None:
+    """Return the mode in which a checkpoint was taken. Return None if the engine does not report it.
+
+    ``config`` has the settings of its run.
+    """
+    if header.protocol is not None or header.is_unaligned is None:
+        return header.protocol
+    if config is not None and config.guarantee is Guarantee.AT_LEAST_ONCE:
+        return AT_LEAST_ONCE
+    return Mode.UNALIGNED if header.is_unaligned else Mode.ALIGNED

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, empty, layout
-from dashboard.figures.front.edges import Drawn, edge_hovers, edge_label, edge_traces
+from dashboard.figures.front.edges import Drawn, edge_hovers, edge_labels, edge_traces
 from dashboard.figures.front.folding import folded
 from dashboard.figures.front.heat import heat_map
 from dashboard.figures.front.places import NARROW_PX, RADIUS, Places, arrange
@@ -146,8 +146,8 @@ def _notes(front: Front, at_ms: float, view: FrontView, places: Places) -> list[
     drawn = _drawn(front, at_ms, view, places)
     is_crowded = places.is_large or len(front.edges) > _LABELLED_EDGES_MAX
     notes = []
-    if not view.is_narrow:
-        notes += [edge_label(e, drawn) for e in front.edges if not is_crowded]
+    if not view.is_narrow and not is_crowded:
+        notes += edge_labels(front.edges, drawn, places.scale)
     for v in front.vertices:
         is_open = v.vertex_id in drawn.open_ids
         notes += vertex_labels(

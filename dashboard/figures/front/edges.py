@@ -41,6 +41,14 @@ class Drawn:
         return sum(known) if known else None
 
 
+# Places of a label along its line, the best one first.
+_SHARES = (0.5, 0.36, 0.64, 0.27, 0.73)
+_SHARES_OPEN = (0.36, 0.27, 0.45)
+# About the size of a character and of a line of a label, with room for wide fonts.
+_CHARACTER_PX = 6.0
+_LINE_PX = 14.0
+
+
 def edge_traces(edges: Sequence[FrontEdge], drawn: Drawn) -> list[Trace]:
     """Draw all edges. Edges that look alike are one trace, because each trace takes time to draw."""
     alike: dict[tuple[BarrierPlace, str, float], Outline] = {}
@@ -226,17 +234,33 @@ def edge_words(edge: FrontEdge, drawn: Drawn) -> str:
     return words + (f"<br>overtook {text.size(overtaken)}" if overtaken else "")
 
 
-def edge_label(edge: FrontEdge, drawn: Drawn) -> dict[str, object]:
-    """Return the label of an edge, in the middle of its line.
+def edge_labels(edges: Sequence[FrontEdge], drawn: Drawn, scale: float) -> list[dict[str, object]]:
+    """Return the labels of the edges. Each is at the first place along its line where it covers no other label.
 
-    If the receiver is opened, lines fan out to its subtasks, so the label is nearer to the sender, where the lines are
-    close together.
+    Lines that cross, as between several sources and several receivers, have the same middle. A label without a free
+    place is left out; the hover text of the edge has its words. ``scale`` is the pixels of a unit.
     """
-    x, y = _along(edge, drawn, 0.36 if edge.target in drawn.open_ids else 0.5)
+    taken: list[tuple[float, float, float, float]] = []
+    labels = []
+    for edge in edges:
+        words = edge_words(edge, drawn)
+        # If the receiver is opened, lines fan out to its subtasks, so the label is nearer to the sender, where the
+        # lines are close together.
+        for share in _SHARES_OPEN if edge.target in drawn.open_ids else _SHARES:
+            x, y = _along(edge, drawn, share)
+            lines = words.split("<br>")
+            wide, high = _CHARACTER_PX * max(map(len, lines)) / 2, _LINE_PX * len(lines) / 2
+            box = (scale * x - wide, scale * y - high, scale * x + wide, scale * y + high)
+            if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
+                taken.append(box)
+                labels.append(_label(words, x, y, drawn))
+                break
+    return labels
+
+
+def _label(words: str, x: float, y: float, drawn: Drawn) -> dict[str, object]:
     font = {"size": 10, "color": drawn.theme.muted}
-    return note(
-        drawn.theme, edge_words(edge, drawn), x, y, yshift=20, bgcolor=drawn.theme.surface, opacity=0.92, font=font
-    )
+    return note(drawn.theme, words, x, y, yshift=20, bgcolor=drawn.theme.surface, opacity=0.92, font=font)
 
 
 def _interval(source: FrontVertex, target: FrontVertex) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import plotly.graph_objects as go
 import pytest
@@ -15,6 +15,7 @@ from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.figures import front, gantt
 from dashboard.figures.front import FrontView, edges, folding, senders, times, vertices
+from dashboard.figures.front.places import arrange
 from dashboard.figures.front.readings import Readings
 from dashboard.palette import LIGHT
 from dashboard.routes import Heat
@@ -369,3 +370,23 @@ def test_five_instants_stand_side_by_side_or_one_above_another(fake, is_narrow):
     assert len(set(lefts)) == (1 if is_narrow else 5)
     assert len(set(tops)) == (5 if is_narrow else 1)
     assert "16 of 16 subtasks, 16 acknowledged" in chart.summary
+
+
+def test_the_labels_of_edges_that_cross_keep_apart():
+    subtasks = (times.SubtaskTimes(0, 3_000.0, 3_000.0, 4_000.0),)
+    layers = {"s0": (0, 0), "s1": (0, 1), "s2": (0, 2), "j0": (1, 0), "j1": (1, 1)}
+    made = tuple(times.FrontVertex(v, v, layer, row, subtasks, is_guilty=False) for v, (layer, row) in layers.items())
+    lines = tuple(times.FrontEdge(f"s{s}", f"j{j}", (), is_measured=False) for s in range(3) for j in range(2))
+
+    crossing = times.Front(made, lines, (0.0,), 5_000.0, Basis.RECONSTRUCTED)
+    chart = front.draw(crossing, 1_000.0, FrontView(LIGHT))
+
+    go.Figure(chart.figure)
+    scale = arrange(crossing, is_narrow=False).scale
+    labels = [n for n in chart.figure["layout"]["annotations"] if "first barrier" in n["text"]]
+    assert len(labels) >= 4
+    for one, other in combinations(labels, 2):
+        high = 13 * len(one["text"].split("<br>"))
+        wide = 5 * max(map(len, one["text"].split("<br>")))
+        apart = abs(one["x"] - other["x"]) * scale >= wide or abs(one["y"] - other["y"]) * scale >= high
+        assert apart, (one, other)

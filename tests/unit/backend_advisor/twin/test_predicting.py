@@ -271,3 +271,32 @@ def test_each_tier_has_the_hangs_and_more_of_them_at_a_longer_interval(tier: Tie
         assert predict(model, WhatIf(interval_ms=interval_ms), tier, seeds=(1,)).expired_ratio == Interval(0, 0, 0)
 
     assert 0.05 < shares[0] < 0.8 * shares[1]
+
+
+def unaligned(ms: float, *, service_us: float | None = None, mode: Mode = Mode.UNALIGNED) -> Interval:
+    model = scored(ms, ms)
+    model = replace(model, settings=replace(model.settings, mode=mode))
+    if service_us is not None:
+        last = model.vertices[-1]
+        slow = replace(last, service_us=(service_us,) * len(last.service_us))
+        model = replace(model, vertices=(*model.vertices[:-1], slow))
+    found = outcome_of(model, runs(*(checkpoint(ms + n) for n in range(-3, 4)))).duration_ms
+    assert found is not None
+    return found
+
+
+def test_the_interval_of_a_short_unaligned_checkpoint_allows_for_what_the_host_does():
+    """Measured on a running Flink: 34 ms where 123 ms were predicted, and 77 ms where 35 ms were."""
+    assert unaligned(123.0).low < 34
+    assert unaligned(35.0).high > 77
+    assert (unaligned(35.0).value, unaligned(123.0).value) == (35.0, 123.0)
+    one, slow = unaligned(35.0, service_us=1_000.0), unaligned(35.0, service_us=101_000.0)
+    assert slow.high - one.high == pytest.approx(100.0)
+
+
+def test_from_a_second_on_and_with_other_modes_the_host_makes_no_interval_wider():
+    for ms in (1_000.0, 4_000.0):
+        assert unaligned(ms) == unaligned(ms, mode=Mode.ALIGNED)
+    assert unaligned(100.0, mode=Mode.ALIGNED).high < unaligned(100.0).high
+    widths = [unaligned(ms).high - unaligned(ms, mode=Mode.ALIGNED).high for ms in (100.0, 500.0, 900.0)]
+    assert widths == sorted(widths, reverse=True)

@@ -262,7 +262,7 @@ def test_a_store_that_takes_most_of_healthy_checkpoints_is_named_and_not_called_
     found = diagnose(job([snapshotting(n, async_=1_200) for n in range(1, 9)], CALM))
 
     assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.STORE)
-    assert found.verdict.sentence.endswith(" of last takes 1.2 s: it writes 200.0 MB to the checkpoint store.")
+    assert found.verdict.sentence.endswith(" of last takes 1.2 s: it writes 200 MB to the checkpoint store.")
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,12 @@ _CAPACITY = (VerdictKind.CAPACITY,)
 _FINE = (Health.HEALTHY,)
 
 
-def _unaligned(version_key: str, timeout: str) -> Mapping[str, str]:
-    return {**_UNALIGNED, version_key: timeout}
+# Flink 1.13 has another name for the timeout.
+_WITH_TIMEOUT = {
+    **_UNALIGNED,
+    "execution.checkpointing.alignment-timeout": "1s",
+    "execution.checkpointing.aligned-checkpoint-timeout": "1s",
+}
 
 
 JOBS = (
@@ -201,8 +205,7 @@ JOBS = (
         "unaligned checkpoints with an aligned timeout of 1 s, and an operator at capacity",
         _CAPACITY,
         "work",
-        settings=_unaligned("execution.checkpointing.aligned-checkpoint-timeout", "1s"),
-        since="1.14",
+        settings=_WITH_TIMEOUT,
     ),
     VersionsJob(
         "changelog",

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ class Ran:
     ids: dict[str, str] = field(default_factory=dict)
     asked: dict[str, watching.Asked] = field(default_factory=dict)
     """What ``diagnose`` printed and read when it was run on one job only. It is what a recording keeps."""
+    faults: dict[str, list[recorder.Row]] = field(default_factory=dict)
+    """What was read for a verdict that is not right: by the name of the job, and of the way in which it was asked."""
 
 
 def batches(jobs: Sequence[VersionsJob], *, slots: int = SLOTS_AT_ONCE) -> Iterator[list[VersionsJob]]:
@@ -190,14 +193,24 @@ def _add(
         printed = asked.jobs.get(job.name)
         ran.diagnoses[job.name] = printed or {}
         # A job that ends is judged after its end, by what `diagnose` prints then.
-        found_now = judged(job, printed)
-        ran.verdicts[job.name] = worse(found_now, judged(job, watched.get(key))) if key in watched else found_now
+        ways = {"diagnose": (judged(job, printed), asked.rows)}
+        if key in watched:
+            ways["collector"] = (judged(job, watched[key]), found.rows)
+        for way, (verdict, rows) in ways.items():
+            if verdict.outcome is not Outcome.RIGHT:
+                say(f"{ran.version}: {job.name}, {way}: {verdict.sentence or verdict.why}")
+                ran.faults[f"{job.name}, {way}"] = [r for r in rows if not _is_of_another(r, key, ran.ids)]
+        ran.verdicts[job.name] = reduce(worse, (verdict for verdict, _ in ways.values()))
         if key in found.compared:
             ran.compared_count += found.compared[key].count
             ran.differences[job.name] = found.compared[key].lines
         ran.problems[job.name] = tuple(found.problems.get(key, ()))
     for problem in (*found.problems.get("", ()), *asked.problems):
         ran.problems["target"] = (*ran.problems.get("target", ()), problem)
+
+
+def _is_of_another(row: recorder.Row, job_id: str, ids: Mapping[str, str]) -> bool:
+    return any(other in row["path"] for other in ids.values() if other != job_id)
 
 
 def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path, *, faults: Path) -> int:
@@ -207,15 +220,18 @@ def record(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path
     """
     asked = [job for job in jobs if job.name in ran.asked]
     right = [job for job in asked if _is_right(job, ran.asked[job.name])]
-    _write(cluster, [job for job in asked if job not in right], ran, faults)
-    return _write(cluster, right, ran, folder)
+    wrong = {f"{job.name}, alone": ran.asked[job.name].rows for job in asked if job not in right}
+    _write(cluster, {**wrong, **ran.faults}, ran, faults)
+    return _write(cluster, {job.name: ran.asked[job.name].rows for job in right}, ran, folder)
 
 
-def _write(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, folder: Path) -> int:
-    if not jobs:
+def _write(cluster: Cluster, found: Mapping[str, list[recorder.Row]], ran: Ran, folder: Path) -> int:
+    if not found:
         return 0
-    rows = [{**row, "job": job.name} for job in jobs for row in ran.asked[job.name].rows]
-    run = {"flink_version": cluster.version, "jobs": {job.name: ran.ids[job.name] for job in jobs}}
+    rows = [{**row, "job": name} for name, of_job in found.items() for row in of_job]
+    # The name of a fault is the name of the job, a comma, and the way in which it was asked.
+    jobs = {name: ran.ids.get(name) or ran.ids[name.rpartition(", ")[0]] for name in found}
+    run = {"flink_version": cluster.version, "jobs": jobs}
     return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"})
 
 

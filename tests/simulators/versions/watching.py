@@ -41,10 +41,12 @@ class Watched:
     problems: dict[str, dict[str, None]] = field(default_factory=dict)
     engine: Any = None
     version: str | None = None
+    rows: list[Row] = field(default_factory=list)
 
     def add(self, observation: Observation, rows: list[Row]) -> None:
         """Add one poll and the answers that it got."""
         self.engine, self.version = observation.engine, observation.engine_version
+        self.rows += rows
         for job in observation.jobs:
             self._add_job(job, observation, rows)
 

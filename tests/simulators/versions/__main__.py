@@ -64,6 +64,7 @@ def _result(ran: Ran, advised: Sequence[table.Applied], size: int) -> Result:
         applied=tuple(advised),
         proxied=ran.proxied,
         recording_bytes=size,
+        load_ratio=ran.load_ratio,
     )
 
 
@@ -82,6 +83,8 @@ def _shown(result: Result) -> None:
 
 async def _all(given: argparse.Namespace) -> int:
     results = []
+    if given.table:
+        return _documented()
     for version in chosen(" ".join(given.versions)):
         result = await _version(version, given)
         _shown(result)
@@ -90,9 +93,15 @@ async def _all(given: argparse.Namespace) -> int:
         results.append(result)
     print(table.table(results))
     if not given.only and not given.no_docs:
-        _DOCUMENT.write_text(table.replaced(_DOCUMENT.read_text(), table.read(_BUILD / "results")))
-        say(f"wrote {_DOCUMENT.relative_to(_ROOT)}")
+        _documented()
     return any(result.is_faulty for result in results)
+
+
+def _documented() -> int:
+    """Write the document from the kept results of all versions."""
+    _DOCUMENT.write_text(table.replaced(_DOCUMENT.read_text(), table.read(_BUILD / "results")))
+    say(f"wrote {_DOCUMENT.relative_to(_ROOT)}")
+    return 0
 
 
 async def _stoppable(work: Coroutine[Any, Any, int]) -> int:
@@ -113,6 +122,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="run only jobs whose names contain one of these words")
     parser.add_argument("--record", action="store_true", help="keep short recordings as contract tests")
     parser.add_argument("--no-docs", action="store_true", help="do not write docs/support.md")
+    parser.add_argument("--table", action="store_true", help="only write docs/support.md again, from kept results")
     parser.add_argument("--api", action="store_true", help="watch the first jobs with `barrierscope up` too")
     parser.add_argument("--no-proxy", dest="with_proxy", action="store_false", help="leave out the proxies")
     parser.add_argument("--no-advice", dest="apply", action="store_false", help="do not make the advised changes")

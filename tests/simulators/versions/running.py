@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Ran:
     diagnoses: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     proxied: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    load_ratio: float | None = None
     asked: dict[str, watching.Asked] = field(default_factory=dict)
     """What ``diagnose`` printed and read when it was run on one job only. It is what a recording keeps."""
     faults: dict[str, list[recorder.Row]] = field(default_factory=dict)
@@ -71,6 +73,7 @@ async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, way
         await _started(cluster, ids.values())
         say(f"{cluster.version}: {len(ids)} jobs run: {', '.join(ids)}")
         found = await watching.watched(cluster.url, seconds=WATCH_S)
+        ran.load_ratio = os.getloadavg()[0] / (os.cpu_count() or 1)
         asked, alone, behind = await asyncio.gather(
             watching.asked(cluster.url),
             _each_for_itself(cluster, running if ways.is_recorded else [], ids),

@@ -65,6 +65,8 @@ class Result:
     applied: tuple[Applied, ...] = ()
     proxied: dict[str, tuple[str, ...]] = field(default_factory=dict)
     recording_bytes: int = 0
+    load_ratio: float | None = None
+    """The mean load of the machine for each of its cores, in the minute before the jobs were diagnosed."""
 
     @property
     def wrong_and_sure(self) -> tuple[Judged, ...]:
@@ -109,6 +111,7 @@ def table(results: Sequence[Result]) -> str:
     rows += [
         ["values compared with Flink's", *(f"{r.compared_count:,}" for r in results)],
         ["values that differ", *(str(len(r.differences)) for r in results)],
+        ["load per core", *("-" if r.load_ratio is None else f"{r.load_ratio:.1f}" for r in results)],
         ["advised changes accepted", *(_accepted(r) for r in results)],
         ["predictions that held", *(_inside(r) for r in results)],
         *(
@@ -124,12 +127,16 @@ def _of(result: Result, job: str) -> Judged | None:
 
 
 def _accepted(result: Result) -> str:
-    return f"{sum(not one.refusal for one in result.applied)} of {len(result.applied)}"
+    if not result.applied:
+        return "-"
+    return f"{sum(not one.refusal for one in result.applied)}/{len(result.applied)}"
 
 
 def _inside(result: Result) -> str:
     known = [one.is_inside for one in result.applied if one.is_inside is not None]
-    return f"{sum(known)} of {len(known)}"
+    if not known:
+        return "-"
+    return f"{sum(known)}/{len(known)}"
 
 
 def _proxy_word(result: Result, kind: str) -> str:

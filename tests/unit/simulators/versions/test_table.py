@@ -36,8 +36,8 @@ def test_the_table_has_a_line_for_each_job_and_a_column_for_each_version():
     assert cells["sql-join"] == ["wrong (low)", "-"]
     assert cells["changelog"] == ["-", "-"]
     assert cells["values compared with Flink's"] == ["27,084", "0"]
-    assert cells["advised changes accepted"] == ["1 of 2", "0 of 0"]
-    assert cells["predictions that held"] == ["1 of 1", "0 of 0"]
+    assert cells["advised changes accepted"] == ["1/2", "-"]
+    assert cells["predictions that held"] == ["1/1", "-"]
     assert cells["behind a proxy: 502"] == ["right", "-"]
     assert cells["behind a proxy: cut body"] == ["1 differ", "-"]
     assert {job.name for job in JOBS} <= set(cells)

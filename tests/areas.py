@@ -128,6 +128,7 @@ AREAS = {
         "integration/test_incidents*.py",
         "integration/test_real_alertmanager.py",
         "integration/test_spark_silence.py",
+        "integration/test_unreadable_jobs.py",
     ),
     "analysis": (
         "unit/backend_analysis/**",

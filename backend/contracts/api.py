@@ -156,9 +156,7 @@ class TargetHealthOut(Model):
     """The health of a target, from its latest polls or pushes."""
 
     state: TargetState
-    """``silent``: a running job that pushes its data has sent nothing for 90 seconds. ``partial``: what the target
-    reports about some of its jobs cannot be read.
-    """
+    """``silent``: a job that pushes has sent nothing for 90 seconds. ``partial``: some of its jobs cannot be read."""
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None

@@ -12,11 +12,10 @@ Before 1.15 there is no ``checkpointed_size``: ``state_size`` has its meaning, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from backend.contracts import flink
 from backend.domain.checkpoint import (
@@ -27,7 +26,6 @@ from backend.domain.checkpoint import (
     CheckpointStatus,
     Protocol,
     SavepointFormat,
-    Values,
     VertexDetail,
 )
 from backend.domain.clock import from_epoch_ms, to_epoch_ms
@@ -39,16 +37,23 @@ from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.observation import JobState
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from collectors.flink.document import Document, RowCache, clean, clean_lines
+from collectors.flink.subtask_columns import (
+    checked_columns_of,
+    columns_of,
+    if_given,
+    index_of,
+    milliseconds,
+    placed,
+    size_bytes,
+    without_finished,
+)
 
 NAME_MAX = 500
 MESSAGE_MAX = 2000
 STACKTRACE_MAX = 8000
-# A longer duration (24 days) comes from a clock error. The store has 32 bits for a duration.
-_MS_MAX = 2**31 - 1
 # A longer setting (31 years) means *never*: Flink uses one of Java's largest numbers for it, such as the interval
 # 2^63 - 1 of a job without periodic checkpoints (CheckpointCoordinatorConfiguration).
 _SETTING_MS_MAX = 10**12
-_INT64 = 2**63
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _STATUS = {
@@ -213,7 +218,7 @@ def placement(document: Document) -> Placement:
     managers, statuses = hosts.copy(), hosts.copy()
     attempts: list[int | None] = [None] * len(rows)
     for row in rows:
-        n = _index(row.get("subtask"), len(rows))
+        n = index_of(row.get("subtask"), len(rows))
         endpoint = _optional_text(row.find("endpoint"))
         hosts[n] = _optional_text(row.find("host")) or (endpoint.rpartition(":")[0] if endpoint else None) or None
         managers[n] = _optional_text(row.find("taskmanager-id"))
@@ -305,7 +310,7 @@ def header(document: Document, *, names_unaligned: bool = True) -> CheckpointHea
     failed = document.find("failure_timestamp")
     discarded = document.find("discarded")
     # Until a subtask has acknowledged, the sums of sizes have no meaning.
-    size = _bytes if acknowledged else _nothing
+    size = size_bytes if acknowledged else _nothing
     written, full = _sizes(document)
     kind = _optional_text(document.find("checkpoint_type")) or ""
     return CheckpointHeader(
@@ -316,11 +321,11 @@ def header(document: Document, *, names_unaligned: bool = True) -> CheckpointHea
         is_unaligned=_UNALIGNED.get(kind) if names_unaligned else None,
         latest_ack_at=document.get("latest_ack_timestamp").instant(),
         # For a checkpoint in progress, Flink reports the time to its latest acknowledgement, not the elapsed time.
-        end_to_end_duration_ms=_ms(document.get("end_to_end_duration")) if status.is_terminal else None,
+        end_to_end_duration_ms=milliseconds(document.get("end_to_end_duration")) if status.is_terminal else None,
         checkpointed_size_bytes=size(written),
         full_state_size_bytes=None if full is None else size(full),
-        processed_bytes=_if_given(size, document.find("processed_data")),
-        persisted_bytes=_if_given(size, document.find("persisted_data")),
+        processed_bytes=if_given(size, document.find("processed_data")),
+        persisted_bytes=if_given(size, document.find("persisted_data")),
         subtask_count=document.get("num_subtasks").count(),
         acknowledged_count=acknowledged,
         failure_reason=reason_of_message(text) if status is CheckpointStatus.FAILED else None,
@@ -410,158 +415,12 @@ def subtasks(document: Document, vertex_id: VertexId, *, may_have_finished: bool
     """
     count = _subtask_count(document.get("num_subtasks"))
     rows = document.get("subtasks")
-    read = _columns(rows.array(), count) or _checked_columns(rows, count)
+    read = columns_of(rows.array(), count) or checked_columns_of(rows, count)
     columns, finished = read.columns, 0
     if may_have_finished and 0 in columns[0]:
-        columns, finished = _without_finished(columns, read.instants_ms)
-    detail = VertexDetail(vertex_id, *(_placed(column, read.places, count) for column in columns))
+        columns, finished = without_finished(columns, read.instants_ms)
+    detail = VertexDetail(vertex_id, *(placed(column, read.places, count) for column in columns))
     return SubtasksAnswer(document.get("id").count(), _status(document), detail, read.triggered_ms, finished)
-
-
-_Row = tuple[int | None, ...]
-_WIDTH = 10
-_FINISHED: _Row = (None, None, None, None, 0, None, None, None, None, None)
-"""The values of a subtask that had finished before the checkpoint, in the order of the columns of ``VertexDetail``."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """The columns of ``VertexDetail`` in their order, with a value for each subtask that acknowledged."""
-
-    columns: list[list[int | None]]
-    places: list[int]
-    instants_ms: list[int]
-    """The times of the acknowledgements, in milliseconds since the epoch."""
-    triggered_ms: int | None
-
-
-def _columns(items: list[Any], count: int) -> _Columns | None:
-    """Read all rows at once, which takes a fraction of the time of ``_checked_columns``.
-
-    Return None if any value is not what Flink sends. ``_checked_columns`` then reads the rows again and names a wrong
-    value.
-    """
-    try:
-        word = _class_key(items[0]) if items else flink.CLASS_NAME
-        places, words = [row["index"] for row in items], [row[word] for row in items]
-        rows = [row for row in items if row[word] == flink.SUBTASK_ACKNOWLEDGED]
-        has_full = bool(rows) and flink.CHECKPOINTED_SIZE in rows[0]
-        own = [row["index"] for row in rows]
-        instants = [row["ack_timestamp"] for row in rows]
-        phases, alignments = [row["checkpoint"] for row in rows], [row["alignment"] for row in rows]
-        durations = [
-            [row["start_delay"] for row in rows],
-            [alignment["duration"] for alignment in alignments],
-            [phase["sync"] for phase in phases],
-            [phase["async"] for phase in phases],
-            [row["end_to_end_duration"] for row in rows],
-        ]
-        written = [row[flink.CHECKPOINTED_SIZE if has_full else "state_size"] for row in rows]
-        sizes = [
-            written,
-            # Without the full size, this column only keeps the place of the one that is missing.
-            [row["state_size"] for row in rows] if has_full else written,
-            [alignment["processed"] for alignment in alignments],
-            [alignment["persisted"] for alignment in alignments],
-        ]
-        if not has_full and any(flink.CHECKPOINTED_SIZE in row for row in rows):
-            return None
-        unaligned = [row["unaligned_checkpoint"] for row in rows]
-    except (KeyError, TypeError):
-        return None
-    if not rows or any(set(map(type, column)) != {int} for column in (places, instants, *durations, *sizes)):
-        return None
-    if set(map(type, words)) != {str} or set(map(type, unaligned)) != {bool}:
-        return None
-    if min(places) < 0 or max(places) >= count:
-        return None
-    if any(not -_INT64 <= n < _INT64 for column in (instants, *durations, *sizes) for n in (min(column), max(column))):
-        return None
-    columns = [_between(column, _MS_MAX) for column in durations] + [_between(column, _INT64) for column in sizes]
-    if not has_full:
-        columns[_FULL_SIZE] = [None] * len(rows)
-    columns.append([int(flag) for flag in unaligned])
-    triggered = (at - took for at, took in zip(instants, durations[4], strict=True) if at >= 0 and took >= 0)
-    return _Columns(columns, own, instants, next(triggered, None))
-
-
-_ACK_DELAY = 4
-_FULL_SIZE = 6
-
-
-def _without_finished(columns: list[list[int | None]], instants_ms: list[int]) -> tuple[list[list[int | None]], int]:
-    """Return the columns in which a subtask that had finished has only its acknowledgement, 0, and their number."""
-    earliest_ms = min(instants_ms)
-    rows = list(zip(*columns, strict=True))
-    # Before 1.15, no subtask has a full size.
-    has_full = any(value is not None for value in columns[_FULL_SIZE])
-    places = [n for n in range(_WIDTH) if n != _ACK_DELAY and (has_full or n != _FULL_SIZE)]
-    count = 0
-    for n, row in enumerate(rows):
-        measured = [row[place] for place in places]
-        if instants_ms[n] == earliest_ms and None not in measured and not any(measured):
-            rows[n] = _FINISHED
-            count += 1
-    return [list(column) for column in zip(*rows, strict=True)], count
-
-
-def _between(column: list[int], limit: int) -> list[int | None]:
-    """Return the values from 0 to ``limit``, with None for others, which are sentinels or come from clock errors."""
-    if min(column) >= 0 and max(column) <= limit:
-        return list(column)
-    return [value if 0 <= value <= limit else None for value in column]
-
-
-def _placed(column: list[int | None], places: list[int], count: int) -> Values:
-    if places == list(range(count)):
-        return tuple(column)
-    values: list[int | None] = [None] * count
-    for place, value in zip(places, column, strict=True):
-        values[place] = value
-    return tuple(values)
-
-
-def _checked_columns(document: Document, count: int) -> _Columns:
-    """Read the rows one by one. A wrong value raises an error that names it."""
-    rows: list[tuple[int, _Row, int]] = []
-    triggered_ms = None
-    for item in document.items():
-        n = _index(item.get("index"), count)
-        word = item.get(_class_key(item.value)).value
-        if word == flink.SUBTASK_ACKNOWLEDGED:
-            rows.append((n, _row(item), item.get("ack_timestamp").whole()))
-            triggered_ms = _triggered_ms(item) if triggered_ms is None else triggered_ms
-    columns = [[row[n] for _, row, _ in rows] for n in range(_WIDTH)]
-    return _Columns(columns, [n for n, _, _ in rows], [at_ms for _, _, at_ms in rows], triggered_ms)
-
-
-def _triggered_ms(item: Document) -> int | None:
-    acknowledged_ms, took_ms = item.get("ack_timestamp").whole(), item.get("end_to_end_duration").whole()
-    return None if acknowledged_ms < 0 or took_ms < 0 else acknowledged_ms - took_ms
-
-
-def _row(item: Document) -> _Row:
-    """Return the values of one subtask, in the order of the columns of ``VertexDetail``."""
-    phases, alignment = item.get("checkpoint"), item.get("alignment")
-    written, state = item.find(flink.CHECKPOINTED_SIZE), item.get("state_size")
-    flag = item.find("unaligned_checkpoint")
-    return (
-        _if_given(_ms, item.find("start_delay")),
-        _ms(alignment.get("duration")),
-        _ms(phases.get("sync")),
-        _ms(phases.get("async")),
-        _ms(item.get("end_to_end_duration")),
-        _bytes(state if written is None else written),
-        None if written is None else _bytes(state),
-        _if_given(_bytes, alignment.find("processed")),
-        _if_given(_bytes, alignment.find("persisted")),
-        None if flag is None else int(flag.truth()),
-    )
-
-
-def _class_key(row: object) -> str:
-    """Return the name of the member that tells a row's kind. Before 1.15 it is called ``@class``."""
-    return flink.CLASS_NAME_BEFORE_1_15 if isinstance(row, dict) and flink.CLASS_NAME not in row else flink.CLASS_NAME
 
 
 def checkpoint_config(document: Document) -> CheckpointConfig:
@@ -578,13 +437,13 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
         interval_ms=interval_ms if 0 < interval_ms <= _SETTING_MS_MAX else None,
         timeout_ms=_setting_ms(document.get("timeout")),
         min_pause_ms=_setting_ms(document.get("min_pause")),
-        max_concurrent=_bytes(document.get("max_concurrent")),
+        max_concurrent=size_bytes(document.get("max_concurrent")),
         is_unaligned_enabled=is_unaligned,
         aligned_timeout_ms=_setting_ms(timeout) if is_unaligned and timeout is not None else None,
-        tolerable_failed_count=None if tolerable is None else _bytes(tolerable),
+        tolerable_failed_count=None if tolerable is None else size_bytes(tolerable),
         state_backend=_optional_text(document.find("state_backend")),
         checkpoint_storage=_optional_text(document.find("checkpoint_storage")),
-        inflight_cap_bytes=None if cap is None else _bytes(cap),
+        inflight_cap_bytes=None if cap is None else size_bytes(cap),
         debloat_target_ms=None if debloat is None else _setting_ms(debloat),
         protocol=_protocol(document),
         spilling=_optional_text(document.find(flink.RUNTIME_SPILLING)),
@@ -640,32 +499,10 @@ def _subtask_count(document: Document) -> int:
     return count
 
 
-def _index(document: Document, count: int) -> int:
-    value = document.whole()
-    if not 0 <= value < count:
-        raise document.fail(f"is {value}, there are {count} subtasks")
-    return value
-
-
-def _ms(document: Document) -> int | None:
-    value = document.whole()
-    return value if 0 <= value <= _MS_MAX else None
-
-
 def _setting_ms(document: Document) -> int | None:
     value = document.whole()
     return value if 0 <= value <= _SETTING_MS_MAX else None
 
 
-def _bytes(document: Document) -> int | None:
-    value = document.whole()
-    return None if value < 0 else value
-
-
 def _nothing(document: Document) -> None:
     document.whole()
-
-
-def _if_given(read: Callable[[Document], int | None], document: Document | None) -> int | None:
-    """Return what ``read`` makes of a value that only some versions send, or None if it is missing."""
-    return None if document is None else read(document)

@@ -14,7 +14,7 @@ from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.observation import JobState
 from backend.domain.topology import Topology
-from collectors.flink import parse
+from collectors.flink import parse, subtask_columns
 from collectors.flink.document import Document
 
 TRIGGERED_MS = 1_795_218_627_942
@@ -364,11 +364,11 @@ def test_reading_all_rows_at_once_gives_what_reading_them_one_by_one_gives(seed:
 
     def one_by_one() -> object:
         try:
-            return parse._checked_columns(body, count)
+            return subtask_columns.checked_columns_of(body, count)
         except TargetProtocolError as error:
             return str(error)
 
-    expected, found = one_by_one(), parse._columns(body.array(), count)
+    expected, found = one_by_one(), subtask_columns.columns_of(body.array(), count)
     # A result of None leaves the decision to the slower reader, which checks each value.
     assert found is None or found == expected, f"seed={seed}: {rows}"
 
@@ -376,6 +376,6 @@ def test_reading_all_rows_at_once_gives_what_reading_them_one_by_one_gives(seed:
 def test_rows_as_flink_sends_them_are_read_all_at_once() -> None:
     rows = [subtask(2), {"index": 0, "className": "pending"}, subtask(1, start_delay=-1)]
 
-    assert parse._columns(rows, 3) == parse._checked_columns(document(rows), 3)
+    assert subtask_columns.columns_of(rows, 3) == subtask_columns.checked_columns_of(document(rows), 3)
     old = [before_1_15(row) for row in rows]
-    assert parse._columns(old, 3) == parse._checked_columns(document(old), 3)
+    assert subtask_columns.columns_of(old, 3) == subtask_columns.checked_columns_of(document(old), 3)

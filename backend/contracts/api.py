@@ -594,8 +594,4 @@ class CheckpointDetailOut(CheckpointOut):
     next_id: int | None = None
     observed_at: datetime | None = None
     clock_offset_ms: int | None = None
-    """The engine's clock minus the clock of this service, in milliseconds; null if it is not known.
-
-    The times of checkpoints and events are on the engine's clock. ``observed_at`` and ``as_of`` are on the clock of
-    this service.
-    """
+    """The engine's clock minus the clock of this service, in milliseconds; see ``JobDetailOut``."""

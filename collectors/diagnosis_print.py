@@ -298,7 +298,8 @@ def _missing(job: JobAnswer) -> list[tuple[str, str]]:
 
 
 def _culprit(verdict: Verdict) -> str:
-    name = say.vertex(verdict.vertex or "")
+    # The sentence has the name without its middle. Here, where all facts stand, is the whole of it.
+    name = " ".join((verdict.vertex or "").replace("<br/>", " ").split())
     who = f"{name}, {_ranges(verdict.subtasks)}" if verdict.subtasks else name
     return f"{who} on {say.listed(verdict.hosts)}" if verdict.hosts else who
 

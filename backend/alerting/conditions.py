@@ -454,7 +454,9 @@ def _where(place: Place) -> str:
         # Some causes have no vertex: the coordinator, or restarts that are no checkpoint's fault.
         is_outside = place.cause is not None and place.sentence is not None
         return place.sentence or "" if is_outside else "It is not known yet which vertex holds the barrier."
-    who = f"{place.vertex} {say.subtasks(place.subtasks)}" if place.subtasks else place.vertex
+    # The annotation ``vertex`` has the whole name.
+    name = say.vertex(place.vertex)
+    who = f"{name} {say.subtasks(place.subtasks)}" if place.subtasks else name
     on = f" on {say.listed(place.hosts)}" if place.hosts else ""
     phase = "" if place.phase is None else f"the {say.PHASE_WORDS[place.phase]} "
     sentence = f" {place.sentence}" if place.sentence else ""

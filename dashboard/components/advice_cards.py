@@ -431,7 +431,11 @@ def _evidence(card: CardOut, where: tzinfo) -> Component:
 def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.Tr:
     place = text.MISSING
     if row.vertex is not None:
-        place = f"{text.short(row.vertex, 40)}, subtasks {text.subtasks(row.subtasks)}" if row.subtasks else row.vertex
+        place = (
+            f"{text.short(row.vertex, 40)}, subtasks {text.subtasks(row.subtasks)}"
+            if row.subtasks
+            else text.short(row.vertex, 80)
+        )
     read = text.MISSING
     if row.since is not None and row.until is not None:
         read = f"{text.instant(row.since, where)} to {text.instant(row.until, where)}"
@@ -441,7 +445,7 @@ def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.
             html.Td(row.statement, title=row.metric),
             html.Td(thumbnail(row.values, row.unit, row.metric)),
             html.Td([shown, " ", status.basis(row.basis)], className="right number"),
-            html.Td(place),
+            html.Td(place, title=row.vertex),
             html.Td(_links(card, row.checkpoint_ids)),
             html.Td(read),
         ]

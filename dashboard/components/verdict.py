@@ -124,7 +124,7 @@ def effects(path: CriticalPathOut | None, duration_ms: int | None, verdict: Verd
         effect: list[Component | str] = [html.B(instead), f" instead of {took} (reconstructed)"]
         if instead == took:
             effect = [f"still {took} (reconstructed)"]
-        found.append(html.Span([words, *effect]))
+        found.append(html.Span([words, *effect], title=verdict.vertex or path.last_vertex))
     if path.last_in and path.last_vertex is not None:
-        found.append(html.Span([f"{last} was ", html.B(path.last_in)]))
+        found.append(html.Span([f"{last} was ", html.B(path.last_in)], title=path.last_vertex))
     return found

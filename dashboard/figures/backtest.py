@@ -285,8 +285,4 @@ def _labels(theme: Theme, names: Sequence[str], *, is_narrow: bool) -> list[dict
         "xref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": 7, "borderpad": 0,
         "font": {"size": 11, "color": theme.text},
     }  # fmt: skip
-    return [note(theme, text.plain(_begin_of(name, most)), 0, row, **more) for row, name in enumerate(names)]
-
-
-def _begin_of(name: str, most: int) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    return [note(theme, text.plain(text.short(name, most)), 0, row, **more) for row, name in enumerate(names)]

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.domain.text import printable, with_whole_characters
+from backend.analysis import sentences
+from backend.domain.text import printable, shortened, with_whole_characters
+from dashboard import text
 
 
 def test_printable_text_is_unchanged():
@@ -47,5 +49,27 @@ def test_json_without_broken_characters_is_unchanged(value):
 
 
 @given(st.text(st.characters(exclude_categories=[])))
-def test_any_text_can_be_read_after_the_replacement(text):
-    json.loads(with_whole_characters(json.dumps([text]).encode())).pop().encode()
+def test_any_text_can_be_read_after_the_replacement(raw):
+    json.loads(with_whole_characters(json.dumps([raw]).encode())).pop().encode()
+
+
+@given(st.text(), st.integers(8, 120))
+def test_a_shortened_name_is_one_line_and_keeps_both_ends(name, most):
+    whole = shortened(name, 100_000)
+    short = shortened(name, most)
+
+    assert len(short) <= most
+    assert "\n" not in short
+    if whole != short:
+        head, tail = short.split("…", 1) if "…" not in whole else (whole[:2], whole[-2:])
+        assert whole.startswith(head)
+        assert whole.endswith(tail)
+
+
+def test_a_name_that_sql_made_keeps_its_operator_and_its_sink():
+    name = "GroupAggregate[4]<br/>" + "Calc(select=[a, b, c]) -> " * 14 + "Sink: orders_by_region[9]"
+
+    for short in (shortened(name), sentences.vertex(name), text.short(name, 80)):
+        assert short.startswith("GroupAggregate[4] Calc(")
+        assert short.endswith("Sink: orders_by_region[9]")
+        assert len(short) == 80

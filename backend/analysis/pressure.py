@@ -38,6 +38,7 @@ from backend.analysis.thresholds import (
     PRESSURE_WINDOW_S,
     RATE_WINDOW_S,
     SIBLINGS_BUSY_RATIO,
+    UNEVEN_MIN_RATIO,
 )
 from backend.domain.ids import VertexId
 from backend.domain.pressure import Ratios, VertexPressure
@@ -369,6 +370,8 @@ def _kind(siblings_busy: float | None, share: float | None, cost: float | None) 
         return VerdictKind.UNDECIDED
     # The full subtasks are much busier than their siblings. The ratio of the busy times is share times cost, so the
     # larger of these two factors is the cause.
-    if cost is None or share >= cost:
+    # Records are counted, and busy times are samples.
+    surer = UNEVEN_MIN_RATIO if share >= UNEVEN_MIN_RATIO else 1.0
+    if cost is None or share * surer >= cost:
         return VerdictKind.SKEW
     return VerdictKind.STRAGGLER

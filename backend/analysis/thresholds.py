@@ -156,6 +156,14 @@ SIBLINGS_BUSY_RATIO: Final = 0.6
 The siblings of one slow subtask are idle or wait.
 """
 
+UNEVEN_MIN_RATIO: Final = 2.0
+"""A full subtask that read at least this many times the records of its siblings has key skew.
+
+Then it is a straggler only if the time per record differs by this factor more than the records do. Records are
+counted. Busy times are samples over a few seconds, which miss a sibling that works in bursts because the sources wait
+for the full subtask.
+"""
+
 PRESSURE_WINDOW_S: Final = 120
 """Readings that are more than this many seconds older than the newest reading are left out."""
 

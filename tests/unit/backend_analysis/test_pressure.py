@@ -10,6 +10,7 @@ from backend.analysis.pressure import VertexLoad
 from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, BUSY_MIN_RATIO
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.verdict import VerdictKind
 from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, START, chain, reading
 
 
@@ -67,3 +68,21 @@ def test_one_subtask_with_a_missing_share_does_not_hide_the_others():
     assert list(loads[SOURCE].backpressured) == [0.9, 0.9]
     assert loads[MIDDLE].known_subtasks == (0,)
     assert loads[MIDDLE].full_subtasks == (0,)
+
+
+@pytest.mark.parametrize(
+    ("records", "sibling_busy", "kind"),
+    [
+        # A join with a hot key on Flink 1.19: the samples of the other subtask miss its bursts.
+        ((35_843, 8_239), (0.0, 0.0, 0.139), VerdictKind.SKEW),
+        # With as many records as its sibling, only the time per record can be the cause.
+        ((10_000, 9_000), (0.1, 0.2, 0.1), VerdictKind.STRAGGLER),
+        # Twice the records, and twenty times the time for each.
+        ((20_000, 10_000), (0.02, 0.03, 0.02), VerdictKind.STRAGGLER),
+    ],
+)
+def test_counted_records_decide_against_sampled_busy_times_unless_these_differ_much_more(records, sibling_busy, kind):
+    full = [reading(MIDDLE, [1.0, b], records=records, at_s=10.0 * n) for n, b in enumerate(sibling_busy)]
+    load = pressure.vertex_loads(full)[MIDDLE]
+
+    assert pressure.suspect_of(load, (0,), (SOURCE, 1.0)).kind is kind

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from backend.advisor.advice import Advice
@@ -12,7 +14,7 @@ from collectors import diagnose
 from tests.simulators.versions.jobs import JOBS
 from tests.simulators.versions.judging import Outcome, judged
 from tests.simulators.versions.watching import documents
-from tests.support.recorded_versions import diagnosed, recorded
+from tests.support.recorded_versions import FOLDER, diagnosed, recorded
 
 BUILT = {job.name: job for job in JOBS}
 
@@ -33,3 +35,11 @@ async def test_the_verdict_names_what_the_job_was_built_with(version: str, name:
 
     assert answer.problems == ()
     assert found.outcome is Outcome.RIGHT, f"{found.why}: {found.sentence}"
+
+
+@pytest.mark.parametrize("version", sorted({version for version, _ in recorded()}))
+def test_a_recording_is_small_and_has_no_folder_of_the_machine_that_made_it(version: str) -> None:
+    content = (FOLDER / version / "rest.jsonl.gz").read_bytes()
+
+    assert len(content) < 300_000
+    assert b"barrierscope-flink-" not in gzip.decompress(content)

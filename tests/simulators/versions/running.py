@@ -235,7 +235,7 @@ def _write(cluster: Cluster, found: Mapping[str, list[recorder.Row]], ran: Ran, 
     # The name of a fault is the name of the job, a comma, and the way in which it was asked.
     jobs = {name: ran.ids.get(name) or ran.ids[name.rpartition(", ")[0]] for name in found}
     run = {"flink_version": cluster.version, "jobs": jobs}
-    return recorder.written(rows, run, folder, replaced={cluster.folder.as_uri(): "file:///flink"})
+    return recorder.written(rows, run, folder, replaced={str(cluster.folder): "/flink"})
 
 
 def _is_right(job: VersionsJob, asked: watching.Asked) -> bool:

@@ -24,7 +24,7 @@ def test_a_recording_has_no_folders_of_the_machine_and_no_addresses(tmp_path):
     settings = [{"key": "rest.port", "value": "1"}, {"key": "metrics.fetcher.update-interval", "value": "10000"}]
     rows = [answer_at(0, settings, "/jobmanager/config"), answer_at(1, {"path": "file:///own/folder/x"}, "/jobs/1")]
 
-    size = written(rows, {"jobs": {"a job": "b"}}, tmp_path / "1.15", replaced={"file:///own/folder": "file:///flink"})
+    size = written(rows, {"jobs": {"a job": "b"}}, tmp_path / "1.15", replaced={"/own/folder": "/flink"})
 
     lines = gzip.decompress((tmp_path / "1.15" / "rest.jsonl.gz").read_bytes()).splitlines()
     config, job = (orjson.loads(line) for line in lines)

@@ -190,10 +190,11 @@ def _add(
     if asked.error:
         ran.problems["diagnose"] = (asked.error,)
     for job in jobs:
-        if job.name not in ids:
-            continue
         key = ids[job.name]
         printed = asked.jobs.get(job.name)
+        if printed is None and job.end is End.BY_ITSELF:
+            # It has ended, so `diagnose` prints only the others. It is asked about later.
+            continue
         ran.diagnoses[job.name] = printed or {}
         # A job that ends is judged after its end, by what `diagnose` prints then.
         ways = {"diagnose": (judged(job, printed), asked.rows)}

@@ -57,6 +57,9 @@ ENDED_MAX: Final = 5
 _AT_REST = (JobState.ENDED, JobState.STARTING)
 _ANY_AGE_S = 10 * 365 * 86_400.0
 _REQUESTS_MAX = 4_000
+# The deadlines of one of the four polls, for targets that answer slowly.
+_DEADLINE_S = 60.0
+_JOB_TIMEOUT_S = 30.0
 _NAMES_MAX = 20
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -273,8 +276,14 @@ class Readings:
         self._clock = clock
         self._sleep = sleep
         self._show_step = show_step
+        # A person waits for the answer, and there is no next poll that would read what is left out of this one.
         options = CollectorOptions(
-            pressure_interval_s=0.0, list_interval_s=0.0, ended_within_s=_ANY_AGE_S, budget_count=_REQUESTS_MAX
+            pressure_interval_s=0.0,
+            list_interval_s=0.0,
+            ended_within_s=_ANY_AGE_S,
+            budget_count=_REQUESTS_MAX,
+            deadline_s=_DEADLINE_S,
+            job_timeout_s=_JOB_TIMEOUT_S,
         )
         self._collector = FlinkCollector(
             transport,

@@ -129,10 +129,14 @@ def last(topology: Topology, phases: PlainPhases) -> tuple[VertexId, int] | None
     return v, p.subtask
 
 
-def without(phases: PlainPhases, vertex_id: VertexId, subtask: int) -> int | None:
-    """Return when the last of all other subtasks acknowledged, or None if one of them has not acknowledged."""
+def without(phases: PlainPhases, vertex_id: VertexId, subtask: int, *, end_ms: int | None) -> int | None:
+    """Return when the last of all other subtasks acknowledged, or None if one of them has not acknowledged.
+
+    The time is neither before the trigger nor after the end of the checkpoint.
+    """
     others = [p.ack_ms for v, rows in phases.items() for p in rows if (v, p.subtask) != (vertex_id, subtask)]
-    return max(known(others), default=None) if None not in others else None
+    found = max(known(others), default=None) if None not in others else None
+    return None if found is None else max(0, found if end_ms is None else min(found, end_ms))
 
 
 def hop(topology: Topology, phases: PlainPhases, vertex_id: VertexId, duration_ms: int) -> list[Value]:

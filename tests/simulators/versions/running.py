@@ -88,6 +88,7 @@ async def run_batch(cluster: Cluster, jobs: Sequence[VersionsJob], ran: Ran, way
             one = await watching.asked(cluster.url, job=ids[job.name])
             ran.asked[job.name] = one
             _add(ran, [job], ids, watching.Watched(), one)
+            ran.verdicts.setdefault(job.name, judged(job, None))
     finally:
         await asyncio.gather(*(cluster.cancel(job_id) for job_id in ids.values()))
 

@@ -18,7 +18,7 @@
 #   make eval [ARGS="--jobs 200"]                   regret of advisor and twin on drawn jobs, beside an exhaustive grid
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
-#   make flink-options [FLINK="1.20.5 2.3.0"]       the table of Flink's options, from the jars of each version (needs javac)
+#   make flink-options [FLINK="1.20 2.3"]           the table of Flink's options, from the jars of each version (needs javac)
 #   make test-versions [FLINK="1.15 2.2"]           real Flink clusters from 1.13 to 2.3 with SQL and other jobs; needs a JDK
 #   make twin [ARGS="--only TEXT"]                  the twin's predictions compared with changed runs on Flink and on the runtime
 #   make recovery-fit DATA="FILE ..."               the formula of recovery times, fitted to published recoveries

@@ -1,6 +1,6 @@
 """Read the configuration options of each Flink version from its own jars, and write the table of those that concern us.
 
-``make flink-options [FLINK="1.15.4 2.3.0"]`` does it. For each version it downloads the jars (some hundred megabytes,
+``make flink-options [FLINK="1.15 2.3"]`` does it. For each version it downloads the jars (some hundred megabytes,
 which are deleted afterwards), reads every ``ConfigOption`` that their classes declare, and keeps the options about
 checkpoints, state, buffers, restarts, parallelism and metrics. Versions that are not named keep what the table says.
 """
@@ -17,22 +17,8 @@ from typing import Final
 
 from backend.domain import flink_options
 from tests.simulators import flink_code
+from tests.simulators.versions.jars import chosen
 
-VERSIONS: Final = (
-    "1.13.6",
-    "1.14.6",
-    "1.15.4",
-    "1.16.3",
-    "1.17.2",
-    "1.18.1",
-    "1.19.3",
-    "1.20.5",
-    "2.0.2",
-    "2.1.3",
-    "2.2.1",
-    "2.3.0",
-)
-"""The newest release of each version that the registry has."""
 _JARS = ("flink-dist", "flink-table", "flink-statebackend", "log4j-api", "log4j-core", "log4j-slf4j")
 _CONCERNS: Final = re.compile(
     r"execution\.(checkpointing|state-recovery)\..*|state\.(backend|changelog|checkpoint|checkpoints|savepoints)(\..*)?"
@@ -122,4 +108,4 @@ def _text(by_version: Mapping[str, Iterable[Option]]) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or VERSIONS)
+    main(chosen(" ".join(sys.argv[1:])))

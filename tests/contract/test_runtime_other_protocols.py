@@ -11,11 +11,12 @@ from backend.analysis.phases import checkpoint_phases
 from backend.contracts.api import CheckpointConfigOut
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, Protocol
+from backend.domain.checkpoint_mode import mode_of, mode_of_checkpoint
 from backend.domain.ids import JobId, RunId, VertexId
 from backend.domain.stored_form import config_from
 from backend.live import checkpoint_json
 from backend.live.engine import build_live_engine
-from backend.services.presenting import checkpoint_out, mode_of, mode_of_checkpoint
+from backend.services.presenting import checkpoint_out
 from backend.services.simulations.measured import checkpoint_of, config_of
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.schema.documents import config_document

@@ -53,7 +53,7 @@ def test_a_simulation_as_text_has_a_header_and_each_vertex():
 
     assert (answer.returncode, answer.stderr) == (0, "")
     lines = answer.stdout.splitlines()
-    assert lines[0] == "orders-aligned: 25.000 s of virtual time, seed 7"
+    assert lines[0] == "orders-aligned: 25.0 s of virtual time, seed 7"
     assert {"orders", "enrich", "aggregate"} <= {line.split()[0] for line in lines if line}
 
 

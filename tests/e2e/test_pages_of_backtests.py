@@ -43,7 +43,7 @@ def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_i
         assert not page.locator("#backtest-results").is_visible()
         fake.backtests.is_held = True
         page.get_by_role("checkbox", name="Warnings of timeouts").uncheck()
-        page.get_by_text("2,000").click()
+        page.get_by_text("2\u202f000").click()
         page.get_by_role("button", name="Run the backtest").click()
         expect(page.locator("#backtest-state")).to_contain_text("queued")
         page.get_by_role("button", name="Cancel").click()
@@ -83,7 +83,7 @@ def test_from_the_advice_a_backtest_is_started_cancelled_and_started_again_and_i
         page.locator("#backtest-count").get_by_text("100", exact=True).click()
         page.evaluate("() => window.barrierscope.setProps('backtest-pressed', { data: 100 })")
         expect(chosen).to_have_value("100")
-        expect(page.locator("#backtest-state")).to_contain_text("at most the newest 2,000 checkpoints")
+        expect(page.locator("#backtest-state")).to_contain_text("at most the newest 2\u202f000 checkpoints")
         link = page.locator("#backtest-episodes a").first
         assert re.fullmatch(r"/ui/jobs/jruntime/runs/r/checkpoints/1", link.get_attribute("href") or "")
         page.set_viewport_size({"width": 390, "height": 800})

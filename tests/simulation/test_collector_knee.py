@@ -124,8 +124,8 @@ def test_targets_with_a_short_history_lose_details_before_checkpoints() -> None:
 
 
 def test_a_process_that_is_starved_loses_no_checkpoint_and_recovers_by_itself() -> None:
-    # Usually the process needs 60 % of its time. With ten targets it needs 90 %, and then it depends on chance how long it
-    # takes to catch up.
+    # Usually the process needs 60 % of its time. With ten targets it needs 90 %, and then it depends on chance how long
+    # it takes to catch up.
     count = 7
     # For 40 s, the process gets a fifth of its CPU time, which is not enough for all its work.
     rate, store = goodput(count, slow=lambda at_s: 5.0 if 30.0 <= at_s < 70.0 else 1.0)

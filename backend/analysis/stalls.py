@@ -33,6 +33,7 @@ from backend.analysis.thresholds import (
     STANDOUT_RATIO,
 )
 from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.engines import does_aligned_timeout_stop_at_senders
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 
@@ -172,6 +173,9 @@ def _overtakes(case: Case, arrival: _Arrival, vertex_id: VertexId) -> bool:
         is_unaligned_enabled=config.is_unaligned_enabled,
     )
     if timeout is None:
+        return False
+    if timeout > 0 and does_aligned_timeout_stop_at_senders(case.evidence.flink_version):
+        # The barrier waits in the queue of its sender, and overtakes nothing there.
         return False
     load = case.loads.get(vertex_id)
     if load is not None and (load.full_subtasks or (highest_of(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO):

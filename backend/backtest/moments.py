@@ -174,6 +174,7 @@ def _moment(known: _Known, stored: StoredCheckpoint, at: datetime, others: Seque
         late_barriers={s.header.checkpoint_id: late for s in (*known.ended, *others) if (late := _late(s, run, at))},
         exceptions=run.exceptions_at(at, limit=_EXCEPTIONS_COUNT),
         restart_count=run.restart_count_at(at),
+        flink_version=run.engine_version if run.engine.is_flink_release else None,
         is_micro_batched=run.engine.is_micro_batched,
     )
     return Moment(

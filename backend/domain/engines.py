@@ -232,7 +232,7 @@ def flink(version: str | None = None) -> EngineCapabilities:
         web_ui=WebUi.FLINK if is_since(_STATE_IN_PATH_SINCE) else WebUi.FLINK_1_14,
         restore_rules=RestoreRules.FLINK,
         is_flink_release=True,
-        aligned_timeout_stops_at_senders=not is_since(_TIMEOUT_AT_SENDERS_SINCE),
+        aligned_timeout_stops_at_senders=does_aligned_timeout_stop_at_senders(version),
         rescaling=_rescaling(release),
         has_resource_requirements=is_since(_REQUIREMENTS_SINCE),
         settings=_keys(release),
@@ -263,6 +263,15 @@ def _rescaling(release: flink_options.Release) -> Rescaling:
     if release >= _OVERRIDES_IGNORED_SINCE or flink_options.option(_OPTIONS["parallelism"], release) is None:
         return Rescaling.CODE
     return Rescaling.JOB_SETTING if release >= _JOB_OVERRIDES_SINCE else Rescaling.CLUSTER_SETTING
+
+
+def does_aligned_timeout_stop_at_senders(version: str | None) -> bool:
+    """Return whether an aligned timeout of this version of Flink misses barriers in the output buffers of their sender.
+
+    Source: FLINK-27251. A version that is not known is taken for the newest.
+    """
+    known = release_of(version)
+    return known is not None and known < _TIMEOUT_AT_SENDERS_SINCE
 
 
 def release_of(text: str | None) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from tests.support.handwritten_jobs import (
     MIDDLE,
     SOURCE,
     UNALIGNED,
+    aligned_timeout,
     chain,
     completed,
     detail,
@@ -86,6 +87,19 @@ def test_barriers_that_overtake_queues_and_wait_all_the_same_show_a_long_callbac
     verdict = diagnose(job([waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)], CALM, config=UNALIGNED)).verdict
 
     assert (verdict.kind, verdict.vertex) == (VerdictKind.CALLBACK, "middle")
+
+
+@pytest.mark.parametrize(
+    ("version", "timeout_ms", "overtakes"),
+    [("1.13.6", 500, False), ("1.13.6", 0, True), ("1.16.3", 500, True), (None, 500, True)],
+)
+def test_before_flink_1_16_barriers_overtake_nothing_in_the_buffers_of_their_sender_after_a_timeout(
+    version, timeout_ms, overtakes
+):
+    run = [waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)]
+    verdict = diagnose(job(run, CALM, config=aligned_timeout(timeout_ms), flink_version=version)).verdict
+
+    assert (verdict.kind is VerdictKind.CALLBACK) is overtakes
 
 
 def test_markers_that_overtake_nothing_wait_in_queues_and_the_verdict_names_them():

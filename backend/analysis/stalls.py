@@ -174,8 +174,9 @@ def _overtakes(case: Case, arrival: _Arrival, vertex_id: VertexId) -> bool:
     )
     if timeout is None:
         return False
-    if timeout > 0 and does_aligned_timeout_stop_at_senders(case.evidence.flink_version):
-        # The barrier waits in the queue of its sender, and overtakes nothing there.
+    if config.aligned_timeout_ms != 0 and does_aligned_timeout_stop_at_senders(case.evidence.flink_version):
+        # The barrier waits in the queue of its sender, and overtakes nothing there. Flink 1.13 does not report whether
+        # there is an aligned timeout.
         return False
     load = case.loads.get(vertex_id)
     if load is not None and (load.full_subtasks or (highest_of(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO):

@@ -18,7 +18,6 @@ from tests.support.handwritten_jobs import (
     MIDDLE,
     SOURCE,
     UNALIGNED,
-    aligned_timeout,
     chain,
     completed,
     detail,
@@ -91,13 +90,14 @@ def test_barriers_that_overtake_queues_and_wait_all_the_same_show_a_long_callbac
 
 @pytest.mark.parametrize(
     ("version", "timeout_ms", "overtakes"),
-    [("1.13.6", 500, False), ("1.13.6", 0, True), ("1.16.3", 500, True), (None, 500, True)],
+    [("1.13.6", 500, False), ("1.13.6", None, False), ("1.13.6", 0, True), ("1.16.3", 500, True), (None, 500, True)],
 )
 def test_before_flink_1_16_barriers_overtake_nothing_in_the_buffers_of_their_sender_after_a_timeout(
     version, timeout_ms, overtakes
 ):
     run = [waiting(n, 3_000, at=MIDDLE) for n in range(1, 9)]
-    verdict = diagnose(job(run, CALM, config=aligned_timeout(timeout_ms), flink_version=version)).verdict
+    config = replace(UNALIGNED, aligned_timeout_ms=timeout_ms)
+    verdict = diagnose(job(run, CALM, config=config, flink_version=version)).verdict
 
     assert (verdict.kind is VerdictKind.CALLBACK) is overtakes
 

@@ -253,6 +253,13 @@
                 linkedZone || (look.zone === "UTC" ? "UTC" : "Local time"),
             ];
         },
+        // The answer to a press is shown, also if the page has grown above it meanwhile.
+        showAnswer: function (children, id) {
+            const answer = document.getElementById(id);
+            if (children && answer) {
+                window.requestAnimationFrame(function () { answer.scrollIntoView({ block: "nearest" }); });
+            }
+        },
         navigation: function (pathname) {
             // An error of the page that was left says nothing about the next page.
             setProps("unexpected", { children: null });

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
@@ -64,6 +64,12 @@ def register(app: Dash, client: ApiClient) -> None:
         prevent_initial_call=True,
     )
     confirming.register(app, "whatif-change")
+    app.clientside_callback(
+        ClientsideFunction("bs", "showAnswer"),
+        Input("whatif-tried", "children"),
+        State("whatif-tried", "id"),
+        prevent_initial_call=True,
+    )
     connect(
         app,
         ask_again,

@@ -27,8 +27,11 @@ MODE_WORDS: Final[Mapping[str, str]] = {
 
 
 def mode_of(config: CheckpointConfig | None) -> AnyMode | None:
-    """Derive a job's checkpoint mode from its settings. Return None if the settings are unknown."""
-    if config is None or (config.mode is None and config.is_unaligned_enabled is None):
+    """Derive a job's checkpoint mode from its settings. Return None if they are unknown, or if checkpointing is off.
+
+    Flink reports at-least-once for a job without periodic checkpoints, which says nothing about its savepoints.
+    """
+    if config is None or config.is_off or (config.mode is None and config.is_unaligned_enabled is None):
         return None
     if config.guarantee is Guarantee.AT_LEAST_ONCE:
         return AT_LEAST_ONCE
@@ -46,6 +49,6 @@ def mode_of_checkpoint(header: CheckpointHeader, config: CheckpointConfig | None
     """
     if header.protocol is not None or header.is_unaligned is None:
         return header.protocol
-    if config is not None and config.guarantee is Guarantee.AT_LEAST_ONCE:
+    if config is not None and not config.is_off and config.guarantee is Guarantee.AT_LEAST_ONCE:
         return AT_LEAST_ONCE
     return Mode.UNALIGNED if header.is_unaligned else Mode.ALIGNED

@@ -390,7 +390,7 @@ def _analysed(job: JobOut) -> dict[str, object]:
         "sentence": job.verdict.sentence,
         "health": _URGENCY[job.health],
         "health_badge": _badge(
-            HEALTH_WORDS[job.health] if job.health is not Health.TOO_FEW else "too few",
+            SHORT_HEALTH.get(job.health, HEALTH_WORDS[job.health]),
             HEALTH_ICONS[job.health],
             status.HEALTH_TONES[job.health],
             "health of the checkpoints",
@@ -424,6 +424,8 @@ def _source(sources: Sequence[str]) -> str:
 
 _UNANALYSED = "This job is being analysed; the service has just started."
 _UNREAD = "not read yet; the service has just started"
+# The words of a row stand in a narrow column, under the heading *Checkpoints*.
+SHORT_HEALTH = {Health.TOO_FEW: "too few", Health.OFF: "off"}
 _URGENCY = {
     Health.FAILING: 6,
     Health.RESTARTING: 5,

@@ -27,6 +27,14 @@ def test_an_at_least_once_job_and_each_of_its_checkpoints_have_a_mode_of_their_o
     assert mode_of(None) is None
 
 
+def test_a_job_without_periodic_checkpoints_has_no_mode_although_flink_reports_at_least_once():
+    off = replace(RELAXED, interval_ms=None, is_off=True)
+    savepoint = replace(completed(1, detail(LAST, first=[1, 2])).header, is_unaligned=False)
+
+    assert mode_of(off) is None
+    assert mode_of_checkpoint(savepoint, off) == Mode.ALIGNED
+
+
 def test_every_mode_has_words():
     assert set(MODE_WORDS) >= {*Mode, *Protocol, AT_LEAST_ONCE}
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.observation import JobState
+from backend.domain.verdict import Health
+from dashboard.pages.fleet import SHORT_HEALTH
+from dashboard.palette import HEALTH_WORDS
 from tests.support.dash_calls import texts
 from tests.support.fake_api import HOSTILE
 
@@ -102,3 +105,10 @@ async def test_a_block_that_cannot_be_read_has_no_rows_and_the_refresh_names_the
     answer = await _refresh(ui, {"first": 0, "ids": ["jE"], "since": "fake-1"})
     assert answer["fleet-message"]["children"]
     assert "fleet-delta" not in answer
+
+
+def test_the_word_of_each_health_fits_into_the_column_of_a_row():
+    """The pill of *intermittent* is the longest that the column has room for."""
+    words = [SHORT_HEALTH.get(health, HEALTH_WORDS[health]) for health in Health]
+
+    assert max(map(len, words)) == len("intermittent")

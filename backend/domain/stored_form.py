@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, ClusterSettings, Protocol
-from backend.domain.engines import EngineCapabilities, RestoreRules, SettingKeys, SettingsFormat, described
+from backend.domain.engines import EngineCapabilities, Rescaling, RestoreRules, SettingKeys, SettingsFormat, described
 from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from backend.domain.verdict import Basis
@@ -69,6 +69,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
     if document is None:
         return described(kind, version)
     rules, settings, ui = document.get("restore_rules"), document.get("settings"), document.get("web_ui")
+    rescaling = document.get("rescaling")
     formats = document.get("settings_formats", ())
     values = {
         # Empty texts are not stored. If a name is missing in the document, ``kind`` is its default.
@@ -79,6 +80,7 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
         "settings": _known(SettingKeys, settings if isinstance(settings, Mapping) else {}),
         "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,
         "web_ui": WebUi(ui) if ui in set(WebUi) else None,
+        "rescaling": Rescaling(rescaling) if rescaling in set(Rescaling) else None,
         "settings_formats": tuple(SettingsFormat(f) for f in formats if f in set(SettingsFormat)),
     }
     return _known(EngineCapabilities, values)

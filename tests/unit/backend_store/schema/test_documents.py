@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import orjson
 import pytest
 
 from backend.domain import stored_form
 from backend.domain.checkpoint import CheckpointConfig
-from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities, SettingKeys
+from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities, SettingKeys, flink
 from backend.domain.topology import Topology
 from backend.store.postgres.encoding import dump
 from backend.store.schema import documents
@@ -42,9 +42,15 @@ def test_in_a_document_of_another_version_absent_fields_are_missing_and_unknown_
     assert stored_form.config_from(older) == CheckpointConfig(interval_ms=5)
 
 
-@pytest.mark.parametrize("engine", [FLINK, RUNTIME, SPARK])
+@pytest.mark.parametrize("engine", [FLINK, flink("1.13.6"), flink("1.17.2"), RUNTIME, SPARK], ids=lambda e: e.name)
 def test_an_engine_is_read_back_with_its_capabilities(engine):
-    assert stored_form.engine_from(_stored(documents.capabilities_document(engine)), engine.kind, None) == engine
+    read = stored_form.engine_from(_stored(documents.capabilities_document(engine)), engine.kind, None)
+
+    assert read == engine
+    # A member of an enumeration equals its text, but is asked for by identity.
+    assert {f.name: type(getattr(read, f.name)) for f in fields(read)} == {
+        f.name: type(getattr(engine, f.name)) for f in fields(engine)
+    }
 
 
 def test_an_engine_whose_collector_left_its_texts_empty_is_shown_by_its_kind():

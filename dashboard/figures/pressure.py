@@ -155,10 +155,19 @@ def _part(
         "hovertemplate": "%{hovertext}<extra></extra>",
         "textposition": "inside",
         "insidetextanchor": "middle",
-        "text": [text.percent(v) if v is not None and v >= 0.12 else "" for v in values],
+        "text": [_in_bar(word, value, v) for v, value in zip(vertices, values, strict=True)],
         "textfont": {"size": 11, "color": _text_on(word, theme)},
         "constraintext": "none",
     }
+
+
+def _in_bar(word: str, value: float | None, vertex: VertexPressureOut) -> str:
+    """Return the text in a bar: its share and, if the rest has no room for it, that no busy time is reported."""
+    if value is None or value < 0.12:
+        return ""
+    busy = _busy(vertex)
+    is_told_here = word == "backpressured" and "not reported" in busy and value > 1 - _NOT_REPORTED_MIN_RATIO
+    return f"{text.percent(value)} · {busy}" if is_told_here else text.percent(value)
 
 
 def _busy(vertex: VertexPressureOut) -> str:

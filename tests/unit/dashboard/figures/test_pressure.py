@@ -79,3 +79,16 @@ def test_a_busy_time_that_is_not_reported_is_said_and_the_other_shares_are_drawn
     assert all(t["hovertext"][0].split(" (mean")[0].endswith(said) for t in chart.figure["data"])
     assert f"{said}, backpressured 30 %, idle 10 %" in chart.summary
     assert "0 %, " not in said
+
+
+def test_if_a_source_is_held_back_nearly_always_its_bar_says_that_no_busy_time_is_reported(fake):
+    reading = fake.jobs["jruntime"].pressure[0]
+    shares = {"busy_ratio": [None] * 4, "backpressured_ratio": [0.99] * 4, "idle_ratio": [0.0] * 4}
+    legacy = reading.model_copy(update=shares | {"is_source": True})
+
+    _, held, _, unknown = pressure.backpressure(BackpressureOut(vertices=[legacy], as_of=NOW), theme=LIGHT).figure[
+        "data"
+    ]
+
+    assert held["text"] == ["99 % · busy time: not reported by this kind of source"]
+    assert unknown["text"] == [""], "it has no room"

@@ -47,7 +47,7 @@ _FILTER = {"filterOptions": ["contains"], "maxNumConditions": 1}
 _COLUMNS = [
     _column("name", "Job", "BsJob", 150, flex=3, minWidth=150, filter="agTextColumnFilter", filterParams=_FILTER),
     _column("health", "Checkpoints", "BsBadge", 106, headerTooltip="health of the job's checkpoints"),
-    _column("verdict", "What limits it", "BsBadge", 158, flex=1, minWidth=158, headerTooltip="the verdict's kind"),
+    _column("verdict", "What limits it", "BsBadge", 176, flex=1, minWidth=176, headerTooltip="the verdict's kind"),
     _column("alerts", "Alerts", "BsBadge", 62, headerTooltip="firing alerts, including silenced ones"),
     _column(
         "age",
@@ -58,8 +58,8 @@ _COLUMNS = [
         headerTooltip="age of the last completed checkpoint, in intervals",
     ),
     _right("success", "Success", 76, "completed share of the finished checkpoints, last 24 hours"),
-    _right("p50", "p50", 88, "median end-to-end duration, last 24 hours"),
-    _right("p99", "p99", 88, "99th percentile of the end-to-end duration, last 24 hours"),
+    _right("p50", "p50", 79, "median end-to-end duration, last 24 hours"),
+    _right("p99", "p99", 79, "99th percentile of the end-to-end duration, last 24 hours"),
     _column("phase", "Main phase", "BsChip", 109, headerTooltip="the phase with the largest share of the duration"),
     _column("mode", "Mode", "BsChip", 170, flex=1, minWidth=170),
     _column("advice", "Advice", "BsChip", 78, headerTooltip="open recommendations"),

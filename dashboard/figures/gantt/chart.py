@@ -102,7 +102,7 @@ def _layout(
 ) -> dict[str, object]:
     is_long = _is_long(rows)
     values, labels = ticks_ms(end_ms, steps_max=_NARROW_STEPS if is_narrow else 9)
-    shapes, notes = limits(checkpoint, end_ms, theme, shift_px=40 if is_long else 0)
+    shapes, notes = limits(checkpoint, end_ms, theme, shift_px=40 if is_long else 0, is_narrow=is_narrow)
     side = "top" if is_long else "bottom"
     span = [0, end_ms * 1.02]
     times = axis(theme, "since trigger", tickvals=values, ticktext=labels, range=span, side=side, tickangle=0)

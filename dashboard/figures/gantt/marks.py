@@ -13,7 +13,7 @@ from dashboard.palette import UNALIGNED, Theme
 
 
 def limits(
-    checkpoint: CheckpointDetailOut, end_ms: float, theme: Theme, *, shift_px: int
+    checkpoint: CheckpointDetailOut, end_ms: float, theme: Theme, *, shift_px: int, is_narrow: bool
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     shapes, notes = [], []
     marks: list[tuple[float | None, str, str]] = [
@@ -33,7 +33,8 @@ def limits(
                 "line": {"color": color, "width": 1.5, "dash": "dash"},
             }
         )  # fmt: skip
-        anchor = "right" if at_ms > end_ms * 0.85 else "left"
+        # Right of this place, the words would leave the chart.
+        anchor = "right" if at_ms > end_ms * (0.7 if is_narrow else 0.85) else "left"
         notes.append(
             note(
                 theme, f"{word} {text.duration(at_ms)}", at_ms, 1, yref="paper", yanchor="bottom", xanchor=anchor,

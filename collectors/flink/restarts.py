@@ -11,8 +11,10 @@ from collectors.flink.requests import Requests
 
 async def read_restarts(requests: Requests, job_id: EngineRunId, memory: RunMemory, *, engine: EngineFacts) -> None:
     """Read the number of restarts into ``memory``, which also notes that the engine fetches its metrics now."""
-    memory.freshness = memory.freshness.prepared(requests.at(), engine.fetch_interval)
+    asked_at = requests.at()
     metrics = parse_metrics.job_metrics(await requests.get(flink.job_metrics(job_id, flink.RESTARTS)))
+    # A request that failed made the engine fetch nothing.
+    memory.freshness = memory.freshness.prepared(asked_at, engine.fetch_interval)
     value = next((metrics[name] for name in flink.RESTARTS if name in metrics), None)
     if value is not None and value >= 0:
         memory.restart_count = int(value)

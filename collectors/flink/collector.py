@@ -41,7 +41,6 @@ _OFFSETS_MAX = 20
 _STEADY = (JobState.RUNNING, JobState.ENDED)
 # A clock offset beyond this is treated as a clock error and ignored.
 _OFFSET_MAX = timedelta(days=30)
-_DURATION_MAX_MS = 10**12
 # Flink's list of jobs may be a cached response (web.refresh-interval, 3 s by default).
 _LIST_AGE_MAX = timedelta(seconds=10)
 # After this many jobs have timed out, a poll reads no further jobs. Otherwise, hanging jobs could take all the time
@@ -403,7 +402,7 @@ def _is_away(errors: Sequence[UpstreamError]) -> bool:
 
 def _offset_of(entry: JobEntry, at: datetime) -> timedelta | None:
     """Return the engine's clock minus ours, or None if it cannot be derived from this job."""
-    if entry.ended_at is not None or not 0 <= entry.duration_ms <= _DURATION_MAX_MS:
+    if entry.ended_at is not None or not 0 <= entry.duration_ms <= parse.DURATION_MAX_MS:
         return None
     offset = entry.started_at + timedelta(milliseconds=entry.duration_ms) - at
     return offset if abs(offset) <= _OFFSET_MAX else None

@@ -28,7 +28,7 @@ from backend.domain.checkpoint import (
     SavepointFormat,
     VertexDetail,
 )
-from backend.domain.clock import from_epoch_ms, to_epoch_ms
+from backend.domain.clock import to_epoch_ms
 from backend.domain.engines import RUNTIME, EngineCapabilities, release_of
 from backend.domain.engines import flink as flink_in
 from backend.domain.errors import TargetProtocolError
@@ -64,6 +64,8 @@ _STATUS = {
 _SAVEPOINT_FORMATS = {"CANONICAL": SavepointFormat.CANONICAL, "NATIVE": SavepointFormat.NATIVE}
 _UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
 _UNALIGNED_SINCE = (1, 16)
+# About 32 years. A row of the list of jobs with a longer duration is not believed.
+DURATION_MAX_MS = 10**12
 
 
 # --- the cluster and its jobs -------------------------------------------------------------------------------------
@@ -108,8 +110,14 @@ class JobEntry:
 
     @property
     def unchanged_for(self) -> timedelta:
-        """For how long no task has changed its state, when the engine made this row. Both times are on its clock."""
-        return self.started_at + timedelta(milliseconds=self.duration_ms) - from_epoch_ms(self.changed_at_ms)
+        """For how long no task has changed its state, when the engine made this row, or zero if that is not known.
+
+        Both times are on the engine's clock.
+        """
+        if not 0 <= self.duration_ms <= DURATION_MAX_MS:
+            return timedelta(0)
+        unchanged_ms = to_epoch_ms(self.started_at) + self.duration_ms - self.changed_at_ms
+        return timedelta(milliseconds=unchanged_ms if 0 <= unchanged_ms <= DURATION_MAX_MS else 0)
 
 
 def jobs_overview(document: Document, known: RowCache[JobEntry] | None = None) -> tuple[JobEntry, ...]:

@@ -290,6 +290,26 @@ def test_a_job_that_does_not_run_yet_is_starting(word: str) -> None:
     assert entry.engine_state == word
 
 
+@pytest.mark.parametrize(
+    ("duration_ms", "changed_at_ms", "unchanged_ms"),
+    [
+        (60_000, 41_000, 20_000),
+        (-1, 41_000, 0),
+        (60_000, 71_000, 0),
+        (2**63 - 1, 41_000, 0),
+        (60_000, -(2**63), 0),
+        (60_000, 2**63 - 1, 0),
+    ],
+)
+def test_how_long_no_task_changed_is_zero_if_the_row_cannot_tell(
+    duration_ms: int, changed_at_ms: int, unchanged_ms: int
+) -> None:
+    row = {"jid": "a" * 32, "name": "j", "state": "RUNNING", "start-time": 1_000, "end-time": -1}
+    row |= {"duration": duration_ms, "last-modification": changed_at_ms}
+    (entry,) = parse.jobs_overview(document({"jobs": [row]}))
+    assert entry.unchanged_for == timedelta(milliseconds=unchanged_ms)
+
+
 def test_the_empty_plan_of_a_job_that_starts_is_a_graph_without_edges() -> None:
     assert parse.topology(document({"vertices": [], "plan": {}})) == Topology(())
 

@@ -35,7 +35,7 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
         known = await targets.list_all()
         for target in known:
             if target.origin is TargetOrigin.BUILT_IN and target.url != root:
-                await targets.remove(target.id, at=clock.now())
+                await targets.remove(target.id, at=clock.now(), is_foreign=True)
         if root is not None and root not in {target.url for target in known}:
             # Another replica that starts at the same time may have added the target, so a conflict is no error.
             with contextlib.suppress(ConflictError):

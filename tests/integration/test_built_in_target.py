@@ -58,6 +58,24 @@ async def test_a_users_changes_to_the_demo_target_stay(database, targets):
     assert (again.name, again.is_enabled) == ("mine", False)
 
 
+async def test_a_demo_target_that_a_user_removes_and_adds_again_is_ours_again(database, targets):
+    await watch_built_in(database, _HERE, SteppingClock())
+    (target,) = await targets.list_all()
+    await targets.remove(target.id, at=NOW)
+    await targets.add(NewTarget(_HERE, "demo", TargetOrigin.API), at=NOW)
+
+    (again,) = await targets.list_all()
+    assert (again.origin, again.labels) == ("built-in", {"deployment": "demo"})
+
+
+async def test_the_former_address_of_the_live_runtime_is_a_target_like_any(database, targets):
+    await watch_built_in(database, _HERE, SteppingClock())
+    await watch_built_in(database, _ELSEWHERE, SteppingClock())
+    await targets.add(NewTarget(_HERE, "mine", TargetOrigin.API), at=NOW)
+
+    assert await _urls(targets) == {_ELSEWHERE: "built-in", _HERE: "api"}
+
+
 async def test_only_the_target_of_the_spark_demo_is_removed_if_the_demo_does_not_run(database, targets):
     for deployment in ("demo-spark", "lab"):
         url = f"push:spark/{deployment}"

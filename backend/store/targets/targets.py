@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, bindparam, delete, select, update
+from sqlalchemy import RowMapping, bindparam, case, delete, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -104,6 +104,7 @@ class NewTarget:
 
 _TARGET = tables.targets.c
 _IS_KEPT = _TARGET.removed_at.is_(None)
+_IS_OURS = _TARGET.origin == TargetOrigin.BUILT_IN.value
 
 _RECORDS = (
     select(tables.targets, tables.target_health)
@@ -117,7 +118,12 @@ _NEW = pg_insert(tables.targets)
 _ADD = _NEW.on_conflict_do_update(
     index_elements=[_TARGET.url],
     # The proposed row has the defaults of all columns, so a target that is added again is enabled and not removed.
-    set_=replaced(_NEW, beside_key(tables.targets)),
+    # The live runtime stays ours at its address: it gets our token again, and its jobs keep their history.
+    set_=replaced(_NEW, beside_key(tables.targets))
+    | {
+        "origin": case((_IS_OURS, _TARGET.origin), else_=_NEW.excluded.origin),
+        "labels": case((_IS_OURS, _TARGET.labels), else_=_NEW.excluded.labels),
+    },
     where=_TARGET.removed_at.is_not(None),
 ).returning(_TARGET.id)
 # The caller passes the values to set under the names of their columns.
@@ -208,14 +214,17 @@ class TargetRepository:
                 await connection.execute(_CHANGE, {"target": target_id} | changed)
             return await _get(connection, target_id)
 
-    async def remove(self, target_id: str, *, at: datetime) -> None:
+    async def remove(self, target_id: str, *, at: datetime, is_foreign: bool = False) -> None:
         """Stop watching a target. Its history stays until retention deletes it.
+
+        If ``is_foreign``, the live runtime is no longer at this address. If it is added again, it is a target like any.
 
         Raises:
             UnknownEntityError: there is no target with this id.
         """
         async with writing(self._engine) as connection:
-            if (await connection.execute(_CHANGE, {"target": target_id, "removed_at": at})).first() is None:
+            changes = {"removed_at": at} | ({"origin": TargetOrigin.API.value} if is_foreign else {})
+            if (await connection.execute(_CHANGE, {"target": target_id} | changes)).first() is None:
                 raise UnknownEntityError(kind="target", id=target_id)
             # The health is deleted, because it would be outdated if the target is added again.
             await connection.execute(_FORGET_HEALTH, {"target": target_id})

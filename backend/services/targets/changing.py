@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.address_rules import EVERYWHERE, AddressRules
-from backend.domain.errors import BarrierscopeError, ConflictError, InvalidInputError
+from backend.domain.errors import BarrierscopeError, ConflictError, InvalidInputError, TargetProtocolError
 from backend.domain.job_request import CheckSettings, JobRequest
 from backend.domain.target import TargetOrigin
 from backend.services.targets.targets import check_host
@@ -18,6 +18,15 @@ from backend.store.jobs.reader import RunRecord
 from backend.store.targets.targets import TargetRecord, TargetRepository
 
 _TIMEOUT_S = 8.0
+# The answers after which the same request would be refused again.
+_REFUSALS: Final = {
+    401: "it wants credentials that Barrierscope does not have for it",
+    403: "it does not allow Barrierscope to change its jobs",
+    404: "it does not know this job any more, or its version has no such request",
+    405: "it, or a proxy in front of it, does not allow requests that change something",
+    410: "it does not know this job any more",
+    501: "its version has no such request",
+}
 
 
 class ChangeSettings(Protocol):
@@ -73,7 +82,8 @@ class JobChanger:
         """Send a change to the target of a run.
 
         Raises:
-            ConflictError: this process cannot change jobs, or the engine cannot do this while the job runs.
+            ConflictError: this process cannot change jobs, the engine cannot do this while the job runs, or the target
+                refuses the request for good.
             InvalidInputError: the target's address is no longer allowed, or the target refuses the change.
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.
@@ -84,15 +94,13 @@ class JobChanger:
         # Only the built-in target gets the token, because its address comes from the configuration. Any other target
         # may belong to a third party.
         token = self._token if target.origin is TargetOrigin.BUILT_IN else None
-        await self._change(
-            target.url,
-            run.engine_run_id,
-            change,
-            _TIMEOUT_S,
-            token,
-            kind=target.kind,
-            rules=rules,
-        )
+        try:
+            await self._change(target.url, run.engine_run_id, change, _TIMEOUT_S, token, kind=target.kind, rules=rules)
+        except TargetProtocolError as error:
+            if (refusal := _REFUSALS.get(error.status or 0)) is None:
+                raise
+            text = f"the target {target.name} answered HTTP {error.status}: {refusal}"
+            raise ConflictError(text, kind="target-refused") from error
 
     async def target_of(self, run: RunRecord) -> TargetRecord:
         """Return the target of a run. Raises UnknownEntityError if it was removed."""

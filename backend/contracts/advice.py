@@ -271,7 +271,8 @@ class LifeEventOut(Model):
     kind: AdviceStep = AdviceStep.STATE
     """``apply``: the change was sent to the target. ``roll-back``: a roll back was sent; the state changes later.
 
-    ``auto-roll-back``: Barrierscope sent the roll back by itself.
+    ``guarded-apply``: as ``apply``, with an automatic roll back if the checkpoints are worse. ``auto-roll-back``:
+    Barrierscope sent the roll back by itself. The entry after each says what the target answered.
     """
     state: AdviceState
     reason: str
@@ -295,6 +296,10 @@ class CardOut(Model):
     """
     can_apply: bool
     """Whether ``apply`` can make the change, which needs an engine that can change the settings of a running job."""
+    is_applying: bool = False
+    """Whether the change was sent in the last 5 minutes, and the engine has not reported the new settings yet."""
+    is_guarded: bool = False
+    """Whether Barrierscope rolls the sent change back by itself if the checkpoints are worse after it."""
     can_roll_back: bool = False
     """Whether ``roll-back`` can undo the applied change, for which the engine must have reported the values before."""
     is_rolling_back: bool = False
@@ -340,6 +345,17 @@ class JobAdviceOut(Model):
     """The settings and errors of the version to check, the most serious ones first."""
     chosen_by: ChosenByOut | None = None
     """Null if the settings cannot be chosen by what they lose, for example without known failures."""
+
+
+class ApplyIn(Model):
+    """How a recommendation is to be applied."""
+
+    is_guarded: bool = False
+    """Whether Barrierscope rolls the change back by itself if the checkpoints are worse after it.
+
+    Worse: they take clearly longer than before, by more than 10 %, and longer than predicted; or clearly more of them
+    expire. This is judged when 5, 10 and 20 checkpoints have ended after the change, for a day at most.
+    """
 
 
 class DismissIn(Model):

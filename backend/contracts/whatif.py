@@ -68,6 +68,8 @@ class WhatIfApplyIn(Model):
     It can be named for ten minutes, unless the job was restarted or changed meanwhile. Without it, the newest model of
     the job predicts.
     """
+    is_guarded: bool = False
+    """As in ``ApplyIn``: whether Barrierscope rolls the change back by itself if the checkpoints are worse after it."""
 
 
 class Tier(StrEnum):

@@ -63,10 +63,17 @@ class AdviceStep(StrEnum):
     """The recommendation got the entry's state."""
     APPLY = "apply"
     """The change was sent to the target. The state is *accepted* until the engine reports the new settings."""
+    GUARDED_APPLY = "guarded-apply"
+    """As ``APPLY``, and a person asked for an automatic roll back if the checkpoints are worse after the change."""
     ROLL_BACK = "roll-back"
     """A roll back was sent to the target. The state changes later, when the engine reports the earlier settings."""
     AUTO_ROLL_BACK = "auto-roll-back"
     """As ``ROLL_BACK``, but Barrierscope sent it by itself, because the change made the checkpoints worse."""
+
+    @property
+    def is_apply(self) -> bool:
+        """Whether the entry records that the change was sent."""
+        return self in (AdviceStep.APPLY, AdviceStep.GUARDED_APPLY)
 
     @property
     def is_roll_back(self) -> bool:

@@ -152,7 +152,7 @@ async def test_a_card_is_applied_once_the_engine_reports_it_and_verified_after_f
     assert len(before) == len(verified.recommendation.checkpoint_ids) == 8
     assert verified.measured_ids == (19, 20, 21, 22, 23)
     assert verified.measured_run_id == verified.run_id
-    assert [e.state for e in verified.history] == ["new", "accepted", "applied", "verified"]
+    assert [e.state for e in verified.history] == ["new", "accepted", "accepted", "applied", "verified"]
 
     await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=300))
     (undone,) = (await get(client, f"{root}/advice")).cards
@@ -177,7 +177,8 @@ async def test_an_applied_change_is_rolled_back_to_the_values_that_the_engine_ha
     assert settings.keys() == card.recommendation.how_to.patch.keys()
     # The change is in force until the engine reports the earlier settings.
     assert sent.state is AdviceState.APPLIED
-    assert (sent.history[-1].kind, sent.is_rolling_back, sent.can_roll_back) == (AdviceStep.ROLL_BACK, True, False)
+    assert (sent.history[-2].kind, sent.is_rolling_back, sent.can_roll_back) == (AdviceStep.ROLL_BACK, True, False)
+    assert sent.history[-1].reason.startswith("roll back sent to the target")
     # A second press sends nothing, and the response states why.
     again = await post(client, f"{root}/recommendations/{card.id}/roll-back", status=409)
     assert again.type.endswith("roll-back-sent")
@@ -187,8 +188,9 @@ async def test_an_applied_change_is_rolled_back_to_the_values_that_the_engine_ha
     await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=300))
     (undone,) = (await get(client, f"{root}/advice")).cards
     assert (undone.state, undone.can_roll_back) == (AdviceState.ROLLED_BACK, False)
-    assert [(e.kind, e.state) for e in undone.history[-2:]] == [
+    assert [(e.kind, e.state) for e in undone.history[-3:]] == [
         (AdviceStep.ROLL_BACK, AdviceState.APPLIED),
+        (AdviceStep.STATE, AdviceState.APPLIED),
         (AdviceStep.STATE, AdviceState.ROLLED_BACK),
     ]
     assert not undone.is_rolling_back
@@ -213,7 +215,7 @@ async def test_a_roll_back_that_has_no_effect_can_be_sent_again_after_minutes(cl
     again = await post(client, f"{root}/recommendations/{card.id}/roll-back")
 
     assert (again.is_rolling_back, again.can_roll_back) == (True, False)
-    assert [e.kind for e in again.history[-2:]] == [AdviceStep.ROLL_BACK, AdviceStep.ROLL_BACK]
+    assert [e.kind for e in again.history[-4:]] == [AdviceStep.ROLL_BACK, AdviceStep.STATE] * 2
     assert len(target.sent) == 2
 
 

@@ -10,16 +10,22 @@ from sqlalchemy import select
 from backend.contracts.advice import CardOut
 from backend.domain.address_rules import EVERYWHERE
 from backend.domain.advice import AdviceState, AdviceStep
-from backend.domain.errors import FieldProblem, InvalidInputError, TargetUnavailableError
+from backend.domain.errors import (
+    ConflictError,
+    FieldProblem,
+    InvalidInputError,
+    TargetProtocolError,
+    TargetUnavailableError,
+)
 from backend.domain.target import TargetOrigin
 from backend.services.advice.cards import AdviceService
 from backend.services.jobs.evidence import EvidenceReader
 from backend.store.postgres.connections import reading
 from backend.store.schema.tables import jobs
 from backend.store.targets.targets import NewTarget, TargetRepository
-from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
+from tests.support.advised_jobs import DELAYS, EXACTLY_ONCE, readings, slow_run
 from tests.support.advised_targets import TIMED, AdvisedTarget
-from tests.support.handwritten_jobs import START, quick
+from tests.support.handwritten_jobs import START, held_back, quick
 
 pytestmark = pytest.mark.anyio
 
@@ -79,8 +85,12 @@ async def test_a_change_that_made_checkpoints_worse_is_rolled_back_once_and_its_
     assert regressed.is_rolling_back
     steps = [(e.kind, e.state) for e in regressed.history]
     assert (AdviceStep.APPLY, AdviceState.ACCEPTED) in steps
-    assert steps[-1] == (AdviceStep.AUTO_ROLL_BACK, AdviceState.REGRESSED)
-    assert "checkpoints take 30" in regressed.history[-1].reason
+    assert steps[-2:] == [
+        (AdviceStep.AUTO_ROLL_BACK, AdviceState.REGRESSED),
+        (AdviceStep.STATE, AdviceState.REGRESSED),
+    ]
+    assert all("checkpoints take 30" in e.reason for e in regressed.history[-2:])
+    assert regressed.history[-1].reason.startswith("roll back sent to the target; waiting")
     # It is sent once, even if the engine does not report the earlier settings for a long time.
     clock.at += timedelta(minutes=10)
     await _now(service, target, card)
@@ -117,11 +127,34 @@ async def test_a_change_that_a_person_made_is_not_rolled_back(engine, clock, tar
     assert target.sent == []
 
 
-async def test_a_roll_back_that_fails_is_in_the_history_and_not_repeated(engine, clock, target):
+async def test_an_automatic_roll_back_without_an_answer_is_sent_three_times_at_most(engine, clock, target):
     service = _service(engine, clock, target)
     card = await _given(service, target, engine)
     await service.apply(card.job_id, card.id)
     target.refuses = TargetUnavailableError(url="http://127.0.0.1:18050", reason="cannot connect")
+    await _report_worse(target, 11)
+    await service.keep_all()
+    first = await _now(service, target, card)
+    assert [e.kind for e in first.history[-2:]] == [AdviceStep.AUTO_ROLL_BACK, AdviceStep.STATE]
+    assert "not answered" in first.history[-1].reason
+    assert "cannot connect" in first.history[-1].reason
+
+    for _ in range(5):
+        last = await _now(service, target, card)
+
+    assert [e.kind for e in last.history].count(AdviceStep.AUTO_ROLL_BACK) == 3
+    # A person can still send it.
+    target.refuses = None
+    assert last.can_roll_back
+    await service.roll_back(card.job_id, card.id)
+    assert len(target.sent) == 2
+
+
+async def test_a_refused_automatic_roll_back_is_not_repeated(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    await service.apply(card.job_id, card.id)
+    target.refuses = InvalidInputError([FieldProblem("change", "no such key", "another")], what="change")
     await _report_worse(target, 11)
     await service.keep_all()
     await _now(service, target, card)
@@ -130,8 +163,112 @@ async def test_a_roll_back_that_fails_is_in_the_history_and_not_repeated(engine,
     found = await _now(service, target, card)
 
     assert [e.kind for e in found.history[-2:]] == [AdviceStep.AUTO_ROLL_BACK, AdviceStep.STATE]
-    assert "failed (http://127.0.0.1:18050" in found.history[-1].reason
+    assert found.history[-1].reason.startswith("refused, so nothing changed: ")
+    assert (len(target.sent), found.can_roll_back) == (1, True)
+
+
+async def test_only_a_change_with_a_guard_is_rolled_back_if_the_setting_is_off(engine, clock, target):
+    service = _service(engine, clock, target, auto_roll_back=False)
+    card = await _given(service, target, engine)
+    applied = await service.apply(card.job_id, card.id, is_guarded=True)
+    assert (applied.is_guarded, applied.is_applying, applied.can_apply) == (True, True, False)
+    await _report_worse(target, 11)
+    await service.keep_all()
+
+    found = await _now(service, target, card)
+
+    assert found.history[-2].kind is AdviceStep.AUTO_ROLL_BACK
+    assert [settings[_UNALIGNED] for _, _, settings in target.sent] == ["true", "false"]
+    # The advice that made the checkpoints worse is not given again.
+    await target.report(EXACTLY_ONCE, slow_run(12), readings(), at=clock.at + timedelta(seconds=10))
+    undone = await _now(service, target, card)
+    assert undone.state is AdviceState.ROLLED_BACK
+    given = [c for c in (await service.of_job(card.job_id)).cards if c.state.is_open]
+    assert card.recommendation.kind not in [c.recommendation.kind for c in given]
+
+
+async def test_a_process_that_ends_while_it_sends_leaves_a_trace_and_the_change_can_be_sent_again(
+    engine, clock, target, monkeypatch
+):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    target.refuses = _Killed()
+    with pytest.raises(_Killed):
+        await service.apply(card.job_id, card.id, is_guarded=True)
+    target.refuses = None
+    left = await service.card(card.job_id, card.id)
+    assert (left.state, left.state_reason, left.can_apply) == (
+        AdviceState.ACCEPTED,
+        "sending the change to the target",
+        False,
+    )
+    # Another process.
+    service = _service(engine, clock, target)
+    with pytest.raises(ConflictError, match="sent already"):
+        await service.apply(card.job_id, card.id)
+
+    found = await _now(service, target, card)
+
+    assert "not known whether the target took it" in found.state_reason
+    assert (found.can_apply, found.is_guarded, target.sent) == (True, True, [])
+    assert (await service.apply(card.job_id, card.id)).state is AdviceState.ACCEPTED
     assert len(target.sent) == 1
+
+
+async def test_an_automatic_roll_back_of_a_process_that_ended_is_sent_by_another(engine, clock, target):
+    service = _service(engine, clock, target, auto_roll_back=False)
+    card = await _given(service, target, engine)
+    await service.apply(card.job_id, card.id, is_guarded=True)
+    await _report_worse(target, 11)
+    await service.keep_all()
+    target.refuses = _Killed()
+    with pytest.raises(_Killed):
+        await _now(service, target, card)
+    target.refuses = None
+    assert len(target.sent) == 1
+
+    service = _service(engine, clock, target, auto_roll_back=False)
+    found = await _now(service, target, card)
+
+    assert [settings[_UNALIGNED] for _, _, settings in target.sent] == ["true", "false"]
+    assert [e.kind for e in found.history].count(AdviceStep.AUTO_ROLL_BACK) == 2
+    assert found.history[-1].reason.startswith("roll back sent to the target")
+
+
+async def test_a_refused_change_leaves_the_card_as_it_was(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    target.refuses = TargetProtocolError(url="http://127.0.0.1:18050", reason="HTTP 401", status=401)
+
+    with pytest.raises(ConflictError, match="HTTP 401: it wants credentials") as refused:
+        await service.apply(card.job_id, card.id)
+
+    left = await service.card(card.job_id, card.id)
+    assert refused.value.kind == "target-refused"
+    assert (left.state, left.can_apply, left.is_guarded) == (AdviceState.NEW, True, False)
+    assert left.state_reason.startswith("refused, so nothing changed: the target demo answered HTTP 401")
+
+
+async def test_a_change_that_a_person_rolled_back_is_advised_again(engine, clock, target):
+    service = _service(engine, clock, target)
+    card = await _given(service, target, engine)
+    await service.apply(card.job_id, card.id)
+    await target.report(TIMED, at=clock.at + timedelta(seconds=30))
+    assert (await _now(service, target, card)).state is AdviceState.APPLIED
+    await service.roll_back(card.job_id, card.id)
+    await target.report(EXACTLY_ONCE, at=clock.at + timedelta(seconds=30))
+    assert (await _now(service, target, card)).state is AdviceState.ROLLED_BACK
+
+    later = [held_back(n, DELAYS) for n in range(40, 52)]
+    await target.report(EXACTLY_ONCE, later, readings(), at=clock.at + timedelta(seconds=200))
+    await _now(service, target, card)
+
+    again = [c for c in (await service.of_job(card.job_id)).cards if c.state is AdviceState.NEW]
+    assert _UNALIGNED in again[0].recommendation.how_to.patch
+
+
+class _Killed(BaseException):
+    """The process ends."""
 
 
 async def test_a_dry_run_says_what_would_be_sent_and_changes_nothing(engine, clock, target):

@@ -59,9 +59,11 @@ async def dismiss_recommendation(
 
 
 @router.post(_ONE + "/apply", responses=examples.of("card"))
-async def apply_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
-    """Apply the recommended change to the running job. 409 if the change needs a restart."""
-    return await services.advice.apply(job, recommendation)
+async def apply_recommendation(
+    job: JobId, recommendation: CardId, services: Given, wanted: advice.ApplyIn | None = None
+) -> advice.CardOut:
+    """Apply the recommended change to the running job. 409 if the change needs a restart, or the target refuses it."""
+    return await services.advice.apply(job, recommendation, is_guarded=wanted is not None and wanted.is_guarded)
 
 
 @router.get(_ONE + "/dry-run", responses=examples.of("dry_run"))

@@ -42,7 +42,9 @@ async def apply_what_if(job: JobId, wanted: Chosen, services: Given) -> CardOut:
     409 if the change needs a restart or is no setting. 409 with the type `prediction-gone` if the prediction that
     `model_id` names is no longer kept: ask again.
     """
-    return await services.what_if.apply(job, wanted.settings, is_sent=True, model_id=wanted.model_id)
+    return await services.what_if.apply(
+        job, wanted.settings, is_sent=True, model_id=wanted.model_id, is_guarded=wanted.is_guarded
+    )
 
 
 @router.post("/dry-run", responses=examples.of("dry_run"))

@@ -40,9 +40,11 @@ from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, StoreUnavailableError
 from backend.domain.ids import JobId, RunId
 from backend.domain.observation import JobState
-from backend.services.advice.contents import content_of, document_of, is_reversible, is_rolling_back
+from backend.services.advice import sending
+from backend.services.advice.contents import content_of, document_of, is_reversible
 from backend.services.advice.dry_runs import dry_run_of
-from backend.services.advice.undoing import AUTOMATIC, FAILED, AutoRollBack
+from backend.services.advice.sending import CardSender
+from backend.services.advice.undoing import AutoRollBack
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
 from backend.services.jobs.watched import WatchedJob
@@ -60,6 +62,9 @@ _GIVEN_EVERY = timedelta(minutes=1)
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED, AdviceState.REGRESSED)
 # A what-if that was accepted waits this long for the engine to report its settings.
 _WHAT_IF_LASTS = timedelta(days=1)
+_AWAITED = "accepted; waiting for the engine to report the settings"
+# The states of a card for which something may have been sent. What was sent is read from its history.
+_MAYBE_SENT = frozenset(s for s in AdviceState if s.is_in_force or s in (AdviceState.ACCEPTED, AdviceState.ROLLED_BACK))
 
 
 class AdviceService:
@@ -79,14 +84,17 @@ class AdviceService:
     ) -> None:
         """``token`` authorises changes to the built-in runtime. It is sent to no other target.
 
-        If ``auto_roll_back``, a change that this service sent is rolled back if the checkpoints are worse after it.
+        A change that this service sent is rolled back if the checkpoints are worse after it, and if ``auto_roll_back``
+        or the person who applied it asked for this.
         """
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
         self._changer = JobChanger(engine, rules, change, token)
         self._jobs = jobs or AnalysedJobs(clock, evidence)
-        self._undoing = AutoRollBack(engine, clock, self._changer) if auto_roll_back else None
+        self._sender = CardSender(engine, clock, self._changer)
+        self._undoing = AutoRollBack(engine, clock, self._sender, is_always_on=auto_roll_back)
+        self._is_always_guarded = auto_roll_back
         # The version of each job whose cards are up to date, and when they were last updated.
         self._done: dict[JobId, tuple[int, datetime]] = {}
 
@@ -152,66 +160,48 @@ class AdviceService:
             UnknownEntityError: there is no such job or card.
             ConflictError: the card is already decided.
         """
-        return await self._decide(
-            job_id, card_id, AdviceState.ACCEPTED, "accepted; waiting for the engine to report the settings"
-        )
+        return await self._decide(job_id, card_id, AdviceState.ACCEPTED, _AWAITED)
 
     async def dismiss(self, job_id: str, card_id: str, reason: str) -> CardOut:
         """Mark a card as dismissed, because a person does not want the change. Raises the same errors as ``accept``."""
         return await self._decide(job_id, card_id, AdviceState.DISMISSED, reason.strip())
 
-    async def apply(self, job_id: str, card_id: str) -> CardOut:
+    async def apply(self, job_id: str, card_id: str, *, is_guarded: bool = False) -> CardOut:
         """Make the change on the running target, if its engine can change settings of a running job.
+
+        If ``is_guarded``, the change is rolled back by itself if the checkpoints are worse after it.
 
         Raises:
             UnknownEntityError: there is no such job or card.
-            ConflictError: the card is already decided, the change needs a restart, which only a person can do, or this
-                process cannot change settings.
+            ConflictError: the card is already decided, its change was sent in the last minutes, it needs a restart,
+                which only a person can do, the target refuses it, or this process cannot change settings.
             InvalidInputError: the target's address is no longer allowed, or the target refuses the values.
             TargetUnavailableError: the target does not respond.
             TargetProtocolError: the target's response is malformed.
         """
-        record, card = await self._record_and_card(job_id, card_id)
-        _must_be_open(card)
-        advice, _ = content_of(card)
-        if not _can_apply(card, record, advice):
+        record, card, events = await self._record_and_card(job_id, card_id)
+        sending.must_be_open(card, events, self._clock.now())
+        if not _can_send(record, content_of(card)[0]):
             text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
-        await self._changer.send(record.run, advice.how_to.patch)
-        reason = "sent to the target; waiting for it to report the new settings"
-        return await self._decide(job_id, card_id, AdviceState.ACCEPTED, reason, AdviceStep.APPLY)
+        await self._sender.apply(record.run, job_id, card_id, is_guarded=is_guarded)
+        return await self.card(job_id, card_id)
 
     async def roll_back(self, job_id: str, card_id: str) -> CardOut:
         """Undo an applied change on the running target. The card stays applied until the engine reports the values.
 
         Raises:
-            ConflictError: the change is not in force, its values before are not known, it needs a restart, or a roll
-                back was sent in the last minutes.
+            ConflictError: the change is not in force, its values before are not known, it needs a restart, a roll
+                back was sent in the last minutes, or the target refuses it.
             UnknownEntityError, InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``apply``.
         """
-        record, card = await self._record_and_card(job_id, card_id)
-        async with reading(self._engine) as connection:
-            events = (await store.events_of(connection, [card_id])).get(card_id, ())
-        _must_be_in_force(card, events, self._clock.now())
-        advice, _ = content_of(card)
-        if not is_reversible(record, advice):
+        record, card, events = await self._record_and_card(job_id, card_id)
+        sending.must_be_in_force(card, events, self._clock.now())
+        if not is_reversible(record, content_of(card)[0]):
             text = f"{record.run.engine.name} takes these settings when the job starts: undo them and restart it"
             raise ConflictError(text, kind="restart-needed")
-        await self._changer.send(record.run, advice.how_to.rollback_patch)
-        async with writing(self._engine) as connection:
-            await store.lock_job(connection, job_id)
-            card = await store.get_card(connection, job_id, card_id)
-            events = (await store.events_of(connection, [card_id])).get(card_id, ())
-            if card.state.is_in_force:
-                # The card was read again, because two things may have happened while the values were sent. If the
-                # engine has reported them already, the card is rolled back, and there is nothing to note. If another
-                # request has noted a roll back, this request is refused; it has sent the same values again.
-                _must_be_in_force(card, events, self._clock.now())
-                reason = "roll back sent to the target; waiting for it to report the earlier settings"
-                now = self._clock.now()
-                card = await store.note_step(connection, card, reason, now, AdviceStep.ROLL_BACK)
-                events = (await store.events_of(connection, [card_id])).get(card_id, ())
-        return self._out(card, events, record)
+        await self._sender.roll_back(record.run, job_id, card_id)
+        return await self.card(job_id, card_id)
 
     async def dry_run(self, job_id: str, card_id: str, *, is_roll_back: bool = False) -> DryRunOut:
         """Return what ``apply``, or ``roll_back``, would send now, and why it would be refused. Nothing changes.
@@ -219,16 +209,12 @@ class AdviceService:
         Raises:
             UnknownEntityError: there is no such job or card, or its target was removed.
         """
-        record, card = await self._record_and_card(job_id, card_id)
-        async with reading(self._engine) as connection:
-            events = (await store.events_of(connection, [card_id])).get(card_id, ())
+        record, card, events = await self._record_and_card(job_id, card_id)
         advice, _ = content_of(card)
         refusals: list[str] = []
         try:
-            if is_roll_back:
-                _must_be_in_force(card, events, self._clock.now())
-            else:
-                _must_be_open(card)
+            check = sending.must_be_in_force if is_roll_back else sending.must_be_open
+            check(card, events, self._clock.now())
         except ConflictError as error:
             refusals.append(str(error))
         can_send = is_reversible(record, advice) if is_roll_back else _can_send(record, advice)
@@ -254,49 +240,38 @@ class AdviceService:
             cards = await store.list_cards(connection, job_id, limit=_CARDS_READ)
         return [(c.topic, _setting(c.document["proposed"])) for c in cards if c.state.is_open]
 
-    async def keep_what_if(self, record: JobRecord, advice: Recommendation, *, is_sent: bool) -> CardOut:
-        """Keep a what-if that a person chose as an accepted card. If ``is_sent``, first make its change on the target.
+    async def keep_what_if(
+        self, record: JobRecord, advice: Recommendation, *, is_sent: bool, is_guarded: bool = False
+    ) -> CardOut:
+        """Keep a what-if that a person chose as an accepted card. If ``is_sent``, make its change on the target.
 
-        An earlier what-if that is not applied yet is dismissed.
+        An earlier what-if that is not applied yet is dismissed. So is this one if the target refuses it.
 
         Raises:
             ConflictError, InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``apply``.
         """
-        if is_sent:
-            await self._changer.send(record.run, advice.how_to.patch)
-        reason = "waiting for the engine to report the settings"
         now = self._clock.now()
+        step = AdviceStep.GUARDED_APPLY if is_guarded else AdviceStep.APPLY
         async with writing(self._engine) as connection:
             await store.lock_job(connection, record.id)
             for old in await store.list_cards(connection, record.id, limit=_CARDS_READ):
                 if old.topic is Topic.WHAT_IF and old.state.is_open:
                     await store.move_card(connection, old, AdviceState.DISMISSED, "replaced by another what-if", now)
-            card = CardRecord(
-                id=recommendation_id(record.id, advice.kind, now),
-                job_id=record.id,
-                run_id=record.run.id,
-                topic=advice.topic,
-                kind=advice.kind,
-                state=AdviceState.ACCEPTED,
-                state_reason=f"sent to the target; {reason}" if is_sent else f"accepted; {reason}",
-                created_at=now,
-                changed_at=now,
-                last_given_at=now,
-                applied_at=None,
-                document=document_of(advice, now),
-                measured=None,
-            )
-            await store.add_card(connection, card, AdviceStep.APPLY if is_sent else AdviceStep.STATE)
-            events = await store.events_of(connection, [card.id])
-        return self._out(card, events.get(card.id, ()), record)
+            card = _new_card(record, advice, now, AdviceState.ACCEPTED, sending.SENDING if is_sent else _AWAITED)
+            await store.add_card(connection, card, step if is_sent else AdviceStep.STATE)
+        if is_sent:
+            dismissed = AdviceState.DISMISSED
+            await self._sender.send_noted(record.run, record.id, card.id, advice.how_to.patch, before=dismissed)
+        return await self.card(record.id, card.id)
 
     def _out(self, card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
-        return _card_out(card, events, record, self._clock.now())
+        return _card_out(card, events, record, self._clock.now(), is_always_guarded=self._is_always_guarded)
 
-    async def _record_and_card(self, job_id: str, card_id: str) -> tuple[JobRecord, CardRecord]:
+    async def _record_and_card(self, job_id: str, card_id: str) -> tuple[JobRecord, CardRecord, Sequence[CardEvent]]:
         async with reading(self._engine) as connection:
             record = await get_job(connection, job_id)
-            return record, await store.get_card(connection, job_id, card_id)
+            card = await store.get_card(connection, job_id, card_id)
+            return record, card, (await store.events_of(connection, [card_id])).get(card_id, ())
 
     async def keep_all(self) -> bool:
         """Update the cards of watched jobs. Return whether some jobs are left for the next call.
@@ -315,8 +290,7 @@ class AdviceService:
             is_due = has_cards and (done is None or now - done[1] >= _GIVEN_EVERY)
             if is_due or (is_changed and (has_cards or case.finding.advice.recommendations)):
                 kept = await self._keep(case)
-                if self._undoing is not None:
-                    await self._undoing.follow(case.record, kept)
+                await self._undoing.follow(case.record, kept)
                 self._done[job_id] = version, now
             elif is_changed:
                 self._done[job_id] = version, now
@@ -334,17 +308,18 @@ class AdviceService:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, case.record.id)
             cards = await store.list_cards(connection, case.record.id, limit=_CARDS_READ)
-            in_force = [c.id for c in cards if c.state.is_in_force]
-            events = await store.events_of(connection, in_force) if in_force else {}
+            sent = [c.id for c in cards if c.state in _MAYBE_SENT]
+            events = await store.events_of(connection, sent) if sent else {}
             kept = [await self._follow(connection, case, card, events.get(card.id, ())) for card in cards]
             if case.record.run.state is not JobState.ENDED:
                 for advice in case.finding.advice.recommendations:
-                    await self._give(connection, case, advice, kept)
+                    await self._give(connection, case, advice, kept, events)
         return kept
 
     async def _follow(
         self, connection: AsyncConnection, case: JobCase, card: CardRecord, events: Sequence[CardEvent]
     ) -> CardRecord:
+        card = await _with_outcome(connection, card, events, self._clock.now())
         advice = case.finding.advice
         silence = next((s.reason for s in advice.silences if s.topic is card.topic), "the rules advise another change")
         why_not = f"the rules no longer give it: {silence}"
@@ -383,41 +358,31 @@ class AdviceService:
         )
 
     async def _give(
-        self, connection: AsyncConnection, case: JobCase, advice: Recommendation, cards: Sequence[CardRecord]
+        self,
+        connection: AsyncConnection,
+        case: JobCase,
+        advice: Recommendation,
+        cards: Sequence[CardRecord],
+        events: Mapping[str, Sequence[CardEvent]],
     ) -> None:
         now = self._clock.now()
         there = next((c for c in cards if c.topic is advice.topic and c.state.is_open), None)
         if there is not None:
             await _refresh(connection, there, advice, now)
             return
-        if any(_keeps_out(card, advice, now) for card in cards):
+        if any(_keeps_out(card, events.get(card.id, ()), advice, now) for card in cards):
             return
-        card = CardRecord(
-            id=recommendation_id(case.record.id, advice.kind, now),
-            job_id=case.record.id,
-            run_id=case.record.run.id,
-            topic=advice.topic,
-            kind=advice.kind,
-            state=AdviceState.NEW,
-            state_reason="given by the rules" if advice.chosen_by is None else "chosen by the fast simulation",
-            created_at=now,
-            changed_at=now,
-            last_given_at=now,
-            applied_at=None,
-            document=document_of(advice, now),
-            measured=None,
-        )
-        await store.add_card(connection, card)
+        reason = "given by the rules" if advice.chosen_by is None else "chosen by the fast simulation"
+        await store.add_card(connection, _new_card(case.record, advice, now, AdviceState.NEW, reason))
 
-    async def _decide(
-        self, job_id: str, card_id: str, state: AdviceState, reason: str, kind: AdviceStep = AdviceStep.STATE
-    ) -> CardOut:
+    async def _decide(self, job_id: str, card_id: str, state: AdviceState, reason: str) -> CardOut:
         async with writing(self._engine) as connection:
             await store.lock_job(connection, job_id)
             record = await get_job(connection, job_id)
             card = await store.get_card(connection, job_id, card_id)
-            _must_be_open(card)
-            moved = await store.move_card(connection, card, state, reason, self._clock.now(), kind=kind)
+            events = await store.events_of(connection, [card_id])
+            sending.must_be_open(card, events.get(card_id, ()), self._clock.now())
+            moved = await store.move_card(connection, card, state, reason, self._clock.now())
             events = await store.events_of(connection, [card_id])
         return self._out(moved, events.get(card_id, ()), record)
 
@@ -431,18 +396,32 @@ def _judged(jobs: Iterable[WatchedJob[RecalledJob]], now: datetime) -> Iterator[
             yield job.record.id, watched.version, case_now(case, now)
 
 
-def _must_be_open(card: CardRecord) -> None:
-    if not card.state.is_open:
-        raise ConflictError(f"it is already {card.state.value}: {card.state_reason}", kind="recommendation-decided")
+def _new_card(record: JobRecord, advice: Recommendation, now: datetime, state: AdviceState, reason: str) -> CardRecord:
+    return CardRecord(
+        id=recommendation_id(record.id, advice.kind, now),
+        job_id=record.id,
+        run_id=record.run.id,
+        topic=advice.topic,
+        kind=advice.kind,
+        state=state,
+        state_reason=reason,
+        created_at=now,
+        changed_at=now,
+        last_given_at=now,
+        applied_at=None,
+        document=document_of(advice, now),
+        measured=None,
+    )
 
 
-def _must_be_in_force(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> None:
-    """Raise ``ConflictError`` if the change of a card is not in force, or if its roll back was sent lately."""
-    if not card.state.is_in_force:
-        raise ConflictError(f"it is {card.state.value}: {card.state_reason}", kind="recommendation-not-in-force")
-    if is_rolling_back(card, events, now):
-        text = "a roll back was sent already; the engine has not reported the earlier settings yet"
-        raise ConflictError(text, kind="roll-back-sent")
+async def _with_outcome(
+    connection: AsyncConnection, card: CardRecord, events: Sequence[CardEvent], now: datetime
+) -> CardRecord:
+    """Record that a request of a process that has ended has no outcome. Automatic roll backs are sent again instead."""
+    cut = sending.without_outcome(events, now)
+    if cut is None or cut.kind is AdviceStep.AUTO_ROLL_BACK:
+        return card
+    return await store.note_step(connection, card, sending.CUT_SHORT, now, AdviceStep.STATE)
 
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
@@ -470,11 +449,14 @@ async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recomm
         await store.refresh_card(connection, card.id, now, document)
 
 
-def _keeps_out(card: CardRecord, advice: Recommendation, now: datetime) -> bool:
+def _keeps_out(card: CardRecord, events: Sequence[CardEvent], advice: Recommendation, now: datetime) -> bool:
     # Until an applied change is measured, the advisor makes no other recommendation on its topic.
     if card.topic is advice.topic and card.state is AdviceState.APPLIED:
         return True
     if card.kind != advice.kind:
+        return False
+    # A roll back by a person is no judgement: only a change that made the checkpoints worse is not advised again.
+    if card.state is AdviceState.ROLLED_BACK and not any(e.state is AdviceState.REGRESSED for e in events):
         return False
     return lifecycle.is_suppressed(card.state, card.changed_at, _setting(card.document["current"]), advice.current, now)
 
@@ -503,15 +485,12 @@ def _values_of(card: CardRecord, events: Sequence[CardEvent]) -> Card:
 
 
 def _roll_back_of(events: Sequence[CardEvent]) -> SentRollBack | None:
-    """Return the last roll back that was sent; None if there was none, or if it failed."""
-    last = max((n for n, e in enumerate(events) if e.kind.is_roll_back), default=None)
-    if last is None:
-        return None
-    sent = events[last]
-    if any(e.reason.startswith(FAILED) for e in events[last + 1 :]):
+    """Return the last roll back that was sent; None if there was none, or if the target refused it."""
+    sent = sending.last_sent(events, is_roll_back=True)
+    if sent is None or sent.is_refused:
         return None
     is_automatic = sent.kind is AdviceStep.AUTO_ROLL_BACK
-    return SentRollBack(is_automatic, sent.reason.removeprefix(AUTOMATIC) if is_automatic else "")
+    return SentRollBack(is_automatic, sent.reason.removeprefix(sending.AUTOMATIC) if is_automatic else "")
 
 
 def _setting(document: Mapping[str, object]) -> Setting:
@@ -531,27 +510,30 @@ def _measured_document(step: Step, run_id: RunId) -> Mapping[str, object] | None
     return {"rows": rows, "ids": list(step.checkpoint_ids), "run": run_id, "effect": moved}
 
 
-def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -> bool:
-    return card.state.is_open and _can_send(record, advice)
-
-
 def _can_send(record: JobRecord, advice: RecommendationOut) -> bool:
     run = record.run
     is_able = run.state is not JobState.ENDED and run.engine.can_apply_settings_live
     return is_able and bool(advice.how_to.patch)
 
 
-def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord, now: datetime) -> CardOut:
+def _card_out(
+    card: CardRecord, events: Sequence[CardEvent], record: JobRecord, now: datetime, *, is_always_guarded: bool
+) -> CardOut:
     advice, computed_at = content_of(card)
     measured = card.measured or {"rows": [], "ids": []}
-    is_sent = is_rolling_back(card, events, now)
+    is_applying = sending.is_applying(card, events, now)
+    is_undoing = sending.is_rolling_back(card, events, now)
+    applied = sending.last_sent(events, is_roll_back=False)
     return CardOut.of(
         card,
         updated_at=card.changed_at,
         computed_at=computed_at,
-        can_apply=_can_apply(card, record, advice),
-        can_roll_back=card.state.is_in_force and not is_sent and is_reversible(record, advice),
-        is_rolling_back=is_sent,
+        can_apply=card.state.is_open and not is_applying and _can_send(record, advice),
+        is_applying=is_applying,
+        is_guarded=sending.is_guarded(events)
+        or (is_always_guarded and applied is not None and not applied.is_refused),
+        can_roll_back=card.state.is_in_force and not is_undoing and is_reversible(record, advice),
+        is_rolling_back=is_undoing,
         recommendation=advice,
         exports=tuple(ExportOut.model_validate(e) for e in exports_of(record.run.engine, _changes(advice))),
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),

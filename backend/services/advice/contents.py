@@ -1,18 +1,16 @@
-"""Reads what a stored card contains: its recommendation, and whether its change can be undone or is being undone."""
+"""Reads what a stored card contains: its recommendation, and whether its change can be undone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 
 from backend.advisor.advice import Recommendation
 from backend.contracts.advice import RecommendationOut
 from backend.domain.observation import JobState
-from backend.store.advice.cards import CardEvent, CardRecord
+from backend.store.advice.cards import CardRecord
 from backend.store.jobs.reader import JobRecord
 
-# If the engine has not reported the earlier settings after this time, a roll back can be sent again.
-_ROLL_BACK_LASTS = timedelta(minutes=5)
 _COMPUTED_AT = "computed_at"
 
 
@@ -26,12 +24,6 @@ def content_of(card: CardRecord) -> tuple[RecommendationOut, datetime | None]:
     document = dict(card.document)
     at = document.pop(_COMPUTED_AT, None)
     return RecommendationOut.model_validate(document), datetime.fromisoformat(at) if isinstance(at, str) else None
-
-
-def is_rolling_back(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> bool:
-    """Return whether a roll back was sent lately, and the engine has not reported the earlier settings yet."""
-    sent_at = [e.at for e in events if e.kind.is_roll_back]
-    return card.state.is_in_force and any(now - at < _ROLL_BACK_LASTS for at in sent_at)
 
 
 def is_reversible(record: JobRecord, advice: RecommendationOut) -> bool:

@@ -193,11 +193,18 @@ class WhatIfService:
         return await self._advice.dry_run_what_if(job.record, plan.how_to, plan.changes, refusals)
 
     async def apply(
-        self, job_id: str, settings: Mapping[str, str], *, is_sent: bool, model_id: str | None = None
+        self,
+        job_id: str,
+        settings: Mapping[str, str],
+        *,
+        is_sent: bool,
+        model_id: str | None = None,
+        is_guarded: bool = False,
     ) -> CardOut:
         """Keep the prediction of a what-if as a card, whose effect is measured once the engine reports the settings.
 
-        If ``is_sent``, change the settings of the running job; otherwise a person changes them. With ``model_id``, the
+        If ``is_sent``, change the settings of the running job; otherwise a person changes them. If ``is_guarded``, a
+        sent change is rolled back by itself if the checkpoints are worse after it. With ``model_id``, the
         prediction of the answer with this id is kept, as it was shown.
 
         Raises:
@@ -222,7 +229,7 @@ class WhatIfService:
         if first.problem is not None:
             raise ConflictError(_NOTHING_TO_KEEP.format(first.problem), kind="what-if-not-predicted")
         advice = recommendation_of(job, plan, current, first)
-        return await self._advice.keep_what_if(job.record, advice, is_sent=is_sent)
+        return await self._advice.keep_what_if(job.record, advice, is_sent=is_sent, is_guarded=is_guarded)
 
     async def _predictions(self, job: ModelledJob, wanted: Sequence[Asked]) -> list[PredictionOut]:
         """Predict what-ifs in one tier: the job as it is, what was asked, and its candidates.

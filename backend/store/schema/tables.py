@@ -390,11 +390,11 @@ recommendation_events = Table(
     Column("recommendation_id", Text, ForeignKey("recommendations.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("at", Instant, nullable=False),
-    # ``roll-back`` and ``auto-roll-back``: a roll back was sent, and ``state`` is the state that the card kept.
+    # Of all kinds but ``state``: something was sent. With a roll back, ``state`` is the state that the card kept.
     Column("kind", Text, nullable=False, server_default="state"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    CheckConstraint("kind IN ('state', 'apply', 'roll-back', 'auto-roll-back')", name="kind_known"),
+    CheckConstraint("kind IN ('state', 'apply', 'guarded-apply', 'roll-back', 'auto-roll-back')", name="kind_known"),
 )
 
 # What scripts and people post about jobs, such as deployments.

@@ -1,0 +1,213 @@
+"""Sends the change of a card to its target, or its roll back, and records both in the history of the card.
+
+The history gets an entry before the request and one after it, which says what came of it. So a process that ends in
+between leaves an entry without an outcome, and ``without_outcome`` finds it: nothing is forgotten. A request whose
+outcome is not known may be sent again, because it sets the same values again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.domain.advice import AdviceState, AdviceStep
+from backend.domain.clock import Clock
+from backend.domain.errors import BarrierscopeError, ConflictError, UpstreamError
+from backend.services.advice.contents import content_of
+from backend.services.targets.changing import JobChanger
+from backend.store.advice import cards as store
+from backend.store.advice.cards import CardEvent, CardRecord
+from backend.store.jobs.reader import RunRecord
+from backend.store.postgres.connections import writing
+
+# If the engine has not reported the settings after this time, they can be sent again.
+_REPORTED_WITHIN: Final = timedelta(minutes=5)
+# A request ends within a few seconds, so an older entry without an outcome is that of a process that has ended.
+_OUTCOME_WITHIN: Final = timedelta(minutes=1)
+SENDING: Final = "sending the change to the target"
+"""The reason of an entry that records that a change is sent."""
+_SENT: Final = "sent to the target; waiting for it to report the new settings"
+_SENDING_BACK: Final = "sending the roll back to the target"
+_SENT_BACK: Final = "roll back sent to the target; waiting for it to report the earlier settings"
+_REFUSED: Final = "refused, so nothing changed: "
+_UNANSWERED: Final = "not answered, so the target may have taken it; if it did, it reports it soon: "
+CUT_SHORT: Final = "Barrierscope ended while it sent this, so it is not known whether the target took it"
+"""The outcome of a request of a process that ended before it knew the outcome."""
+AUTOMATIC: Final = "automatic roll back: "
+"""The begin of the reason of an entry that records an automatic roll back. Why it was sent follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The last request that was sent for a card: the change itself, or its roll back.
+
+    ``outcome`` is the reason of the entry after it; None if there is none yet.
+    """
+
+    kind: AdviceStep
+    at: datetime
+    reason: str
+    outcome: str | None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the target did not take it."""
+        return self.outcome is not None and self.outcome.startswith(_REFUSED)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is not known whether the target took it."""
+        return self.outcome is not None and self.outcome.startswith((_UNANSWERED, CUT_SHORT))
+
+
+def last_sent(events: Sequence[CardEvent], *, is_roll_back: bool) -> Sent | None:
+    """Return the last change of a card that was sent, or the last roll back; None if there is none."""
+    found = None
+    for n, event in enumerate(events):
+        if event.kind.is_roll_back if is_roll_back else event.kind.is_apply:
+            outcome = events[n + 1].reason if n + 1 < len(events) else None
+            found = Sent(event.kind, event.at, event.reason, outcome)
+    return found
+
+
+def is_applying(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> bool:
+    """Return whether the change was sent lately, and the engine has not reported the new settings yet."""
+    return card.state is AdviceState.ACCEPTED and _is_awaited(last_sent(events, is_roll_back=False), now)
+
+
+def is_rolling_back(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> bool:
+    """Return whether a roll back was sent lately, and the engine has not reported the earlier settings yet."""
+    return card.state.is_in_force and _is_awaited(last_sent(events, is_roll_back=True), now)
+
+
+def is_guarded(events: Sequence[CardEvent]) -> bool:
+    """Return whether a person asked that the change be rolled back by itself if the checkpoints are worse after it."""
+    sent = last_sent(events, is_roll_back=False)
+    return sent is not None and sent.kind is AdviceStep.GUARDED_APPLY and not sent.is_refused
+
+
+def without_outcome(events: Sequence[CardEvent], now: datetime) -> CardEvent | None:
+    """Return the last entry of a card, if it records a request of a process that ended before its outcome."""
+    last = events[-1] if events else None
+    if last is None or not (last.kind.is_apply or last.kind.is_roll_back):
+        return None
+    return last if now - last.at >= _OUTCOME_WITHIN else None
+
+
+def may_repeat(events: Sequence[CardEvent], now: datetime) -> bool:
+    """Return whether it is not known, a minute after the last roll back, whether the target took it."""
+    sent = last_sent(events, is_roll_back=True)
+    is_unknown = sent is not None and (sent.is_unsure or without_outcome(events, now) is not None)
+    return sent is not None and is_unknown and now - sent.at >= _OUTCOME_WITHIN
+
+
+def must_be_open(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> None:
+    """Raise ``ConflictError`` if a card is decided already, or if its change was sent lately."""
+    if not card.state.is_open:
+        raise ConflictError(f"it is already {card.state.value}: {card.state_reason}", kind="recommendation-decided")
+    if is_applying(card, events, now):
+        text = "the change was sent already; the engine has not reported the new settings yet"
+        raise ConflictError(text, kind="apply-sent")
+
+
+def must_be_in_force(card: CardRecord, events: Sequence[CardEvent], now: datetime) -> None:
+    """Raise ``ConflictError`` if the change of a card is not in force, or if its roll back was sent lately."""
+    if not card.state.is_in_force:
+        raise ConflictError(f"it is {card.state.value}: {card.state_reason}", kind="recommendation-not-in-force")
+    if is_rolling_back(card, events, now):
+        text = "a roll back was sent already; the engine has not reported the earlier settings yet"
+        raise ConflictError(text, kind="roll-back-sent")
+
+
+def _is_awaited(sent: Sent | None, now: datetime) -> bool:
+    if sent is None or sent.is_refused or sent.is_unsure:
+        return False
+    return now - sent.at < (_OUTCOME_WITHIN if sent.outcome is None else _REPORTED_WITHIN)
+
+
+class CardSender:
+    """Sends the changes of cards, and their roll backs."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, changer: JobChanger) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._changer = changer
+
+    async def apply(self, run: RunRecord, job_id: str, card_id: str, *, is_guarded: bool) -> None:
+        """Send the change of an open card. If ``is_guarded``, it is rolled back later if the checkpoints are worse.
+
+        Raises:
+            UnknownEntityError: the job has no such card, or its target was removed.
+            ConflictError: the card is decided, its change was sent lately, or the target refuses it.
+            InvalidInputError: the target's address is no longer allowed, or the target refuses the values.
+            TargetUnavailableError: the target does not respond.
+            TargetProtocolError: the target's response is malformed.
+        """
+        kind = AdviceStep.GUARDED_APPLY if is_guarded else AdviceStep.APPLY
+        async with writing(self._engine) as connection:
+            await store.lock_job(connection, job_id)
+            card = await store.get_card(connection, job_id, card_id)
+            events = (await store.events_of(connection, [card_id])).get(card_id, ())
+            now = self._clock.now()
+            must_be_open(card, events, now)
+            await store.move_card(connection, card, AdviceState.ACCEPTED, SENDING, now, kind=kind)
+        patch = content_of(card)[0].how_to.patch
+        await self.send_noted(run, job_id, card_id, patch, before=card.state)
+
+    async def send_noted(
+        self, run: RunRecord, job_id: str, card_id: str, patch: Mapping[str, str], *, before: AdviceState
+    ) -> None:
+        """Send a change that is in the history of an accepted card already, and record what came of it.
+
+        If the target refuses it, the card gets the state ``before`` again. Raises the same errors as ``apply``.
+        """
+        try:
+            await self._changer.send(run, patch)
+        except BarrierscopeError as error:
+            back = None if isinstance(error, UpstreamError) else before
+            await self._note(job_id, card_id, _failure(error), of=AdviceState.ACCEPTED, back=back)
+            raise
+        await self._note(job_id, card_id, _SENT, of=AdviceState.ACCEPTED)
+
+    async def roll_back(self, run: RunRecord, job_id: str, card_id: str, *, why: str | None = None) -> None:
+        """Send the values from before the change of a card that is in force. The card keeps its state.
+
+        ``why`` is why Barrierscope does this by itself; None if a person does it.
+
+        Raises:
+            ConflictError: the change is not in force, a roll back was sent lately, or the target refuses it.
+            UnknownEntityError, InvalidInputError, TargetUnavailableError, TargetProtocolError: as ``apply``.
+        """
+        async with writing(self._engine) as connection:
+            await store.lock_job(connection, job_id)
+            card = await store.get_card(connection, job_id, card_id)
+            events = (await store.events_of(connection, [card_id])).get(card_id, ())
+            now = self._clock.now()
+            must_be_in_force(card, events, now)
+            kind = AdviceStep.ROLL_BACK if why is None else AdviceStep.AUTO_ROLL_BACK
+            reason = _SENDING_BACK if why is None else f"{AUTOMATIC}{why}"
+            await store.note_step(connection, card, reason, now, kind)
+        try:
+            await self._changer.send(run, content_of(card)[0].how_to.rollback_patch)
+        except BarrierscopeError as error:
+            await self._note(job_id, card_id, _failure(error), of=card.state)
+            raise
+        await self._note(job_id, card_id, _SENT_BACK if why is None else f"{_SENT_BACK}; because {why}", of=card.state)
+
+    async def _note(
+        self, job_id: str, card_id: str, reason: str, *, of: AdviceState, back: AdviceState | None = None
+    ) -> None:
+        async with writing(self._engine) as connection:
+            await store.lock_job(connection, job_id)
+            card = await store.get_card(connection, job_id, card_id)
+            # The engine may have reported the settings already. Then there is nothing to note.
+            if card.state is of:
+                await store.move_card(connection, card, back or of, reason, self._clock.now())
+
+
+def _failure(error: BarrierscopeError) -> str:
+    return f"{_UNANSWERED if isinstance(error, UpstreamError) else _REFUSED}{error}"

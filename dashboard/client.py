@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.contracts import incidents as grouped
-from backend.contracts.advice import CardOut, DismissIn, DryRunOut, JobAdviceOut
+from backend.contracts.advice import ApplyIn, CardOut, DismissIn, DryRunOut, JobAdviceOut
 from backend.contracts.annotations import AnnotationOut
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
@@ -468,9 +468,10 @@ class ApiClient(WhatIfRequests, SimulationRequests):
         path = _card_path(job, card, f"dry-run?roll_back={str(is_roll_back).lower()}")
         return _read(await self._request("GET", path, None, _TEST_TIMEOUT_S), DryRunOut)
 
-    async def apply_advice(self, job: str, card: str) -> CardOut:
-        """Apply a recommendation: change the settings of the job on its target."""
-        return _read(await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S), CardOut)
+    async def apply_advice(self, job: str, card: str, *, is_guarded: bool) -> CardOut:
+        """Apply a recommendation on its target. If ``is_guarded``, it is rolled back if it made things worse."""
+        body = ApplyIn(is_guarded=is_guarded).model_dump_json().encode()
+        return _read(await self._request("POST", _card_path(job, card, "apply"), body, _TEST_TIMEOUT_S), CardOut)
 
     async def take_action(self, job: str, run: str, checkpoint: int, wanted: ActionIn) -> ActionTakenOut:
         """Take an action on a checkpoint in progress."""

@@ -71,11 +71,16 @@ class WhatIfRequests:
         await self._request("DELETE", _confirmation_path(job, confirmation), None, _TIMEOUT_S)
 
     async def apply_what_if(
-        self: Requests, job: str, settings: Mapping[str, str], model_id: str | None = None
+        self: Requests,
+        job: str,
+        settings: Mapping[str, str],
+        model_id: str | None = None,
+        *,
+        is_guarded: bool = False,
     ) -> CardOut:
         """Change the settings of the running job, and keep the prediction of the answer with this ``model_id``."""
         path = f"jobs/{quote(job, safe='')}/whatif/apply"
-        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id)
+        body = WhatIfApplyIn(settings=dict(settings), model_id=model_id, is_guarded=is_guarded)
         return await self._send("POST", path, body, CardOut, timeout_s=_LONG_TIMEOUT_S)
 
     async def try_what_if(self: Requests, job: str, settings: Mapping[str, str]) -> DryRunOut:

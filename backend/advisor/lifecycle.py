@@ -7,7 +7,8 @@ or rolled back card never moves again.
 
 An applied card is measured on the first five checkpoints. If there were at least ten before the change, it is measured
 again when 10 and 20 have ended, and these are compared with those before. A card is regressed if they are clearly worse
-than before and worse than predicted: a change that was predicted to make them longer is no regression.
+than before and worse than predicted: a change that was predicted to make them longer is no regression. Whether more of
+them expire is compared on the first five already.
 """
 
 from __future__ import annotations
@@ -298,7 +299,8 @@ def _worse(
     if card.before is not None and Metric.EXPIRED in above | unpredicted:
         expired = sum(c.failure_reason is FailureReason.EXPIRED for c in after)
         now = Tally(len(after) - expired, expired)
-        if len(after) >= EFFECT_MIN_COUNT and failure_change(card.before, now) is Direction.HIGHER:
+        # Checkpoints that expire take the longest of all to come, so these few count already if they are clear.
+        if failure_change(card.before, now, count_min=VERIFY_MIN_COUNT) is Direction.HIGHER:
             return (
                 f"{expired} of {len(after)} checkpoints expired after the change,"
                 f" {card.before.failed_count} of {card.before.ended_count} before it"

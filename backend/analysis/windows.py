@@ -133,9 +133,12 @@ def change(before: Estimate | None, after: Estimate | None) -> Change:
     return Change(after.value - before.value, low, high, _direction(low, high))
 
 
-def failure_change(before: Tally, after: Tally) -> Direction:
-    """Return how the share of failed checkpoints changed, from the intervals of Wilson (1927) of both shares."""
-    if min(before.ended_count, after.ended_count) < MEDIAN_MIN_COUNT:
+def failure_change(before: Tally, after: Tally, *, count_min: int = MEDIAN_MIN_COUNT) -> Direction:
+    """Return how the share of failed checkpoints changed, from the intervals of Wilson (1927) of both shares.
+
+    With fewer than ``count_min`` checkpoints before or after, there are too few to tell.
+    """
+    if min(before.ended_count, after.ended_count) < count_min:
         return Direction.TOO_FEW
     (before_low, before_high), (after_low, after_high) = _wilson(before), _wilson(after)
     return _direction(after_low - before_high, after_high - before_low)

@@ -69,12 +69,15 @@ _LINTS = {
 }
 _STEPS = {
     AdviceStep.APPLY: "sent to the target",
+    AdviceStep.GUARDED_APPLY: "sent with a guard",
     AdviceStep.ROLL_BACK: "roll back sent",
     AdviceStep.AUTO_ROLL_BACK: "automatic roll back sent",
 }
 _SILENCES_OPEN_MAX = 3
 """So many topics without a recommendation are shown with their reasons. If there are more, the reasons are folded."""
 _ROLLING_BACK = ("roll back sent", "hourglass", Tone.INFO)
+_APPLYING = ("change sent", "hourglass", Tone.INFO)
+_GUARDED = frozenset({AdviceState.ACCEPTED, AdviceState.APPLIED, AdviceState.VERIFIED})
 
 
 def all_of(found: JobAdviceOut, where: tzinfo) -> list[Component]:
@@ -147,6 +150,9 @@ def card(card: CardOut, where: tzinfo, now: datetime) -> Component:
     advice = card.recommendation
     tools = [state_badge(card), status.confidence(advice.confidence)]
     body: list[Component] = [html.P(advice.reason), html.P(card.state_reason, className="hint")]
+    if card.is_guarded and card.state in _GUARDED:
+        guarded = "It is rolled back by itself if the checkpoints are worse: judged after 5, 10 and 20 of them."
+        body.append(html.P(guarded, className="hint"))
     if (age := _age_of_numbers(card, where, now)) is not None:
         body.append(age)
     if card.measured:
@@ -279,7 +285,9 @@ def _span(interval: IntervalOut, unit: str, metric: Metric) -> str:
 
 def state_badge(card: CardOut) -> Component:
     """Build the badge of a card's state."""
-    word, icon, tone = _ROLLING_BACK if card.is_rolling_back else _STATES[card.state]
+    word, icon, tone = _STATES[card.state]
+    if card.is_rolling_back or card.is_applying:
+        word, icon, tone = _ROLLING_BACK if card.is_rolling_back else _APPLYING
     return status.badge(word, icon, tone, hint=card.state_reason)
 
 
@@ -363,11 +371,6 @@ def _before_and_after(card: CardOut) -> list[Component]:
 def _actions(card: CardOut) -> Component:
     label = {"aria-label": f"Reason to dismiss {card.recommendation.headline}"}
     parts: list[Component] = [
-        html.Button(
-            [status.icon("check"), html.Span("Accept")],
-            id={"type": "advice-accept", "card": card.id},
-            className="button",
-        ),
         html.Label(
             [
                 "Reason to dismiss",
@@ -387,14 +390,28 @@ def _actions(card: CardOut) -> Component:
             className="button",
         ),
     ]
-    if card.can_apply:
-        button = html.Button(
-            [status.icon("bolt"), html.Span("Apply now")],
-            id={"type": "advice-apply", "card": card.id},
-            className="button primary",
-        )
-        parts.insert(0, button)
-    return html.Div(parts, className="advice-actions")
+    first = _apply_button(card) if card.can_apply else _own_change_button(card)
+    return html.Div([*([] if first is None else [first]), *parts], className="advice-actions")
+
+
+def _apply_button(card: CardOut) -> Component:
+    return html.Button(
+        [status.icon("bolt"), html.Span("Apply now")],
+        id={"type": "advice-apply", "card": card.id},
+        className="button primary",
+    )
+
+
+def _own_change_button(card: CardOut) -> Component | None:
+    """Build the button with which the viewer says that they make the change; None once they or a request did."""
+    if card.state is not AdviceState.NEW:
+        return None
+    return html.Button(
+        [status.icon("check"), html.Span("I make this change")],
+        id={"type": "advice-accept", "card": card.id},
+        className="button",
+        title="keep this prediction, and compare it with what happens once the engine reports the new settings",
+    )
 
 
 def _undoing(card: CardOut) -> Component:

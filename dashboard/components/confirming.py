@@ -15,10 +15,18 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from dashboard.components import status
+from dashboard.components.attributes import attrs
+
+_GUARD = "guard"
 
 
-def dialog(name: str, title: str, word: str, *, icon: str, is_dangerous: bool = False) -> Component:
-    """Build a closed dialog. ``word`` is the text of the button that confirms, and ``icon`` its icon."""
+def dialog(
+    name: str, title: str, word: str, *, icon: str, is_dangerous: bool = False, has_guard: bool = False
+) -> Component:
+    """Build a closed dialog. ``word`` is the text of the button that confirms, and ``icon`` its icon.
+
+    If ``has_guard``, the viewer can ask that the change is rolled back by itself. ``guard_of`` reads the answer.
+    """
     tone = "danger" if is_dangerous else "primary"
     buttons = [
         html.Button("Cancel", id=f"{name}-cancel", type="button", className="button"),
@@ -27,7 +35,11 @@ def dialog(name: str, title: str, word: str, *, icon: str, is_dangerous: bool = 
         ),
     ]
     modal = dmc.Modal(
-        [html.Div(id=f"{name}-question"), html.Div(buttons, className="dialog-buttons")],
+        [
+            html.Div(id=f"{name}-question"),
+            *(_guard(name) if has_guard else []),
+            html.Div(buttons, className="dialog-buttons"),
+        ],
         id=f"{name}-dialog",
         title=title,
         opened=False,
@@ -36,7 +48,30 @@ def dialog(name: str, title: str, word: str, *, icon: str, is_dangerous: bool = 
         transitionProps={"duration": 0},
         closeButtonProps={"aria-label": "Close"},
     )
-    return html.Div([modal, dcc.Store(id=f"{name}-subject")])
+    busy = html.Div(id=f"{name}-busy", className="busy", role="status", **attrs({"aria-live": "polite"}))
+    return html.Div([modal, busy, dcc.Store(id=f"{name}-subject")])
+
+
+def _guard(name: str) -> list[Component]:
+    label = "Roll it back by itself if the checkpoints are worse after it"
+    worse = (
+        "Worse: they take clearly longer than before, by more than 10 %, and longer than predicted, or clearly more of "
+        "them expire. This is judged when 5, 10 and 20 checkpoints have ended."
+    )
+    return [
+        dcc.Checklist([{"label": label, "value": _GUARD}], [], id=f"{name}-guard", className="dialog-guard"),
+        html.P(worse, className="hint"),
+    ]
+
+
+def guard_of(value: Sequence[str] | None) -> bool:
+    """Return whether the viewer asked for a guard, from the value of ``{name}-guard``."""
+    return _GUARD in (value or ())
+
+
+def busy(name: str, words: str) -> tuple[Output, str, str]:
+    """Return an entry of ``running`` that shows ``words`` from the press of a button until its answer is there."""
+    return Output(f"{name}-busy", "children"), words, ""
 
 
 def outputs(name: str) -> dict[str, Output]:

@@ -38,7 +38,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="advice-digest"),
             dcc.Store(id="advice-title"),
             dcc.Store(id="advice-changed"),
-            confirming.dialog("advice", "Change the running job", "Apply now", icon="bolt"),
+            confirming.dialog("advice", "Change the running job", "Apply now", icon="bolt", has_guard=True),
             confirming.dialog("undo", "Roll back the change", "Roll back now", icon="sync"),
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
@@ -222,9 +222,11 @@ async def decide(
 
 def _register_changes(app: Dash, client: ApiClient) -> None:
     """Register the two changes of a running job. Each is sent after the viewer has confirmed it in its dialog."""
-    for name, button, ask, change in (
-        ("advice", "advice-apply", ask_to_apply, apply),
-        ("undo", "advice-undo", ask_to_roll_back, roll_back),
+    sent = {"card": State("advice-subject", "data"), "guard": State("advice-guard", "value")}
+    undone = {"card": State("undo-subject", "data")}
+    for name, button, ask, change, subject in (
+        ("advice", "advice-apply", ask_to_apply, apply, sent),
+        ("undo", "advice-undo", ask_to_roll_back, roll_back, undone),
     ):
         connect(
             app,
@@ -232,6 +234,7 @@ def _register_changes(app: Dash, client: ApiClient) -> None:
             output=confirming.outputs(name) | {"message": Output("advice-message", "children", allow_duplicate=True)},
             inputs={"clicks": Input({"type": button, "card": ALL}, "n_clicks")},
             state={"route": State("advice-route", "data")},
+            running=[confirming.busy(name, "Asking the target what it would do ...")],
             has_trigger=True,
             prevent_initial_call=True,
         )
@@ -240,8 +243,8 @@ def _register_changes(app: Dash, client: ApiClient) -> None:
             partial(change, client),
             output=_answer_outputs(),
             inputs={"confirmed": confirming.confirmed(name)},
-            state={"card": State(f"{name}-subject", "data"), "route": State("advice-route", "data")},
-            running=_INACTIVE_WHILE_SENT,
+            state={"route": State("advice-route", "data")} | subject,
+            running=[*_INACTIVE_WHILE_SENT, confirming.busy(name, "Sending it to the target ...")],
             prevent_initial_call=True,
         )
         confirming.register(app, name)
@@ -286,12 +289,17 @@ async def _asked(
     return {"message": None} | confirming.opened(card.id, question)
 
 
-async def apply(client: ApiClient, *, confirmed: int | None, card: str | None, route: dict[str, str]) -> Changes:
+async def apply(
+    client: ApiClient, *, confirmed: int | None, card: str | None, guard: list[str] | None, route: dict[str, str]
+) -> Changes:
     """Apply a recommendation once the viewer has confirmed it."""
     if not confirmed or not card:
         raise PreventUpdate
-    await client.apply_advice(route["job"], card)
+    is_guarded = confirming.guard_of(guard)
+    await client.apply_advice(route["job"], card, is_guarded=is_guarded)
     words = "Sent. The state changes to applied when the engine reports the new settings."
+    if is_guarded:
+        words += " If the checkpoints are worse after it, it is rolled back by itself."
     return {"message": cards.answer(True, words), "changed": [card, "applied"]}
 
 

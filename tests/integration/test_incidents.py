@@ -9,6 +9,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 from alembic.script import ScriptDirectory
+from sqlalchemy import update
 
 from backend.alerting.incidents import assign
 from backend.domain.advice import AdviceState, AdviceStep, Topic
@@ -18,7 +19,7 @@ from backend.store.advice.cards import CardRecord, add_card, lock_job, move_card
 from backend.store.alerts.incidents import get_incident
 from backend.store.postgres.connections import reading, writing
 from backend.store.retention import apply_retention
-from backend.store.schema import migrate
+from backend.store.schema import alert_tables, migrate
 from backend.store.schema.partitions import Retention
 from tests.support.alerting import Alerting, receiver_at, rows, switch_off_rules_but
 from tests.support.drawn_alerts import drawn_alerts
@@ -268,6 +269,40 @@ async def test_a_roll_back_of_advice_is_listed_as_a_roll_back(client, engine, cl
     assert [c["text"] for c in changes if c["kind"] == "advice"] == [
         "mode: rolled back. other settings again",
         "mode: roll back. sent to the target",
+        "mode: verified. 2 of 2 held",
+    ]
+
+
+async def test_what_a_change_did_is_listed_even_if_it_ended_the_incident(client, engine, clock, polled):
+    await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
+    await polled(orders=[failed(1)])
+    await Alerting(engine, clock).round()
+    (opened,) = (await _ask(client, "GET", "/incidents"))["items"]
+    began_at = clock.now()
+    card = CardRecord(
+        id="c1", job_id=opened["job_id"], run_id="r", topic=Topic.MODE, kind="k", state=AdviceState.NEW,
+        state_reason="given", created_at=began_at, changed_at=began_at, last_given_at=began_at, applied_at=None,
+        document={}, measured=None,
+    )  # fmt: skip
+    async with writing(engine) as connection:
+        await connection.execute(update(alert_tables.incidents).values(ended_at=began_at + timedelta(minutes=10)))
+        await lock_job(connection, card.job_id)
+        await add_card(connection, card)
+        for state, kind, minutes in (
+            (AdviceState.ACCEPTED, AdviceStep.GUARDED_APPLY, 5),
+            (AdviceState.APPLIED, AdviceStep.STATE, 6),
+            (AdviceState.VERIFIED, AdviceStep.STATE, 20),
+        ):
+            at = began_at + timedelta(minutes=minutes)
+            card = await move_card(connection, card, state, "because", at, kind=kind)
+    clock.at += timedelta(hours=1)
+
+    changes = (await _ask(client, "GET", f"/incidents/{opened['id']}"))["changes"]
+
+    assert [(c["text"], c["is_before"]) for c in changes if c["kind"] == "advice"] == [
+        ("mode: verified. because", False),
+        ("mode: applied. because", False),
+        ("mode: change sent, with an automatic roll back. because", False),
     ]
 
 

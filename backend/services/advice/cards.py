@@ -530,8 +530,7 @@ def _card_out(
         computed_at=computed_at,
         can_apply=card.state.is_open and not is_applying and _can_send(record, advice),
         is_applying=is_applying,
-        is_guarded=sending.is_guarded(events)
-        or (is_always_guarded and applied is not None and not applied.is_refused),
+        is_guarded=sending.is_guarded(events) or (is_always_guarded and applied is not None and not applied.is_refused),
         can_roll_back=card.state.is_in_force and not is_undoing and is_reversible(record, advice),
         is_rolling_back=is_undoing,
         recommendation=advice,

@@ -40,8 +40,16 @@ _CARDS_MAX: Final = 20
 _CHANGED_WITHIN: Final = timedelta(hours=24)
 # The largest number of open alerts that are read to count the silenced ones of one page of the list.
 _OPEN_MAX: Final = 10_000
-# The states of a recommendation that mark a change of the job. The other states only record an opinion or an outcome.
-_ADVICE_CHANGES: Final = frozenset({AdviceState.ACCEPTED, AdviceState.APPLIED, AdviceState.ROLLED_BACK})
+# The states of a recommendation that mark a change of the job, or what came of it. The others only record an opinion.
+_ADVICE_CHANGES: Final = frozenset(
+    {AdviceState.ACCEPTED, AdviceState.ROLLED_BACK, *(s for s in AdviceState if s.is_in_force)}
+)
+# A change that heals a job ends its incident. What was then measured belongs to this incident too, for so long.
+_FOLLOWED_FOR: Final = timedelta(hours=24)
+
+
+_Change = tuple[datetime, str, str]
+"""When, the kind of the change, and its text."""
 
 
 class IncidentService:
@@ -265,7 +273,9 @@ async def _changes(connection: AsyncConnection, record: IncidentRecord, now: dat
         return []
     offset = timedelta(milliseconds=job.clock_offset_ms or 0)
     until = record.ended_at or now
-    advice = await _advice_changes(connection, record.job_id)
+    cards = await _advice_changes(connection, record.job_id)
+    advice = [step for steps in cards for step in steps]
+    late = _measured_later(cards, record.began_at, until)
     changes: list[wire.IncidentChangeOut] = []
     for begin, end in ((record.began_at, until), (record.began_at - _CHANGED_WITHIN, record.began_at)):
         events = await list_events(connection, record.job_id, before=(end + offset, "", "", ""), limit=_CHANGES_MAX)
@@ -278,16 +288,28 @@ async def _changes(connection: AsyncConnection, record: IncidentRecord, now: dat
             wire.IncidentChangeOut(at=at, kind=kind, text=text, is_before=at < record.began_at)
             for at, kind, text in sorted((c for c in found if begin <= c[0] < end), reverse=True)[:_CHANGES_MAX]
         ]
-    return changes
+    return [
+        *(wire.IncidentChangeOut(at=at, kind=kind, text=text, is_before=False) for at, kind, text in late),
+        *changes,
+    ]
 
 
-async def _advice_changes(connection: AsyncConnection, job_id: str) -> list[tuple[datetime, str, str]]:
-    """Return the steps of a job's recommendations that change the job: when, the kind of change, and the text."""
+def _measured_later(cards: Sequence[Sequence[_Change]], begin: datetime, end: datetime) -> list[_Change]:
+    """Return what became of the changes that were made during an incident after its end, newest first."""
+    made = [steps for steps in cards if any(begin <= at < end for at, _, _ in steps)]
+    found = (step for steps in made for step in steps if end <= step[0] < end + _FOLLOWED_FOR)
+    return sorted(found, reverse=True)[:_CHANGES_MAX]
+
+
+async def _advice_changes(connection: AsyncConnection, job_id: str) -> list[list[_Change]]:
+    """Return, for each recommendation of a job, the steps that changed the job, and what was measured after them."""
     found = []
     cards = {c.id: c for c in await list_cards(connection, job_id, limit=_CARDS_MAX)}
     for card_id, steps in (await events_of_cards(connection, list(cards))).items():
         topic = cards[card_id].topic.value.replace("-", " ")
-        found += [(s.at, "advice", f"{topic}: {word}. {s.reason}") for s in steps if (word := _word_of(s)) is not None]
+        found.append(
+            [(s.at, "advice", f"{topic}: {word}. {s.reason}") for s in steps if (word := _word_of(s)) is not None]
+        )
     return found
 
 
@@ -295,4 +317,6 @@ def _word_of(step: CardEvent) -> str | None:
     """Return the word for a step of a recommendation, or None if the step does not change the job."""
     if step.kind.is_roll_back:
         return "automatic roll back" if step.kind is AdviceStep.AUTO_ROLL_BACK else "roll back"
+    if step.kind.is_apply:
+        return "change sent, with an automatic roll back" if step.kind is AdviceStep.GUARDED_APPLY else "change sent"
     return step.state.value.replace("-", " ") if step.state in _ADVICE_CHANGES else None

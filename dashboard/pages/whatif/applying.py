@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import CardOut
 from backend.contracts.whatif import PREDICTION_GONE, WhatIfIn
-from backend.domain.advice import AdviceState, AdviceStep, Topic
+from backend.domain.advice import AdviceState, Topic
 from backend.domain.errors import ApiRefusedError
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
@@ -36,6 +36,7 @@ def register(app: Dash, client: ApiClient) -> None:
         | {"message": Output("whatif-message", "children", allow_duplicate=True)},
         inputs={"clicks": Input("whatif-apply", "n_clicks")},
         state={"answered": State("whatif-answered", "data"), "route": State("whatif-route", "data")},
+        running=[confirming.busy("whatif-change", "Asking the target what it would do ...")],
         prevent_initial_call=True,
     )
     connect(
@@ -52,7 +53,12 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(apply, client),
         output=_sent_outputs(),
         inputs={"confirmed": confirming.confirmed("whatif-change")},
-        state={"subject": State("whatif-change-subject", "data"), "route": State("whatif-route", "data")},
+        state={
+            "subject": State("whatif-change-subject", "data"),
+            "guard": State("whatif-change-guard", "value"),
+            "route": State("whatif-route", "data"),
+        },
+        running=[confirming.busy("whatif-change", "Sending it to the target ...")],
         prevent_initial_call=True,
     )
     connect(
@@ -143,13 +149,20 @@ async def try_out(
 
 
 async def apply(
-    client: ApiClient, *, confirmed: int | None, subject: dict[str, Any] | None, route: dict[str, str]
+    client: ApiClient,
+    *,
+    confirmed: int | None,
+    subject: dict[str, Any] | None,
+    guard: list[str] | None,
+    route: dict[str, str],
 ) -> Changes:
     """Apply the what-if once the viewer has confirmed it."""
     if not confirmed or not subject:
         raise PreventUpdate
     try:
-        card = await client.apply_what_if(route["job"], subject["settings"], subject.get("model_id"))
+        card = await client.apply_what_if(
+            route["job"], subject["settings"], subject.get("model_id"), is_guarded=confirming.guard_of(guard)
+        )
     except ApiRefusedError as problem:
         return {"tried": _gone(problem)}
     words = "Sent. The prediction is kept, and compared with the next checkpoints."
@@ -243,7 +256,7 @@ def _stale(newest: CardOut, answered: Mapping[str, Any] | None, where: Any) -> C
 
 def _change_words(card: CardOut, where: Any) -> str:
     """Say since when a change is awaited or in force, and whether Barrierscope sent it."""
-    sent = next((e for e in card.history if e.kind is AdviceStep.APPLY), None)
+    sent = next((e for e in card.history if e.kind.is_apply), None)
     if sent is not None:
         return f"A change was sent at {text.instant(sent.at, where)}."
     if card.applied_at is None:

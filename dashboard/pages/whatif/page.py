@@ -39,7 +39,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Interval(id="whatif-better", interval=_BETTER_MS, disabled=True),
             cards.retry(answers.ANSWER_RETRY),
             cards.retry(answers.FILL_RETRY),
-            confirming.dialog("whatif-change", "Change the running job", "Apply now", icon="bolt"),
+            confirming.dialog("whatif-change", "Change the running job", "Apply now", icon="bolt", has_guard=True),
             html.Div(html.Div(html.H1("What if")), id="whatif-head", className="page-head"),
             html.Div(id="whatif-message", **attrs({"aria-live": "polite"})),
             html.Section(

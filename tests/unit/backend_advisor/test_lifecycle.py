@@ -266,6 +266,25 @@ def test_a_change_after_which_more_checkpoints_expire_is_a_regression():
     assert step.reason == "8 of 12 checkpoints expired after the change, 0 of 20 before it"
 
 
+def test_five_checkpoints_that_all_expire_are_a_regression_already():
+    applied = replace(_VERIFIED, state=AdviceState.APPLIED, measured_count=0)
+
+    step = next_step(applied, _seen([failed(n, after_ms=1_000) for n in range(1, 6)]))
+
+    assert (step.state, step.reason) == (
+        AdviceState.REGRESSED,
+        "5 of 5 checkpoints expired after the change, 0 of 20 before it",
+    )
+
+
+def test_one_of_five_checkpoints_that_expires_is_no_regression_yet():
+    applied = replace(_VERIFIED, state=AdviceState.APPLIED, measured_count=0)
+
+    step = next_step(applied, _seen([failed(1, after_ms=1_000), *_taking(300, 4)]))
+
+    assert step.state is AdviceState.VERIFIED
+
+
 def test_a_verified_change_is_measured_again_at_each_look_and_not_in_between_nor_for_ever():
     looked = []
     card = _VERIFIED

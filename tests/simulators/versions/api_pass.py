@@ -12,28 +12,10 @@ from typing import Any
 
 import httpx
 
-from tests.simulators.versions.comparison import Compared
+from tests.simulators.versions.comparison import Compared, detail_names, detail_of, header_names
 from tests.support.running_up import Up, checkpoints_of, jobs_of, temporary_up
 
 _WATCH_S = 50.0
-_FIELDS = {
-    "end_to_end_duration_ms": "end_to_end_duration",
-    "full_state_size_bytes": "state_size",
-    "checkpointed_size_bytes": "checkpointed_size",
-    "processed_bytes": "processed_data",
-    "persisted_bytes": "persisted_data",
-    "subtask_count": "num_subtasks",
-    "acknowledged_count": "num_acknowledged_subtasks",
-}
-_SUBTASK_FIELDS = {
-    "start_delay_ms": ("start_delay",),
-    "alignment_duration_ms": ("alignment", "duration"),
-    "sync_duration_ms": ("checkpoint", "sync"),
-    "async_duration_ms": ("checkpoint", "async"),
-    "checkpointed_size_bytes": ("checkpointed_size",),
-    "persisted_bytes": ("alignment", "persisted"),
-}
-
 Verdicts = dict[str, Mapping[str, Any]]
 
 
@@ -46,41 +28,39 @@ def through_api(url: str, ids: Mapping[str, str]) -> tuple[Verdicts, Compared]:
         own = jobs_of(up)
         verdicts = {name: up.get(f"/api/v1/jobs/{own[name]}/verdict") for name in ids if name in own}
         for name in verdicts:
-            for _ in _compared(up, own[name], f"{url}/jobs/{ids[name]}", flink, compared):
+            for _ in _compared(up, name, own[name], f"{url}/jobs/{ids[name]}", flink, compared):
                 pass
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None}, compared
 
 
-def _compared(up: Up, job: str, root: str, flink: httpx.Client, into: Compared) -> Iterator[None]:
+def _compared(up: Up, name: str, job: str, root: str, flink: httpx.Client, into: Compared) -> Iterator[None]:
     history = {c["id"]: c for c in flink.get(f"{root}/checkpoints").json().get("history", ())}
     for (run, number), checkpoint in checkpoints_of(up, job).items():
         entry = history.get(number)
         if entry is None or entry["status"] == "IN_PROGRESS":
             continue
-        into.check("API: triggered_at", _ms(checkpoint["triggered_at"]), entry["trigger_timestamp"])
-        for ours, name in _FIELDS.items():
-            if name in entry:
-                into.check(f"API: {name}", checkpoint[ours], entry[name])
+        where = f"API, {name} {number}"
+        into.check(f"{where}: triggered_at", _ms(checkpoint["triggered_at"]), entry["trigger_timestamp"])
+        for ours, theirs in header_names(entry).items():
+            if theirs in entry and ours in checkpoint:
+                into.check(f"{where}: {theirs}", checkpoint[ours], entry[theirs])
         detail = up.get(f"/api/v1/jobs/{job}/runs/{run}/checkpoints/{number}")
         for vertex in detail["vertices"] if detail is not None else ():
             answer = flink.get(f"{root}/checkpoints/details/{number}/subtasks/{vertex['vertex_id']}")
             if answer.is_success:
-                _compare_vertex(vertex, answer.json(), into)
+                _compare_vertex(f"{where}, {entry['status']}, {vertex['name']}", vertex, answer.json(), into)
         yield
 
 
-def _compare_vertex(vertex: Mapping[str, Any], answer: Mapping[str, Any], into: Compared) -> None:
-    rows = {row["index"]: row for row in answer["subtasks"] if "checkpoint" in row}
+def _compare_vertex(where: str, vertex: Mapping[str, Any], answer: Mapping[str, Any], into: Compared) -> None:
+    rows = detail_of(dict(answer))
+    names = [name for name in detail_names(dict(answer)) if name in vertex["subtasks"][0]]
     for subtask in vertex["subtasks"]:
         row = rows.get(subtask["subtask"])
         if row is None or not subtask["is_acknowledged"]:
             continue
-        for ours, path in _SUBTASK_FIELDS.items():
-            value: Any = row
-            for key in path:
-                value = value.get(key) if isinstance(value, dict) else None
-            if value is not None:
-                into.check(f"API: {'.'.join(path)} of subtasks", subtask[ours], value)
+        for name in names:
+            into.check(f"{where} {subtask['subtask']}: {name}", subtask[name], row[name])
 
 
 def _ms(text: str) -> int:

@@ -150,7 +150,7 @@ def _compared_header(own: CheckpointHeader, entry: Document) -> Compared:
     found.check("status", own.status.value, entry["status"].lower().replace("_", "-"))
     found.check("trigger_timestamp", own.triggered_at, _instant(entry["trigger_timestamp"]))
     found.check("latest_ack_timestamp", own.latest_ack_at, _instant(entry["latest_ack_timestamp"]))
-    for ours, name in _header_names(entry).items():
+    for ours, name in header_names(entry).items():
         if name in ("state_size", "checkpointed_size", "processed_data", "persisted_data"):
             # Before an acknowledgement, the sums have no meaning.
             flinks = entry.get(name) if entry["num_acknowledged_subtasks"] else None
@@ -162,7 +162,8 @@ def _compared_header(own: CheckpointHeader, entry: Document) -> Compared:
     return found
 
 
-def _header_names(entry: Document) -> Mapping[str, str]:
+def header_names(entry: Document) -> Mapping[str, str]:
+    """Return the name in Flink's answer of each value of a checkpoint, by the name of ours."""
     # Before 1.15, Flink had one size only: the bytes that a checkpoint wrote, under the name of the state's size.
     # Under which of our two names they are read is the collector's to decide.
     if "checkpointed_size" in entry:
@@ -171,23 +172,39 @@ def _header_names(entry: Document) -> Mapping[str, str]:
 
 
 def _compare_detail(own: VertexDetail, answer: Document, into: Compared) -> None:
-    expected = [dict.fromkeys(_DETAIL)] * answer.get("num_subtasks", len(answer["subtasks"]))
+    known = detail_of(answer)
+    names, rows = detail_names(answer), [known.get(i) for i in range(answer.get("num_subtasks", len(known)))]
+    for name in names:
+        expected = tuple(None if row is None else row[name] for row in rows)
+        into.check(f"{name} of subtasks", tuple(getattr(own, name)), expected)
+
+
+def detail_names(answer: Document) -> list[str]:
+    """Return the names of the values of a subtask that Flink sends under the same meaning."""
     is_old = all("checkpointed_size" not in row for row in answer["subtasks"])
+    return [n for n in DETAIL_ARRAYS if not (is_old and n in ("checkpointed_size_bytes", "full_state_size_bytes"))]
+
+
+def detail_of(answer: Document) -> dict[int, dict[str, Any]]:
+    """Return what Flink says of each acknowledged subtask of a vertex, by the names of our values."""
+    found = {}
     for row in answer["subtasks"]:
         if _status(row) == "completed":
-            values = {name: _at(row, path) for name, path in _DETAIL.items()}
+            values = {name: _known(_at(row, path)) for name, path in _DETAIL.items()}
             sent = [v for name, v in values.items() if name != "ack_delay_ms"]
             # A subtask that had finished before is listed with zeros that nobody measured.
-            expected[row["index"]] = values if any(sent) else dict.fromkeys(values) | {"ack_delay_ms": 0}
-    for name in DETAIL_ARRAYS:
-        if is_old and name in ("checkpointed_size_bytes", "full_state_size_bytes"):
-            continue
-        into.check(f"{name} of subtasks", tuple(getattr(own, name)), tuple(row[name] for row in expected))
+            found[row["index"]] = values if any(sent) else dict.fromkeys(values) | {"ack_delay_ms": 0}
+    return found
 
 
 def _status(row: Document) -> Any:
     # Before 1.15 the kind of a row is under the name that Jackson gives it by default.
     return row.get("status") or row.get("className") or row.get("@class")
+
+
+def _known(value: Any) -> Any:
+    """Return a value as Flink means it: a negative number stands for one that it does not know."""
+    return None if isinstance(value, int) and value < 0 else value
 
 
 def _at(row: Any, path: Iterable[str]) -> Any:

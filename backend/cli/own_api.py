@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    import httpx
-
+    from backend.cli.answers import Answer
     from backend.contracts.api import TargetOut
 
 _TIMEOUT_S = 5.0
@@ -18,16 +17,15 @@ class OwnApi:
     """A client of the API at ``url``. Use it as a context manager."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        import httpx
+        from backend.cli.answers import Answers
 
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
+        self._http = Answers(url, token, deadline_s=_TIMEOUT_S)
 
     def __enter__(self) -> OwnApi:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        self._http.__exit__()
 
     def is_ready(self) -> bool:
         """Return whether the API responds and reaches the store.
@@ -78,11 +76,11 @@ class OwnApi:
             path = None if page.next is None else f"{_TARGETS}&cursor={quote(page.next)}"
         return None
 
-    def _get(self, path: str) -> httpx.Response | None:
-        import httpx
+    def _get(self, path: str) -> Answer | None:
+        from backend.cli.answers import NoAnswerError
 
         try:
-            answer = self._http.get(path)
-        except httpx.HTTPError:
+            answer = self._http.ask("GET", path)
+        except NoAnswerError:
             return None
         return answer if answer.is_success else None

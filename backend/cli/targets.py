@@ -12,8 +12,7 @@ from backend.cli.options import OutputFormat, help_without_command, pairs, say
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError, BarrierscopeError, UnknownEntityError
 
 if TYPE_CHECKING:
-    import httpx
-
+    from backend.cli.answers import Answer
     from backend.contracts.api import Page, TargetOut
     from backend.contracts.model import Model
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 # This is long enough for a connection test, in which the API waits up to 8 s for each response of the target.
 _TIMEOUT_S = 30.0
 _PAGE = 200
+_PAGES_MAX = 500
+"""Pages of one list. A program that always announces another page is not Barrierscope's API."""
 
 Api = Annotated[
     str | None, typer.Option("--api", metavar="URL", help="Root of the API. [default: BARRIERSCOPE_API_URL]")
@@ -192,17 +193,14 @@ class Client:
     """A client of the API. It turns each error response of the API into an exception of Barrierscope."""
 
     def __init__(self, api: str | None) -> None:
-        import httpx
-
+        from backend.cli.answers import Answers, NoAnswerError
         from backend.settings import load_settings
 
         settings = load_settings()
         self._root = (api or settings.api_url).rstrip("/")
-        token = settings.token()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            self._http = httpx.Client(base_url=self._root, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
-        except httpx.InvalidURL as error:
+            self._http = Answers(self._root, settings.token(), deadline_s=_TIMEOUT_S)
+        except NoAnswerError as error:
             raise ApiUnavailableError(
                 f"--api {api!r} is not a URL ({error}); for example http://127.0.0.1:8050"
             ) from None
@@ -211,7 +209,7 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        self._http.__exit__()
 
     def targets(self) -> Iterator[TargetOut]:
         """Yield every target, and read the pages of the list as needed."""
@@ -225,7 +223,7 @@ class Client:
         ``path`` must contain a query, because the cursor is appended with ``&``.
         """
         cursor, count = "", 0
-        while True:
+        for _ in range(_PAGES_MAX):
             page = self._parse(self._send("GET", f"{path}{cursor}"), kind)
             for found in page.items:
                 yield found
@@ -235,6 +233,7 @@ class Client:
             if page.next is None:
                 return
             cursor = f"&cursor={page.next}"
+        raise ApiUnavailableError(f"{self._root} lists more than {_PAGES_MAX} pages, which Barrierscope's API does not")
 
     def job_id(self, job: str) -> str:
         """Return the id of the job with this name or id.
@@ -269,38 +268,37 @@ class Client:
         """Send a DELETE request."""
         self._send("DELETE", path)
 
-    def _send(self, method: str, path: str, *, content: str | None = None) -> httpx.Response:
-        import httpx
+    def _send(self, method: str, path: str, *, content: str | None = None) -> Answer:
+        from backend.cli.answers import NoAnswerError
 
-        headers = {"Content-Type": "application/json"} if content is not None else {}
         try:
-            response = self._http.request(method, path, content=content, headers=headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            answer = self._http.ask(method, path, content=content)
+        except NoAnswerError as error:
             fix = "start it with `barrierscope up`, or pass its address with --api"
             raise ApiUnavailableError(f"the API at {self._root} does not answer ({error}); {fix}") from None
-        if response.is_success:
-            return response
-        raise _refusal(response)
+        if answer.is_success:
+            return answer
+        raise _refusal(answer)
 
-    def _parse(self, response: httpx.Response, model: type[M]) -> M:
+    def _parse(self, answer: Answer, model: type[M]) -> M:
         from pydantic import ValidationError
 
         try:
-            return model.model_validate_json(response.content)
+            return model.model_validate_json(answer.content)
         except ValidationError:
-            raise ApiUnavailableError(f"{response.url} did not return an answer of Barrierscope's API") from None
+            raise ApiUnavailableError(f"{answer.url} did not return an answer of Barrierscope's API") from None
 
 
-def _refusal(response: httpx.Response) -> BarrierscopeError:
+def _refusal(answer: Answer) -> BarrierscopeError:
     from pydantic import ValidationError
 
     from backend.contracts.api import Problem
 
     try:
-        problem = Problem.model_validate_json(response.content)
+        problem = Problem.model_validate_json(answer.content)
     except ValidationError:
         return ApiUnavailableError(
-            f"{response.url} returned HTTP {response.status_code}, which is not an answer of Barrierscope's API"
+            f"{answer.url} returned HTTP {answer.status}, which is not an answer of Barrierscope's API"
         )
     fields = [f"{e.pointer}: {e.detail}" + (f" (allowed: {e.allowed})" if e.allowed else "") for e in problem.unsaid]
     text = "; ".join([problem.detail, *fields])

@@ -12,8 +12,7 @@ import errno
 import os
 import re
 import socket
-import zlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,13 +24,12 @@ from aiohttp import AddrInfoType
 from yarl import URL
 
 from backend.domain.address_rules import EVERYWHERE, AddressRules
+from backend.domain.bounded_body import BODY_MAX_BYTES, PIECE_BYTES, BodyRefusedError, BoundedBody
 from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
 from collectors.flink.document import clean
 
-BODY_MAX_BYTES: Final = 8 * 1024 * 1024
 CONNECTIONS_MAX: Final = 2
 _CONNECT_TIMEOUT_MAX_S = 5.0
-_CHUNK_BYTES = 64 * 1024
 _REASON_MAX = 300
 _ERROR_BODY_MAX_BYTES = 64 * 1024
 _ACCEPTED = 202
@@ -223,58 +221,17 @@ async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, 
 
     If the body exceeds ``size_max``, raise an error or, with ``is_cut``, return only its beginning.
     """
-    decoder = _Decoder(response.headers.get("Content-Encoding", "identity").strip().lower(), where)
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        for part in decoder.decode(chunk):
-            parts.append(part)
-            size += len(part)
-            if size > size_max and is_cut:
+    try:
+        body = BoundedBody(response.headers.get("Content-Encoding", ""), size_max=size_max, is_cut=is_cut)
+        async for chunk in response.content.iter_chunked(PIECE_BYTES):
+            if not body.feed(chunk):
                 # The rest of the body stays unread, so the connection cannot be used again.
                 response.close()
-                return b"".join(parts)[:size_max]
-            if size > size_max:
-                response.close()
-                raise TargetProtocolError(url=where, reason=f"the answer is larger than {size_max // 2**20} MiB")
-    decoder.finish()
-    return b"".join(parts)
-
-
-class _Decoder:
-    """Decodes the content of a response in pieces of bounded size."""
-
-    def __init__(self, encoding: str, where: str) -> None:
-        self._where = where
-        if encoding in {"", "identity"}:
-            self._zlib = None
-        elif encoding in {"gzip", "x-gzip", "deflate"}:
-            # The flag 32 makes zlib accept both its own headers and gzip headers.
-            self._zlib = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-        else:
-            name = clean(encoding, length_max=40)
-            raise TargetProtocolError(url=where, reason=f"the answer is encoded as {name!r}, which was not asked for")
-
-    def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the decoded pieces of one chunk. No piece is larger than ``_CHUNK_BYTES``."""
-        if self._zlib is None:
-            yield chunk
-            return
-        rest = chunk
-        while rest:
-            try:
-                yield self._zlib.decompress(rest, _CHUNK_BYTES)
-            except zlib.error:
-                raise self._broken() from None
-            rest = self._zlib.unconsumed_tail
-
-    def finish(self) -> None:
-        """Raise an error if the compressed body was incomplete."""
-        if self._zlib is not None and not self._zlib.eof:
-            raise self._broken()
-
-    def _broken(self) -> TargetProtocolError:
-        return TargetProtocolError(url=self._where, reason="the compressed answer is broken", is_passing=True)
+                break
+        return body.whole()
+    except BodyRefusedError as error:
+        response.close()
+        raise TargetProtocolError(url=where, reason=error.reason, is_passing=error.is_passing) from None
 
 
 def _json_headers(token: str | None) -> dict[str, str]:

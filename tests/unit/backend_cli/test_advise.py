@@ -12,6 +12,7 @@ import pytest
 from backend.cli.app import run
 from tests.support.api_examples import example
 from tests.support.fake_api import FakeApi
+from tests.support.streamed_answers import streamed
 
 _NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
@@ -19,7 +20,7 @@ _NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 @pytest.fixture
 def fake(monkeypatch):
     fake = FakeApi(now=lambda: _NOON)
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(fake.handle)))
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=streamed(fake.handle)))
     return fake
 
 

@@ -12,6 +12,7 @@ import pytest
 from backend.cli.own_api import OwnApi
 from backend.contracts.api import Page, TargetOut
 from tests.support.api_examples import example
+from tests.support.streamed_answers import streamed
 
 _DEMO = "http://127.0.0.1:18050/runtime/v1"
 _NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -54,7 +55,7 @@ def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
 
 def _asking(answer: Callable[[httpx.Request], httpx.Response]) -> OwnApi:
     api = OwnApi("http://up", None)
-    api._http = httpx.Client(base_url="http://up", transport=httpx.MockTransport(answer))
+    api._http._http = httpx.AsyncClient(base_url="http://up", transport=streamed(answer))
     return api
 
 

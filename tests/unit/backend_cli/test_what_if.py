@@ -15,6 +15,7 @@ from backend.cli.app import run
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import WhatIfOut
 from tests.support.fake_api import FakeApi
+from tests.support.streamed_answers import streamed
 
 _NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 _UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -23,7 +24,7 @@ _UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
 @pytest.fixture
 def fake(monkeypatch):
     fake = FakeApi(now=lambda: _NOON)
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(fake.handle)))
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=streamed(fake.handle)))
     monkeypatch.setattr(what_if, "_POLL_S", 0.0)
     return fake
 
@@ -189,8 +190,8 @@ def test_a_refusal_says_once_what_is_wrong_and_what_would_help(monkeypatch, caps
     detail = "the job cannot be modelled: it has ended; start it"
     errors = [{"pointer": "job", "detail": "it has ended", "allowed": "start it"}]
     problem = {"type": "urn:x", "title": "Unprocessable", "status": 422, "detail": detail, "errors": errors}
-    answer = httpx.MockTransport(lambda _: httpx.Response(422, json=problem))
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=answer))
+    answer = streamed(lambda _: httpx.Response(422, json=problem))
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=answer))
 
     assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) != 0
     assert capsys.readouterr().err == f"barrierscope: {detail}\n"

@@ -1,4 +1,4 @@
-"""Sends requests to the API for the command line, and reads the answers with limits, because another program may answer.
+"""Sends requests to the API for the command line, and reads the answers with limits. Another program may answer.
 
 An answer has the limit of ``diagnose``'s answers, counted after decompression (``backend.domain.bounded_body``). The
 deadline is for the whole answer. The timeouts of httpx are for each piece, so an answer that arrives byte by byte would

@@ -173,6 +173,8 @@ def topology(document: Document) -> Topology:
                 edges.append(edge)
     order = _topological(tuple(vertices), edges)
     position = {vertex_id: n for n, vertex_id in enumerate(order)}
+    # A verdict follows the edges without looking back. Flink has no cycles, so edges that close one are left out.
+    edges = [e for e in edges if position[e.source] < position[e.target]]
     edges.sort(key=lambda e: (position[e.source], position[e.target]))
     kind = _optional_text(document.get("plan").find("type"))
     return Topology(tuple(vertices[v] for v in order), tuple(edges), True if kind == flink.PLAN_BATCH else None)

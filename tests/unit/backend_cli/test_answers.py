@@ -63,7 +63,7 @@ def test_a_bomb_takes_no_more_memory_than_the_limit(monkeypatch):
 
 def test_the_deadline_holds_for_the_whole_answer(monkeypatch):
     _answering(monkeypatch, _Stream(b"{", is_endless=False))
-    with Answers("http://api", None, deadline_s=0.01) as answers, pytest.raises(NoAnswerError, match="within 0.01 s"):
+    with Answers("http://api", None, deadline_s=0.01) as answers, pytest.raises(NoAnswerError, match=r"within 0\.01 s"):
         answers.ask("GET", "/api/v1/targets")
 
 

@@ -2,7 +2,8 @@
 
 It reads the checkpoints that the engine still lists. It waits for two readings of backpressure that the engine fetched
 at different times, because one reading does not show what a subtask does in between (``flink.freshness``). At most 4
-requests are in flight, and at most 40 begin within a second (``pacing``). ``backend.analysis`` derives the verdict.
+requests are in flight, and at most 40 begin within a second (``pacing``). All of it has a total time (``time_left``).
+``backend.analysis`` derives the verdict.
 The diagnosis goes to standard output, everything else to standard error. If one of the readings fails, the diagnosis
 is based on the readings before it.
 """
@@ -20,6 +21,7 @@ from typing import Final
 import orjson
 
 from backend.advisor import advise
+from backend.advisor.advice import Advice
 from backend.analysis import without_data
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import without_aborted
@@ -31,7 +33,13 @@ from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.checkpoint_mode import mode_of
 from backend.domain.clock import Clock
 from backend.domain.engines import FLINK
-from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, UpstreamError
+from backend.domain.errors import (
+    FieldProblem,
+    InvalidInputError,
+    TargetProtocolError,
+    TargetUnavailableError,
+    UpstreamError,
+)
 from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure, on_clock
@@ -45,6 +53,7 @@ from collectors.flink.collector import CollectorOptions, FlinkCollector
 from collectors.flink.parse import JobEntry
 from collectors.flink.requests import Requests
 from collectors.pacing import PacedTransport
+from collectors.time_left import TOTAL_S, TimeLeft
 
 READINGS: Final = 4
 PAUSE_S: Final = 1.0
@@ -62,6 +71,8 @@ _DEADLINE_S = 60.0
 _JOB_TIMEOUT_S = 30.0
 _NAMES_MAX = 20
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_POLL_SHARE = 0.8
+_NO_ADVICE = Advice((), (), 0)
 
 ShowStep = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
@@ -71,12 +82,21 @@ _ONE_READING = (
 )
 
 
-def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = False, is_quick: bool = False) -> int:
+def run(
+    url: str,
+    *,
+    job: str | None,
+    output_format: str,
+    is_verbose: bool = False,
+    is_quick: bool = False,
+    deadline_s: float = TOTAL_S,
+) -> int:
     """Diagnose the target at ``url`` and print the diagnosis. Return 0 if the target and one of its jobs could be read.
 
     Return 1 if there are jobs, and none of them could be read.
 
-    With ``is_quick``, do not wait until the engine has fetched its metrics a second time.
+    With ``is_quick``, do not wait until the engine has fetched its metrics a second time. After ``deadline_s``, print
+    what is known by then, and what was left out.
 
     Raises:
         InvalidInputError: the format or the address is not valid, or no job has the name or id ``job``.
@@ -89,7 +109,7 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
         problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(DiagnosisFormat))
         raise InvalidInputError([problem], what="option") from None
     with _Progress() as show_step:
-        answer = asyncio.run(_asked(url, job=job, show_step=show_step, is_quick=is_quick))
+        answer = asyncio.run(_asked(url, job=job, show_step=show_step, is_quick=is_quick, deadline_s=deadline_s))
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
     sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
@@ -97,12 +117,20 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
     return 0 if not answer.jobs or any(job.is_read for job in answer.jobs) else 1
 
 
-async def _asked(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool) -> Answer:
+async def _asked(url: str, *, job: str | None, show_step: ShowStep, is_quick: bool, deadline_s: float) -> Answer:
     show_step(f"asking {_shown(url)}")
-    async with open_transport(url, timeout_s=TIMEOUT_S, rules=EVERYWHERE) as transport:
+    async with open_transport(url, timeout_s=min(TIMEOUT_S, deadline_s), rules=EVERYWHERE) as transport:
         clock = WallClock()
         paced = PacedTransport(transport, monotonic_s=clock.monotonic_s, sleep=clock.sleep)
-        return await answer_of(paced, job=job, show_step=show_step, clock=clock, sleep=clock.sleep, is_quick=is_quick)
+        return await answer_of(
+            paced,
+            job=job,
+            show_step=show_step,
+            clock=clock,
+            sleep=clock.sleep,
+            is_quick=is_quick,
+            deadline_s=deadline_s,
+        )
 
 
 async def answer_of(
@@ -113,22 +141,31 @@ async def answer_of(
     clock: Clock,
     sleep: Sleep,
     is_quick: bool = False,
+    deadline_s: float = TOTAL_S,
 ) -> Answer:
     """Read the target several times with pauses, and diagnose its jobs. This raises the same errors as ``run``."""
     began_s = clock.monotonic_s()
+    time_left = TimeLeft(deadline_s, clock.monotonic_s)
     requests = Requests(
         transport, now=clock.now(), monotonic_s=clock.monotonic_s, budget_count=_REQUESTS_MAX, sleep=sleep
     )
     entries = parse.jobs_overview(await requests.get(flink.JOBS_OVERVIEW))
     wanted = wanted_jobs(entries, job=job)
     readings = Readings(
-        OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, show_step=show_step
+        OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)),
+        clock=clock,
+        sleep=sleep,
+        show_step=show_step,
+        time_left=time_left,
     )
     await readings.take(has_running=any(e.state not in _AT_REST for e in wanted), is_quick=is_quick)
+    readings.count_unread(wanted)
+    show_step("working out the verdicts and the advice")
+    jobs = tuple(_job_answers(readings))
     return Answer(
         url=transport.url,
         engine=readings.engine,
-        jobs=tuple(_job_answers(readings)),
+        jobs=jobs,
         problems=tuple(dict.fromkeys(readings.problems)),
         limits=readings.limits,
         request_count=readings.request_count,
@@ -262,7 +299,17 @@ class Gathered:
 class Readings:
     """Reads one target several times and collects the values of each run."""
 
-    def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, show_step: ShowStep) -> None:
+    def __init__(
+        self,
+        transport: FlinkTransport,
+        *,
+        clock: Clock,
+        sleep: Sleep,
+        show_step: ShowStep,
+        time_left: TimeLeft | None = None,
+    ) -> None:
+        self.time_left = time_left or TimeLeft(TOTAL_S, clock.monotonic_s)
+        self._is_short = False
         self.jobs: dict[tuple[str, datetime], Gathered] = {}
         self.engine = ""
         self.kind = FLINK
@@ -305,7 +352,8 @@ class Readings:
         for n in range(1, count + 1):
             self._show_step(f"reading {self._url}, {n} of {count}")
             try:
-                self._add(await self._collector.collect(self._clock.now()))
+                if not await self._read(n):
+                    return
             except UpstreamError as error:
                 # If a proxy answered, the next reading may succeed.
                 is_last = n == count or not (isinstance(error, TargetProtocolError) and error.is_passing)
@@ -315,12 +363,56 @@ class Readings:
                 if is_last:
                     return
             every_s = self._collector.fetch_interval_s
-            if n == 2 and n < count and every_s > WAIT_MAX_S:
-                why = f", since the engine fetches them only every {spelling.duration(1000 * every_s)}"
+            if n == 2 and n < count and every_s > min(WAIT_MAX_S, self.time_left.to_read_s):
+                more = "; --deadline gives the time to wait for that" if every_s <= WAIT_MAX_S else ""
+                why = f", since the engine fetches them only every {spelling.duration(1000 * every_s)}{more}"
                 self.limits = (_ONE_READING.format(why=why),)
                 return
             if n < count:
                 await self._wait(max(PAUSE_S, every_s) if n == 2 else PAUSE_S, every_s)
+
+    async def _read(self, n: int) -> bool:
+        """Make reading ``n``, and return whether the time allowed it.
+
+        Raises:
+            TargetUnavailableError: the time was over before the first reading had any job.
+        """
+        left_s = self.time_left.to_read_s
+        if n > 1 and left_s <= 0:
+            self.limits += (self.time_left.fewer_readings(n - 1),)
+            return False
+        # Half of the time remains for the readings after the first. A poll that keeps its own limit returns what it
+        # has, while the timeout below would drop it.
+        poll_s = left_s / 2 if n == 1 else _POLL_SHARE * left_s
+        self._collector.limit(poll_s)
+        try:
+            async with asyncio.timeout(left_s):
+                observation = await self._collector.collect(self._clock.now())
+            self._add(observation)
+            # After half of its time, a poll reads no more details.
+            self._is_short |= observation.cost.duration_ms >= 500 * poll_s
+        except TimeoutError:
+            if n == 1:
+                reason = f"no job was read within the time of {self.time_left.shown} (--deadline)"
+                raise TargetUnavailableError(url=self._url, reason=reason) from None
+            self.limits += (self.time_left.fewer_readings(n - 1),)
+            return False
+        return True
+
+    def is_cut(self, gathered: Gathered) -> bool:
+        """Return whether the time was over before the details of half of the job's ended checkpoints were read."""
+        ended = [c for c in gathered.checkpoints.values() if c.header.status.is_terminal]
+        return self._is_short and 2 * sum(bool(c.details) for c in ended) < len(ended)
+
+    def count_unread(self, wanted: Sequence[JobEntry]) -> None:
+        """Add the limits about jobs that were left out, or of which only the headers were read in time."""
+        read = {run_id for run_id, _ in self.jobs}
+        unread_count = sum(entry.engine_run_id not in read for entry in wanted)
+        if unread_count:
+            self.limits += (self.time_left.unread(unread_count, len(wanted)),)
+        cut_count = sum(map(self.is_cut, self.jobs.values()))
+        if cut_count:
+            self.limits += (self.time_left.only_headers(cut_count, len(wanted)),)
 
     async def _wait(self, seconds: float, every_s: float) -> None:
         """Wait, and show for how long if it is longer than a pause."""
@@ -351,17 +443,38 @@ class Readings:
 
 def _job_answers(readings: Readings) -> Iterator[JobAnswer]:
     version = readings.version if readings.kind.kind == FLINK.kind else None
+    without_advice: list[str] = []
     for gathered in readings.jobs.values():
         evidence, last = gathered.evidence(version), gathered.last
+        if readings.is_cut(gathered):
+            evidence = _of_headers(evidence)
         if gathered.is_readable:
-            yield _job_answer(gathered, evidence, diagnose(evidence), readings)
+            found = diagnose(evidence)
         else:
             without = without_data.diagnosis_of(last.state, last.engine_state, next(iter(last.problems), None))
-            if without is not None:
-                yield _job_answer(gathered, evidence, without, readings)
+            if without is None:
+                continue
+            found = without
+        advice = _NO_ADVICE
+        if readings.time_left.is_over:
+            without_advice.append(last.name)
+        else:
+            advice = advise(evidence, engine=readings.kind, version=readings.version)
+        yield _job_answer(gathered, evidence, found, advice)
+    if without_advice:
+        readings.limits += (readings.time_left.without_advice(without_advice),)
 
 
-def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis, readings: Readings) -> JobAnswer:
+def _of_headers(evidence: JobEvidence) -> JobEvidence:
+    """Return the evidence without what is known of open checkpoints.
+
+    Who has not acknowledged an open checkpoint yet says nothing of the cause without the checkpoints that have ended.
+    """
+    checkpoints = tuple(c if c.header.status.is_terminal else replace(c, details=()) for c in evidence.checkpoints)
+    return replace(evidence, checkpoints=checkpoints, late_barriers={})
+
+
+def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis, advice: Advice) -> JobAnswer:
     return JobAnswer(
         name=gathered.last.name,
         engine_state=gathered.last.engine_state,
@@ -370,7 +483,7 @@ def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis,
         is_read=gathered.is_readable or gathered.last.state is not JobState.UNREADABLE,
         considered_count=considered_count(evidence),
         as_of=gathered.as_of,
-        advice=advise(evidence, engine=readings.kind, version=readings.version),
+        advice=advice,
     )
 
 

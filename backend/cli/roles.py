@@ -48,10 +48,18 @@ def diagnose(
         bool,
         typer.Option("--quick", help="Do not wait for a second reading of the metrics; say what is then not known."),
     ] = False,
+    deadline: Annotated[
+        str, typer.Option(metavar="DURATION", help="Print what is known by then, and say what was left out.")
+    ] = "60s",
 ) -> None:
     """Read a cluster's checkpoints once, and print which subtask holds the barrier, in which phase, and why."""
     code = load_role("diagnose")(
-        url, job=job, output_format=output_format.value, is_verbose=is_verbose, is_quick=is_quick
+        url,
+        job=job,
+        output_format=output_format.value,
+        is_verbose=is_verbose,
+        is_quick=is_quick,
+        deadline_s=seconds(deadline, option="--deadline", least=1.0, most=86_400.0),
     )
     raise typer.Exit(code)
 

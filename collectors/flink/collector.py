@@ -49,6 +49,7 @@ _LATE_JOBS_MAX = 2
 _LATE_MIN_S = 1.0
 _RETRY_MIN_S = 10.0
 _RETRY_MAX_S = 120.0
+_JOB_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,15 @@ class FlinkCollector:
     def fetch_interval_s(self) -> float:
         """How often the engine fetches its metrics, in seconds; 0 if it keeps no copies, or before the first poll."""
         return 0.0 if self._engine is None else self._engine.fetch_interval.time.total_seconds()
+
+    def limit(self, deadline_s: float) -> None:
+        """Give the next polls at most this many seconds each. No single job may take all of them."""
+        options = self._options
+        self._options = replace(
+            options,
+            deadline_s=min(options.deadline_s, deadline_s),
+            job_timeout_s=min(options.job_timeout_s, _JOB_SHARE * deadline_s),
+        )
 
     def forget(self) -> None:
         """Read everything again at the next poll."""

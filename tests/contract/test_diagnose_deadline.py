@@ -1,0 +1,90 @@
+"""``diagnose`` keeps its total time and prints what it has by then: many jobs, a slow target, a graph with a circle."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from backend.domain.errors import TargetUnavailableError
+from collectors import diagnose
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
+
+JOBS = 30
+
+
+class ManyJobs(RecordedFlink):
+    """A recorded Flink whose job is there ``JOBS`` times, and which takes a while for each answer."""
+
+    def __init__(self, clock, *, takes_s: float) -> None:
+        super().__init__(RECORDINGS / "B2", 58.0)
+        self.clock, self.takes_s = clock, takes_s
+
+    def answer(self, path):
+        self.clock._skipped_s += self.takes_s
+        own = self.recording.job_id
+        if path == "/jobs/overview":
+            status, body = super().answer(path)
+            row = next(r for r in body["jobs"] if r["jid"] == own)
+            return status, {"jobs": [row | {"jid": f"{n:032x}", "name": f"job-{n}"} for n in range(JOBS)]}
+        if not path.startswith("/jobs/"):
+            return super().answer(path)
+        asked = path.split("/")[2]
+        status, body = super().answer(path.replace(asked, own))
+        return status, json.loads(json.dumps(body).replace(own, asked))
+
+
+class Circular(RecordedFlink):
+    """A recorded Flink whose plan connects every vertex with every vertex."""
+
+    def answer(self, path):
+        status, body = super().answer(path)
+        if path != f"/jobs/{self.recording.job_id}":
+            return status, body
+        ids = [node["id"] for node in body["plan"]["nodes"]]
+        inputs = [{"num": n, "id": source, "ship_strategy": "HASH"} for n, source in enumerate(ids)]
+        nodes = [node | {"inputs": inputs} for node in body["plan"]["nodes"]]
+        return status, body | {"plan": body["plan"] | {"nodes": nodes}}
+
+
+@pytest.fixture(autouse=True)
+def clock(diagnose_without_pauses, monkeypatch):
+    made = diagnose.WallClock()
+    monkeypatch.setattr(diagnose, "WallClock", lambda: made)
+    return made
+
+
+def test_the_jobs_that_were_not_read_in_time_are_counted_and_the_others_diagnosed(clock, capsys):
+    with served(ManyJobs(clock, takes_s=0.2)) as url:
+        code = diagnose.run(url, job=None, output_format="json", deadline_s=60.0)
+
+    answer = json.loads(capsys.readouterr().out)
+    unread_count = JOBS - len(answer["jobs"])
+    assert code == 0
+    assert 0 < unread_count < JOBS
+    assert {job["verdict"]["kind"] for job in answer["jobs"]} <= {"capacity", "undecided"}
+    assert answer["jobs"][0]["verdict"]["kind"] == "capacity"
+    assert f"{unread_count} of {JOBS} jobs were not read within the time of 1 min" in " ".join(answer["limits"])
+    assert clock.monotonic_s() < 60.0
+
+
+def test_with_enough_time_every_job_is_read(clock, capsys):
+    with served(ManyJobs(clock, takes_s=0.0)) as url:
+        assert diagnose.run(url, job=None, output_format="json", is_quick=True, deadline_s=600.0) == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["jobs"]) == JOBS
+    assert not any("--deadline" in limit for limit in answer["limits"])
+
+
+def test_a_target_of_which_nothing_is_read_in_time_is_unavailable(clock):
+    with served(ManyJobs(clock, takes_s=50.0)) as url, pytest.raises(TargetUnavailableError, match="--deadline"):
+        diagnose.run(url, job=None, output_format="json", deadline_s=60.0)
+
+
+def test_a_plan_with_a_circle_is_diagnosed_without_the_edges_that_close_it(capsys):
+    with served(Circular(RECORDINGS / "B2", 58.0)) as url:
+        assert diagnose.run(url, job=None, output_format="json", is_quick=True) == 0
+
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert job["verdict"]["kind"] == "capacity"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Query, Request
@@ -40,8 +39,6 @@ from backend.services.whatif.answering import WhatIfService
 from backend.services.whatif.choosing import SettingChooser
 
 # The range of instants in which PostgreSQL and the services can calculate.
-_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _INT8_MAX = 2**63 - 1
 
 
@@ -96,7 +93,7 @@ Cursor = Annotated[
     str | None, Query(max_length=500, description="`next` of the previous page; absent for the first page.")
 ]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items per page.")]
-Instant = Annotated[Rfc3339, Query(ge=_EARLIEST, le=_LATEST)]
+Instant = Annotated[Rfc3339, Query()]
 LIMIT = LIMIT_DEFAULT
 
 

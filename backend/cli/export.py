@@ -68,6 +68,9 @@ def export(
     database_url: DatabaseUrl = None,
     data_dir: RunningFolder = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
+    is_raw: Annotated[
+        bool, typer.Option("--raw", help="Write texts as they are, also those that a spreadsheet runs as formulas.")
+    ] = False,
 ) -> None:
     """Write stored checkpoints, values by subtask, backpressure, alerts or events to a CSV or Parquet file."""
     settings = load_settings()
@@ -79,7 +82,8 @@ def export(
     from backend.store.export import Export
 
     with stopped_by_signal(), Export(url, what, selection) as opened, _progress_bar(opened) as on_progress:
-        lines = _Counted(opened.lines(), on_progress)
+        # Spreadsheets do not open Parquet, and its readers expect the names as they are.
+        lines = _Counted(opened.lines(is_raw=is_raw or chosen is FileFormat.PARQUET), on_progress)
         if file == _STANDARD_OUTPUT:
             _write_csv(lines, sys.stdout.buffer)
             return

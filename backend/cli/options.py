@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _INSTANT_ALLOWED = "an instant with an offset, such as 2026-11-20T00:00:00Z"
+# The same bounds as in the API. Instants at the ends of the calendar have no equivalent in UTC, and no neighbours.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _DURATIONS_ALLOWED = "a number with a unit: 500ms, 120s, 2min, 1h, 1d"
 
 
@@ -70,7 +73,7 @@ def instant(text: str, *, option: str) -> datetime:
     """Parse an instant with an offset, such as ``2026-11-20T00:00:00Z``, and return it in UTC.
 
     Raises:
-        InvalidInputError: ``text`` is not an instant, or has no offset.
+        InvalidInputError: ``text`` is not an instant, has no offset, or is not in the years 1970 to 2199.
     """
     try:
         found = datetime.fromisoformat(text.strip())
@@ -80,6 +83,9 @@ def instant(text: str, *, option: str) -> datetime:
         ) from None
     if found.tzinfo is None:
         raise InvalidInputError([FieldProblem(option, f"{text!r} has no offset", _INSTANT_ALLOWED)], what="option")
+    if not _EARLIEST <= found <= _LATEST:
+        problem = FieldProblem(option, f"{text!r} is out of bounds", "an instant in the years 1970 to 2199")
+        raise InvalidInputError([problem], what="option")
     return found.astimezone(UTC)
 
 

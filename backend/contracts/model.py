@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
@@ -24,7 +25,10 @@ def _instant(value: object) -> object:
 StrictBool = Annotated[bool, Field(strict=True)]
 StrictInt = Annotated[int, Field(strict=True)]
 StrictNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant)]
+# Instants at the ends of the calendar have no equivalent in other time zones, and no neighbours.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant), Field(ge=_EARLIEST, le=_LATEST)]
 
 
 class Model(BaseModel):

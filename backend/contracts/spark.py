@@ -10,7 +10,6 @@ models, because it must not import our packages. A test checks that the listener
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
@@ -30,7 +29,7 @@ Text = Annotated[str, Field(max_length=4000)]
 Id = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
 Count = Annotated[StrictInt, Field(ge=0, le=_INT_MAX)]
 Number = Annotated[StrictInt, Field(ge=-_INT_MAX, le=_INT_MAX)]
-Instant = Annotated[Rfc3339, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(2200, 1, 1, tzinfo=UTC))]
+Instant = Rfc3339
 """An instant within the range in which PostgreSQL and the services can calculate."""
 Offset = Any
 """A source's own JSON value. It is stored as text. Only the numbers in it are interpreted, to compute the backlog."""

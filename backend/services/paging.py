@@ -66,7 +66,8 @@ def _part(part: object, kind: type) -> object:
         if not isinstance(part, str):
             raise ValueError(part)
         instant = datetime.fromisoformat(part)
-        if instant.tzinfo is None:
+        # The ends of the calendar have no equivalent in UTC.
+        if instant.tzinfo is None or not 1 < instant.year < 9999:
             raise ValueError(part)
         return instant
     # In Python, a bool is also an int, but a cursor contains no bool.

@@ -34,6 +34,8 @@ _ANSWER_TIMEOUT_S = 600.0
 # Retention locks tables exclusively while it replaces or drops the partitions of a day. An export that waits longer
 # than this for its own locks fails.
 _LOCK_TIMEOUT = "60s"
+_FORMULA = r"^[-=+@\t\r]"
+_NUMBER = r"^[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?$"
 _INSTANT = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 
 
@@ -89,6 +91,18 @@ class _Source:
 def columns_of(contents: Contents) -> tuple[Column, ...]:
     """Return the columns of an export, in order."""
     return _SOURCES[contents].columns
+
+
+def _harmless(column: Column) -> str:
+    """Return the SQL of a cell that no spreadsheet runs as a formula. Numbers are not changed, also those in texts.
+
+    The names in the rows come from the jobs of other people.
+    """
+    if column.kind is not Kind.TEXT:
+        return column.sql
+    value = f"({column.sql})::text"
+    is_formula = f"{value} ~ '{_FORMULA}' AND {value} !~ '{_NUMBER}'"
+    return f"CASE WHEN {is_formula} THEN chr(39) || {value} ELSE {value} END"
 
 
 def _kind(kind: TypeEngine[Any]) -> Kind:
@@ -267,13 +281,16 @@ class Export:
             raise _unavailable(error) from error
         return int(row[0]) if row else 0
 
-    def lines(self) -> Iterator[bytes]:
-        """Yield the line with the column names, and then each row. A row with line breaks in its text is one item."""
+    def lines(self, *, is_raw: bool = False) -> Iterator[bytes]:
+        """Yield the line with the column names, and then each row. A row with line breaks in its text is one item.
+
+        A text that a spreadsheet would run as a formula begins with an apostrophe, unless ``is_raw``.
+        """
         yield (",".join(c.name for c in self._source.columns) + "\n").encode()
         try:
             with self._opened.cursor() as cursor:
                 for day in self._days():
-                    statement = f"COPY ({self._query(day)}) TO STDOUT (FORMAT csv)"
+                    statement = f"COPY ({self._query(day, is_raw=is_raw)}) TO STDOUT (FORMAT csv)"
                     with cursor.copy(statement.encode(), self._values(day)) as copy:
                         yield from map(bytes, copy)
         except psycopg.Error as error:
@@ -340,10 +357,10 @@ class Export:
         last = date.max if until is None else day_of(until - timedelta(microseconds=1))
         return date.min if since is None else day_of(since), last
 
-    def _query(self, day: date | None) -> str:
+    def _query(self, day: date | None, *, is_raw: bool) -> str:
         source, names = self._source, _SUBTASK_CONTENTS.get(self._contents)
         joined = source.tables + (_by_subtask(names) if names else "")
-        columns = ", ".join(c.sql for c in source.columns)
+        columns = ", ".join(c.sql if is_raw else _harmless(c) for c in source.columns)
         order = source.order + (", s.number" if names else "")
         own_day = "" if day is None else f" AND {source.day} = %(day)s"
         return f"SELECT {columns} FROM {joined} WHERE {self._condition()}{own_day} ORDER BY {order}"

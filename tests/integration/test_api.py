@@ -479,6 +479,11 @@ WRONG = [
     ("jobs/j/runs/r/checkpoints/one", 422, "invalid-input"),
     ("jobs/j/backpressure?from=yesterday", 422, "invalid-input"),
     ("jobs/j/backpressure?from=2026-01-01T00:00:00", 422, "invalid-input"),
+    *(
+        (f"jobs/j/{path}={at}", 422, "invalid-input")
+        for path in ("backpressure?from", "backpressure?to", "checkpoints?from", "history?to", "compare-windows?at")
+        for at in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-12:00")
+    ),
     ("nope", 404, "unknown-path"),
 ]
 
@@ -490,6 +495,18 @@ async def test_an_invalid_request_is_answered_with_a_problem(client):
         assert (found.status, found.type) == (status, f"urn:barrierscope:problem:{slug}"), path
         assert found.title, path
         assert found.detail, path
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+async def test_an_instant_at_an_end_of_the_calendar_in_a_body_is_a_problem(client, written, at):
+    row = await _the_job(client)
+    for path, body in (
+        ("silences", {"ends_at": at, "author": "ann", "reason": "work", "matchers": [{"label": "job", "value": "x"}]}),
+        (f"jobs/{row.id}/annotations", {"text": "deployed", "author": "ann", "at": at}),
+    ):
+        answer = await client.post(f"/api/v1/{path}", json=body)
+        assert answer.status_code == 422, path
+        assert answer.headers["content-type"] == "application/problem+json"
 
 
 async def test_a_range_that_ends_before_it_begins_is_refused(client, written):

@@ -131,6 +131,41 @@ async def test_parquet_has_the_same_values_as_csv_with_types(stored, tmp_path, c
     assert [c["external_path"] for c in checkpoints if c["job"] == "orders"] == [None, None, None, ""]
 
 
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1+cmd", "-2+3", "@SUM(A1)"])
+async def test_a_name_that_is_a_formula_is_harmless_unless_it_is_wanted_raw(
+    writer, target, database, tmp_path, capfdbinary, name
+):
+    await writer.write(observation(target, job([completed(1)], name=name)))
+
+    (row,) = _rows(database, Contents.CHECKPOINTS)
+    assert row["job"] == "'" + name
+
+    assert _export(database, "checkpoints", "-", "--raw") == 0
+    (raw,) = csv.DictReader(io.StringIO(capfdbinary.readouterr().out.decode()))
+    assert raw == row | {"job": name}
+
+    file = tmp_path / "rows.parquet"
+    assert _export(database, "checkpoints", file) == 0
+    assert pytest.importorskip("pyarrow.parquet").read_table(file).column("job").to_pylist() == [name]
+
+
+@pytest.mark.parametrize("name", ["-5", "+7.25", "-1e3"])
+async def test_a_negative_number_stays_a_number(writer, target, database, name):
+    await writer.write(observation(target, job([completed(1)], name=name)))
+
+    (row,) = _rows(database, Contents.CHECKPOINTS)
+    assert row["job"] == name
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+async def test_an_instant_at_an_end_of_the_calendar_is_one_line(stored, tmp_path, capsys, option, at):
+    assert _export(stored, "checkpoints", tmp_path / "rows.csv", option, at) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "an instant in the years 1970 to 2199" in line
+
+
 async def test_csv_is_written_to_a_file_or_to_standard_output(stored, tmp_path, capfdbinary):
     assert _export(stored, "checkpoints", tmp_path / "c.csv") == 0
     assert capfdbinary.readouterr().out.decode() == (

@@ -176,12 +176,14 @@ class _Gate:
 
     def _ask(self, scope: Scope) -> Response:
         after = parse_qs(scope["query_string"].decode("latin-1")).get("next", [login_page.AFTER_LOGIN])[0]
+        after = login_page.without(after, self.token)
         if self.sessions.is_open(_cookie(Headers(scope=scope).get("cookie", ""))):
             return RedirectResponse(login_page.own_page(after), 303)
         return login_page.form("This service needs its API token.", after=after)
 
     async def _log_in(self, scope: Scope, receive: Receive, *, is_secure: bool) -> Response:
         given, after = await _filled_in(Request(scope, receive))
+        after = login_page.without(after, self.token)
         # The token is compared before the limit on wrong tokens is checked, because another client at the same
         # address may have sent the wrong tokens.
         if given is None or not is_same(given, self.token):
@@ -210,7 +212,7 @@ class _Gate:
                 return _unauthorized(scope, _Wrong("session-ended", "Cookie", "the session has ended; log in again"))
             detail = "a bearer token is required: Authorization: Bearer TOKEN"
             return _unauthorized(scope, _Wrong("token-needed", "Authorization", detail))
-        page = _page(scope)
+        page = login_page.without(_page(scope), self.token)
         if headers.get("sec-fetch-site") == "cross-site":
             return login_page.step(page)
         return RedirectResponse(f"{LOGIN_PATH}?next={quote(login_page.own_page(page), safe='/')}", 303)

@@ -16,7 +16,11 @@ AFTER_LOGIN = "/ui/"
 _PATH_MAX_CHARACTERS = 2000
 # A page of this service: ``/`` or a path under ``/ui/``. Two slashes or a backslash would name another host.
 _OWN_PAGE = re.compile(r"/(?:ui/[!-\[\]-~]*)?", re.ASCII)
-_TOKEN = re.compile(r"token\s*[=:]", re.IGNORECASE)
+# A parameter whose name says that its value is secret. Nobody writes ``author`` for that.
+_SECRET = re.compile(
+    r"token\s*[=:]|[?&;/](?:[^=&;/?]*(?:secret|passw|pwd|bearer|jwt|credential|auth(?!ors?\s*=))[^=&;/?]*|[^=&;/?]*key)\s*=",
+    re.IGNORECASE,
+)
 _STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 _MARK = """<svg width="26" height="26" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7"
 fill="#0072B2"/><path d="M6 10h12M6 16h9M6 22h12" stroke="#fff" stroke-width="2.6" stroke-linecap="round"/>
@@ -61,14 +65,19 @@ def step(page: str) -> Response:
 
 
 def own_page(path: str) -> str:
-    """Return ``path`` if it is a page of this service and contains no token, or else the first page.
+    """Return ``path`` if it is a page of this service and names no secret, or else the first page.
 
     People sometimes paste a token into an address (``?token=...``). The token must not come back in a redirect or a
     page.
     """
     if len(path) > _PATH_MAX_CHARACTERS or not _OWN_PAGE.fullmatch(path):
         return AFTER_LOGIN
-    return AFTER_LOGIN if _TOKEN.search(_decoded(path)) else path
+    return AFTER_LOGIN if _SECRET.search(_decoded(path)) else path
+
+
+def without(path: str, token: str) -> str:
+    """Return ``path``, or the first page if ``path`` contains the token, under whatever name and however encoded."""
+    return AFTER_LOGIN if token in _decoded(path) or token in _decoded(path.replace("+", " ")) else path
 
 
 def _decoded(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from backend.contracts.comparing_windows import DirectionOut
-from backend.contracts.model import Model
+from backend.contracts.model import Lines, Model
 from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric, Mode, Topic
 from backend.domain.engines import SettingsFormat
 from backend.domain.verdict import Basis, Confidence
@@ -361,4 +361,4 @@ class ApplyIn(Model):
 class DismissIn(Model):
     """The user's reason for dismissing a recommendation."""
 
-    reason: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*\S[^\x00]*$")]
+    reason: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*\S[^\x00]*$"), Lines]

@@ -23,13 +23,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.contracts.model import Model, Rfc3339, StrictBool, StrictNumber
+from backend.contracts.model import Lines, Model, OneLine, Rfc3339, StrictBool, StrictNumber
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Severity = Literal["critical", "warning", "none"]
 ReceiverKind = Literal["alertmanager", "webhook"]
 Thresholds = Annotated[dict[str, StrictNumber], Field(max_length=20)]
-Text = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
+Text = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$"), Lines]
 
 
 class LinkedCheckpointOut(Model):
@@ -209,7 +209,7 @@ class SilenceIn(Model):
     """If absent, the silence starts now."""
     ends_at: Rfc3339
     reason: Text
-    author: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
+    author: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$"), OneLine]
     """The author's name as it was typed. It is not verified, because all users share one token."""
 
 
@@ -234,7 +234,7 @@ class ReceiverIn(Model):
     stored in the variable or file to which it refers.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$"), OneLine]
     kind: ReceiverKind
     url: Annotated[str, Field(max_length=2000, examples=["http://alertmanager:9093"])]
     credential: Annotated[str, Field(max_length=200)] | None = None

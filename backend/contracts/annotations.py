@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from backend.contracts.model import Model, Rfc3339
+from backend.contracts.model import Lines, Model, OneLine, Rfc3339
 
 _TEXT = r"^[^\x00]*$"
 
@@ -27,22 +27,22 @@ def _web_address(link: str) -> str:
 
 
 Link = Annotated[str, Field(max_length=2000, examples=["https://ci.example/builds/812"]), AfterValidator(_web_address)]
-Tag = Annotated[str, Field(min_length=1, max_length=50, pattern=_TEXT)]
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT)]
-LabelText = Annotated[str, Field(max_length=200, pattern=_TEXT)]
+Tag = Annotated[str, Field(min_length=1, max_length=50, pattern=_TEXT), OneLine]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT), OneLine]
+LabelText = Annotated[str, Field(max_length=200, pattern=_TEXT), OneLine]
 
 
 class AnnotationIn(Model):
     """An annotation to post to one job."""
 
-    text: Annotated[str, Field(min_length=1, max_length=500, pattern=_TEXT)]
+    text: Annotated[str, Field(min_length=1, max_length=500, pattern=_TEXT), Lines]
     at: Rfc3339 | None = None
     """When it happened. The default is now."""
     until: Rfc3339 | None = None
     """The end, if it lasted for some time."""
     link: Link | None = None
     tags: Annotated[list[Tag], Field(max_length=10)] = []
-    author: Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT)] | None = None
+    author: Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT), OneLine] | None = None
     """The author's name. It is not verified, because all users share one token."""
 
 

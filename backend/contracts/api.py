@@ -75,7 +75,7 @@ from backend.contracts.causes import CriticalPathOut, IntermittenceOut, OutlierO
 from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
-from backend.contracts.model import Model, StrictBool
+from backend.contracts.model import Model, OneLine, StrictBool
 from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, Protocol
 from backend.domain.failure import FailureReason
@@ -87,7 +87,7 @@ from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 T = TypeVar("T")
 Ints = list[int | None]
 Floats = list[float | None]
-Labels = Annotated[dict[str, str], Field(max_length=32)]
+Labels = Annotated[dict[Annotated[str, OneLine], Annotated[str, OneLine]], Field(max_length=32)]
 
 
 class Page(Model, Generic[T]):
@@ -132,7 +132,7 @@ class TargetIn(Model):
     """A target to add or to test."""
 
     url: Annotated[str, Field(max_length=2000, examples=["http://my-flink:8081"])]
-    name: Annotated[str | None, Field(max_length=200)] = None
+    name: Annotated[Annotated[str, OneLine] | None, Field(max_length=200)] = None
     labels: Labels = {}
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] = "flink"
     """The collector that reads the target: the name of an entry point in the group ``barrierscope.collectors``."""
@@ -141,7 +141,7 @@ class TargetIn(Model):
 class TargetPatch(Model):
     """Changes to a target. Absent fields keep their values."""
 
-    name: Annotated[str | None, Field(max_length=200)] = None
+    name: Annotated[Annotated[str, OneLine] | None, Field(max_length=200)] = None
     labels: Labels | None = None
     is_enabled: StrictBool | None = None
     ui_url: Annotated[str | None, Field(max_length=2000)] = None

@@ -21,12 +21,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from backend.contracts.alerts import AlertEventOut, AlertOut, DeliveryOut, MatcherOut, Severity, State
-from backend.contracts.model import Model, StrictBool
+from backend.contracts.model import Lines, Model, OneLine, StrictBool
 
 # At least one character is visible.
 _TEXT = r"^[^\x00]*[^\x00\s][^\x00]*$"
-Author = Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT)]
-Comment = Annotated[str, Field(min_length=1, max_length=4000, pattern=_TEXT)]
+Author = Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT), OneLine]
+Comment = Annotated[str, Field(min_length=1, max_length=4000, pattern=_TEXT), Lines]
 
 
 class NotifiedOut(Model):

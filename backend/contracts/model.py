@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from backend.domain.text import clean, clean_lines
 
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
 
@@ -28,6 +30,9 @@ StrictNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 # Instants at the ends of the calendar have no equivalent in other time zones, and no neighbours.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+# Names and texts of people and of other programs, cleaned where they come in. ``Lines`` keeps line breaks.
+OneLine = AfterValidator(lambda text: clean(text, length_max=len(text)))
+Lines = AfterValidator(lambda text: clean_lines(text, length_max=len(text)))
 Rfc3339 = Annotated[AwareDatetime, BeforeValidator(_instant), Field(ge=_EARLIEST, le=_LATEST)]
 
 

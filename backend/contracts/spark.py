@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from pydantic.alias_generators import to_camel
 
-from backend.contracts.model import Model, Rfc3339, StrictInt
+from backend.contracts.model import Lines, Model, OneLine, Rfc3339, StrictInt, StrictNumber
 
 PUSH_URL_ROOT = "push:spark/"
 """The address of a target that pushes its data is this prefix followed by the deployment."""
@@ -25,7 +25,7 @@ EVENTS_MAX = 500
 # JSON numbers are exact up to 2**53. A sum of many such numbers still fits into an integer of the store.
 _INT_MAX = 2**53
 _YEAR_MS = 366 * 24 * 3600 * 1000
-Text = Annotated[str, Field(max_length=4000)]
+Text = Annotated[str, Field(max_length=4000), OneLine]
 Id = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
 Count = Annotated[StrictInt, Field(ge=0, le=_INT_MAX)]
 Number = Annotated[StrictInt, Field(ge=-_INT_MAX, le=_INT_MAX)]
@@ -57,12 +57,12 @@ class StateOperatorIn(Foreign):
 class SourceIn(Foreign):
     """``sources[*]``: one source of the micro-batch."""
 
-    description: Annotated[str, Field(max_length=20_000)] = ""
+    description: Annotated[str, Field(max_length=20_000), OneLine] = ""
     start_offset: Offset = None
     end_offset: Offset = None
     latest_offset: Offset = None
     num_input_rows: Count | None = None
-    metrics: dict[str, str | Number | FiniteFloat | None] | None = None
+    metrics: Annotated[dict[str, StrictStr | StrictNumber | None], Field(max_length=200)] | None = None
 
 
 class EventTimeIn(Foreign):
@@ -84,7 +84,7 @@ class ProgressIn(Foreign):
     """Milliseconds from the trigger to the end. ``durationMs.triggerExecution`` is not used; it may be absent."""
     duration_ms: dict[str, Number] = {}
     num_input_rows: Count | None = None
-    processed_rows_per_second: FiniteFloat | None = None
+    processed_rows_per_second: StrictNumber | None = None
     event_time: EventTimeIn | None = None
     state_operators: Annotated[list[StateOperatorIn], Field(max_length=100)] = []
     sources: Annotated[list[SourceIn], Field(max_length=100)] = []
@@ -146,7 +146,7 @@ class TerminatedIn(_Event):
     id: Id
     run_id: Id
     name: Text | None = None
-    exception: Annotated[str, Field(max_length=20_000)] | None = None
+    exception: Annotated[str, Field(max_length=20_000), Lines] | None = None
     error_class: Text | None = None
     last_batch_id: Count | None = None
     last_batch_ended_at: Instant | None = None
@@ -158,17 +158,17 @@ SparkEvent = Annotated[StartedIn | ProgressEventIn | IdleIn | AliveIn | Terminat
 class SparkPushIn(Model):
     """Events of the queries of one driver, oldest first. Sending an event twice has no further effect."""
 
-    deployment: Annotated[str, Field(min_length=1, max_length=200, examples=["orders-pipeline"])]
+    deployment: Annotated[str, Field(min_length=1, max_length=200, examples=["orders-pipeline"]), OneLine]
     """Identifies the job, together with the query's name. It must therefore stay the same over restarts.
 
     The default is the name of the Spark application.
     """
     sent_at: Instant
     """The time on the driver's clock just before sending. The service uses it to find the offset of that clock."""
-    spark_version: Annotated[str, Field(max_length=100)] | None = None
+    spark_version: Annotated[str, Field(max_length=100), OneLine] | None = None
     dropped_count: Count = 0
     """Number of events that the listener has dropped so far. Its queue is bounded, so that it never delays Spark."""
-    trigger_interval_ms: Annotated[int, Field(ge=1, le=_YEAR_MS)] | None = None
+    trigger_interval_ms: Annotated[StrictInt, Field(ge=1, le=_YEAR_MS)] | None = None
     """The interval of the query's trigger, if the job passed it to the listener. Spark itself does not report it."""
     events: Annotated[list[SparkEvent], Field(max_length=EVENTS_MAX)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 NAME_MAX: Final = 80
@@ -12,6 +13,9 @@ NAME_MAX: Final = 80
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
+
+# Flink's ids of vertices and jobs.
+_VERTEX_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 # Flink puts these between the operators of a chain.
 _BREAK = re.compile("<br ?/?>")
@@ -25,6 +29,47 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def clean(text: str, *, length_max: int) -> str:
+    """Return ``text`` as one line of printable characters, cut to ``length_max`` with an ellipsis.
+
+    Every name and text from outside passes through this function, or through ``clean_lines``, where it comes in.
+    """
+    if len(text) <= length_max and text.isprintable():
+        return text
+    # The text is cut before the loop over its characters, because a name from a hostile target may have millions.
+    head = text[: length_max + 1]
+    shown = "".join(c if c.isprintable() else " " for c in head)
+    return shown if len(head) <= length_max else shown[: length_max - 1] + "…"
+
+
+def clean_lines(text: str, *, length_max: int) -> str:
+    """Return ``text`` as ``clean`` does, but keep line breaks and tabs."""
+    head = text[: length_max + 1]
+    shown = "".join(c if c.isprintable() or c in "\n\t" else " " for c in head)
+    return shown if len(head) <= length_max else shown[: length_max - 1] + "…"
+
+
+def said_once(problems: Sequence[str]) -> tuple[str, ...]:
+    """Return the problems in their order, those that differ only in the id of a vertex once and with their number.
+
+    If a target refuses one kind of request, each vertex of a job has the same problem.
+    """
+    found: dict[str, str] = {}
+    others: dict[str, set[str]] = {}
+    for problem in problems:
+        alike = _VERTEX_ID.sub("*", problem)
+        if found.setdefault(alike, problem) != problem:
+            others.setdefault(alike, set()).add(problem)
+    counts = {alike: len(texts) for alike, texts in others.items()}
+    return tuple(text + _more_alike(counts.get(alike, 0)) for alike, text in found.items())
+
+
+def _more_alike(count: int) -> str:
+    if not count:
+        return ""
+    return f" (and {count} more that differ{'s' if count == 1 else ''} only in the id of the vertex)"
 
 
 def shortened(name: str, most: int = NAME_MAX) -> str:

@@ -254,6 +254,7 @@ class IngestWriter:
         self._clock = clock or WallClock()
         self._partitions = Partitions(engine)
         self._recent = RecentRuns()
+        self._refused: set[TargetId] = set()
         self._writes: GroupedWrites[_Sifted, IngestResult] = GroupedWrites(
             self._write_all,
             key=lambda sifted: sifted.observation.target_id,
@@ -271,10 +272,20 @@ class IngestWriter:
         """
         sifted = self._sift(observation, await self._max_age(observation.target_id))
         result = await self._writes.write(sifted)
-        if sifted.rejected:
-            first = sifted.rejected[0]
-            _log.warning("checkpoints refused", target=observation.target_id, count=len(sifted.rejected), first=first)
+        self._log_refused(sifted)
         return result
+
+    def _log_refused(self, sifted: _Sifted) -> None:
+        """Log the first refusal of a target, and when its checkpoints are accepted again, but not each poll between."""
+        target_id = sifted.observation.target_id
+        if sifted.rejected and target_id not in self._refused:
+            self._refused.add(target_id)
+            _log.warning("checkpoints refused", target=target_id, count=len(sifted.rejected), first=sifted.rejected[0])
+        elif not sifted.rejected and any(job.checkpoints for job in sifted.observation.jobs):
+            if target_id not in self._refused:
+                return
+            self._refused.discard(target_id)
+            _log.info("checkpoints accepted again", target=target_id)
 
     async def _write_all(self, group: Sequence[_Sifted]) -> Sequence[IngestResult | UnknownEntityError]:
         days = {day for sifted in group for day in _days(sifted.observation)}

@@ -26,7 +26,7 @@ from yarl import URL
 from backend.domain.address_rules import EVERYWHERE, AddressRules
 from backend.domain.bounded_body import BODY_MAX_BYTES, PIECE_BYTES, BodyRefusedError, BoundedBody
 from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
-from collectors.flink.document import clean
+from backend.domain.text import clean
 
 CONNECTIONS_MAX: Final = 2
 _CONNECT_TIMEOUT_MAX_S = 5.0

@@ -15,7 +15,7 @@ import orjson
 
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
-from backend.domain.text import with_whole_characters
+from backend.domain.text import clean, with_whole_characters
 
 T = TypeVar("T")
 
@@ -213,23 +213,6 @@ def number(text: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None
-
-
-def clean(text: str, *, length_max: int) -> str:
-    """Return ``text`` as one line of printable characters, cut to ``length_max`` with an ellipsis."""
-    if len(text) <= length_max and text.isprintable():
-        return text
-    # The text is cut before the loop over its characters, because a name from a hostile target may have millions.
-    head = text[: length_max + 1]
-    shown = "".join(c if c.isprintable() else " " for c in head)
-    return shown if len(head) <= length_max else shown[: length_max - 1] + "…"
-
-
-def clean_lines(text: str, *, length_max: int) -> str:
-    """Return ``text`` as ``clean`` does, but keep line breaks and tabs."""
-    head = text[: length_max + 1]
-    shown = "".join(c if c.isprintable() or c in "\n\t" else " " for c in head)
-    return shown if len(head) <= length_max else shown[: length_max - 1] + "…"
 
 
 def _kind(value: object) -> str:

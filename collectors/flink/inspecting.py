@@ -23,8 +23,9 @@ from backend.domain.inspection import (
     Thread,
     ThreadDump,
 )
+from backend.domain.text import clean_lines
 from collectors.flink.client import open_transport
-from collectors.flink.document import Document, clean_lines, read
+from collectors.flink.document import Document, read
 
 _ENDED, _DISABLED, _SAMPLING = -1, -2, -3
 _UNKNOWN_PLACES = (404, 500)

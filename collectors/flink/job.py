@@ -22,6 +22,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointHe
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError
 from backend.domain.ids import VertexId
 from backend.domain.observation import JobObservation, JobState, Shed
+from backend.domain.text import said_once
 from backend.domain.topology import Placement
 from collectors.base import Effort
 from collectors.flink import parse
@@ -399,7 +400,7 @@ class JobReader:
 
 
 def _bounded(problems: list[str]) -> tuple[str, ...]:
-    known = tuple(dict.fromkeys(problems))
+    known = said_once(problems)
     if len(known) <= _PROBLEMS_MAX:
         return known
     return (*known[:_PROBLEMS_MAX], f"and {len(known) - _PROBLEMS_MAX} more")

@@ -35,8 +35,9 @@ from backend.domain.errors import TargetProtocolError
 from backend.domain.failure import reason_of_message
 from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.observation import JobState
+from backend.domain.text import clean, clean_lines
 from backend.domain.topology import Edge, Placement, Topology, Vertex
-from collectors.flink.document import Document, RowCache, clean, clean_lines
+from collectors.flink.document import Document, RowCache
 from collectors.flink.subtask_columns import (
     checked_columns_of,
     columns_of,

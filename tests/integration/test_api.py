@@ -484,6 +484,9 @@ WRONG = [
         for path in ("backpressure?from", "backpressure?to", "checkpoints?from", "history?to", "compare-windows?at")
         for at in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-12:00")
     ),
+    ("board?known=", 422, "invalid-input"),
+    ("board?known=%00", 422, "invalid-input"),
+    (f"board?known={'x' * 101}", 422, "invalid-input"),
     ("nope", 404, "unknown-path"),
 ]
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.errors import UnknownEntityError
@@ -120,6 +121,17 @@ async def test_a_checkpoint_outside_the_retention_is_refused_and_counted_and_the
     assert "checkpoint 1 triggered at 2026-11-13" in result.rejected[0]
     assert await _rows(engine, "SELECT checkpoint_id FROM checkpoints") == [(3,)]
     assert await _rows(engine, "SELECT rejected_count FROM target_health") == [(2,)]
+
+
+async def test_refused_checkpoints_are_logged_when_that_begins_and_when_it_ends(writer, target):
+    old = completed(1, triggered_at=NOW - timedelta(days=8))
+
+    with capture_logs() as logs:
+        for n in range(5):
+            await writer.write(observation(target, job([old]), at=NOW + timedelta(seconds=n)))
+        await writer.write(observation(target, job([completed(3)]), at=NOW + timedelta(seconds=6)))
+
+    assert [entry["event"] for entry in logs] == ["checkpoints refused", "checkpoints accepted again"]
 
 
 async def test_what_was_shed_is_added_up_once_and_kept(writer, target, engine):

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.services.jobs.silent_jobs import SILENT_AFTER
+from backend.services.targets import spark_push
 from backend.store.postgres.connections import reading
 from tests.support.alerting import Alerting
 from tests.support.recorded_spark import NOW, push, recorded
@@ -117,3 +118,16 @@ async def _firing(engine):
     )
     async with reading(engine) as connection:
         return [tuple(row) for row in (await connection.execute(text(query))).all()]
+
+
+async def test_no_more_deployments_push_than_the_limit(client, clock, monkeypatch):
+    monkeypatch.setattr(spark_push, "DEPLOYMENTS_MAX", 2)
+    statuses = []
+    for name in ("a", "b", "c", "a"):
+        body = push([]) | {"deployment": name, "sent_at": clock.at.isoformat(), "events": []}
+        answer = await client.post("/api/v1/ingest/spark", json=body)
+        statuses.append(answer.status_code)
+        if answer.status_code == 409:
+            assert answer.json()["type"] == "urn:barrierscope:problem:too-many-targets"
+
+    assert statuses == [200, 200, 409, 200]

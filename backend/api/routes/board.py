@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from backend.api import examples
 from backend.api.deps import LIMIT, Given, Limit
@@ -25,7 +26,7 @@ Search = Annotated[
 ]
 Since = Annotated[str | None, Query(max_length=100, description="`version` of the previous answer.")]
 Known = Annotated[
-    list[Annotated[str, Query(max_length=100)]] | None,
+    list[Annotated[str, Field(min_length=1, max_length=100, pattern=_NO_NUL)]] | None,
     Query(max_length=500, description="With `since`: the ids of the jobs whose rows the client has."),
 ]
 Ended = Annotated[bool, Query(description="Whether the window contains ended jobs. They come after all others.")]

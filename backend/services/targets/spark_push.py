@@ -7,6 +7,7 @@ is refused. A target that was removed is created again by the next push.
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import quote
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -23,6 +24,9 @@ from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import reading
 from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository
 
+DEPLOYMENTS_MAX: Final = 1_000
+"""Targets that pushes have created. A listener whose deployment changes with each start would add one each time."""
+
 
 class SparkIngestService:
     """Stores the events that Spark listeners push."""
@@ -37,7 +41,7 @@ class SparkIngestService:
         """Store and commit the events. Pushing the same events again changes nothing.
 
         Raises:
-            ConflictError: the target is paused; nothing is stored.
+            ConflictError: the target is paused, or too many deployments push; nothing is stored.
             StoreUnavailableError: PostgreSQL is unreachable; push again later.
         """
         target = await self._target(push.deployment)
@@ -57,7 +61,7 @@ class SparkIngestService:
             kind=SPARK.kind,
             labels={"deployment": deployment},
         )
-        target = await self._targets.get_or_add(new, at=self._clock.now())
+        target = await self._targets.get_or_add(new, at=self._clock.now(), most=DEPLOYMENTS_MAX)
         if not target.is_enabled:
             raise ConflictError(f"{target.name} is paused: what its jobs push is not stored", kind="target-paused")
         return target

@@ -6,12 +6,13 @@ keeps its row while history refers to it. Adding its URL again restores it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, bindparam, case, delete, select, update
+from sqlalchemy import RowMapping, bindparam, case, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -114,6 +115,7 @@ _RECORDS = (
 )
 _RECORD = _RECORDS.where(_TARGET.id == bindparam("target"))
 _RECORD_OF_URL = _RECORDS.where(_TARGET.url == bindparam("url"))
+_COUNT_OF_ORIGIN = select(func.count()).where(_TARGET.origin == bindparam("origin"), _IS_KEPT)
 _NEW = pg_insert(tables.targets)
 _ADD = _NEW.on_conflict_do_update(
     index_elements=[_TARGET.url],
@@ -168,12 +170,23 @@ class TargetRepository:
                 raise ConflictError(f"{shown} is already watched as target {new.id}", kind="target-exists")
             return await _get(connection, new.id)
 
-    async def get_or_add(self, new: NewTarget, *, at: datetime) -> TargetRecord:
-        """Return the target with this URL, unchanged. If there is none, add or restore it."""
+    async def get_or_add(self, new: NewTarget, *, at: datetime, most: int = sys.maxsize) -> TargetRecord:
+        """Return the target with this URL, unchanged. If there is none, add or restore it.
+
+        Raises:
+            ConflictError: there is none, and ``most`` targets of its origin exist.
+        """
         async with reading(self._engine) as connection:
             row = (await connection.execute(_RECORD_OF_URL, {"url": new.url})).mappings().first()
-        if row is not None:
-            return _record(row)
+            if row is not None:
+                return _record(row)
+            count = await connection.scalar(_COUNT_OF_ORIGIN, {"origin": new.origin.value}) or 0
+        if count >= most:
+            raise ConflictError(
+                f"there are {most} targets by {new.origin.value} already, so {new.name!r} is not added; keep its name"
+                " over restarts, and remove the targets that are gone",
+                kind="too-many-targets",
+            )
         try:
             return await self.add(new, at=at)
         except ConflictError:

@@ -319,6 +319,12 @@ _WITH_A_TOKEN = [
     f"/ui/?next=%2Fui%2F%3Ftoken%3D{TOKEN}",
     f"/ui/jobs/token={TOKEN}",
     f"/ui/?api-token%20={TOKEN}",
+    f"/ui/?t={TOKEN}",
+    f"/ui/?search=%2522{TOKEN}",
+    f"/ui/jobs/{TOKEN}",
+    "/ui/?api_key=another-token",
+    "/ui/?a=1&Authorization=Bearer+another-token",
+    "/ui/?client-secret=another-token",
 ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.analysis import sentences
-from backend.domain.text import printable, shortened, with_whole_characters
+from backend.domain.text import printable, said_once, shortened, with_whole_characters
 from dashboard import text
 
 
@@ -73,3 +73,18 @@ def test_a_name_that_sql_made_keeps_its_operator_and_its_sink():
         assert short.startswith("GroupAggregate[4] Calc(")
         assert short.endswith("Sink: orders_by_region[9]")
         assert len(short) == 80
+
+
+def test_problems_that_differ_only_in_the_id_of_a_vertex_are_said_once_with_their_number():
+    ids = [f"{n:032x}" for n in range(100)]
+    refused = [f"http://flink/jobs/x/vertices/{i}: HTTP 500" for i in ids]
+
+    found = said_once(["the detail of checkpoint 7 is gone", *refused, refused[3], "another"])
+
+    assert found == (
+        "the detail of checkpoint 7 is gone",
+        f"{refused[0]} (and 99 more that differ only in the id of the vertex)",
+        "another",
+    )
+    assert said_once(refused[:2])[0].endswith("(and 1 more that differs only in the id of the vertex)")
+    assert said_once(refused[:1] * 2) == (refused[0],)

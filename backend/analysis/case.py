@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from backend.analysis import health, leads, pressure, travel
+from backend.analysis import health, leads, pressure, samples, travel
 from backend.analysis import sentences as say
 from backend.analysis.conditions import condition
 from backend.analysis.critical_path import CriticalPath, Phases, path_through
@@ -203,10 +203,11 @@ def of_job(evidence: JobEvidence) -> Case:
     loads, suspect = _pressure(evidence, near or readings, walked)
     intermittence = _intermittence(report, evidence, readings)
     when = "" if intermittence is None or intermittence.condition is None else f", {intermittence.condition}"
+    lead = leads.of_job(report, has_all=samples.has_all(evidence), none_completed=samples.none_completed(evidence))
     return Case(
         evidence=evidence,
         report=report,
-        lead=f"{leads.of_job(report)}{when}",
+        lead=f"{lead}{when}",
         is_suffering=_is_job_suffering(report, judged, evidence),
         walked=walked,
         loads=loads,

@@ -14,13 +14,17 @@ from backend.domain.failure import FailureReason
 from backend.domain.verdict import Health
 
 
-def of_job(report: HealthReport) -> str:
-    """Return the first part of the verdict's sentence, which states how the checkpoints fare."""
+def of_job(report: HealthReport, *, has_all: bool, none_completed: bool) -> str:
+    """Return the first part of the verdict's sentence, which states how the checkpoints fare.
+
+    ``has_all`` is whether the checkpoints that are known are all so far. ``none_completed`` is whether it is known that
+    none has completed.
+    """
     middle, late = report.duration_median_ms, report.overdue
     if report.health is Health.OFF:
         return "Checkpointing is off"
     if report.refusal is not None:
-        return _refused(report.refusal)
+        return _refused(report.refusal, none_completed=none_completed)
     if report.health is Health.FAILING:
         return _failing(report)
     opened = ""
@@ -28,15 +32,18 @@ def of_job(report: HealthReport) -> str:
         opened = f"checkpoint {late.checkpoint.header.checkpoint_id} has been open for {say.duration(late.open_ms)}"
     aside = f" ({opened})" if opened else ""
     if middle is None:
-        if report.failed:
+        if report.failed and none_completed:
             return f"{say.checkpoints(len(report.failed))} failed and none has completed{aside}"
-        return f"No checkpoint has completed yet{aside}"
+        if report.failed:
+            return f"{say.all_of_the_last(len(report.failed))} failed{aside}"
+        return f"{'No checkpoint has completed yet' if none_completed else 'No completed checkpoint is known'}{aside}"
     took = say.duration(middle)
     if report.health is Health.TOO_FEW:
         if report.failed:
-            return f"{len(report.failed)} of the {report.judged_count} checkpoints so far failed{aside}"
-        so_far = "The only checkpoint" if report.judged_count == 1 else f"The {report.judged_count} checkpoints"
-        return f"{so_far} so far took {took}{aside}"
+            count = report.judged_count
+            part = f"{len(report.failed)} of the {count} checkpoints so far"
+            return f"{part if has_all else say.of_the_last(len(report.failed), count)} failed{aside}"
+        return f"{_few(report.judged_count, has_all=has_all)} took {took}{aside}"
     if report.health is Health.HEALTHY:
         return f"Checkpoints are healthy at {took}"
     if report.health is Health.RESTARTING:
@@ -55,8 +62,14 @@ def of_job(report: HealthReport) -> str:
     return f"Checkpoints take {took}"
 
 
-def _refused(refusal: Refusal) -> str:
-    last = "none has completed"
+def _few(count: int, *, has_all: bool) -> str:
+    if has_all:
+        return "The only checkpoint so far" if count == 1 else f"The {count} checkpoints so far"
+    return "The newest checkpoint" if count == 1 else f"The newest {count} checkpoints"
+
+
+def _refused(refusal: Refusal, *, none_completed: bool) -> str:
+    last = "none has completed" if none_completed else "no completed one is known"
     if refusal.completed is not None:
         age_ms = refusal.silent_ms + (refusal.since - ended_at(refusal.completed)).total_seconds() * 1000
         last = f"the last one completed {say.duration(age_ms)} ago"

@@ -7,6 +7,7 @@ from math import isnan
 
 import numpy as np
 
+from backend.analysis import samples
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of, median_of
 from backend.analysis.case import Case, Walked
@@ -32,9 +33,7 @@ def fare(case: Case) -> list[Evidence]:
         rows.append(_row(text, "trigger_timestamp", report.overdue.open_ms, "ms"))
     if report.failed:
         reasons = {c.header.failure_reason.value for c in report.failed if c.header.failure_reason is not None}
-        many = report.judged_count
-        of = f"checkpoints that failed, of the last {many}" if many > 1 else "the only checkpoint so far failed"
-        text = f"{of} ({', '.join(sorted(reasons)) or 'no reason'})"
+        text = f"{_failed_of(case)} ({', '.join(sorted(reasons)) or 'no reason'})"
         rows.append(_row(text, "failed", len(report.failed), "count"))
     newest = report.newest_slow if report.is_recent else ()
     before = [c for c in report.completed if c not in newest]
@@ -43,12 +42,27 @@ def fare(case: Case) -> list[Evidence]:
             took = median(c.header.end_to_end_duration_ms for c in these)
             rows += [] if took is None else [_row(f"median duration of {text}", "end_to_end_duration", took, "ms")]
     if report.duration_median_ms is not None:
-        many = len(report.completed)
-        text = f"median duration of {many} completed checkpoints"
-        if many == 1:
-            text = "duration of the only completed checkpoint"
+        many = len(known(c.header.end_to_end_duration_ms for c in report.completed))
+        text = f"median duration of {many} completed checkpoints" if many > 1 else _duration_of_one(case)
         rows.append(_row(text, "end_to_end_duration", report.duration_median_ms, "ms"))
     return rows
+
+
+def _failed_of(case: Case) -> str:
+    """Say of how many checkpoints the failed ones are counted."""
+    many = case.report.judged_count
+    if many > 1:
+        return f"checkpoints that failed, of the last {many}"
+    number = case.report.failed[0].header.checkpoint_id
+    if not case.is_of_one and samples.has_all(case.evidence):
+        return "the only checkpoint so far failed"
+    return f"checkpoint {number} failed"
+
+
+def _duration_of_one(case: Case) -> str:
+    if not case.is_of_one and samples.has_all(case.evidence):
+        return "duration of the only completed checkpoint"
+    return f"duration of checkpoint {case.report.completed[0].header.checkpoint_id}"
 
 
 _PROTOCOLS = {

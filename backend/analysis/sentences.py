@@ -81,15 +81,15 @@ def checkpoints(count: int) -> str:
 
 
 def all_of_the_last(count: int) -> str:
-    """Return the start of a sentence: ``All of the last 5 checkpoints``, ``The only checkpoint so far``."""
+    """Return the start of a sentence: ``All of the last 5 checkpoints``, ``The newest checkpoint``."""
     if count < 2:
-        return "The only checkpoint so far"
+        return "The newest checkpoint"
     return f"{'Both' if count == 2 else 'All'} of the last {count} checkpoints"
 
 
 def of_the_last(part: int, count: int) -> str:
-    """Return the start of a sentence: ``2 of the last 5 checkpoints``, ``The only checkpoint so far``."""
-    return f"{part} of the last {count} checkpoints" if count > 1 else "The only checkpoint so far"
+    """Return the start of a sentence: ``2 of the last 5 checkpoints``, ``The newest checkpoint``."""
+    return f"{part} of the last {count} checkpoints" if count > 1 else "The newest checkpoint"
 
 
 def vertex(name: str) -> str:

@@ -259,7 +259,7 @@ def _undecided(case: Case) -> Verdict:
 def _would_decide(case: Case) -> tuple[str, ...]:
     missing: list[str] = []
     if not case.walked:
-        missing.append("a checkpoint that has ended: none has yet, or checkpointing is off")
+        missing.append("a checkpoint that completed or expired: none is known")
     if not case.loads:
         missing.append(_NO_READINGS)
     if case.walked and not case.long_ones:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from backend.analysis import micro_batches as batches
+from backend.analysis import samples
 from backend.analysis import sentences as say
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.micro_batches import BatchPart, BatchReport, Sign
@@ -58,11 +59,11 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     if failed is not None:
         return Diagnosis(Health.FAILING, _failure(failed, found))
     if not found.judged:
-        return Diagnosis(Health.TOO_FEW, _nothing_yet())
+        return Diagnosis(Health.TOO_FEW, _nothing_yet(evidence))
     if found.is_behind:
         return Diagnosis(Health.SLOW, _behind(found, "The query is behind"))
     health = Health.HEALTHY if len(found.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
-    return Diagnosis(health, _well(found, _well_lead(found, health)))
+    return Diagnosis(health, _well(found, _well_lead(found, health, has_all=samples.has_all(evidence))))
 
 
 def silent(heard_at: datetime) -> Diagnosis:
@@ -89,7 +90,7 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
         return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config))
     number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
     if took is None:
-        return _nothing_yet()
+        return _not_ended(checkpoint)
     lead = f"Batch {number} took {say.duration(took)}"
     upto = [c for c in evidence.checkpoints if c.header.checkpoint_id <= number]
     around = batches.report(upto, evidence.config)
@@ -134,13 +135,25 @@ def _failure(failed: Checkpoint, found: BatchReport) -> Verdict:
     )
 
 
-def _nothing_yet() -> Verdict:
+def _nothing_yet(evidence: JobEvidence) -> Verdict:
+    is_none = samples.none_completed(evidence)
+    return _undecided("No micro-batch has ended yet" if is_none else "No micro-batch that has ended is known")
+
+
+def _not_ended(checkpoint: Checkpoint) -> Verdict:
+    number = checkpoint.header.checkpoint_id
+    if checkpoint.header.status.is_terminal:
+        return _undecided(f"The duration of batch {number} is not known")
+    return _undecided(f"Batch {number} has not ended yet")
+
+
+def _undecided(lead: str) -> Verdict:
     return Verdict(
         kind=VerdictKind.UNDECIDED,
-        sentence="No micro-batch has ended yet; there is nothing to judge.",
+        sentence=f"{lead}; there is nothing to judge.",
         confidence=Confidence.LOW,
         would_decide=("a micro-batch that has ended",),
-        headline="No micro-batch has ended yet",
+        headline=lead,
         detail="There is nothing to judge.",
     )
 
@@ -196,10 +209,10 @@ def _well(found: BatchReport, lead: str) -> Verdict:
     )
 
 
-def _well_lead(found: BatchReport, health: Health) -> str:
+def _well_lead(found: BatchReport, health: Health, *, has_all: bool) -> str:
     took, many = say.duration(found.duration_median_ms or 0), len(found.judged)
     if health is Health.TOO_FEW:
-        return f"Only {many} micro-batch{'' if many == 1 else 'es'} so far, at {took}"
+        return f"Only {many} micro-batch{'' if many == 1 else 'es'}{' so far' if has_all else ' known'}, at {took}"
     return f"Micro-batches are healthy at {took}"
 
 
@@ -230,7 +243,8 @@ def _duration_rows(found: BatchReport) -> list[Evidence]:
     took, many = found.duration_median_ms, len(found.judged)
     if took is None:
         return []
-    text = "duration of the only batch" if many == 1 else f"median duration of {many} batches"
+    number = found.judged[0].header.checkpoint_id
+    text = f"duration of batch {number}" if many == 1 else f"median duration of {many} batches"
     rows = [Evidence(text, "batchDuration", value=say.rounded(took), unit="ms")]
     if found.interval is not None:
         rows.append(Evidence("trigger interval", "interval", found.interval.basis, found.interval.ms, "ms"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from backend.analysis import refusals, rows
+from backend.analysis import refusals, rows, samples
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
@@ -38,6 +38,8 @@ def switched_off(case: Case) -> Verdict | None:
     newest = max(done, key=refusals.ended_at, default=None)
     if case.evidence.topology.is_batch:
         reason = "the job runs in batch mode, which starts again from the results of finished tasks"
+    elif newest is None and not samples.none_completed(case.evidence):
+        reason = "a failure loses all state since the last checkpoint, which is not known"
     elif newest is None:
         reason = "a failure loses all state of the job"
     else:

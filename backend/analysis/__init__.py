@@ -13,6 +13,7 @@ The package is pure: no clock, no network, no files. It uses only NumPy and the 
 * ``snapshots``      sync and async parts that are themselves long
 * ``failures``       the subtask that every failed checkpoint waited for
 * ``health``         healthy, slow, failing or too few checkpoints
+* ``replay_debt``    what a failure would read again, now and at a random moment
 * ``progress``       whether an open checkpoint progresses, is slow or is stuck
 * ``change_points``  when a job's checkpoints began to take longer or shorter
 * ``log_buckets``    counts in buckets from which quantiles are computed

@@ -1,0 +1,134 @@
+"""Decides what a failure would cost in input that is read again: a failure now, and one at a random later moment. Pure.
+
+A failure now restores the newest checkpoint that completed in the run, so the input since its trigger is read again.
+Its age is known. Flink keeps no savepoint for a failure: a savepoint belongs to the user, and a restart restores the
+newest completed checkpoint even if a savepoint is younger (runtime.md CO-8; Flink since 1.15). A savepoint counts only
+if the run was started from it, until the run has completed a checkpoint. A run that was restored from nothing begins
+again.
+
+A failure at a random later moment finds the newest completed checkpoint older, the fewer checkpoints complete. Say that
+each completes with the probability p, independently of the others. Then the number of failed ones before the next
+completed one is geometric. With a time s from the trigger of a completed checkpoint to the next trigger, and f from that
+of a failed one, the time between two completions is G = s + N f, and the age of the newest one is on average
+
+    duration + E[G^2] / (2 E[G])
+
+(the inspection paradox of renewal processes). With s = f = interval, this is duration + (1/p - 1/2) intervals. If none
+completes, the age grows without end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import floor, log, log1p
+
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointHeader, CheckpointKind
+from backend.domain.checkpoint import CheckpointStatus as Status
+from backend.domain.replay_debt import DebtOrigin, ReplayDebt
+
+
+@dataclass(frozen=True, slots=True)
+class Restorable:
+    """A completed checkpoint that a failure would restore."""
+
+    checkpoint_id: int
+    triggered_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is known of a run. ``newest`` is its newest restorable checkpoint, and ``oldest_trigger_at`` the trigger of
+    the oldest of its checkpoints that are known.
+    """
+
+    started_at: datetime
+    counts: CheckpointCounts | None
+    newest: Restorable | None
+    oldest_trigger_at: datetime | None = None
+    config: CheckpointConfig | None = None
+
+
+def is_restorable(header: CheckpointHeader) -> bool:
+    """Return whether a failure of the run may restore this checkpoint: it completed, and is no savepoint."""
+    return header.kind is CheckpointKind.CHECKPOINT and header.status is Status.COMPLETED
+
+
+def newest_restorable(headers: list[CheckpointHeader] | tuple[CheckpointHeader, ...]) -> Restorable | None:
+    """Return the newest of these checkpoints that a failure of their run may restore; None if there is none."""
+    found = max((h for h in headers if is_restorable(h)), key=lambda h: (h.triggered_at, h.checkpoint_id), default=None)
+    return None if found is None else Restorable(found.checkpoint_id, found.triggered_at)
+
+
+def debt_of(run: RunFacts) -> ReplayDebt | None:
+    """Return what a failure of the run would restore now; None if this is not known.
+
+    A job that takes no checkpoints has no debt: what its restart reads again is not the engine's decision.
+    """
+    newest, counts = run.newest, run.counts
+    if newest is not None:
+        return ReplayDebt(newest.triggered_at, DebtOrigin.CHECKPOINT, newest.checkpoint_id)
+    if counts is None or (run.config is not None and run.config.is_off):
+        return None
+    if counts.completed:
+        # The counter includes savepoints, so it does not show that a checkpoint completed. What completed is unknown.
+        oldest = run.oldest_trigger_at
+        return None if oldest is None else ReplayDebt(oldest, DebtOrigin.UNSEEN, is_at_least=True)
+    if counts.restored:
+        at = counts.restored_at
+        return None if at is None else ReplayDebt(at, DebtOrigin.RESTORED, is_at_least=True)
+    return ReplayDebt(run.started_at, DebtOrigin.START)
+
+
+# --- at a random later moment -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """How checkpoints follow each other: the share that completes, and the times between triggers.
+
+    ``period_ms`` is the time from the trigger of a completed checkpoint to the next trigger, and ``failed_period_ms``
+    that from the trigger of a failed one, which may be longer: it may hold the next one back until its timeout.
+    """
+
+    completed_ratio: float
+    period_ms: float
+    failed_period_ms: float
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether no checkpoint completes."""
+        return self.completed_ratio <= 0
+
+    @property
+    def _mean_gap_ms(self) -> float:
+        """The mean time between two completions."""
+        p = self.completed_ratio
+        return self.period_ms + self.failed_period_ms * (1 - p) / p
+
+    def mean_wait_ms(self) -> float | None:
+        """Return the mean time since the newest checkpoint completed, at a random moment; None if it grows forever."""
+        if self.is_endless:
+            return None
+        p, gap = self.completed_ratio, self._mean_gap_ms
+        return (gap + self.failed_period_ms**2 * (1 - p) / p**2 / gap) / 2
+
+    def wait_quantile_ms(self, share: float) -> float | None:
+        """Return the time since the newest completion that is exceeded at ``1 - share`` of the moments.
+
+        Return None if it grows forever.
+        """
+        if self.is_endless:
+            return None
+        p, gap = self.completed_ratio, self._mean_gap_ms
+        usual = self.period_ms / gap
+        if share <= usual or p >= 1:
+            return share * gap
+        # The rest is in slots of failed checkpoints. The n-th one (from 0) is reached with probability (1 - p)^(n + 1).
+        rest = (share - usual) / (1 - usual)
+        number = floor(log1p(-rest) / log(1 - p)) if rest < 1 else None
+        if number is None:
+            return None
+        reached = (1 - p) ** number
+        part = (rest - (1 - reached)) / (p * reached)
+        return self.period_ms + (number + min(1.0, max(0.0, part))) * self.failed_period_ms

@@ -6,10 +6,10 @@ newest completed checkpoint even if a savepoint is younger (runtime.md CO-8; Fli
 if the run was started from it, until the run has completed a checkpoint. A run that was restored from nothing begins
 again.
 
-A failure at a random later moment finds the newest completed checkpoint older, the fewer checkpoints complete. Say that
-each completes with the probability p, independently of the others. Then the number of failed ones before the next
-completed one is geometric. With a time s from the trigger of a completed checkpoint to the next trigger, and f from that
-of a failed one, the time between two completions is G = s + N f, and the age of the newest one is on average
+A failure at a random later moment finds the newest completed checkpoint older, the fewer checkpoints complete. Say
+that each completes with the probability p, independently of the others. Then the number N of failed ones before the
+next completed one is geometric. With a time s from the trigger of a completed checkpoint to the next trigger, and f
+from that of a failed one, the time between two completions is G = s + N f, and the age of the newest one is on average
 
     duration + E[G^2] / (2 E[G])
 
@@ -19,6 +19,7 @@ completes, the age grows without end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import floor, log, log1p
@@ -28,36 +29,40 @@ from backend.domain.checkpoint import CheckpointStatus as Status
 from backend.domain.replay_debt import DebtOrigin, ReplayDebt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Restorable:
-    """A completed checkpoint that a failure would restore."""
+    """A completed checkpoint that a failure may restore. The newest one compares as the largest."""
 
-    checkpoint_id: int
     triggered_at: datetime
+    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is known of a run. ``newest`` is its newest restorable checkpoint, and ``oldest_trigger_at`` the trigger of
-    the oldest of its checkpoints that are known.
+    """What is known of a run, from the oldest of its checkpoints that are known to the newest.
+
+    ``headers`` may have savepoints. The engine may report its newest completed checkpoint in ``counts`` as well, even
+    if it is not in ``headers``.
     """
 
     started_at: datetime
     counts: CheckpointCounts | None
-    newest: Restorable | None
-    oldest_trigger_at: datetime | None = None
+    headers: Sequence[CheckpointHeader] = ()
     config: CheckpointConfig | None = None
+
+    @property
+    def newest(self) -> Restorable | None:
+        """The newest checkpoint of the run that a failure may restore; None if none is known."""
+        found = [Restorable(h.triggered_at, h.checkpoint_id) for h in self.headers if is_restorable(h)]
+        counts = self.counts
+        if counts is not None and counts.newest_triggered_at is not None and counts.newest_completed_id is not None:
+            found.append(Restorable(counts.newest_triggered_at, counts.newest_completed_id))
+        return max(found, default=None)
 
 
 def is_restorable(header: CheckpointHeader) -> bool:
     """Return whether a failure of the run may restore this checkpoint: it completed, and is no savepoint."""
     return header.kind is CheckpointKind.CHECKPOINT and header.status is Status.COMPLETED
-
-
-def newest_restorable(headers: list[CheckpointHeader] | tuple[CheckpointHeader, ...]) -> Restorable | None:
-    """Return the newest of these checkpoints that a failure of their run may restore; None if there is none."""
-    found = max((h for h in headers if is_restorable(h)), key=lambda h: (h.triggered_at, h.checkpoint_id), default=None)
-    return None if found is None else Restorable(found.checkpoint_id, found.triggered_at)
 
 
 def debt_of(run: RunFacts) -> ReplayDebt | None:
@@ -72,7 +77,7 @@ def debt_of(run: RunFacts) -> ReplayDebt | None:
         return None
     if counts.completed:
         # The counter includes savepoints, so it does not show that a checkpoint completed. What completed is unknown.
-        oldest = run.oldest_trigger_at
+        oldest = min((h.triggered_at for h in run.headers), default=None)
         return None if oldest is None else ReplayDebt(oldest, DebtOrigin.UNSEEN, is_at_least=True)
     if counts.restored:
         at = counts.restored_at

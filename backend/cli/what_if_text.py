@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backend.cli import columns
 from backend.domain import spelling
+from backend.domain.replay_debt import ReplayBound
 
 if TYPE_CHECKING:
     from backend.contracts.advice import IntervalOut
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
         CalibrationOut,
         ConfirmationOut,
         EstimateOut,
+        FailureCostOut,
         MeasuredNowOut,
         PredictionOut,
         WhatIfOut,
@@ -31,6 +33,7 @@ def lines_of(answer: WhatIfOut) -> list[str]:
         error = _error(estimate, answer.calibration)
         rows.append((estimate.measure.value, now, _span(as_is.get(estimate.measure)), _span(estimate), error))
     lines += columns.lines_of(rows)
+    lines += _debt(answer)
     lines += _failures(answer)
     if answer.asked.problem is not None:
         lines.append(f"no prediction: {answer.asked.problem}")
@@ -63,6 +66,14 @@ def _measured(now: MeasuredNowOut | None, count: int) -> str:
     return f"{words} {_between(now.low, now.high, now.unit)}"
 
 
+def _debt(answer: WhatIfOut) -> Iterator[str]:
+    """Return the line on what a failure now would read again. It is measured, unlike the costs of a later failure."""
+    if answer.replay_debt_ms is not None and answer.replay_debt is not None:
+        least = "at least " if answer.replay_debt.is_at_least else ""
+        yield ""
+        yield f"a failure now would replay {least}{spelling.duration(answer.replay_debt_ms)} of input (measured)"
+
+
 def _failures(answer: WhatIfOut) -> Iterator[str]:
     as_is = {f.failure: f for f in answer.current.failures}
     for cost in answer.asked.failures:
@@ -76,8 +87,30 @@ def _failures(answer: WhatIfOut) -> Iterator[str]:
             ("  catch-up", "catch_up_ms"),
             ("  until caught up", "recovery_ms"),
         ):
-            rows.append((words, _interval(getattr(before, name, None), "ms"), _interval(getattr(cost, name), "ms")))
+            rows.append((words, _cost(before, name, answer.replay_debt_ms), _cost(cost, name, None)))
         yield from columns.lines_of(rows)
+
+
+def _cost(cost: FailureCostOut | None, name: str, debt_ms: float | None) -> str:
+    """Return one part of what a failure costs. ``debt_ms`` is what one now would read again, if the job is as it is."""
+    if cost is None:
+        return "-"
+    return _bounded(getattr(cost, name), "ms", _bound_of(cost, name), debt_ms if name == "replay_ms" else None)
+
+
+def _bound_of(cost: FailureCostOut, name: str) -> ReplayBound:
+    return ReplayBound.BOUNDED if name == "outage_ms" else cost.replay_bound
+
+
+def _bounded(found: IntervalOut | None, unit: str, bound: ReplayBound, debt_ms: float | None = None) -> str:
+    """Return a predicted value. Without a limit, it is said so, with the debt of the job now if it is known."""
+    if bound is ReplayBound.ENDLESS:
+        if debt_ms is None:
+            return "no limit: no checkpoint completes"
+        return f"{spelling.duration(debt_ms)}, and a second more each second"
+    if found is not None and bound is ReplayBound.OPEN:
+        return f"{_number(found.value, unit)} ({_number(found.low, unit)} or more)"
+    return _interval(found, unit)
 
 
 def _table(rows: Sequence[PredictionOut]) -> Iterator[str]:
@@ -141,9 +174,7 @@ def _number(value: float | None, unit: str) -> str:
 
 
 def _span(estimate: EstimateOut | None) -> str:
-    if estimate is None or estimate.predicted is None:
-        return "-"
-    return _interval(estimate.predicted, estimate.unit)
+    return "-" if estimate is None else _bounded(estimate.predicted, estimate.unit, estimate.bound)
 
 
 def _interval(found: IntervalOut | None, unit: str) -> str:

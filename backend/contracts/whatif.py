@@ -14,7 +14,9 @@ from pydantic import Field
 
 from backend.contracts.advice import ChangeOut, ExportOut, HowToOut, IntervalOut
 from backend.contracts.model import Model, StrictBool, StrictInt
+from backend.contracts.replay_debt import WithReplayDebt
 from backend.contracts.simulations import QueuedWorkOut, SimulationRunOut
+from backend.domain.replay_debt import ReplayBound
 from backend.domain.verdict import Basis
 
 CANDIDATES_MAX: Final = 24
@@ -99,7 +101,9 @@ class EstimateOut(Model):
     measure: Measure
     unit: str
     predicted: IntervalOut | None
-    """Null if the tier cannot say."""
+    """Null if the tier cannot say, or if nothing bounds it (``bound``)."""
+    bound: ReplayBound = ReplayBound.BOUNDED
+    """Of ``replay_ms`` and ``catch_up_ms``: whether it has a limit. ``endless`` means that no checkpoint completes."""
     basis: Basis = Basis.PREDICTED
     tier: Tier
     error_ratio: float | None = None
@@ -125,8 +129,13 @@ class FailureCostOut(Model):
     failure: FailureKind
     outage_ms: IntervalOut
     """From the failure until records flow again."""
-    replay_ms: IntervalOut
-    """The time span of the input that is read again."""
+    replay_ms: IntervalOut | None
+    """The time span of the input that is read again, after a failure at a random later moment.
+
+    It counts from the newest completed checkpoint. Null if ``replay_bound`` is ``endless``, or if not known.
+    """
+    replay_bound: ReplayBound = ReplayBound.BOUNDED
+    """Whether ``replay_ms`` has a limit. ``open`` means that it may be larger than its interval says."""
     catch_up_ms: IntervalOut | None
     """From then until the backlog is gone. Null if the job never catches up, or if its capacity is unknown."""
     recovery_ms: IntervalOut | None
@@ -236,8 +245,8 @@ class ConfirmationOut(QueuedWorkOut):
     """How far the runtime was from later checkpoints. Null if it was not scored on any."""
 
 
-class WhatIfOut(Model):
-    """The answer to a what-if."""
+class WhatIfOut(WithReplayDebt):
+    """The answer to a what-if. The replay debt is that of the job now; it is measured, and no prediction."""
 
     job: str
     job_id: str

@@ -289,6 +289,11 @@ class CheckpointCounts:
     failed: int
     restored_at: datetime | None = None
     """When the run was last restored from a checkpoint or savepoint. None if it never was, or if this is not known."""
+    newest_completed_id: int | None = None
+    newest_triggered_at: datetime | None = None
+    """The id and the trigger of the newest completed checkpoint, which is no savepoint. None if there is none, or if
+    this is not reported.
+    """
 
 
 def largest(values: Sequence[int | None]) -> int | None:

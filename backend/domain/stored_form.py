@@ -56,9 +56,9 @@ def counts_from(document: Document | None) -> CheckpointCounts | None:
     """Return the coordinator's counters from their stored form, or None if ``document`` is None."""
     if document is None:
         return None
-    restored_at = document.get("restored_at")
-    known = None if restored_at is None else datetime.fromisoformat(restored_at)
-    return _known(CheckpointCounts, {**document, "restored_at": known})
+    times = {name: document.get(name) for name in ("restored_at", "newest_triggered_at")}
+    known = {name: None if at is None else datetime.fromisoformat(at) for name, at in times.items()}
+    return _known(CheckpointCounts, {**document, **known})
 
 
 def engine_from(document: Document | None, kind: str, version: str | None) -> EngineCapabilities:

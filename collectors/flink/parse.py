@@ -293,7 +293,9 @@ def checkpoints(
     problems: list[str] = []
     read_header = partial(header, names_unaligned=names_unaligned)
     counts = document.get("counts")
-    restored = document.get("latest").find("restored")
+    latest = document.get("latest")
+    # Savepoints are listed apart, under ``savepoint``.
+    restored, completed = latest.find("restored"), latest.find("completed")
     return CheckpointsAnswer(
         counts=CheckpointCounts(
             restored=counts.get("restored").count(),
@@ -302,6 +304,8 @@ def checkpoints(
             completed=counts.get("completed").count(),
             failed=counts.get("failed").count(),
             restored_at=None if restored is None else restored.get("restore_timestamp").instant(),
+            newest_completed_id=None if completed is None else completed.get("id").count(),
+            newest_triggered_at=None if completed is None else completed.get("trigger_timestamp").instant(),
         ),
         headers=(known or RowCache()).read(document.get("history"), read_header, key="id", problems=problems),
         restored_ms=None if restored is None else restored.get("restore_timestamp").whole(),

@@ -14,6 +14,7 @@ from backend.contracts.whatif import (
     CalibrationOut,
     ConfirmationOut,
     EstimateOut,
+    FailureCostOut,
     FailureKind,
     Measure,
     MeasuredNowOut,
@@ -22,6 +23,7 @@ from backend.contracts.whatif import (
     WhatIfOut,
 )
 from backend.contracts.whatif_scores import AFTER_A_FAILURE, SCORED_AS, error_of, error_words, why_not_scored
+from backend.domain.replay_debt import ReplayBound
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, simulations, status
@@ -120,7 +122,7 @@ def failures(found: WhatIfOut) -> list[Component]:
     if not found.asked.failures:
         return [html.P(f"Nothing is predicted: {_why_no_cost(found.asked)}.", className="hint")]
     names = ("As it is", "Changed") if found.is_changed else ("As it is",)
-    parts: list[Component] = []
+    parts: list[Component] = _debt_now(found)
     for cost in found.asked.failures:
         before = as_is.get(cost.failure)
         heads = html.Tr(
@@ -133,8 +135,8 @@ def failures(found: WhatIfOut) -> list[Component]:
             html.Tr(
                 [
                     html.Th(words, **attrs({"scope": "row"})),
-                    _missing(_why_no_cost(found.current)) if before is None else _span(getattr(before, name)),
-                    *([_span(getattr(cost, name))] if found.is_changed else []),
+                    _missing(_why_no_cost(found.current)) if before is None else _cost(before, name, found),
+                    *([_cost(cost, name)] if found.is_changed else []),
                 ]
             )
             for name, words in _COSTS.items()
@@ -146,10 +148,10 @@ def failures(found: WhatIfOut) -> list[Component]:
             html.Div(table, className="table-scroll"),
         ]
     words = (
-        "At a random time between two checkpoints. An interval holds 90 % of such failures. No recovery of this job was"
-        " compared with these predictions, so no error of the model is known for them."
+        "At a random later time, counted from the newest completed checkpoint. An interval holds 90 % of such failures."
+        " No recovery of this job was compared with these predictions, so no error of the model is known for them."
     )
-    if any(f.catch_up_ms is None for f in found.asked.failures):
+    if any(f.catch_up_ms is None and f.replay_bound is not ReplayBound.ENDLESS for f in found.asked.failures):
         words += (
             " No catch-up is predicted, because the rate of the input is not known, or no capacity is left to catch up."
         )
@@ -165,10 +167,34 @@ def _missing(why: str) -> html.Td:
     return html.Td(text.MISSING, className="right missing", title=why)
 
 
-def _span(found: IntervalOut | None) -> html.Td:
+def _debt_now(found: WhatIfOut) -> list[Component]:
+    if found.replay_debt is None or found.replay_debt_ms is None:
+        return []
+    least = "at least " if found.replay_debt.is_at_least else ""
+    words = f"A failure now would replay {least}{text.duration(found.replay_debt_ms)} of input "
+    return [html.P([words, status.basis(Basis.MEASURED)])]
+
+
+def _cost(cost: FailureCostOut, name: str, as_is: WhatIfOut | None = None) -> html.Td:
+    """Build one part of what a failure costs. ``as_is`` is the answer if the cost is that of the job as it is."""
+    bound = ReplayBound.BOUNDED if name == "outage_ms" else cost.replay_bound
+    found: IntervalOut | None = getattr(cost, name)
+    if bound is ReplayBound.ENDLESS:
+        debt_ms = None if as_is is None or name != "replay_ms" else as_is.replay_debt_ms
+        words = "no limit" if debt_ms is None else text.duration(debt_ms)
+        hint = "no checkpoint completes" if debt_ms is None else "and a second more each second"
+        return html.Td([html.B(words), html.Br(), html.Span(hint, className="hint")], className="right number")
+    return _span(found, is_open=bound is ReplayBound.OPEN)
+
+
+def _ends(low: str, high: str, *, is_open: bool) -> str:
+    return f"{low} or more" if is_open else f"{low} to {high}"
+
+
+def _span(found: IntervalOut | None, *, is_open: bool = False) -> html.Td:
     if found is None:
-        return _missing("the job never catches up, or its capacity is not known")
-    span = f"{text.duration(found.low)} to {text.duration(found.high)}"
+        return _missing("the job never catches up, or what this follows from is not known")
+    span = _ends(text.duration(found.low), text.duration(found.high), is_open=is_open)
     return html.Td(
         [html.B(text.duration(found.value)), html.Br(), html.Span(span, className="hint")], className="right number"
     )
@@ -204,10 +230,12 @@ def _by_measure(prediction: PredictionOut) -> dict[Measure, EstimateOut]:
 
 
 def _predicted(estimate: EstimateOut | None) -> html.Td:
+    if estimate is not None and estimate.bound is ReplayBound.ENDLESS:
+        return html.Td("no limit", className="right", title="no checkpoint completes, so it grows without end")
     if estimate is None or estimate.predicted is None:
         return html.Td(text.MISSING, className="right missing", title="the tier that answered does not predict this")
-    found = estimate.predicted
-    span = f"{value(found.low, estimate.unit)} to {value(found.high, estimate.unit)}"
+    found, is_open = estimate.predicted, estimate.bound is ReplayBound.OPEN
+    span = _ends(value(found.low, estimate.unit), value(found.high, estimate.unit), is_open=is_open)
     return html.Td(
         [html.B(value(found.value, estimate.unit)), html.Br(), html.Span(span, className="hint")],
         className="right number",

@@ -13,7 +13,7 @@ from math import sqrt
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.lifecycle import open_ratio
 from backend.advisor.losses import Losses, loss_method, loss_rows, lost_words, mean_time_between_failures_ms
-from backend.advisor.proposing import Proposal, expect, proposal
+from backend.advisor.proposing import Proposal, expect, proposal, share_interval
 from backend.advisor.rules.aligned_timeout import nice_ms
 from backend.advisor.sentences import cause_words
 from backend.advisor.situation import Situation
@@ -26,7 +26,7 @@ from backend.advisor.thresholds import (
     VARIED_MIN_FACTOR,
 )
 from backend.advisor.twin.outages import RESTART_MS
-from backend.advisor.twin.recovery import RecoveryModel, cost_of_failure
+from backend.advisor.twin.recovery import ALL_COMPLETE, RecoveryModel, cost_of_failure
 from backend.analysis import sentences as say
 from backend.analysis.arrays import highest_of
 from backend.analysis.statistics import highest, median, quantile, ratio
@@ -304,9 +304,16 @@ def _after_failure(known: Situation, pace: _Pace, period_ms: float) -> tuple[tup
         capacity_per_s=None if use is None else 1 / use,
         checkpoint_cost_ms=median(r.sync_ms for r in known.recorded) or 0.0,
         duration_ms=Interval(pace.median_ms, pace.low_ms, pace.high_ms),
+        completed_ratio=_completed_ratio(known),
+        failed_period_ms=max((r.duration_ms for r in known.recorded if r.is_failed), default=0.0) + pace.pause_ms,
     )
     now, then = (cost_of_failure(recovery, interval_ms=ms, rate_per_s=1.0) for ms in (pace.period_ms, period_ms))
+    if now.replay_ms is None or then.replay_ms is None:
+        return (), ("no prediction of what a failure replays: no checkpoint completes, so it grows without end",)
     method = "on average a failure comes in the middle between two checkpoints, and loses the running one too (CM-8)"
+    failed = sum(r.is_failed for r in known.recorded)
+    if failed:
+        method += f"; {failed} of {len(known.recorded)} checkpoints failed, so the newest completed one is often older"
     found = [expect(Metric.REPLAYED, now.replay_ms.value, then.replay_ms, method)]
     if then.recovery_ms is None or now.recovery_ms is None:
         return tuple(found), ("no prediction of the time to recover: how much the job could process is not known",)
@@ -316,6 +323,15 @@ def _after_failure(known: Situation, pace: _Pace, period_ms: float) -> tuple[tup
     )
     found.append(expect(Metric.RECOVERY, now.recovery_ms.value, then.recovery_ms, method))
     return tuple(found), ()
+
+
+def _completed_ratio(known: Situation) -> Interval:
+    """Return the share of the recorded checkpoints that completed, with its 90 % interval; all if none failed."""
+    failed, count = sum(r.is_failed for r in known.recorded), len(known.recorded)
+    if not failed:
+        return ALL_COMPLETE
+    share = share_interval(failed, count)
+    return Interval(1.0 - share.value, 1.0 - share.high, 1.0 - share.low)
 
 
 def _use_ratio(known: Situation) -> float | None:

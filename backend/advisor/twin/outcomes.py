@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from backend.advisor.advice import Interval
 from backend.advisor.twin.recovery import KindOfFailure
+from backend.domain.replay_debt import ReplayBound
 
 
 class Tier(StrEnum):
@@ -56,7 +57,8 @@ class Outcome:
 
     ``restore_ms``, ``replay_ms`` and ``catch_up_ms`` say what a failure would cost: the time until records flow again,
     the time span of the input that is read again, and the time from then until the backlog is gone, for a failure like
-    those on record, or that of a task. None means that the tier cannot say.
+    those on record, or that of a task. The input counts from the newest checkpoint that completes. None means that the
+    tier cannot say, or, if ``replay_bound`` is endless, that no checkpoint completes and nothing bounds it.
     """
 
     tier: Tier
@@ -67,6 +69,7 @@ class Outcome:
     sync_pause_ms: Interval | None
     restore_ms: Interval | None = None
     replay_ms: Interval | None = None
+    replay_bound: ReplayBound = ReplayBound.BOUNDED
     catch_up_ms: Interval | None = None
     failures: tuple[KindOfFailure, ...] = ()
     """What each kind of failure would cost."""

@@ -160,7 +160,9 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
     duration = hangs.durations(duration, when)
     persisted = [c.persisted_bytes for c in found if not c.is_expired] or [0.0]
     written = _interval(persisted, model.calibration, PERSISTED, tier, is_other=is_other)
-    failure = recovery.cost_in(model, duration_ms=duration, persisted_bytes=written.value)
+    done = Interval(1.0 - expired.value, 1.0 - expired.high, 1.0 - expired.low)
+    took = _of_completed(found, duration)
+    failure = recovery.cost_in(model, duration_ms=took, persisted_bytes=written.value, completed_ratio=done)
     return Outcome(
         tier=tier,
         duration_ms=duration,
@@ -170,12 +172,22 @@ def outcome_of(model: JobModel, runs: Sequence[Simulated], *, calibrated_mode: M
         sync_pause_ms=_interval([c.sync_ms for c in found], model.calibration, SYNC, tier, is_other=False, jitter=1.0),
         restore_ms=failure.outage_ms,
         replay_ms=failure.replay_ms,
+        replay_bound=failure.replay_bound,
         catch_up_ms=failure.catch_up_ms,
-        failures=recovery.costs_by_kind(model, duration_ms=duration, persisted_bytes=written.value),
+        failures=recovery.costs_by_kind(model, duration_ms=took, persisted_bytes=written.value, completed_ratio=done),
         durations_ms=hangs.on(durations, when, count=_SHOWN),
         persisted_mean_bytes=float(np.mean(persisted)),
         notes=notes,
     )
+
+
+def _of_completed(found: Sequence[SimulatedCheckpoint], duration: Interval) -> Interval:
+    """Return the duration of the checkpoints that complete: a failure restores one of these, and no expired one."""
+    done = [c.duration_ms for c in found if not c.is_expired]
+    if len(done) in (0, len(found)):
+        return duration
+    middle = min(float(np.median(done)), duration.high)
+    return Interval(middle, min(duration.low, middle), duration.high)
 
 
 def explains_expired(predicted: Interval, measured_ratio: float, count: int) -> bool:

@@ -7,6 +7,9 @@ With the rate ``r`` of the input, the capacity ``c``, the outage ``D``, the inte
 
 where ``C`` is the processing time that one checkpoint takes from the job. ``fitted`` finds the four values from
 observed recoveries, and ``recovery_model_of`` derives or assumes them for the model of a job.
+
+If only a share of the checkpoints completes, the newest completed one is older on average than ``k I`` says, by what
+``backend.analysis.replay_debt`` computes. If none completes, what is read again grows without end.
 """
 
 from __future__ import annotations
@@ -20,14 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.advisor.advice import Interval
-from backend.advisor.twin.model import JobModel
+from backend.advisor.twin.model import CheckpointSettings, JobModel
 from backend.advisor.twin.outages import LOST_WORKER_MS, RESTART_MS
 from backend.advisor.twin.rates import throughput_of
+from backend.analysis.replay_debt import Cadence
 from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.replay_debt import ReplayBound
 from backend.domain.verdict import Basis
 
 RECOVERIES_MIN = 6
 _NOTHING = Interval(0.0, 0.0, 0.0)
+ALL_COMPLETE = Interval(1.0, 1.0, 1.0)
 _ON_AVERAGE = Interval(0.5, 0.0, 1.0)
 """A failure strikes at any time within an interval: half of it is read again on average, and all of it at most."""
 _COSTS_MS = (0.0, 100.0, 200.0, 300.0, 500.0, 700.0, 1000.0, 1400.0, 2000.0)
@@ -37,6 +43,8 @@ _ROUNDS = 30
 """More rounds change no published recovery's error by 0.1 %."""
 _ERROR_MIN = 0.01
 _COVERED = 0.9
+_TAIL = 0.95
+"""The quantile of the age of the newest completed checkpoint that is the upper end of what is read again."""
 
 Floats = NDArray[np.float64]
 
@@ -62,7 +70,9 @@ class RecoveryModel:
     """How long a job needs to recover from a failure.
 
     ``replayed_ratio`` is the share of an interval whose input is read again, in addition to the input since the trigger
-    of the last completed checkpoint, which took ``duration_ms``. ``error_ratio`` is the factor minus 1 by which 9 of 10
+    of the last completed checkpoint, which took ``duration_ms``. ``completed_ratio`` is the share of the checkpoints
+    that completes, and ``failed_period_ms`` the time from the trigger of a failed one to the next trigger, if that is
+    longer than the interval. ``error_ratio`` is the factor minus 1 by which 9 of 10
     predictions for an interval that was left out of the fit were off at most; None if nothing was fitted. With an
     unknown capacity (None), nobody can say how long a backlog takes.
     """
@@ -72,6 +82,8 @@ class RecoveryModel:
     capacity_per_s: float | None
     checkpoint_cost_ms: float = 0.0
     duration_ms: Interval = _NOTHING
+    completed_ratio: Interval = ALL_COMPLETE
+    failed_period_ms: float = 0.0
     basis: Basis = Basis.PREDICTED
     sample_count: int = 0
     error_ratio: float | None = None
@@ -81,15 +93,17 @@ class RecoveryModel:
 class FailureCost:
     """What one failure costs. Times of 90 % of the failures.
 
-    ``replay_ms`` is the time span of the input that is read again. ``catch_up_ms`` is the time from the end of the
-    outage until the backlog is gone, and ``recovery_ms`` the time from the failure until then. Both are None if the job
-    never catches up, or if its capacity is unknown.
+    ``replay_ms`` is the time span of the input that is read again; None if no checkpoint completes, so that it grows
+    without end (``replay_bound``). ``catch_up_ms`` is the time from the end of the outage until the backlog is gone,
+    and ``recovery_ms`` the time from the failure until then. Both are None if the job never catches up, if its capacity
+    is unknown, or if ``replay_ms`` is None.
     """
 
     outage_ms: Interval
-    replay_ms: Interval
+    replay_ms: Interval | None
     catch_up_ms: Interval | None
     recovery_ms: Interval | None
+    replay_bound: ReplayBound = ReplayBound.BOUNDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +120,17 @@ class KindOfFailure:
 
 
 def recovery_model_of(
-    model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0, failure: Failure | None = None
+    model: JobModel,
+    *,
+    duration_ms: Interval,
+    persisted_bytes: float = 0.0,
+    failure: Failure | None = None,
+    completed_ratio: Interval = ALL_COMPLETE,
 ) -> RecoveryModel:
     """Return how a job recovers with checkpoints of this duration and this much in-flight data.
 
-    The capacity is unknown (None) if a source reads as fast as it can.
+    ``completed_ratio`` is the share of the checkpoints that completes. The capacity is unknown (None) if a source reads
+    as fast as it can.
     """
     rate, use = rate_per_s(model), throughput_of(model).use_ratio
     return RecoveryModel(
@@ -119,19 +139,47 @@ def recovery_model_of(
         capacity_per_s=None if rate is None or use <= 0 else rate / use,
         checkpoint_cost_ms=max((max(v.sync_ms, default=0.0) for v in model.vertices), default=0.0),
         duration_ms=duration_ms,
+        completed_ratio=completed_ratio,
+        failed_period_ms=failed_period_ms(model.settings),
         basis=Basis.PREDICTED if model.outage_ms is None else Basis.RECONSTRUCTED,
     )
 
 
+def failed_period_ms(settings: CheckpointSettings) -> float:
+    """Return the time from the trigger of an expired checkpoint to the next trigger.
+
+    If one checkpoint runs at a time, an expired one holds the next one back until its timeout.
+    """
+    held_back = settings.timeout_ms + settings.min_pause_ms if settings.max_concurrent == 1 else 0.0
+    return max(settings.interval_ms, held_back)
+
+
 def cost_in(
-    model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0, failure: Failure | None = None
+    model: JobModel,
+    *,
+    duration_ms: Interval,
+    persisted_bytes: float = 0.0,
+    failure: Failure | None = None,
+    completed_ratio: Interval = ALL_COMPLETE,
 ) -> FailureCost:
     """Return what a failure costs under the settings of a job's model, with these checkpoints."""
-    recovery = recovery_model_of(model, duration_ms=duration_ms, persisted_bytes=persisted_bytes, failure=failure)
+    recovery = recovery_model_of(
+        model,
+        duration_ms=duration_ms,
+        persisted_bytes=persisted_bytes,
+        failure=failure,
+        completed_ratio=completed_ratio,
+    )
     return cost_of_failure(recovery, interval_ms=model.settings.interval_ms, rate_per_s=rate_per_s(model) or 0.0)
 
 
-def costs_by_kind(model: JobModel, *, duration_ms: Interval, persisted_bytes: float = 0.0) -> tuple[KindOfFailure, ...]:
+def costs_by_kind(
+    model: JobModel,
+    *,
+    duration_ms: Interval,
+    persisted_bytes: float = 0.0,
+    completed_ratio: Interval = ALL_COMPLETE,
+) -> tuple[KindOfFailure, ...]:
     """Return what each kind of failure costs under the settings of a job's model, with these checkpoints.
 
     The loss of a worker is left out if nobody knows when the engine would notice it.
@@ -142,7 +190,13 @@ def costs_by_kind(model: JobModel, *, duration_ms: Interval, persisted_bytes: fl
         if failure is Failure.WORKER and not (has_known_heartbeats or model.is_outage_of_lost_worker):
             continue
         basis, how = _outage_source(model, failure)
-        cost = cost_in(model, duration_ms=duration_ms, persisted_bytes=persisted_bytes, failure=failure)
+        cost = cost_in(
+            model,
+            duration_ms=duration_ms,
+            persisted_bytes=persisted_bytes,
+            failure=failure,
+            completed_ratio=completed_ratio,
+        )
         found.append(KindOfFailure(failure=failure, cost=cost, basis=basis, how=how))
     return tuple(found)
 
@@ -191,14 +245,11 @@ def outage_ms(model: JobModel, persisted_bytes: float, failure: Failure | None =
 
 def cost_of_failure(recovery: RecoveryModel, *, interval_ms: float, rate_per_s: float) -> FailureCost:
     """Return what a failure costs at this interval of checkpoints and this rate of the input (CM-8)."""
-    share, took = recovery.replayed_ratio, recovery.duration_ms
-    replay = Interval(
-        took.value + share.value * interval_ms, took.low + share.low * interval_ms, took.high + share.high * interval_ms
-    )
+    replay, bound = replay_of(recovery, interval_ms)
     pace = _pace(recovery, interval_ms, rate_per_s)
     out = recovery.outage_ms
-    if pace is None:
-        return FailureCost(outage_ms=out, replay_ms=replay, catch_up_ms=None, recovery_ms=None)
+    if replay is None or pace is None:
+        return FailureCost(outage_ms=out, replay_ms=replay, catch_up_ms=None, recovery_ms=None, replay_bound=bound)
     factor = 1.0 + (recovery.error_ratio or 0.0)
     catch_up = Interval(
         (out.value + replay.value) * pace,
@@ -210,7 +261,30 @@ def cost_of_failure(recovery: RecoveryModel, *, interval_ms: float, rate_per_s: 
         (out.low + (out.low + replay.low) * pace) / factor,
         (out.high + (out.high + replay.high) * pace) * factor,
     )
-    return FailureCost(outage_ms=out, replay_ms=replay, catch_up_ms=catch_up, recovery_ms=total)
+    return FailureCost(outage_ms=out, replay_ms=replay, catch_up_ms=catch_up, recovery_ms=total, replay_bound=bound)
+
+
+def replay_of(recovery: RecoveryModel, interval_ms: float) -> tuple[Interval | None, ReplayBound]:
+    """Return the time span of the input that is read again, and whether it has a limit.
+
+    It counts from the trigger of the newest completed checkpoint. The lower end is that of a job whose checkpoints all
+    complete, because a failure may follow a completed one at once. If it is possible that no checkpoint completes, the
+    upper end is that of the likely share, and the bound says that there is none.
+    """
+    share, took, done = recovery.replayed_ratio, recovery.duration_ms, recovery.completed_ratio
+    likely, worst = (_cadence(recovery, interval_ms, ratio) for ratio in (done.value, done.low))
+    mean, tail = likely.mean_wait_ms(), (likely if worst.is_endless else worst).wait_quantile_ms(_TAIL)
+    if mean is None or tail is None:
+        return None, ReplayBound.ENDLESS
+    value = took.value + share.value * interval_ms + (mean - interval_ms / 2)
+    high = took.high + max(share.high * interval_ms, tail)
+    bound = ReplayBound.OPEN if worst.is_endless else ReplayBound.BOUNDED
+    return Interval(value, took.low + share.low * interval_ms, max(value, high)), bound
+
+
+def _cadence(recovery: RecoveryModel, interval_ms: float, completed_ratio: float) -> Cadence:
+    failed_ms = max(interval_ms, recovery.failed_period_ms)
+    return Cadence(completed_ratio=completed_ratio, period_ms=interval_ms, failed_period_ms=failed_ms)
 
 
 def _pace(recovery: RecoveryModel, interval_ms: float, rate_per_s: float) -> float | None:

@@ -25,6 +25,7 @@ from backend.analysis import micro_batches
 from backend.analysis.case import Case
 from backend.analysis.critical_path import critical_path
 from backend.analysis.evidence import JobEvidence
+from backend.analysis.input_rates import input_per_s, use_ratio
 from backend.analysis.pressure import backpressured_max, vertex_loads
 from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import CheckpointStatus
@@ -62,6 +63,10 @@ class Finding:
     settings: SettingsTaken | None
     interval_ms: int | None = None
     """Spark only: the trigger interval, as the job reports it or inferred from its batches."""
+    input_per_s: float | None = None
+    """The records that all sources read in a second. None if this is not known."""
+    use_ratio: float | None = None
+    """How much of what the job could process it does process. None if not known, or if something holds it back."""
 
 
 def finding_of(
@@ -93,6 +98,8 @@ def finding_of(
             choice=choice,
         ),
         settings=settings,
+        input_per_s=input_per_s(evidence),
+        use_ratio=use_ratio(evidence, None if most is None else most[1]),
     )
 
 

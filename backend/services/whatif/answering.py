@@ -144,6 +144,7 @@ class WhatIfService:
             proposed=await self._proposed(job),
             confirmation=confirmation,
             as_of=self._clock.now(),
+            **await self._models.debt(job.record.id),
         )
 
     async def confirmation(self, job_id: str, confirmation_id: str) -> ConfirmationOut:

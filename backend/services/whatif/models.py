@@ -28,6 +28,7 @@ from backend.domain.errors import ConflictError, NotModelledError
 from backend.domain.ids import JobId
 from backend.domain.observation import JobState
 from backend.services.jobs.evidence import EvidenceReader
+from backend.services.jobs.replay_debt import DebtFields, debt_fields
 from backend.services.whatif.kept_parts import dropped_count, shown_part, subtask_count
 from backend.store.jobs.reader import JobRecord, config_since, get_job
 from backend.store.postgres.connections import reading
@@ -116,6 +117,13 @@ class JobModels:
             if len(self._kept) > _KEPT_COUNT:
                 self._kept.popitem(last=False)
             return self._noted(version, job)
+
+    async def debt(self, job_id: JobId) -> DebtFields:
+        """Return the replay debt of the job as it is now, which a model that is kept does not know."""
+        async with reading(self._engine) as connection:
+            record = await get_job(connection, job_id)
+            (head,) = await self._evidence.heads(connection, [record])
+        return debt_fields(head, None, self._clock.now())
 
     def _noted(self, version: object, job: ModelledJob) -> ModelledJob:
         """Note that the model answers now, so that its prediction can be kept for ``_SHOWN_S``."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean, median_high
 from typing import Final
 
@@ -15,6 +15,7 @@ from backend.advisor.twin.outcomes import Outcome
 from backend.advisor.twin.parts import duration_ms
 from backend.advisor.twin.predicting import believed_share, explains_expired
 from backend.analysis import sentences as say
+from backend.analysis.input_rates import began_anew, counted, metered
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import (
     POINTS_MAX,
@@ -31,6 +32,7 @@ from backend.contracts.whatif import (
 from backend.contracts.whatif_scores import SCORED_AS
 from backend.domain.checkpoint import CheckpointStatus, largest
 from backend.domain.pressure import VertexPressure
+from backend.domain.replay_debt import ReplayBound
 from backend.domain.verdict import Basis
 from backend.services.whatif.models import ModelledJob
 
@@ -44,6 +46,8 @@ UNITS: Final[Mapping[Measure, str]] = {
     Measure.REPLAY: "ms",
     Measure.CATCH_UP: "ms",
 }
+_FROM_REPLAY: Final = (Measure.REPLAY, Measure.CATCH_UP)
+"""What follows from the share of the checkpoints that completes."""
 _TREND_MIN_COUNT: Final = 3
 _TREND_FACTOR: Final = 1.1
 
@@ -71,6 +75,7 @@ def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome
                 predicted=_interval(value),
                 tier=Tier(outcome.tier.value),
                 error_ratio=errors.get(SCORED_AS.get(measure, "")),
+                bound=outcome.replay_bound if measure in _FROM_REPLAY else ReplayBound.BOUNDED,
             )
             for measure, value in predicted.items()
         ],
@@ -78,7 +83,8 @@ def prediction_of(model: JobModel, settings: Mapping[str, str], outcome: Outcome
             FailureCostOut(
                 failure=FailureKind(f.failure.value),
                 outage_ms=IntervalOut.model_validate(f.cost.outage_ms),
-                replay_ms=IntervalOut.model_validate(f.cost.replay_ms),
+                replay_ms=_interval(f.cost.replay_ms),
+                replay_bound=f.cost.replay_bound,
                 catch_up_ms=_interval(f.cost.catch_up_ms),
                 recovery_ms=_interval(f.cost.recovery_ms),
                 outage_basis=f.basis,
@@ -138,10 +144,12 @@ def checked(
         return list(predictions)
     note = (
         f"with the present settings the model lets {say.percent(current.value)} of the checkpoints expire, and"
-        f" {say.percent(share)} of the last {count} did: it does not explain them, so it predicts no such share. In a"
-        " young job, queues may still be filling: ask again in some minutes"
+        f" {say.percent(share)} of the last {count} did: it does not explain them, so it predicts no such share, and"
+        " not what a failure would read again. In a young job, queues may still be filling: ask again in some minutes"
     )
-    return [_without_expired(p, note, now, share, count) for p in predictions]
+    first, *rest = (_without_expired(p, note, now, share, count) for p in predictions)
+    # What was measured is known of the job as it is: if no checkpoint completed, what is read again has no limit.
+    return [_endless(first) if share >= 1 else first, *rest]
 
 
 def with_trend(predictions: Sequence[PredictionOut], measured: Sequence[MeasuredNowOut]) -> list[PredictionOut]:
@@ -173,15 +181,34 @@ def with_trend(predictions: Sequence[PredictionOut], measured: Sequence[Measured
 def _without_expired(
     prediction: PredictionOut, note: str, current: Interval, measured_ratio: float, count: int
 ) -> PredictionOut:
-    estimates = []
-    for e in prediction.estimates:
-        kept = e
-        if e.measure is Measure.EXPIRED and e.predicted is not None:
-            share = Interval(e.predicted.value, e.predicted.low, e.predicted.high)
-            if believed_share(share, current, measured_ratio, count) is None:
-                kept = e.model_copy(update={"predicted": None})
-        estimates.append(kept)
-    return prediction.model_copy(update={"estimates": estimates, "notes": [*prediction.notes, note]})
+    predicted = next((e.predicted for e in prediction.estimates if e.measure is Measure.EXPIRED), None)
+    share = None if predicted is None else Interval(predicted.value, predicted.low, predicted.high)
+    if believed_share(share, current, measured_ratio, count) is not None:
+        return prediction.model_copy(update={"notes": [*prediction.notes, note]})
+    # What a failure reads again follows from the share of the checkpoints that completes.
+    unknown = (Measure.EXPIRED, *_FROM_REPLAY)
+    unbelieved = {"predicted": None, "bound": ReplayBound.BOUNDED}
+    costs = {"replay_ms": None, "catch_up_ms": None, "recovery_ms": None, "replay_bound": ReplayBound.BOUNDED}
+    return prediction.model_copy(
+        update={
+            "estimates": [e.model_copy(update=unbelieved) if e.measure in unknown else e for e in prediction.estimates],
+            "failures": [f.model_copy(update=costs) for f in prediction.failures],
+            "notes": [*prediction.notes, note],
+        }
+    )
+
+
+def _endless(prediction: PredictionOut) -> PredictionOut:
+    endless = ReplayBound.ENDLESS
+    return prediction.model_copy(
+        update={
+            "estimates": [
+                e.model_copy(update={"bound": endless}) if e.measure in _FROM_REPLAY else e
+                for e in prediction.estimates
+            ],
+            "failures": [f.model_copy(update={"replay_bound": endless}) for f in prediction.failures],
+        }
+    )
 
 
 def _costs(prediction: PredictionOut) -> tuple[float, ...] | None:
@@ -242,7 +269,7 @@ def _records_per_s(job: ModelledJob) -> tuple[Interval | None, Basis]:
     readings = [[r for r in job.evidence.pressure if r.vertex_id == source] for source in sources]
     rates = [rates_of(of) for of in readings]
     known = [r for r in rates if r is not None]
-    basis = Basis.MEASURED if all(_metered(of) for of in readings) else Basis.RECONSTRUCTED
+    basis = Basis.MEASURED if all(metered(of) for of in readings) else Basis.RECONSTRUCTED
     if not known or len(known) < len(rates):
         return None, basis
     return Interval(sum(r.value for r in known), sum(r.low for r in known), sum(r.high for r in known)), basis
@@ -255,46 +282,18 @@ def rates_of(readings: Sequence[VertexPressure]) -> Interval | None:
     if the count is not known, or if it began anew between any two of the readings: what was emitted before the restart
     is then missing.
     """
-    if len(readings) < 2 or _began_anew(readings):
+    if len(readings) < 2 or began_anew(readings):
         return None
-    rates = _metered(readings)
-    metered = middle_of(rates)
-    if metered is not None:
+    rates = metered(readings)
+    of_engine = middle_of(rates)
+    if of_engine is not None:
         mean = fmean(rates)
-        return Interval(mean, min(mean, metered.low), max(mean, metered.high))
-    steps = [_rate(before, after) for before, after in pairwise(readings)]
-    whole, middle = _rate(readings[0], readings[-1]), middle_of(steps)
+        return Interval(mean, min(mean, of_engine.low), max(mean, of_engine.high))
+    steps = [counted(before, after) for before, after in pairwise(readings)]
+    whole, middle = counted(readings[0], readings[-1]), middle_of(steps)
     if whole is None or middle is None:
         return None
     return Interval(whole, min(whole, middle.low), max(whole, middle.high))
-
-
-def _metered(readings: Sequence[VertexPressure]) -> list[float]:
-    """Return the engine's rate of the whole vertex at each reading that has the rates of all subtasks."""
-    rows = (r.records_out_per_s for r in readings if r.records_out_per_s and None not in r.records_out_per_s)
-    return [sum(rate for rate in row if rate is not None) for row in rows]
-
-
-def _began_anew(readings: Sequence[VertexPressure]) -> bool:
-    """Return whether the count of any subtask falls from one reading that has it to the next one that does."""
-    for counts in zip_longest(*(r.records_out_count for r in readings)):
-        known = [v for v in counts if v is not None]
-        if any(after < before for before, after in pairwise(known)):
-            return True
-    return False
-
-
-def _rate(before: VertexPressure, after: VertexPressure) -> float | None:
-    elapsed_s = (after.observed_at - before.observed_at).total_seconds()
-    first, last = _total(before.records_out_count), _total(after.records_out_count)
-    if first is None or last is None or last < first or elapsed_s <= 0:
-        return None
-    return (last - first) / elapsed_s
-
-
-def _total(values: Iterable[int | None]) -> int | None:
-    known = [v for v in values if v is not None]
-    return sum(known) if known else None
 
 
 def _float(value: int | None) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.analysis.replay_debt import Cadence, Restorable, RunFacts, debt_of, newest_restorable
+from backend.analysis.replay_debt import Cadence, RunFacts, debt_of
 from backend.domain.checkpoint import (
     CheckpointConfig,
     CheckpointCounts,
@@ -36,7 +36,7 @@ def header(
 
 
 def facts(**changes: object) -> RunFacts:
-    return replace(RunFacts(started_at=START, counts=NONE, newest=None), **changes)
+    return replace(RunFacts(started_at=START, counts=NONE), **changes)
 
 
 # --- now --------------------------------------------------------------------------------------------------------------
@@ -44,10 +44,8 @@ def facts(**changes: object) -> RunFacts:
 
 def test_a_failure_restores_the_newest_completed_checkpoint_and_no_failed_or_open_one():
     failed, opened = header(3, status=CheckpointStatus.FAILED), header(4, status=CheckpointStatus.IN_PROGRESS)
-    newest = newest_restorable([header(1), header(2), failed, opened])
-    found = debt_of(facts(newest=newest))
+    found = debt_of(facts(headers=(header(1), header(2), failed, opened)))
 
-    assert newest == Restorable(2, START + timedelta(minutes=2))
     assert found is not None
     assert (found.origin, found.checkpoint_id, found.is_at_least) == (DebtOrigin.CHECKPOINT, 2, False)
     assert found.age_ms(START + timedelta(minutes=37)) == 35 * 60_000
@@ -55,8 +53,25 @@ def test_a_failure_restores_the_newest_completed_checkpoint_and_no_failed_or_ope
 
 @pytest.mark.parametrize("kind", [CheckpointKind.SAVEPOINT, CheckpointKind.SYNC_SAVEPOINT])
 def test_a_younger_savepoint_does_not_count_because_flink_restores_the_checkpoint(kind):
-    assert newest_restorable([header(1), header(2, kind=kind)]) == Restorable(1, START + timedelta(minutes=1))
-    assert newest_restorable([header(2, kind=kind)]) is None
+    found = debt_of(facts(headers=(header(1), header(2, kind=kind))))
+
+    assert found is not None
+    assert found.checkpoint_id == 1
+    assert facts(headers=(header(2, kind=kind),)).newest is None
+
+
+def test_the_newest_completed_checkpoint_that_the_engine_reports_counts_if_the_history_has_dropped_it():
+    counts = replace(NONE, completed=1, newest_completed_id=7, newest_triggered_at=START + timedelta(minutes=7))
+    failed = header(8, status=CheckpointStatus.FAILED)
+    found, younger = (
+        debt_of(facts(counts=counts, headers=(failed,))),
+        debt_of(facts(counts=counts, headers=(header(9),))),
+    )
+
+    assert found is not None
+    assert younger is not None
+    assert (found.origin, found.checkpoint_id, found.is_at_least) == (DebtOrigin.CHECKPOINT, 7, False)
+    assert younger.checkpoint_id == 9
 
 
 def test_a_run_that_was_started_from_a_savepoint_replays_at_least_what_it_read_since():
@@ -81,7 +96,7 @@ def test_a_run_that_was_restored_from_nothing_begins_again():
 
 def test_a_checkpoint_that_completed_before_the_first_known_one_is_older_than_that_one():
     counts = replace(NONE, completed=4, restored=1, restored_at=START)
-    found = debt_of(facts(counts=counts, oldest_trigger_at=START + timedelta(hours=1)))
+    found = debt_of(facts(counts=counts, headers=(header(60, status=CheckpointStatus.FAILED),)))
 
     assert found is not None
     assert (found.origin, found.since, found.is_at_least) == (DebtOrigin.UNSEEN, START + timedelta(hours=1), True)
@@ -94,7 +109,7 @@ def test_nothing_is_claimed_of_a_job_without_checkpoints_or_without_counters():
 
 
 def test_an_engine_whose_clock_is_behind_gives_no_negative_age():
-    found = debt_of(facts(newest=Restorable(1, START)))
+    found = debt_of(facts(headers=(header(0),)))
 
     assert found is not None
     assert found.age_ms(START - timedelta(seconds=3)) == 0

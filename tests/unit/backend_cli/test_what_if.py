@@ -12,8 +12,11 @@ import pytest
 
 from backend.cli import what_if
 from backend.cli.app import run
+from backend.cli.what_if_text import lines_of
+from backend.contracts.replay_debt import ReplayDebtOut
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import WhatIfOut
+from backend.domain.replay_debt import DebtOrigin, ReplayBound
 from tests.support.fake_api import FakeApi
 from tests.support.streamed_answers import streamed
 
@@ -103,6 +106,31 @@ def test_the_cost_of_each_kind_of_failure_has_an_interval_and_says_what_it_is_ta
         "outage", "input read again", "catch-up", "until caught up"
     ]  # fmt: skip
     assert lines[at + 2].count(" to ") == 2
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_replay_without_a_limit_is_the_debt_and_a_second_more_each_second(capsys):
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned", "--json"]) == 0
+    found = WhatIfOut.model_validate_json(capsys.readouterr().out)
+    (cost, *_) = found.asked.failures
+    endless = cost.model_copy(update={"replay_ms": None, "replay_bound": ReplayBound.ENDLESS})
+    opened = cost.model_copy(update={"replay_bound": ReplayBound.OPEN})
+    debt = ReplayDebtOut(since=_NOON, origin=DebtOrigin.CHECKPOINT)
+    lines = lines_of(
+        found.model_copy(
+            update={
+                "replay_debt": debt,
+                "replay_debt_ms": 2_100_000.0,
+                "current": found.current.model_copy(update={"failures": [endless]}),
+                "asked": found.asked.model_copy(update={"failures": [opened]}),
+            }
+        )
+    )
+
+    assert "a failure now would replay 35 min of input (measured)" in lines
+    (row,) = [line for line in lines if line.startswith("  input read again")]
+    assert "35 min, and a second more each second" in row
+    assert row.endswith(" or more)")
 
 
 def test_a_dry_run_says_what_would_be_sent_where_and_what_refuses_it(fake, capsys):

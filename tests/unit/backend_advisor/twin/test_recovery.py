@@ -24,6 +24,7 @@ from backend.advisor.twin.recovery import (
 )
 from backend.domain.engines import RUNTIME
 from backend.domain.errors import InvalidInputError
+from backend.domain.replay_debt import ReplayBound
 from backend.domain.verdict import Basis
 from tests.simulators.recovery_fit import main, read, report, scored
 from tests.support.twin_models import ALIGNED, three_vertices
@@ -61,6 +62,49 @@ def test_a_failure_costs_the_restart_the_reading_and_the_backlog():
     assert found.replay_ms == Interval(1600.0, 100.0, 3100.0)
     assert found.catch_up_ms == Interval(4000.0 + 1600.0, 1500.0 + 100.0, 17_000.0 + 3100.0)
     assert found.recovery_ms == Interval(9600.0, 3100.0, 37_100.0)
+
+
+@pytest.mark.parametrize(("completed", "intervals"), [(1.0, 0.5), (0.5, 1.5), (0.1, 9.5)])
+def test_what_is_read_again_counts_from_the_newest_checkpoint_that_completed(completed, intervals):
+    # Without the timeout that holds the next checkpoint back, every trigger is an interval after the one before.
+    settings = replace(ALIGNED, interval_ms=3000.0, timeout_ms=3000.0)
+    found = cost_in(three_vertices(settings=settings), duration_ms=NOW, completed_ratio=exactly(completed))
+
+    assert found.replay_ms is not None
+    assert found.replay_ms.value == pytest.approx(100.0 + intervals * 3000.0)
+    assert found.replay_ms.low == 100.0
+    assert found.replay_bound is ReplayBound.BOUNDED
+    assert (found.replay_ms.high > 100.0 + 3000.0) is (completed < 1)
+
+
+def test_a_checkpoint_that_expires_holds_the_next_one_back_if_one_runs_at_a_time():
+    alone = replace(ALIGNED, interval_ms=3000.0, timeout_ms=60_000.0)
+    costs = [
+        cost_in(three_vertices(settings=s), duration_ms=NOW, completed_ratio=exactly(0.5)).replay_ms
+        for s in (replace(alone, max_concurrent=20), alone)
+    ]
+
+    assert None not in costs
+    assert costs[0].value == pytest.approx(100.0 + 1.5 * 3000.0)
+    assert costs[1].value > 30_000.0
+
+
+def test_if_no_checkpoint_completes_what_is_read_again_grows_without_end():
+    model = three_vertices(rate_per_s=1000.0)
+    found = cost_in(model, duration_ms=NOW, completed_ratio=exactly(0.0))
+    kinds = costs_by_kind(model, duration_ms=NOW, completed_ratio=exactly(0.0))
+
+    assert (found.replay_ms, found.catch_up_ms, found.recovery_ms) == (None, None, None)
+    assert {k.cost.replay_bound for k in kinds} == {found.replay_bound} == {ReplayBound.ENDLESS}
+
+
+def test_if_it_is_possible_that_none_completes_the_upper_end_is_no_limit():
+    settings = replace(ALIGNED, interval_ms=3000.0, timeout_ms=3000.0)
+    found = cost_in(three_vertices(settings=settings), duration_ms=NOW, completed_ratio=Interval(0.5, 0.0, 1.0))
+
+    assert found.replay_ms is not None
+    assert found.replay_ms.value == pytest.approx(4600.0)
+    assert found.replay_bound is ReplayBound.OPEN
 
 
 def test_in_flight_data_is_read_before_records_flow():

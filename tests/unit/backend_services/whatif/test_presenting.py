@@ -12,6 +12,7 @@ from backend.advisor.proposing import middle_of
 from backend.contracts.advice import IntervalOut
 from backend.contracts.whatif import EstimateOut, Measure, MeasuredNowOut, PredictionOut, Tier
 from backend.domain.pressure import VertexPressure
+from backend.domain.replay_debt import ReplayBound
 from backend.services.whatif.presenting import (
     checked,
     rates_of,
@@ -51,6 +52,33 @@ def test_a_share_that_the_measured_one_contradicts_is_not_predicted_and_a_note_s
 
 def test_a_model_that_lets_too_few_checkpoints_expire_predicts_no_share():
     assert shares(checked([prediction(0.0), prediction(0.0)], measured(0.5), COUNT)) == [None, None]
+
+
+def with_replay(predicted: PredictionOut) -> PredictionOut:
+    rows = (
+        EstimateOut(measure=m, unit="ms", predicted=IntervalOut(value=6500.0, low=3600.0, high=9000.0), tier=Tier.FAST)
+        for m in (Measure.REPLAY, Measure.CATCH_UP)
+    )
+    return predicted.model_copy(update={"estimates": [*predicted.estimates, *rows]})
+
+
+def bounds(found: PredictionOut) -> list[ReplayBound]:
+    return [e.bound for e in found.estimates if e.measure in (Measure.REPLAY, Measure.CATCH_UP)]
+
+
+def test_a_model_that_lets_checkpoints_complete_of_a_job_whose_checkpoints_all_expire_predicts_no_short_replay():
+    found = checked([with_replay(prediction(0.0)), with_replay(prediction(0.0))], measured(1.0), COUNT)
+
+    assert [value_of(p, m) for p in found for m in (Measure.REPLAY, Measure.CATCH_UP)] == [None] * 4
+    assert bounds(found[0]) == [ReplayBound.ENDLESS] * 2, "no checkpoint of the job as it is completed"
+    assert bounds(found[1]) == [ReplayBound.BOUNDED] * 2, "what the change does is not known"
+    assert "not what a failure would read again" in found[0].notes[-1]
+
+
+def test_a_believed_share_keeps_what_a_failure_reads_again():
+    found = checked([with_replay(prediction(0.0)), with_replay(prediction(0.0))], measured(0.0), COUNT)
+
+    assert [value_of(p, Measure.REPLAY) for p in found] == [6500.0, 6500.0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from backend.contracts.replay_debt import ReplayDebtOut
 from backend.contracts.whatif import Measure, MeasureErrorOut, WhatIfIn
+from backend.domain.replay_debt import DebtOrigin, ReplayBound
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import whatif
@@ -34,6 +36,28 @@ def test_a_job_without_predicted_costs_has_no_costs_of_the_changed_job(found):
     )
     assert text.MISSING in texts(page)
     assert _NONE_ENDED in json.dumps(page, default=lambda c: c.to_plotly_json())
+
+
+def test_if_no_checkpoint_completes_what_a_failure_reads_again_is_its_debt_and_a_second_more_each_second(found):
+    debt = ReplayDebtOut(since=datetime(2026, 11, 29, tzinfo=UTC), origin=DebtOrigin.CHECKPOINT, checkpoint_id=3)
+    (cost, *_) = found.asked.failures
+    endless = cost.model_copy(update={"replay_ms": None, "replay_bound": ReplayBound.ENDLESS})
+    opened = cost.model_copy(update={"replay_bound": ReplayBound.OPEN})
+    page = whatif.failures(
+        found.model_copy(
+            update={
+                "replay_debt": debt,
+                "replay_debt_ms": 2_100_000.0,
+                "current": found.current.model_copy(update={"failures": [endless]}),
+                "asked": found.asked.model_copy(update={"failures": [opened]}),
+            }
+        )
+    )
+
+    said = " ".join(texts(page).split())
+    assert "A failure now would replay 35 min of input" in said
+    assert "35 min and a second more each second" in said
+    assert f"{text.duration(cost.replay_ms.low)} or more" in said
 
 
 def test_without_any_predicted_cost_the_card_says_why(found):

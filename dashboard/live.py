@@ -40,7 +40,15 @@ def look_of(data: object) -> Look:
 
 # Values that change with each response, even if no new data was read from the target. A page that shows one of them
 # passes the displayed text to ``digest`` as well.
-_VOLATILE = {"as_of", "last_completed_age_intervals", "computed_at", "clock_offset_ms"}
+_VOLATILE = {
+    "as_of",
+    "last_completed_age_intervals",
+    "replay_debt_ms",
+    "replay_debt_records",
+    "replay_debt_catch_up_ms",
+    "computed_at",
+    "clock_offset_ms",
+}
 
 
 def digest(*values: object) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from backend.cli import columns
 from backend.domain import spelling
-from backend.domain.replay_debt import ReplayBound
+from backend.domain.replay_debt import ReplayBound, debt_sentence
 
 if TYPE_CHECKING:
     from backend.contracts.advice import IntervalOut
@@ -69,9 +69,8 @@ def _measured(now: MeasuredNowOut | None, count: int) -> str:
 def _debt(answer: WhatIfOut) -> Iterator[str]:
     """Return the line on what a failure now would read again. It is measured, unlike the costs of a later failure."""
     if answer.replay_debt_ms is not None and answer.replay_debt is not None:
-        least = "at least " if answer.replay_debt.is_at_least else ""
         yield ""
-        yield f"a failure now would replay {least}{spelling.duration(answer.replay_debt_ms)} of input (measured)"
+        yield f"{debt_sentence(answer.replay_debt_ms, is_at_least=answer.replay_debt.is_at_least)} (measured)"
 
 
 def _failures(answer: WhatIfOut) -> Iterator[str]:

@@ -76,6 +76,7 @@ from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.contracts.model import Model, OneLine, StrictBool
+from backend.contracts.replay_debt import WithReplayDebt
 from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus, Protocol
 from backend.domain.failure import FailureReason
@@ -285,7 +286,7 @@ class SparkPointOut(Model):
     status: CheckpointStatus
 
 
-class JobOut(Model):
+class JobOut(WithReplayDebt):
     """A job, as one row of the fleet board.
 
     After a start of the service, it takes some seconds until every job is analysed. Until then, ``health`` and the

@@ -19,6 +19,7 @@ class BoardSort(StrEnum):
     VERDICT = "verdict"
     ALERTS = "alerts"
     AGE = "age"
+    DEBT = "debt"
     SUCCESS = "success"
     P50 = "p50"
     P99 = "p99"
@@ -37,7 +38,7 @@ class BoardOut(Model):
     """The rows of the window that the client does not have.
 
     These are the rows that changed after ``since``, and those that are not in ``known``. A row does not count as
-    changed if only its age or ``observed_at`` differs.
+    changed if only its ages or ``observed_at`` differ.
     """
     total: int
     """Number of rows on the whole board that match the search, without ended jobs if these are not requested."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from backend.domain import spelling
+
 
 class DebtOrigin(StrEnum):
     """From what a job would continue after a failure."""
@@ -46,3 +48,26 @@ class ReplayDebt:
     def age_ms(self, now: datetime) -> float:
         """Return the time span of the input that a failure at ``now`` would read again."""
         return max(0.0, (now - self.since) / timedelta(milliseconds=1))
+
+
+def debt_words(age_ms: float, *, is_at_least: bool = False) -> str:
+    """Return the time span of the input that a failure would read again, such as ``at least 35 min``."""
+    return f"{'at least ' if is_at_least else ''}{spelling.duration(age_ms)}"
+
+
+def debt_sentence(age_ms: float, *, is_at_least: bool = False) -> str:
+    """Return what a failure now would read again, as a sentence without its end: the one wording of all places."""
+    return f"a failure now would replay {debt_words(age_ms, is_at_least=is_at_least)} of input"
+
+
+def origin_words(origin: DebtOrigin, checkpoint_id: int | None) -> str:
+    """Return from what the job would continue after a failure."""
+    match origin:
+        case DebtOrigin.CHECKPOINT:
+            return f"since checkpoint {checkpoint_id}, the newest that a failure would restore"
+        case DebtOrigin.RESTORED:
+            return "since the run was restored: no checkpoint has completed after that"
+        case DebtOrigin.START:
+            return "since the start of the run: no checkpoint has completed, so the job would begin again"
+        case DebtOrigin.UNSEEN:
+            return "since before the oldest known checkpoint: none of the known ones completed"

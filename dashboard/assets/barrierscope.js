@@ -112,13 +112,16 @@
         showQuery(query);
     }
 
-    function age(ms) {
+    // Spells a time span with one unit, which counts up in few characters.
+    function span(ms) {
         const s = Math.max(0, Math.round(ms / 1000));
-        if (s < 60) { return s + " s ago"; }
-        if (s < 3600) { return Math.floor(s / 60) + " min ago"; }
-        if (s < 86400) { return Math.floor(s / 3600) + " h ago"; }
-        return Math.floor(s / 86400) + " d ago";
+        if (s < 60) { return s + " s"; }
+        if (s < 3600) { return Math.floor(s / 60) + " min"; }
+        if (s < 86400) { return Math.floor(s / 3600) + " h"; }
+        return Math.floor(s / 86400) + " d";
     }
+
+    function age(ms) { return span(ms) + " ago"; }
 
     // Spells milliseconds as spelling.duration does on the server, so that a number has one spelling on a page.
     function duration(ms) {
@@ -164,6 +167,11 @@
             const past = instant - Date.parse(node.getAttribute("data-instant"));
             write(node, "data-age", age(past));
             node.classList.toggle("is-old", past > 60000);
+        }
+        for (const node of document.querySelectorAll(".debt[data-instant]")) {
+            // Whole seconds: tenths of a number that counts up four times a second cannot be read.
+            const past = Math.max(0, instant - Date.parse(node.getAttribute("data-instant")));
+            write(node, "data-age", past < 60000 ? span(past) : duration(1000 * Math.floor(past / 1000)));
         }
         for (const node of document.querySelectorAll(".countdown[data-deadline]")) {
             const rest = Date.parse(node.getAttribute("data-deadline")) - instant;
@@ -221,7 +229,7 @@
     window.barrierscope = {
         narrow: narrow, still: still, setQuery: setQuery, showQuery: showQuery, go: go, setProps: setProps,
         write: write, now: now, learnClock: learnClock, showIncomplete: showIncomplete, addCallbacks: addCallbacks,
-        duration: duration,
+        duration: duration, span: span,
     };
 
     addCallbacks({

@@ -2,7 +2,7 @@
 (function () {
     "use strict";
 
-    const { narrow } = window.barrierscope;
+    const { narrow, span } = window.barrierscope;
 
     // A grid has one Tab stop for its head and one for its rows. The arrow keys move between cells.
     window.dashAgGridFunctions = Object.assign({
@@ -52,15 +52,15 @@
         return h("div", { className: "cell-mid cell-right" }, h("span", { className: isMissing ? "missing" : "number", title: props.data[props.colDef.field + "_hint"] || (isMissing ? "not reported" : text) }, isMissing ? "–" : text));
     });
 
-    // The age in intervals, which grows while the row is shown. The server sends a row again only if more than its age
-    // has changed.
-    cells.BsAge = whenLoaded(function (props) {
+    // The replay debt, which grows while the row is shown. The server sends a row again only if more than its ages has
+    // changed.
+    cells.BsDebt = whenLoaded(function (props) {
         const row = props.data;
         row.receivedAt = row.receivedAt || Date.now();
-        const isMissing = row.age === null || !row.interval_ms;
-        const age = isMissing ? 0 : row.age + (Date.now() - row.receivedAt) / row.interval_ms;
+        const isMissing = row.debt === null || row.debt === undefined;
+        const text = isMissing ? "–" : (row.debt_is_least ? "≥ " : "") + span(row.debt + Date.now() - row.receivedAt);
         return h("div", { className: "cell-mid cell-right" },
-            h("span", { className: isMissing ? "missing" : "number", title: row.age_hint }, isMissing ? "–" : age.toFixed(age < 9.95 ? 1 : 0) + " ×"));
+            h("span", { className: isMissing ? "missing" : "number", title: row.debt_hint }, text));
     });
 
     cells.BsShare = whenLoaded(function (props) {

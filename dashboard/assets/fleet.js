@@ -20,7 +20,7 @@
     }
 
     // On a phone, the fleet shows the job with what limits it, its health and its alerts. The job's page has the rest.
-    const WIDE_COLUMNS = ["verdict", "age", "success", "p50", "p99", "phase", "mode", "advice", "pressure", "spark"];
+    const WIDE_COLUMNS = ["verdict", "debt", "success", "p50", "p99", "phase", "mode", "advice", "pressure", "spark"];
 
     function fitColumns(grid) {
         const column = grid.getColumn("p50");
@@ -274,7 +274,7 @@
                 const hasError = Boolean(document.querySelector("#fleet-message > *"));
                 if (grid) {
                     fitColumns(grid);
-                    grid.refreshCells({ columns: ["age"], force: true });
+                    grid.refreshCells({ columns: ["debt"], force: true });
                 }
                 if (socket === null) {
                     listen();

@@ -65,6 +65,11 @@ def fact(label: str, value: str, *, basis: Basis | None = Basis.MEASURED, hint: 
     return html.Div([html.Dt(label), html.Dd(parts)], className="fact", **more)
 
 
+def fact_of(label: str, parts: Sequence[Component], *, hint: str) -> html.Div:
+    """Build one value that consists of several parts, with its label."""
+    return html.Div([html.Dt(label), html.Dd(list(parts))], className="fact", title=hint)
+
+
 def facts(items: Sequence[html.Div]) -> html.Dl:
     """Build a row of values, each made by ``fact``."""
     return html.Dl(list(items), className="facts")

@@ -23,7 +23,7 @@ from backend.contracts.whatif import (
     WhatIfOut,
 )
 from backend.contracts.whatif_scores import AFTER_A_FAILURE, SCORED_AS, error_of, error_words, why_not_scored
-from backend.domain.replay_debt import ReplayBound
+from backend.domain.replay_debt import ReplayBound, debt_sentence
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, simulations, status
@@ -170,9 +170,8 @@ def _missing(why: str) -> html.Td:
 def _debt_now(found: WhatIfOut) -> list[Component]:
     if found.replay_debt is None or found.replay_debt_ms is None:
         return []
-    least = "at least " if found.replay_debt.is_at_least else ""
-    words = f"A failure now would replay {least}{text.duration(found.replay_debt_ms)} of input "
-    return [html.P([words, status.basis(Basis.MEASURED)])]
+    words = debt_sentence(found.replay_debt_ms, is_at_least=found.replay_debt.is_at_least)
+    return [html.P([f"{words[:1].upper()}{words[1:]} ", status.basis(Basis.MEASURED)])]
 
 
 def _cost(cost: FailureCostOut, name: str, as_is: WhatIfOut | None = None) -> html.Td:

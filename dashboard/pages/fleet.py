@@ -23,6 +23,7 @@ from backend.contracts.board import BoardOut, BoardSort
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from backend.domain.observation import JobState
+from backend.domain.replay_debt import origin_words
 from backend.domain.target import TargetState
 from backend.domain.verdict import Health
 from dashboard import routes, text
@@ -50,12 +51,12 @@ _COLUMNS = [
     _column("verdict", "What limits it", "BsBadge", 176, flex=1, minWidth=176, headerTooltip="the verdict's kind"),
     _column("alerts", "Alerts", "BsBadge", 62, headerTooltip="firing alerts, including silenced ones"),
     _column(
-        "age",
-        "Last",
-        "BsAge",
+        "debt",
+        "Replay",
+        "BsDebt",
         70,
         type="rightAligned",
-        headerTooltip="age of the last completed checkpoint, in intervals",
+        headerTooltip="replay debt: what a failure now would read again, since the newest completed checkpoint",
     ),
     _right("success", "Success", 76, "completed share of the finished checkpoints, last 24 hours"),
     _right("p50", "p50", 79, "median end-to-end duration, last 24 hours"),
@@ -332,9 +333,9 @@ def row(job: JobOut, version: str) -> dict[str, object]:
         **_analysed(job),
         "alerts": job.alerts_firing_count,
         "alerts_badge": _alerts_badge(job),
-        "age": job.last_completed_age_intervals,
-        "interval_ms": job.interval_ms,
-        "age_hint": _age_hint(job),
+        "debt": job.replay_debt_ms,
+        "debt_is_least": job.replay_debt is not None and job.replay_debt.is_at_least,
+        "debt_hint": _debt_hint(job),
         "success": job.success_24h_ratio,
         "success_text": text.percent(job.success_24h_ratio),
         "success_hint": _success_hint(job),
@@ -405,10 +406,11 @@ def _analysed(job: JobOut) -> dict[str, object]:
     }
 
 
-def _age_hint(job: JobOut) -> str:
-    if job.last_completed_age_intervals is not None:
-        return f"times the interval of {text.duration(job.interval_ms)}"
-    return "no checkpoint has completed yet" if job.completed_24h_count is not None else _UNREAD
+def _debt_hint(job: JobOut) -> str:
+    debt = job.replay_debt
+    if debt is None:
+        return _UNREAD if job.completed_24h_count is None else "not known what a failure would restore"
+    return f"what a failure now would replay, {origin_words(debt.origin, debt.checkpoint_id)}"
 
 
 def _success_hint(job: JobOut) -> str:

@@ -51,7 +51,7 @@ async def test_a_fleet_row_of_a_spark_job_leaves_missing_values_empty(ui):
     assert behind["verdict_badge"]["word"] == "query at capacity"
     assert (behind["mode"], behind["mode_chip"], behind["phase"], behind["phase_chip"]) == (None,) * 4
     assert (behind["pressure"], behind["pressure_text"]) == (None, "–")
-    assert (round(behind["age"], 1), behind["p50_text"]) == (1.2, "6.0 s")
+    assert (behind["debt"], behind["p50_text"]) == (7_200.0, "6.0 s")
     assert rows[SILENT]["target"] == "lab (silent: old data)"
     assert rows[SILENT]["health_badge"]["word"] == "failing"
     source = texts(answer["fleet-source"]["children"])

@@ -17,10 +17,12 @@ from backend.contracts.changes import ChangePointOut
 from backend.contracts.checkpoint_actions import ActionIn, ActionTakenOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.progress import AckPointOut, FinishOut, ProgressOut, UnalignedOut
+from backend.contracts.replay_debt import ReplayDebtOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
+from backend.domain.replay_debt import DebtOrigin
 from backend.domain.verdict import Health, Phase
 from tests.support.api_examples import example
 from tests.support.made_up_checkpoints import (
@@ -319,6 +321,8 @@ class MadeUpJobs:
             interval_ms=5_000,
             timeout_ms=600_000,
             last_completed_at=now if done else None,
+            replay_debt=ReplayDebtOut(since=now, origin=DebtOrigin.CHECKPOINT, checkpoint_id=1) if done else None,
+            replay_debt_ms=3_000.0 if health is Health.HEALTHY else 2_100_000.0 if done else None,
             last_completed_age_intervals=0.6 if health is Health.HEALTHY else 3.4 if done else None,
             completed_24h_count=len(done),
             failed_24h_count=failed,

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import log2
 from operator import attrgetter
 from secrets import token_hex
 from typing import Any
@@ -33,6 +34,7 @@ from backend.domain.verdict import Health, VerdictKind
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import JobCase, JobHead, RecalledJob, case_now
 from backend.services.jobs.findings import Finding
+from backend.services.jobs.replay_debt import aged_debt, debt_fields
 from backend.services.jobs.silent_jobs import as_heard
 from backend.services.jobs.watched import WatchedJob
 from backend.services.paging import Key, decode_cursor, page_of
@@ -54,6 +56,8 @@ _STATISTICS_KEPT_MAX_S = 600.0
 _STATISTICS_BATCH = 100
 _STATISTICS_BUDGET_S = 0.5
 _SPARK_POINTS = 60
+# Debts of more than a year are equal in the order of the board.
+_DEBT_STEPS = 20
 # The orders of the board that are kept until the next refresh.
 _ORDERS_MAX = 20
 _URGENCY = {
@@ -66,7 +70,13 @@ _URGENCY = {
     None: 5,
     Health.HEALTHY: 6,
 }
-_AGING = {"observed_at", "last_completed_age_intervals"}
+_AGING = {
+    "observed_at",
+    "last_completed_age_intervals",
+    "replay_debt_ms",
+    "replay_debt_records",
+    "replay_debt_catch_up_ms",
+}
 _LASTING = [name for name in api.JobOut.model_fields if name not in _AGING]
 _SORT_KEYS: Mapping[BoardSort, Callable[[api.JobOut], Any]] = {
     BoardSort.NAME: lambda row: row.name.casefold(),
@@ -74,6 +84,7 @@ _SORT_KEYS: Mapping[BoardSort, Callable[[api.JobOut], Any]] = {
     BoardSort.VERDICT: lambda row: None if row.verdict is None else row.verdict.kind,
     BoardSort.ALERTS: attrgetter("alerts_firing_count"),
     BoardSort.AGE: attrgetter("last_completed_age_intervals"),
+    BoardSort.DEBT: attrgetter("replay_debt_ms"),
     BoardSort.SUCCESS: attrgetter("success_24h_ratio"),
     BoardSort.P50: attrgetter("duration_p50_ms"),
     BoardSort.P99: attrgetter("duration_p99_ms"),
@@ -398,8 +409,10 @@ def _ended(case: JobHead) -> tuple[object, ...]:
 
 def _aged(row: api.JobOut, record: JobRecord, now: datetime) -> api.JobOut:
     """Return the row with the values that change whenever time passes or the job is observed."""
-    age = _age(row.last_completed_at, row.interval_ms, record.engine_now(now))
-    return row.model_copy(update={"observed_at": record.run.observed_at, "last_completed_age_intervals": age})
+    engine_now = record.engine_now(now)
+    age = _age(row.last_completed_at, row.interval_ms, engine_now)
+    own = {"observed_at": record.run.observed_at, "last_completed_age_intervals": age}
+    return row.model_copy(update={**own, **aged_debt(row.replay_debt, engine_now)})
 
 
 def _with_alerts(row: api.JobOut, opened: OpenCount | None) -> api.JobOut:
@@ -427,6 +440,7 @@ def _row(
             "last_completed_age_intervals": _age(last_at, interval_ms, record.engine_now(now)),
             "in_progress_checkpoint_id": opened.header.checkpoint_id if opened is not None else None,
         }
+        | ({} if record.run.state is JobState.ENDED else dict(debt_fields(case, finding, now)))
         | ({} if finding is None else _of_finding(finding))
         | (
             {}
@@ -504,10 +518,14 @@ _HARMLESS = (VerdictKind.NONE, VerdictKind.UNDECIDED)
 def _order(row: api.JobOut) -> Key:
     """Return the sort key of a row.
 
-    Jobs that have not ended come before ended ones. Then worse health comes first. At equal health, jobs with a known
-    cause come first, then the name decides. A snapshot part does not limit a job whose checkpoints are healthy.
+    Jobs that have not ended come before ended ones. Then worse health comes first. At equal health, the larger replay
+    debt comes first, then jobs with a known cause, then the name decides. Debts count in steps that double, from a
+    minute on: otherwise jobs would change places at each of their checkpoints. A snapshot part does not limit a job
+    whose checkpoints are healthy.
     """
     harmless = _HARMLESS if row.health is not Health.HEALTHY else (*_HARMLESS, VerdictKind.SYNC, VerdictKind.STORE)
     is_limited = row.verdict is not None and row.verdict.kind not in harmless
-    urgency = (row.state is JobState.ENDED) * 10 + _URGENCY[row.health] * 2 + (not is_limited)
-    return int(urgency), row.name, row.id
+    debt_min = (row.replay_debt_ms or 0.0) / 60_000
+    step = 0 if debt_min < 1 else min(_DEBT_STEPS, 1 + int(log2(debt_min)))
+    urgency = (row.state is JobState.ENDED) * 10 + _URGENCY[row.health]
+    return int((urgency * (_DEBT_STEPS + 1) + _DEBT_STEPS - step) * 2 + (not is_limited)), row.name, row.id

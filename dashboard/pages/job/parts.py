@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -10,10 +11,12 @@ from dash.development.base_component import Component
 from backend.contracts.api import CheckpointConfigOut, CheckpointOut, JobDetailOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.observation import JobState
+from backend.domain.replay_debt import origin_words
 from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, micro_batch, status
+from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 from dashboard.span import Span, epoch_ms
 
@@ -79,6 +82,7 @@ def head(job: JobDetailOut) -> list[Component]:
         ),
         cards.facts(
             [
+                *_debt(job),
                 cards.fact("Success 24 h", text.percent(job.success_24h_ratio)),
                 cards.fact("p50", text.duration(job.duration_p50_ms)),
                 cards.fact("p99", text.duration(job.duration_p99_ms)),
@@ -86,6 +90,33 @@ def head(job: JobDetailOut) -> list[Component]:
             ]
         ),
     ]
+
+
+def _debt(job: JobDetailOut) -> list[html.Div]:
+    """Build the replay debt, which the browser counts up by its own clock."""
+    debt = job.replay_debt
+    if debt is None:
+        return []
+    # The browser counts by the clock of this service, and ``since`` is by the engine's clock.
+    since = debt.since - timedelta(milliseconds=job.clock_offset_ms or 0)
+    value = html.Span(
+        "at least " if debt.is_at_least else "",
+        className="debt fact-value number",
+        **attrs({"data-instant": since.isoformat()}),
+    )
+    words = f"What a failure now would replay, {origin_words(debt.origin, debt.checkpoint_id)}"
+    return [cards.fact_of("Replay debt", [value, *_backlog(job)], hint=words)]
+
+
+def _backlog(job: JobDetailOut) -> list[Component]:
+    """Build the records of the debt and the time to catch up, as of the last reading."""
+    parts: list[Component] = [status.basis(Basis.MEASURED)]
+    records, catch_up_ms = job.replay_debt_records, job.replay_debt_catch_up_ms
+    if records is not None:
+        parts.append(html.Span(f" {text.count(round(records))} records", className="hint"))
+    if catch_up_ms is not None:
+        parts.append(html.Span(f" catch-up {text.duration(catch_up_ms)} (predicted)", className="hint"))
+    return parts
 
 
 def pressure_link(job: JobDetailOut, chosen: Sequence[CheckpointOut], span: Span) -> Component:

@@ -63,9 +63,30 @@ async def test_the_counts_are_those_of_the_rows_that_are_listed_under_every_filt
     assert has_ended or not [row for row in listed if row.state is JobState.ENDED]
 
 
-def _row(name: str, health: Health, kind: VerdictKind) -> Any:
+def _row(name: str, health: Health, kind: VerdictKind, debt_ms: float | None = None) -> Any:
     verdict = SimpleNamespace(kind=kind)
-    return SimpleNamespace(id=name, name=name, state=JobState.RUNNING, health=health, verdict=verdict)
+    return SimpleNamespace(
+        id=name, name=name, state=JobState.RUNNING, health=health, verdict=verdict, replay_debt_ms=debt_ms
+    )
+
+
+def test_within_a_health_class_the_job_whose_failure_costs_most_comes_first():
+    minute = 60_000.0
+    rows = [
+        _row("a", Health.HEALTHY, VerdictKind.NONE, 500 * minute),
+        _row("b", Health.FAILING, VerdictKind.CAPACITY, None),
+        _row("c", Health.FAILING, VerdictKind.NONE, 35 * minute),
+        _row("d", Health.FAILING, VerdictKind.CAPACITY, 2 * minute),
+        _row("e", Health.FAILING, VerdictKind.NONE, 600 * minute),
+    ]
+
+    assert [r.name for r in sorted(rows, key=fleet._order)] == ["e", "c", "d", "b", "a"]
+
+
+def test_debts_that_differ_little_do_not_change_the_order_at_each_checkpoint():
+    rows = [_row("a", Health.HEALTHY, VerdictKind.NONE, 2_000.0), _row("b", Health.HEALTHY, VerdictKind.NONE, 9_000.0)]
+
+    assert [r.name for r in sorted(rows, key=fleet._order)] == ["a", "b"]
 
 
 def test_a_snapshot_part_of_healthy_checkpoints_is_not_urgent_and_a_vertex_at_capacity_is():

@@ -65,7 +65,8 @@ async def test_values_that_a_job_does_not_report_are_dashes_in_the_fleet(ui):
     new = next(r for r in (await _block(ui))["rows"] if r["id"] == "jnew")
 
     assert new["success_text"] == new["p50_text"] == new["pressure_text"] == "–"
-    assert new["age"] is None
+    assert new["debt"] is None
+    assert new["debt_hint"] == "not known what a failure would restore"
     assert new["mode_chip"] is None
     assert new["phase_chip"] is None
 

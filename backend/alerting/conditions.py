@@ -32,6 +32,7 @@ from backend.analysis.thresholds import EXPIRY_SLACK_MS, FINISH_LATELY_COUNT, FI
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
+from backend.domain.replay_debt import debt_sentence, debt_words, origin_words
 from backend.domain.target import TargetState
 from backend.domain.verdict import VerdictKind
 
@@ -205,6 +206,30 @@ def _ran_without_one(signal: JobSignal) -> tuple[timedelta, timedelta, int]:
         ran += max(timedelta(), min(run.ended_at, begin) - since)
         begin, count = min(begin, run.started_at), count + 1
     return ran, own, count
+
+
+def _replay_debt(settings: RuleSettings, signal: JobSignal) -> Reading:
+    """Evaluate what a failure now would cost, whatever the reason for which no newer checkpoint completed.
+
+    A healthy job that takes no more than the health window from one completed checkpoint to the next stays below it.
+    """
+    debt, window_ms = signal.debt, health_window_ms(signal)
+    if debt is None:
+        return Reading(ReadingKind.UNKNOWN, "it is not known what a failure would restore")
+    if window_ms is None:
+        return Reading(ReadingKind.UNKNOWN, "the checkpoint interval or timeout is not known")
+    age_ms = debt.age_ms(signal.now_engine)
+    limit_ms = max(1000 * settings["debt_min_s"], settings["window_ratio"] * window_ms)
+    if age_ms <= limit_ms:
+        return _clear(
+            signal, f"{debt_sentence(age_ms, is_at_least=debt.is_at_least)}, at most {say.duration(limit_ms)}"
+        )
+    summary = f"{signal.name}: {debt_sentence(age_ms, is_at_least=debt.is_at_least)}"
+    since = f"It counts {origin_words(debt.origin, debt.checkpoint_id)}. "
+    newest = _linked([c for c in signal.ended if c.is_failure][-3:])
+    if debt.checkpoint_id is not None:
+        newest = (LinkedCheckpoint(signal.run_id, debt.checkpoint_id), *newest)
+    return _active(signal, summary, since, signal.place, newest, value=age_ms / 1000)
 
 
 def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -420,7 +445,15 @@ def _active(
     *,
     value: float,
 ) -> Reading:
-    annotations = {"summary": summary, "description": f"{summary}. {more}{_where(place)}", "job": signal.name}
+    parts = [f"{summary}. {more}{_where(place)}".strip()]
+    annotations = {"summary": summary, "job": signal.name}
+    if signal.debt is not None:
+        age_ms, is_at_least = signal.debt.age_ms(signal.now_engine), signal.debt.is_at_least
+        annotations["replay_debt"] = debt_words(age_ms, is_at_least=is_at_least)
+        sentence = debt_sentence(age_ms, is_at_least=is_at_least)
+        if sentence not in summary:
+            parts.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+    annotations["description"] = " ".join(parts)
     annotations["vertex"] = place.vertex or "not known"
     annotations["subtasks"] = ", ".join(map(str, place.subtasks)) or "not known"
     annotations["hosts"] = ", ".join(place.hosts) or "not known"
@@ -478,6 +511,7 @@ _JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
     RuleName.CHECKPOINT_EXPIRED: _expired,
     RuleName.CONSECUTIVE_FAILURES: _consecutive,
     RuleName.NO_COMPLETED_CHECKPOINT: _none_completed,
+    RuleName.REPLAY_DEBT: _replay_debt,
     RuleName.CHECKPOINT_WILL_TIME_OUT: _will_time_out,
     RuleName.CHECKPOINT_STUCK: _stuck,
     RuleName.JOB_RESTARTS: _restarts,

@@ -56,7 +56,7 @@ class LinkedCheckpoint:
 class Reading:
     """What a rule found, with the reason. The fields after ``reason`` belong to an active reading.
 
-    ``annotations`` has the texts: summary, description, vertex, subtasks, hosts and phase, and
+    ``annotations`` has the texts: summary, description, vertex, subtasks, hosts and phase, replay_debt if known, and
     cause if the verdict names one.
     """
 

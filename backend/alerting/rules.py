@@ -29,6 +29,7 @@ class RuleName(StrEnum):
     CHECKPOINT_EXPIRED = "CheckpointExpired"
     CONSECUTIVE_FAILURES = "ConsecutiveFailures"
     NO_COMPLETED_CHECKPOINT = "NoCompletedCheckpoint"
+    REPLAY_DEBT = "ReplayDebt"
     CHECKPOINT_WILL_TIME_OUT = "CheckpointWillTimeOut"
     CHECKPOINT_STUCK = "CheckpointStuck"
     JOB_RESTARTS = "JobRestarts"
@@ -153,6 +154,24 @@ RULES: Final[tuple[Rule, ...]] = (
                 0.5,
                 10.0,
                 "the health window is multiplied by this: above 1, the alert waits longer",
+            ),
+        ),
+    ),
+    Rule(
+        RuleName.REPLAY_DEBT,
+        Subject.JOB,
+        Severity.CRITICAL,
+        "A failure now would read again more input than a healthy job ever would: more than the health window and "
+        "more than the least debt.",
+        for_s=10.0,
+        thresholds=(
+            Threshold("debt_min_s", 900.0, 10.0, 86_400.0, "seconds of input that a failure may read again"),
+            Threshold(
+                "window_ratio",
+                1.0,
+                0.5,
+                10.0,
+                "the health window is multiplied by this: the debt must exceed it as well",
             ),
         ),
     ),

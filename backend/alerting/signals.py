@@ -17,6 +17,7 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
 from backend.domain.observation import JobState
+from backend.domain.replay_debt import ReplayDebt
 from backend.domain.target import TargetState
 from backend.domain.verdict import Intermittence, Phase, VerdictKind
 
@@ -121,6 +122,8 @@ class JobSignal:
     """The times of the newest failures after which the run restarted."""
     intermittence: Intermittence | None = None
     """How often the cause that the verdict names strikes; None if it always does, or if there is no verdict yet."""
+    debt: ReplayDebt | None = None
+    """What a failure of the current run would restore; None if this is not known."""
     refusal: Refusal | None = None
     """How long no checkpoint has begun, if the coordinator or the tasks refuse all of them."""
 

@@ -61,6 +61,8 @@ class AlertOut(Model):
     subtasks: str | None = None
     hosts: str | None = None
     phase: str | None = None
+    replay_debt: str | None = None
+    """The input that a failure would have read again when the alert was last evaluated, in words; null if not known."""
     job_id: str | None
     target_id: str | None
     began_at: datetime

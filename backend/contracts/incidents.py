@@ -63,6 +63,8 @@ class IncidentOut(Model):
     subtasks: str | None = None
     hosts: str | None = None
     phase: str | None = None
+    replay_debt: str | None = None
+    """The input that a failure would have read again when its most important alert was last evaluated, in words."""
     began_at: datetime
     fired_at: datetime | None
     ended_at: datetime | None

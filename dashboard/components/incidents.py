@@ -59,8 +59,11 @@ def cause_badge(cause: str | None) -> html.Span | None:
 
 
 def who(incident: IncidentOut) -> str:
-    """Return which vertex, subtasks and hosts an incident is about, or an empty text if that is not known."""
-    known = (("", incident.vertex), ("subtasks ", incident.subtasks), ("on ", incident.hosts))
+    """Return which vertex, subtasks and hosts an incident is about, and what a failure replays; empty if not known."""
+    known = (
+        *(("", incident.vertex), ("subtasks ", incident.subtasks), ("on ", incident.hosts)),
+        ("a failure replays ", incident.replay_debt),
+    )
     return ", ".join(f"{word}{value}" for word, value in known if value)
 
 

@@ -148,6 +148,7 @@ def _words(alert: AlertDetailOut, where: tzinfo) -> Component:
         cards.fact("Subtasks", _known(alert.subtasks), basis=None),
         cards.fact("Hosts", _known(alert.hosts), basis=None),
         cards.fact("Phase", _known(alert.phase), basis=None),
+        cards.fact("A failure replays", _known(alert.replay_debt), basis=None),
     ]
     times = [
         cards.fact("Active since", text.instant(alert.began_at, where), basis=None),

@@ -43,6 +43,7 @@ _HEIGHT_PX = figure.height_px(3, has_signal=True)
 _BEFORE_MIN = timedelta(minutes=5)
 _SENT = {"due": ("waiting", "hourglass", Tone.WARN), "delivered": ("delivered", "check", Tone.GOOD)}
 _ABANDONED = ("given up", "cross", Tone.QUIET)
+_DEBT_HINT = "the input that a failure would have read again when the alert was last evaluated"
 _NOTES = {
     "comment": "",
     "acknowledged": "acknowledged the incident",
@@ -393,6 +394,7 @@ def _words(found: IncidentDetailOut, where: tzinfo, out: Component | None) -> Co
             cards.fact("Subtasks", found.subtasks or text.MISSING, basis=None),
             cards.fact("Hosts", found.hosts or text.MISSING, basis=None),
             cards.fact("Phase", found.phase or text.MISSING, basis=None),
+            cards.fact("A failure replays", found.replay_debt or text.MISSING, hint=_DEBT_HINT),
         ]
         if found.job_id is not None
         else []

@@ -104,7 +104,7 @@ def alert_fields(alert: Alert, silences: Sequence[Silence], links: Links, now: d
         "summary": texts.get("summary", alert.identity.rule),
         "description": texts.get("description", alert.reading.reason),
         "is_unknown": alert.reading.kind is ReadingKind.UNKNOWN and alert.state.is_open,
-        **{name: texts.get(name) for name in ("vertex", "subtasks", "hosts", "phase")},
+        **{name: texts.get(name) for name in ("vertex", "subtasks", "hosts", "phase", "replay_debt")},
         "silenced_by": [s.id for s in silences if alert.state.is_open and s.hides(alert.identity.labels, now)],
         "checkpoints": [
             wire.LinkedCheckpointOut.of(c, link=checkpoint_link(job_id, c.run_id, c.checkpoint_id))

@@ -249,7 +249,7 @@ def _texts(record: IncidentRecord, lead: Alert | None) -> dict[str, object]:
     texts = lead.reading.annotations
     places = {n: texts.get(n) for n in ("vertex", "subtasks", "hosts", "phase")}
     known = {n: None if value == "not known" else value for n, value in places.items()}
-    return {"headline": texts.get("summary", lead.identity.rule), **known}
+    return {"headline": texts.get("summary", lead.identity.rule), "replay_debt": texts.get("replay_debt"), **known}
 
 
 async def _lead(connection: AsyncConnection, record: IncidentRecord, alerts: Sequence[Alert]) -> Alert | None:

@@ -44,6 +44,7 @@ from backend.services.alerts.refused import refusals_of
 from backend.services.history_forecast import HistoryForecast
 from backend.services.jobs.evidence import EvidenceReader, JobCase, JobHead, case_now
 from backend.services.jobs.findings import Finding
+from backend.services.jobs.replay_debt import debt_of_job
 from backend.services.jobs.silent_jobs import as_heard, targets_as_heard
 from backend.services.jobs.watched import WatchedJob, WatchedJobs
 from backend.services.presenting import host_of
@@ -343,6 +344,7 @@ class SignalReader:
             last_completed=None if completed is None else (completed.run_id, completed.checkpoint_id),
             runs_before=facts.runs_before,
             restarted_at=facts.restarted_at,
+            debt=debt_of_job(head),
             refusal=facts.refusal,
             opened=None if opened is None else self._open(head, opened, live, late, facts.comparable),
         )

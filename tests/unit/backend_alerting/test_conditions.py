@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backend.alerting.conditions import health_window_ms, read
 from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
@@ -20,6 +23,7 @@ from backend.analysis.refusals import Refusal
 from backend.analysis.thresholds import FINISH_WARN_AGAIN_RATIO, FINISH_WARN_RATIO
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
+from backend.domain.replay_debt import DebtOrigin, ReplayDebt
 from backend.domain.target import TargetState
 from backend.domain.verdict import Intermittence, VerdictKind
 from tests.support.alert_signals import CONFIG, RUN, job_signal, linear_past, target_signal
@@ -117,6 +121,75 @@ def test_no_completed_checkpoint_in_the_window_is_active_unless_the_run_is_young
     )
 
     assert read(_rule("NoCompletedCheckpoint"), signal).kind is kind
+
+
+def _debt(seconds, origin=DebtOrigin.CHECKPOINT, *, is_at_least=False):
+    return ReplayDebt(NOW - timedelta(seconds=seconds), origin, 7, is_at_least)
+
+
+@pytest.mark.parametrize(
+    ("debt_s", "config", "kind"),
+    [
+        (899, CONFIG, ReadingKind.CLEAR),
+        (901, CONFIG, ReadingKind.ACTIVE),
+        # With an interval of an hour, a debt of an hour is what a healthy job has.
+        (3700, replace(CONFIG, interval_ms=3_600_000), ReadingKind.CLEAR),
+        (3700 * 4, replace(CONFIG, interval_ms=3_600_000), ReadingKind.ACTIVE),
+        (9000, CheckpointConfig(), ReadingKind.UNKNOWN),
+    ],
+)
+def test_a_replay_debt_is_active_beyond_both_the_least_debt_and_the_health_window(debt_s, config, kind):
+    assert read(_rule("ReplayDebt"), job_signal(debt=_debt(debt_s), config=config)).kind is kind
+
+
+def test_a_debt_that_is_not_known_neither_raises_nor_resolves_an_alert():
+    assert read(_rule("ReplayDebt"), job_signal()).kind is ReadingKind.UNKNOWN
+
+
+def test_the_alert_on_a_debt_says_what_a_failure_would_replay_and_from_where():
+    reading = read(_rule("ReplayDebt"), job_signal("completed", "expired", debt=_debt(2100)))
+
+    assert reading.reason == "orders: a failure now would replay 35 min of input"
+    assert (
+        "It counts since checkpoint 7, the newest that a failure would restore. " in reading.annotations["description"]
+    )
+    assert reading.annotations["replay_debt"] == "35 min"
+    assert reading.value == 2100
+    assert reading.checkpoints[0] == LinkedCheckpoint(RUN, 7)
+    least = read(_rule("ReplayDebt"), job_signal(debt=_debt(2100, DebtOrigin.RESTORED, is_at_least=True)))
+    assert "replay at least 35 min of input" in least.reason
+
+
+def test_every_alert_on_a_job_says_what_a_failure_would_replay():
+    signal = job_signal(*["expired"] * 4, last_completed_at=NOW - timedelta(hours=1), debt=_debt(2100))
+    active = [r for rule in CHECKPOINT_RULES if (r := read(shipped(rule), signal)).kind is ReadingKind.ACTIVE]
+
+    assert len(active) >= 4
+    for reading in active:
+        assert reading.annotations["replay_debt"] == "35 min"
+        assert reading.annotations["description"].lower().count("a failure now would replay 35 min of input") == 1
+
+
+@given(
+    interval_ms=st.integers(100, 4 * 3_600_000),
+    timeout_ms=st.integers(1_000, 3_600_000),
+    tolerable=st.integers(0, 10),
+    shares=st.lists(st.floats(0.0, 1.0), min_size=2, max_size=6),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_job_whose_checkpoints_complete_within_their_timeout_never_meets_the_rule(
+    interval_ms, timeout_ms, tolerable, shares
+):
+    config = replace(CONFIG, interval_ms=interval_ms, timeout_ms=timeout_ms, tolerable_failed_count=tolerable)
+    trigger, worst = 0.0, 0.0
+    for before, share in pairwise(shares):
+        following = trigger + max(interval_ms, before * timeout_ms)
+        # The debt is largest just before the next checkpoint completes.
+        worst = max(worst, following + share * timeout_ms - trigger)
+        trigger = following
+    signal = job_signal(config=config, debt=_debt(worst / 1000), triggers=())
+
+    assert read(_rule("ReplayDebt", debt_min_s=10.0), signal).kind is ReadingKind.CLEAR
 
 
 def _loop(count, *, ran_s, apart_s, current_s=20):
@@ -432,7 +505,11 @@ def test_old_data_gives_an_unknown_reading_and_an_ended_job_ends_its_alerts(rule
 @pytest.mark.parametrize("rule", CHECKPOINT_RULES, ids=lambda r: r.name)
 def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(rule):
     opened = _open(52_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
-    changes = {"last_completed_at": NOW - timedelta(days=1), "restarted_at": restarts(10, 40, 70)}
+    changes = {
+        "last_completed_at": NOW - timedelta(days=1),
+        "restarted_at": restarts(10, 40, 70),
+        "debt": _debt(86_400),
+    }
     signal = job_signal("expired", "expired", "expired", opened=opened, **changes)
 
     reading = read(shipped(rule), signal)

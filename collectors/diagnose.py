@@ -25,6 +25,7 @@ from backend.advisor.advice import Advice
 from backend.analysis import without_data
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import without_aborted
+from backend.analysis.replay_debt import RunFacts, debt_of
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
 from backend.domain import spelling
@@ -475,6 +476,10 @@ def _of_headers(evidence: JobEvidence) -> JobEvidence:
 
 
 def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis, advice: Advice) -> JobAnswer:
+    last = gathered.last
+    headers = [c.header for c in evidence.checkpoints]
+    run = RunFacts(started_at=last.started_at, counts=evidence.counts, headers=headers, config=evidence.config)
+    debt = None if last.state in (JobState.ENDED, JobState.UNREADABLE) else debt_of(run)
     return JobAnswer(
         name=gathered.last.name,
         engine_state=gathered.last.engine_state,
@@ -483,6 +488,8 @@ def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis,
         is_read=gathered.is_readable or gathered.last.state is not JobState.UNREADABLE,
         considered_count=considered_count(evidence),
         as_of=gathered.as_of,
+        debt=debt,
+        debt_ms=None if debt is None else debt.age_ms(evidence.now),
         advice=advice,
     )
 

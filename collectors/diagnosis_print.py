@@ -29,8 +29,10 @@ from backend.contracts import advice_text
 from backend.contracts.advice import AdviceOut, ExpectedOut
 from backend.contracts.advice_text import escaped
 from backend.contracts.api import DiagnosisOut, VerdictOut
+from backend.contracts.replay_debt import ReplayDebtOut
 from backend.domain.advice import LintLevel
 from backend.domain.checkpoint_mode import AT_LEAST_ONCE, MODE_WORDS, AnyMode
+from backend.domain.replay_debt import ReplayDebt, debt_sentence, origin_words
 from backend.domain.verdict import Diagnosis, Evidence, Health, Verdict, VerdictKind
 
 _WIDTH_MAX = 100
@@ -93,6 +95,10 @@ class JobAnswer:
     advice: Advice
     is_read: bool = True
 
+    debt: ReplayDebt | None = None
+    """What a failure would restore; None if this is not known, or if the job has ended."""
+    debt_ms: float | None = None
+    """The age of ``debt`` when the job was read."""
     mode: AnyMode | None = None
     """The checkpoint mode of its settings; None if they are unknown, or if the engine has no barriers."""
 
@@ -153,6 +159,8 @@ def _diagnosis_out(job: JobAnswer) -> DiagnosisOut:
         verdict=VerdictOut.model_validate(job.diagnosis.verdict, from_attributes=True),
         as_of=job.as_of,
         checkpoints_considered=job.considered_count,
+        replay_debt=None if job.debt is None else ReplayDebtOut.model_validate(job.debt, from_attributes=True),
+        replay_debt_ms=job.debt_ms,
     )
 
 
@@ -208,7 +216,7 @@ def _print_short(console: Console, job: JobAnswer) -> None:
     if verdict.evidence:
         console.print(Padding(_evidence_table(verdict.evidence[:FACTS_MAX], has_basis=False), (1, 0, 0, 2)))
     console.print()
-    for label, text in _missing(job):
+    for label, text in (*_debt(job), *_missing(job)):
         console.print(Padding(Text(f"{label}: {text}"), (0, 0, 0, 2)))
     for line in _change_lines(_advice_out(job), width=console.width - 2):
         # Lines with settings are not wrapped, so that they can be copied.
@@ -285,7 +293,15 @@ def _facts(job: JobAnswer) -> list[tuple[str, str]]:
     if job.mode is not None:
         rows.append(("mode", MODE_WORDS[job.mode]))
     rows.append(("confidence", f"{verdict.confidence.value}, {say.checkpoints(job.considered_count)} considered"))
-    return [*rows, *_missing(job)]
+    return [*rows, *_debt(job), *_missing(job)]
+
+
+def _debt(job: JobAnswer) -> list[tuple[str, str]]:
+    """Return the row on what a failure now would replay, and from where; none if this is not known."""
+    if job.debt is None or job.debt_ms is None:
+        return []
+    words = debt_sentence(job.debt_ms, is_at_least=job.debt.is_at_least)
+    return [("replay debt", f"{words}, {origin_words(job.debt.origin, job.debt.checkpoint_id)}")]
 
 
 def _missing(job: JobAnswer) -> list[tuple[str, str]]:

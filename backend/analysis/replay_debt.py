@@ -45,7 +45,7 @@ class RunFacts:
     if it is not in ``headers``.
     """
 
-    started_at: datetime
+    started_at: datetime | None
     counts: CheckpointCounts | None
     headers: Sequence[CheckpointHeader] = ()
     config: CheckpointConfig | None = None
@@ -82,7 +82,7 @@ def debt_of(run: RunFacts) -> ReplayDebt | None:
     if counts.restored:
         at = counts.restored_at
         return None if at is None else ReplayDebt(at, DebtOrigin.RESTORED, is_at_least=True)
-    return ReplayDebt(run.started_at, DebtOrigin.START)
+    return None if run.started_at is None else ReplayDebt(run.started_at, DebtOrigin.START)
 
 
 # --- at a random later moment -----------------------------------------------------------------------------------------

@@ -264,7 +264,7 @@ class VerdictOut(Model):
     outlier: OutlierOut | None = None
 
 
-class DiagnosisOut(Model):
+class DiagnosisOut(WithReplayDebt):
     """The diagnosis that ``barrierscope diagnose`` prints for a job."""
 
     job: str

@@ -440,7 +440,7 @@ def _row(
             "last_completed_age_intervals": _age(last_at, interval_ms, record.engine_now(now)),
             "in_progress_checkpoint_id": opened.header.checkpoint_id if opened is not None else None,
         }
-        | ({} if record.run.state is JobState.ENDED else dict(debt_fields(case, finding, now)))
+        | dict(debt_fields(case, finding, now))
         | ({} if finding is None else _of_finding(finding))
         | (
             {}

@@ -19,6 +19,7 @@ from backend.domain.topology import Topology
 from backend.domain.verdict import Basis
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.replay_debt import debt_fields
 from backend.services.micro_batches import batch_out, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import counts_out, graph_out
@@ -164,6 +165,7 @@ def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
         verdict=api.VerdictOut.model_validate(case.finding.diagnosis.verdict),
         as_of=now,
         checkpoints_considered=case.finding.checkpoint_count,
+        **debt_fields(case, case.finding, now),
     )
 
 

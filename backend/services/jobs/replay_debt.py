@@ -8,6 +8,7 @@ from typing import TypedDict
 from backend.advisor.twin.outages import RESTART_MS
 from backend.analysis.replay_debt import RunFacts, debt_of
 from backend.contracts.replay_debt import ReplayDebtOut
+from backend.domain.observation import JobState
 from backend.domain.replay_debt import ReplayDebt
 from backend.services.jobs.evidence import JobHead
 from backend.services.jobs.findings import Finding
@@ -23,8 +24,10 @@ class DebtFields(TypedDict):
 
 
 def debt_of_job(head: JobHead) -> ReplayDebt | None:
-    """Return what a failure of the job's current run would restore; None if this is not known."""
+    """Return what a failure of the job's current run would restore; None if this is not known, or if it has ended."""
     run = head.record.run
+    if run.state is JobState.ENDED:
+        return None
     headers = [h.header for h in head.headers]
     return debt_of(RunFacts(started_at=run.started_at, counts=run.counts, headers=headers, config=head.shape.config))
 

@@ -25,6 +25,7 @@ from backend.advisor.advice import Advice
 from backend.analysis import without_data
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.failures import without_aborted
+from backend.analysis.input_rates import input_per_s
 from backend.analysis.replay_debt import RunFacts, debt_of
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
@@ -490,6 +491,7 @@ def _job_answer(gathered: Gathered, evidence: JobEvidence, diagnosis: Diagnosis,
         as_of=gathered.as_of,
         debt=debt,
         debt_ms=None if debt is None else debt.age_ms(evidence.now),
+        input_per_s=input_per_s(evidence),
         advice=advice,
     )
 

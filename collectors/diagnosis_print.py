@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from rich.console import Console
@@ -99,6 +99,8 @@ class JobAnswer:
     """What a failure would restore; None if this is not known, or if the job has ended."""
     debt_ms: float | None = None
     """The age of ``debt`` when the job was read."""
+    input_per_s: float | None = None
+    """The records that all sources read in a second; None if this is not known."""
     mode: AnyMode | None = None
     """The checkpoint mode of its settings; None if they are unknown, or if the engine has no barriers."""
 
@@ -159,9 +161,19 @@ def _diagnosis_out(job: JobAnswer) -> DiagnosisOut:
         verdict=VerdictOut.model_validate(job.diagnosis.verdict, from_attributes=True),
         as_of=job.as_of,
         checkpoints_considered=job.considered_count,
-        replay_debt=None if job.debt is None else ReplayDebtOut.model_validate(job.debt, from_attributes=True),
-        replay_debt_ms=job.debt_ms,
+        **_debt_fields(job),
     )
+
+
+def _debt_fields(job: JobAnswer) -> dict[str, Any]:
+    if job.debt is None or job.debt_ms is None:
+        return {}
+    rate = job.input_per_s
+    return {
+        "replay_debt": ReplayDebtOut.of(job.debt, input_per_s=rate),
+        "replay_debt_ms": job.debt_ms,
+        "replay_debt_records": None if rate is None else rate * job.debt_ms / 1000,
+    }
 
 
 def _advice_out(job: JobAnswer) -> AdviceOut:
@@ -216,7 +228,9 @@ def _print_short(console: Console, job: JobAnswer) -> None:
     if verdict.evidence:
         console.print(Padding(_evidence_table(verdict.evidence[:FACTS_MAX], has_basis=False), (1, 0, 0, 2)))
     console.print()
-    for label, text in (*_debt(job), *_missing(job)):
+    # If checkpoints complete, the debt is about an interval, and no reader needs to be told.
+    shown = () if job.diagnosis.health in (Health.HEALTHY, Health.SLOW) else _debt(job)
+    for label, text in (*shown, *_missing(job)):
         console.print(Padding(Text(f"{label}: {text}"), (0, 0, 0, 2)))
     for line in _change_lines(_advice_out(job), width=console.width - 2):
         # Lines with settings are not wrapped, so that they can be copied.

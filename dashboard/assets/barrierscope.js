@@ -121,6 +121,9 @@
         return Math.floor(s / 86400) + " d";
     }
 
+    // Spells a whole number as the server does, with narrow spaces between its groups of three digits.
+    function count(number) { return String(Math.round(number)).replace(/\B(?=(\d{3})+$)/g, "\u202f"); }
+
     function age(ms) { return span(ms) + " ago"; }
 
     // Spells milliseconds as spelling.duration does on the server, so that a number has one spelling on a page.
@@ -172,6 +175,15 @@
             // Whole seconds: tenths of a number that counts up four times a second cannot be read.
             const past = Math.max(0, instant - Date.parse(node.getAttribute("data-instant")));
             write(node, "data-age", past < 60000 ? span(past) : duration(1000 * Math.floor(past / 1000)));
+        }
+        for (const node of document.querySelectorAll(".debt-records[data-instant]")) {
+            const past = Math.max(0, instant - Date.parse(node.getAttribute("data-instant")));
+            write(node, "data-age", count(past * Number(node.getAttribute("data-rate"))));
+        }
+        for (const node of document.querySelectorAll(".debt-catch-up[data-instant]")) {
+            const past = Math.max(0, instant - Date.parse(node.getAttribute("data-instant")));
+            const all = Number(node.getAttribute("data-base")) + past * Number(node.getAttribute("data-pace"));
+            write(node, "data-age", all < 60000 ? span(all) : duration(1000 * Math.floor(all / 1000)));
         }
         for (const node of document.querySelectorAll(".countdown[data-deadline]")) {
             const rest = Date.parse(node.getAttribute("data-deadline")) - instant;

@@ -225,6 +225,22 @@ def test_diagnose_makes_few_requests(capsys):
         assert len(flink.asked) <= 10 * vertices + 50, name
 
 
+def test_a_job_whose_checkpoints_all_expired_has_a_replay_debt_since_its_start_and_a_slow_one_is_not_told(capsys):
+    failing, _ = diagnosed(capsys, "E", at_s=60.0, output_format="text")
+    slow, _ = diagnosed(capsys, "B2", at_s=58.0, output_format="text")
+    answer, _ = diagnosed(capsys, "B2", at_s=58.0)
+    (job,) = json.loads(answer.out)["jobs"]
+
+    said = " ".join(failing.out.split())
+    assert re.search(
+        r"replay debt: a failure now would replay [\d.]+ (s|min)[^,]* of input, since the start of the run: no check", said
+    )
+    assert "replay debt" not in slow.out
+    assert job["replay_debt"]["origin"] == "checkpoint"
+    assert 0 < job["replay_debt_ms"] < 20_000
+    assert job["replay_debt_records"] > 0
+
+
 class RenamedVertices(RecordedFlink):
     """A recorded Flink that reports shorter names for its job and its vertices."""
 

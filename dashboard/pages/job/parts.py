@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -105,17 +105,33 @@ def _debt(job: JobDetailOut) -> list[html.Div]:
         **attrs({"data-instant": since.isoformat()}),
     )
     words = f"What a failure now would replay, {origin_words(debt.origin, debt.checkpoint_id)}"
-    return [cards.fact_of("Replay debt", [value, *_backlog(job)], hint=words)]
+    return [cards.fact_of("Replay debt", [value, status.basis(Basis.MEASURED), *_backlog(job, since)], hint=words)]
 
 
-def _backlog(job: JobDetailOut) -> list[Component]:
-    """Build the records of the debt and the time to catch up, as of the last reading."""
-    parts: list[Component] = [status.basis(Basis.MEASURED)]
-    records, catch_up_ms = job.replay_debt_records, job.replay_debt_catch_up_ms
-    if records is not None:
-        parts.append(html.Span(f" {text.count(round(records))} records", className="hint"))
-    if catch_up_ms is not None:
-        parts.append(html.Span(f" catch-up {text.duration(catch_up_ms)} (predicted)", className="hint"))
+def _backlog(job: JobDetailOut, since: datetime) -> list[Component]:
+    """Build the records of the debt and the time to catch up, which the browser counts up like the debt.
+
+    Both grow by a constant with each millisecond of the debt: at the rate of the input, and at the pace of the job.
+    """
+    debt, catch_up_ms, age_ms = job.replay_debt, job.replay_debt_catch_up_ms, job.replay_debt_ms
+    parts: list[Component] = []
+    if debt is not None and debt.input_per_s is not None:
+        counts = {"data-instant": since.isoformat(), "data-rate": str(debt.input_per_s / 1000)}
+        parts.append(
+            html.Span([" ", html.Span(className="debt-records", **attrs(counts)), " records"], className="hint")
+        )
+    if debt is not None and debt.use_ratio is not None and catch_up_ms is not None and age_ms is not None:
+        pace = debt.use_ratio / (1 - debt.use_ratio)
+        counts = {
+            "data-instant": since.isoformat(),
+            "data-pace": str(pace),
+            "data-base": str(catch_up_ms - pace * age_ms),
+        }
+        parts.append(
+            html.Span(
+                [" catch-up ", html.Span(className="debt-catch-up", **attrs(counts)), " (predicted)"], className="hint"
+            )
+        )
     return parts
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from backend.contracts.comparing_windows import DirectionOut
+from backend.contracts.freshness import Dated
 from backend.contracts.model import Lines, Model
 from backend.domain.advice import AdviceState, AdviceStep, LintLevel, Metric, Mode, Topic
 from backend.domain.engines import SettingsFormat
@@ -329,7 +330,7 @@ class ChosenByOut(Model):
     """A sentence: what was compared, or why the simulation did not choose."""
 
 
-class JobAdviceOut(Model):
+class JobAdviceOut(Dated):
     """The current advice for a job.
 
     ``cards`` has the open and applied recommendations, and the newest verified or rolled-back ones.

@@ -23,6 +23,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from backend.contracts.freshness import Dated
 from backend.contracts.model import Lines, Model, OneLine, Rfc3339, StrictBool, StrictNumber
 
 State = Literal["inactive", "pending", "firing", "resolved"]
@@ -41,7 +42,7 @@ class LinkedCheckpointOut(Model):
     """Path of the checkpoint's detail in this API."""
 
 
-class AlertOut(Model):
+class AlertOut(Dated):
     """One episode of an alert: from pending to resolved, or to inactive if the alert never fired."""
 
     id: str

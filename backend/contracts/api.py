@@ -73,6 +73,7 @@ from pydantic import Field
 
 from backend.contracts.causes import CriticalPathOut, IntermittenceOut, OutlierOut, SecondCauseOut
 from backend.contracts.engines import CapabilitiesOut, Engine
+from backend.contracts.freshness import Dated
 from backend.contracts.links import LinkTemplate, LinkTemplates
 from backend.contracts.micro_batches import MicroBatchOut
 from backend.contracts.model import Model, OneLine, StrictBool
@@ -286,7 +287,7 @@ class SparkPointOut(Model):
     status: CheckpointStatus
 
 
-class JobOut(WithReplayDebt):
+class JobOut(WithReplayDebt, Dated):
     """A job, as one row of the fleet board.
 
     After a start of the service, it takes some seconds until every job is analysed. Until then, ``health`` and the
@@ -565,7 +566,7 @@ class VertexPhasesOut(Model):
     subtasks: list[SubtaskPhasesOut]
 
 
-class CheckpointDetailOut(CheckpointOut):
+class CheckpointDetailOut(Dated, CheckpointOut):
     """One checkpoint with the data of its subtasks, its critical path and its verdict."""
 
     job: str

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from backend.contracts.api import JobOut
+from backend.contracts.freshness import StaleOut
 from backend.contracts.model import Model
 from backend.domain.verdict import Health
 
@@ -38,7 +39,7 @@ class BoardOut(Model):
     """The rows of the window that the client does not have.
 
     These are the rows that changed after ``since``, and those that are not in ``known``. A row does not count as
-    changed if only its ages or ``observed_at`` differ.
+    changed if only its ages, ``observed_at`` or ``freshness.read_at`` differ.
     """
     total: int
     """Number of rows on the whole board that match the search, without ended jobs if these are not requested."""
@@ -48,6 +49,10 @@ class BoardOut(Model):
     """Number of rows by health, of the ``total`` that are listed. Jobs that have not been analysed yet are left out."""
     unanalysed_count: int = 0
     """Number of the ``total`` rows that have not been analysed yet, because the service has just started."""
+    stale_counts: dict[Health, int] = {}
+    """How many of ``counts`` are stale: their health is what it was at their newest reading."""
+    stale: list[StaleOut] = []
+    """The stale rows of the ``total`` by reason, the reason with the most rows first."""
     sources: list[str]
     """The names of the interfaces from which the data of all jobs comes. Without any job, there is none."""
     newest_observed_at: datetime | None

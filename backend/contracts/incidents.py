@@ -21,6 +21,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from backend.contracts.alerts import AlertEventOut, AlertOut, DeliveryOut, MatcherOut, Severity, State
+from backend.contracts.freshness import Dated
 from backend.contracts.model import Lines, Model, OneLine, StrictBool
 
 # At least one character is visible.
@@ -41,7 +42,7 @@ class NotifiedOut(Model):
     """The last result in words; null before the first attempt."""
 
 
-class IncidentOut(Model):
+class IncidentOut(Dated):
     """One incident: the alerts of one cause at one job or target, from the first to the last."""
 
     id: str

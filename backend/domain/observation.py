@@ -57,6 +57,10 @@ class Shed:
 NOTHING_SHED: Final = Shed()
 
 
+NOT_LISTED: Final = "NOT LISTED"
+"""The engine state of a run that its target no longer lists. The run has ended, and how it ended is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobObservation:
     """The data of one run in one poll.

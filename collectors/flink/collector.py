@@ -23,7 +23,7 @@ from typing import TypeAlias
 from backend.contracts import flink
 from backend.domain.errors import TargetProtocolError, TargetUnavailableError, UpstreamError
 from backend.domain.ids import EngineRunId, TargetId
-from backend.domain.observation import JobObservation, JobState, Observation
+from backend.domain.observation import NOT_LISTED, JobObservation, JobState, Observation
 from collectors.base import Effort, FlinkTransport, KnownRuns
 from collectors.flink import parse, parse_metrics
 from collectors.flink.document import RowCache
@@ -35,7 +35,6 @@ from collectors.flink.requests import Requests, Sleep
 
 RunKey: TypeAlias = tuple[EngineRunId, datetime]
 
-_NOT_LISTED = "NOT LISTED"
 _NOTHING: KnownRuns = MappingProxyType({})
 _OFFSETS_MAX = 20
 _STEADY = (JobState.RUNNING, JobState.ENDED)
@@ -443,4 +442,4 @@ def _gone(key: RunKey, memory: RunMemory) -> JobObservation:
     The run has ended, and how it ended is not known.
     """
     run_id, started_at = key
-    return JobObservation(run_id, memory.name, JobState.ENDED, _NOT_LISTED, started_at)
+    return JobObservation(run_id, memory.name, JobState.ENDED, NOT_LISTED, started_at)

@@ -47,6 +47,7 @@ from backend.services.advice.sending import CardSender
 from backend.services.advice.undoing import AutoRollBack
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import EvidenceReader, JobCase, RecalledJob, case_now
+from backend.services.jobs.freshness import freshness_now
 from backend.services.jobs.watched import WatchedJob
 from backend.services.paging import decode_cursor, page_of
 from backend.services.targets.changing import ChangeSettings, JobChanger
@@ -112,12 +113,15 @@ class AdviceService:
             cards = await store.list_cards(connection, job_id, limit=_CARDS_READ)
             shown = _shown(cards)
             events = await store.events_of(connection, [c.id for c in shown])
+            now = self._clock.now()
+            dated = await freshness_now(connection, case.record, now)
         advice = case.finding.advice
         topics = {c.topic for c in shown if c.state.is_open}
         return JobAdviceOut(
             job=case.record.name,
             job_id=case.record.id,
-            as_of=self._clock.now(),
+            freshness=dated,
+            as_of=now,
             considered_count=advice.considered_count,
             cards=[self._out(c, events.get(c.id, ()), case.record) for c in shown],
             silences=[SilenceOut.model_validate(s) for s in advice.silences if s.topic not in topics],

@@ -16,6 +16,7 @@ from backend.alerting.rules import rule_of
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.clock import Clock
+from backend.services.alerts.freshness import AlertFreshness
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import API_ROOT, checkpoint_link
 from backend.store.alerts.deliveries import Attempt, DeliveryRecord, attempts_of, deliveries_of
@@ -61,8 +62,11 @@ class AlertService:
         async with reading(self._engine) as connection:
             found = await list_alerts(connection, chosen, before=before, limit=limit + 1)
             silences = await silences_at(connection, now)
-        items, following = page_of(found, limit, lambda a: (a.began_at, a.id))
-        shown = [wire.AlertOut.of(*alert_values(a), **alert_fields(a, silences, self._links, now)) for a in items]
+            items, following = page_of(found, limit, lambda a: (a.began_at, a.id))
+            dates = await AlertFreshness.read(connection, (a.identity.job_id for a in items), now)
+        shown = [
+            wire.AlertOut.of(*alert_values(a), **alert_fields(a, silences, dates, self._links, now)) for a in items
+        ]
         return api.Page[wire.AlertOut](items=shown, next=following, as_of=now)
 
     async def detail(self, alert_id: str) -> wire.AlertDetailOut:
@@ -74,6 +78,7 @@ class AlertService:
         now = self._clock.now()
         async with reading(self._engine) as connection:
             alert = await get_alert(connection, alert_id)
+            dates = await AlertFreshness.read(connection, [alert.identity.job_id], now)
             silences = await silences_at(connection, now)
             events = (await events_of(connection, [alert_id])).get(alert_id, [])
             episodes = await earlier_episodes(connection, alert, limit=_EPISODES_MAX)
@@ -82,7 +87,7 @@ class AlertService:
         rule = rule_of(alert.identity.rule)
         return wire.AlertDetailOut.of(
             *alert_values(alert),
-            **alert_fields(alert, silences, self._links, now),
+            **alert_fields(alert, silences, dates, self._links, now),
             events=events,
             deliveries=[_delivery_out(d, attempts.get(d.id, [])) for d in sent],
             episodes=episodes,
@@ -97,7 +102,9 @@ def alert_values(alert: Alert) -> tuple[object, ...]:
     return alert, alert.identity, alert.reading
 
 
-def alert_fields(alert: Alert, silences: Sequence[Silence], links: Links, now: datetime) -> dict[str, object]:
+def alert_fields(
+    alert: Alert, silences: Sequence[Silence], dates: AlertFreshness, links: Links, now: datetime
+) -> dict[str, object]:
     """Return the fields of ``AlertOut`` that are not attributes of an episode."""
     texts, job_id = alert.reading.annotations, alert.identity.job_id
     return {
@@ -111,6 +118,7 @@ def alert_fields(alert: Alert, silences: Sequence[Silence], links: Links, now: d
             for c in alert.checkpoints
             if job_id is not None
         ],
+        "freshness": dates.of(job_id, is_open=alert.state.is_open, evaluated_at=alert.evaluated_at),
         "permalink": permalink(alert, links),
         "incident_link": None if alert.incident_id is None else f"{API_ROOT}/incidents/{alert.incident_id}",
     }

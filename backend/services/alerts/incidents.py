@@ -12,10 +12,12 @@ from backend.alerting.lifecycle import Alert
 from backend.alerting.payloads import Links
 from backend.contracts import api
 from backend.contracts import incidents as wire
+from backend.contracts.freshness import FreshnessOut
 from backend.domain.advice import AdviceState, AdviceStep
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.services.alerts.episodes import ATTEMPTS_MAX, alert_fields, alert_values, delivery_fields
+from backend.services.alerts.freshness import AlertFreshness
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import API_ROOT
 from backend.store.advice.cards import CardEvent, list_cards
@@ -89,6 +91,7 @@ class IncidentService:
             record = await stored.get_incident(connection, incident_id)
             (shown,) = await self._shown(connection, [record], now)
             alerts = await alerts_of_incidents(connection, [incident_id], limit=_ALERTS_MAX)
+            dates = await AlertFreshness.read(connection, (a.identity.job_id for a in alerts), now)
             lead = await _lead(connection, record, alerts)
             silences = await silences_at(connection, now)
             events = await events_of(connection, [a.id for a in alerts])
@@ -103,7 +106,9 @@ class IncidentService:
             description=texts.get("description", shown.headline),
             alerts=[
                 wire.IncidentAlertOut.of(
-                    *alert_values(a), **alert_fields(a, silences, self._links, now), events=events.get(a.id, [])
+                    *alert_values(a),
+                    **alert_fields(a, silences, dates, self._links, now),
+                    events=events.get(a.id, []),
                 )
                 for a in alerts
             ],
@@ -215,6 +220,7 @@ class IncidentService:
         found = await alerts_of_incidents(connection, opened, is_open=True, limit=_OPEN_MAX) if opened else []
         hidden = [a.incident_id for a in found if any(s.hides(a.identity.labels, now) for s in silences)]
         comments = await stored.comment_counts(connection, ids)
+        dates = await AlertFreshness.read(connection, (r.job_id for r in records), now)
         notified: dict[str, list[stored.Notified]] = {}
         for message in await stored.notified_of(connection, ids):
             notified.setdefault(message.incident_id, []).append(message)
@@ -225,6 +231,7 @@ class IncidentService:
                 silenced_count=hidden.count(r.id),
                 notified=notified.get(r.id, []),
                 comment_count=comments.get(r.id, 0),
+                freshness=_freshness(dates, r, leads.get(r.lead_alert_id or "")),
                 link=f"{API_ROOT}/incidents/{r.id}",
                 permalink=self._links.incident(r.id),
             )
@@ -240,6 +247,11 @@ def hidden_by(silence: Silence, opened: Sequence[Alert], now: datetime) -> wire.
         job_count=len({a.identity.job_id for a in hidden if a.identity.job_id is not None}),
         summaries=[a.reading.annotations.get("summary", a.identity.rule) for a in hidden[:5]],
     )
+
+
+def _freshness(dates: AlertFreshness, record: IncidentRecord, lead: Alert | None) -> FreshnessOut | None:
+    evaluated_at = None if lead is None else lead.evaluated_at
+    return dates.of(record.job_id, is_open=record.open_count > 0, evaluated_at=evaluated_at)
 
 
 def _texts(record: IncidentRecord, lead: Alert | None) -> dict[str, object]:

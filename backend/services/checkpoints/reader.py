@@ -26,6 +26,7 @@ from backend.domain.verdict import Basis, Verdict
 from backend.services.checkpoints.reconstruction import reconstructed_events
 from backend.services.checkpoints.restoring import restoring_out
 from backend.services.jobs.evidence import EvidenceReader, is_lost, readings_around
+from backend.services.jobs.freshness import FINAL, freshness_now
 from backend.services.micro_batches import batch_out
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, phases_out
@@ -183,6 +184,9 @@ class CheckpointService:
             opened = await self.open(connection, key)
             has_events = await has_barriers(connection, opened.record.place)
             around = await list_around(connection, opened.record, before=1, after=1)
+            # A checkpoint that has ended, or whose run has, does not change any more.
+            is_open = not opened.record.header.status.is_terminal and not is_lost(opened.record, opened.run)
+            dated = await freshness_now(connection, opened.job, self._clock.now()) if is_open else FINAL
             limit = slow_limit_ms(opened.evidence.config)
             healthy = await last_completed_before(
                 connection, opened.record, faster_than_ms=int(limit) if limit is not None else None
@@ -210,6 +214,7 @@ class CheckpointService:
             previous_id=ids[at - 1] if at > 0 else None,
             next_id=ids[at + 1] if at + 1 < len(ids) else None,
             observed_at=opened.record.observed_at,
+            freshness=dated,
             clock_offset_ms=opened.job.clock_offset_ms,
         )
 

@@ -34,6 +34,7 @@ from backend.domain.verdict import Health, VerdictKind
 from backend.services.jobs.analysed import AnalysedJobs
 from backend.services.jobs.evidence import JobCase, JobHead, RecalledJob, case_now
 from backend.services.jobs.findings import Finding
+from backend.services.jobs.freshness import freshness_of, is_as_stale, stale_by_reason
 from backend.services.jobs.replay_debt import aged_debt, debt_fields
 from backend.services.jobs.silent_jobs import as_heard
 from backend.services.jobs.watched import WatchedJob
@@ -45,6 +46,7 @@ from backend.store.checkpoints.statistics import DayStatistics, statistics_of
 from backend.store.jobs.reader import JobRecord
 from backend.store.postgres.connections import reading
 from backend.store.schema.partitions import day_of
+from backend.store.targets.leases import has_collector
 
 _DAY = timedelta(hours=24)
 _BOARD_KEPT_S = 1.0
@@ -73,6 +75,7 @@ _URGENCY = {
 _AGING = {
     "observed_at",
     "last_completed_age_intervals",
+    "freshness",
     "replay_debt_ms",
     "replay_debt_records",
     "replay_debt_catch_up_ms",
@@ -255,6 +258,7 @@ class FleetService:
         lasting, ended = _ordered(board, wanted)
         found = lasting.with_more(ended) if wanted.has_ended else lasting
         shown = found.rows[wanted.offset : wanted.offset + wanted.limit]
+        stale = [row for row in found.rows if row.freshness is not None and row.freshness.is_stale]
         seen = self._version_of(wanted.since)
         return BoardOut.model_construct(
             ids=[row.id for row in shown],
@@ -262,6 +266,8 @@ class FleetService:
             total=len(found.rows),
             ended_count=len(ended.rows),
             counts={health: count for health, count in found.counts.items() if health is not None},
+            stale_counts=Counter(row.health for row in stale if row.health is not None),
+            stale=stale_by_reason(stale),
             unanalysed_count=found.counts[None],
             sources=board.sources,
             newest_observed_at=board.newest_observed_at,
@@ -280,7 +286,8 @@ class FleetService:
         statistics = await self._read_statistics(connection, [case], now)
         advised = await open_advice_counts(connection)
         row = _row(case, statistics[case.record.id], now, advised.get(case.record.id, 0))
-        return _with_alerts(row, (await open_counts(connection)).get(row.id))
+        row = _with_alerts(row, (await open_counts(connection)).get(row.id))
+        return _aged(row, case.record, now, is_collecting=await has_collector(connection))
 
     async def _rows(self, connection: AsyncConnection, now: datetime) -> list[api.JobOut]:
         found, unread = await self._jobs.refresh(connection)
@@ -290,16 +297,20 @@ class FleetService:
         self._statistics = {job_id: s for job_id, s in self._statistics.items() if job_id in known}
         alerts = await open_counts(connection)
         advised = await open_advice_counts(connection)
+        is_collecting = await has_collector(connection)
         before, self._version = self._made, self._version + 1
-        self._made = {
-            w.job.record.id: self._make(w, now, advised.get(w.job.record.id, 0), alerts.get(w.job.record.id))
-            for w in watched
-        }
-        for record in unread:
-            bare = _unread_row(as_heard(record, now), advised.get(record.id, 0))
+        made: dict[str, tuple[_Input, api.JobOut]] = {}
+        for w in watched:
+            record = w.job.record
+            own, row = self._make(w, now, advised.get(record.id, 0), alerts.get(record.id))
+            made[record.id] = own, _aged(row, record, now, is_collecting=is_collecting)
+        for record in (as_heard(r, now) for r in unread):
+            bare = _unread_row(record, advised.get(record.id, 0))
             opened = alerts.get(record.id)
             own = _Input(0, (record.target_name, record.target_state), None, advised.get(record.id, 0), opened)
-            self._made[record.id] = (own, _with_alerts(bare, opened))
+            row = _aged(_with_alerts(bare, opened), record, now, is_collecting=is_collecting)
+            made[record.id] = own, row
+        self._made = made
         self._changed_at = {
             job_id: self._changed_at[job_id] if job_id in before and _is_same(before[job_id][1], row) else self._version
             for job_id, (_, row) in self._made.items()
@@ -320,13 +331,13 @@ class FleetService:
     def _make(
         self, watched: WatchedJob[RecalledJob], now: datetime, advised: int, alerts: OpenCount | None
     ) -> tuple[_Input, api.JobOut]:
-        """Return the job's row. If its input is that of the last refresh, return the same row with new ages."""
+        """Return the job's row without its ages. If its input is that of the last refresh, return the same row."""
         job, record = watched.job, watched.job.record
         statistics, before = self._statistics.get(record.id), self._made.get(record.id)
         target = (record.target_name, record.target_state)
         own = _Input(watched.version, target, None if statistics is None else statistics.at_s, advised, alerts)
         if before is not None and before[0] == own:
-            return own, _aged(before[1], record, now)
+            return before
         return own, _with_alerts(_row(job, statistics, now, advised), alerts)
 
     def _due(self, cases: Sequence[RecalledJob]) -> list[RecalledJob]:
@@ -388,8 +399,9 @@ def _matches(row: api.JobOut, text: str) -> bool:
 
 
 def _is_same(before: api.JobOut, row: api.JobOut) -> bool:
-    """Return whether two rows of a job are equal, apart from the values that ``_aged`` sets."""
-    return all(getattr(before, name) == getattr(row, name) for name in _LASTING)
+    """Return whether two rows of a job are equal, apart from the values that change with every reading."""
+    is_same = is_as_stale(before.freshness, row.freshness)
+    return is_same and all(getattr(before, name) == getattr(row, name) for name in _LASTING)
 
 
 def _sorted(rows: list[api.JobOut], sort: BoardSort, *, is_descending: bool) -> list[api.JobOut]:
@@ -407,12 +419,16 @@ def _ended(case: JobHead) -> tuple[object, ...]:
     return (case.record.run.id, *ended)
 
 
-def _aged(row: api.JobOut, record: JobRecord, now: datetime) -> api.JobOut:
+def _aged(row: api.JobOut, record: JobRecord, now: datetime, *, is_collecting: bool) -> api.JobOut:
     """Return the row with the values that change whenever time passes or the job is observed."""
     engine_now = record.engine_now(now)
-    age = _age(row.last_completed_at, row.interval_ms, engine_now)
-    own = {"observed_at": record.run.observed_at, "last_completed_age_intervals": age}
-    return row.model_copy(update={**own, **aged_debt(row.replay_debt, engine_now)})
+    aged = {
+        "observed_at": record.run.observed_at,
+        "last_completed_age_intervals": _age(row.last_completed_at, row.interval_ms, engine_now),
+        "freshness": freshness_of(record, now, is_collecting=is_collecting),
+        **aged_debt(row.replay_debt, engine_now),
+    }
+    return row.model_copy(update=aged)
 
 
 def _with_alerts(row: api.JobOut, opened: OpenCount | None) -> api.JobOut:

@@ -105,6 +105,11 @@ async def note_evaluation(
     await connection.execute(noted.values(evaluated_at=at, evaluation_ms=evaluation_ms, problem=problem))
 
 
+async def has_evaluator(connection: AsyncConnection) -> bool:
+    """Return whether a process holds the lease."""
+    return bool((await connection.execute(select(func.bool_or(_ROW.expires_at > func.now())))).scalar_one())
+
+
 async def evaluator_record(engine: AsyncEngine) -> EvaluatorRecord | None:
     """Return the holder of the lease and the last evaluation, or None if no process has ever held the lease."""
     query = select(

@@ -27,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, CheckpointStatus, ClusterSettings
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
+from backend.domain.freshness import Polls
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
 from backend.domain.observation import JobEventKind, JobState, KnownRun
 from backend.domain.stored_form import (
@@ -86,6 +87,7 @@ class JobRecord:
     engine_version: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels of the target."""
+    polls: Polls = field(default_factory=Polls)
 
     def engine_now(self, now: datetime) -> datetime:
         """Return the time on the engine's clock when our clock shows ``now``."""
@@ -121,6 +123,7 @@ class JobMark:
     target_state: TargetState
     clock_offset_ms: int | None
     engine_version: str | None
+    polls: Polls
 
     def applied_to(self, record: JobRecord) -> JobRecord:
         """Return the record with the values of this mark."""
@@ -131,6 +134,7 @@ class JobMark:
             target_state=self.target_state,
             clock_offset_ms=self.clock_offset_ms,
             engine_version=self.engine_version,
+            polls=self.polls,
         )
 
 
@@ -171,6 +175,9 @@ _OF_TARGET = (
     _HEALTH.reason.is_not(None).label("is_partial"),
     func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms).label("engine_clock_offset_ms"),
     _HEALTH.engine_version,
+    _HEALTH.poll_interval_s,
+    _HEALTH.poll_duration_ms,
+    _HEALTH.reason.label("poll_reason"),
 )
 
 
@@ -197,6 +204,7 @@ def _current(*columns: Any) -> Select[Any]:
 _CURRENT = _current(tables.runs, _JOB.name, _TARGET.labels, *_OF_TARGET)
 _WATCHED = _CURRENT.where(_TARGET.removed_at.is_(None))
 _WATCHED_OF = _WATCHED.where(one_of(_RUN.job_id, "jobs"))
+_THESE = _CURRENT.where(one_of(_RUN.job_id, "jobs"))
 _MARKS = _current(_RUN.job_id, _RUN.id, _RUN.revision, _RUN.observed_at, _RUN.state, *_OF_TARGET).where(
     _TARGET.removed_at.is_(None)
 )
@@ -227,6 +235,14 @@ async def list_current_of(connection: AsyncConnection, job_ids: Sequence[str]) -
     return [_job(row) for row in (await connection.execute(_WATCHED_OF, {"jobs": list(job_ids)})).mappings()]
 
 
+async def list_these(connection: AsyncConnection, job_ids: Iterable[str]) -> list[JobRecord]:
+    """Return those of the given jobs that exist, each with its current run, even if their targets were removed."""
+    ids = list(job_ids)
+    if not ids:
+        return []
+    return [_job(row) for row in (await connection.execute(_THESE, {"jobs": ids})).mappings()]
+
+
 async def list_marks(connection: AsyncConnection) -> list[JobMark]:
     """Return the mark of every job of every watched target."""
     return [
@@ -239,6 +255,7 @@ async def list_marks(connection: AsyncConnection) -> list[JobMark]:
             _state_of(row._mapping),
             row.engine_clock_offset_ms,
             row.engine_version,
+            Polls(row.poll_interval_s, row.poll_duration_ms, row.poll_reason),
         )
         for row in (await connection.execute(_MARKS)).all()
     ]
@@ -513,6 +530,7 @@ def _job(row: RowMapping) -> JobRecord:
         run=_run(row),
         target_state=_state_of(row),
         clock_offset_ms=row["engine_clock_offset_ms"],
+        polls=Polls(row["poll_interval_s"], row["poll_duration_ms"], row["poll_reason"]),
     )
 
 

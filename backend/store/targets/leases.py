@@ -35,7 +35,7 @@ from sqlalchemy import (
     table,
 )
 from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.ids import TargetId
 from backend.domain.target import TargetOrigin
@@ -134,10 +134,18 @@ class TargetLeases:
             await connection.execute(_RELEASE, {"holder": self._holder, "targets": list(target_ids)})
 
 
-async def is_any_collector_alive(engine: AsyncEngine) -> bool:
+_IS_ANY_ALIVE = select(exists().where(_SESSION.expires_at > func.now()))
+
+
+async def has_collector(connection: AsyncConnection) -> bool:
     """Return whether the session of any collector has not expired."""
+    return bool((await connection.execute(_IS_ANY_ALIVE)).scalar_one())
+
+
+async def is_any_collector_alive(engine: AsyncEngine) -> bool:
+    """Return whether the session of any collector has not expired, in a transaction of its own."""
     async with reading(engine) as connection:
-        return bool((await connection.execute(select(exists().where(_SESSION.expires_at > func.now())))).scalar_one())
+        return await has_collector(connection)
 
 
 class CollectorSession:

@@ -1,0 +1,49 @@
+"""The JSON that tells whether a document shows what is true now, and if it does not, since when and why."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from backend.contracts.model import Model
+from backend.domain.freshness import Freshness
+
+
+class FreshnessOut(Model):
+    """Whether a document is current. If it is stale, its values were true at ``read_at`` and may have changed since."""
+
+    state: Freshness
+    is_stale: bool
+    """True unless ``state`` is ``fresh`` or ``final``."""
+    reason: str | None
+    """Why the document is stale, as the second half of a sentence; null if it is not."""
+    read_at: datetime | None
+    """When the job was last read, on the clock of this service.
+
+    Null if that is not known, as of a job that the target lists and that cannot be read.
+    """
+    stale_after_s: float | None
+    """The age of ``read_at`` from which the document is stale: two polls, the time of one poll, and 10 s.
+
+    It is 90 s for a job that pushes its own events, and null if the age decides nothing.
+    """
+
+
+class Dated(Model):
+    """A document about a job, which is as old as the newest reading of the job."""
+
+    freshness: FreshnessOut | None = None
+    """Null if the document is not about a job."""
+
+
+class StaleOut(Model):
+    """The rows of the board that are stale for one reason."""
+
+    state: Freshness
+    reason: str
+    """The reason, as the second half of a sentence."""
+    job_count: int
+    target_names: list[str]
+    """Up to three of their targets."""
+    target_count: int
+    read_at: datetime | None
+    """The newest of their readings."""

@@ -40,14 +40,16 @@ def look_of(data: object) -> Look:
 
 # Values that change with each response, even if no new data was read from the target. A page that shows one of them
 # passes the displayed text to ``digest`` as well.
-_VOLATILE = {
-    "as_of",
-    "last_completed_age_intervals",
-    "replay_debt_ms",
-    "replay_debt_records",
-    "replay_debt_catch_up_ms",
-    "computed_at",
-    "clock_offset_ms",
+_VOLATILE: dict[str, bool | set[str]] = {
+    "as_of": True,
+    "last_completed_age_intervals": True,
+    "replay_debt_ms": True,
+    "replay_debt_records": True,
+    "replay_debt_catch_up_ms": True,
+    "computed_at": True,
+    "clock_offset_ms": True,
+    # What is stale has no newer reading, and of what is current the age is not shown.
+    "freshness": {"read_at", "stale_after_s"},
 }
 
 

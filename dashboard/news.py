@@ -2,7 +2,8 @@
 
 The browser sends which rows it shows, as it does for a refresh (``assets/fleet.js``). From then on, the board is read
 every two seconds inside this process. The browser gets a message only if something that it shows has changed, and then
-requests the changes. The instant of the newest reading is sent by itself, because it changes with every poll.
+requests the changes. The instant of the newest reading is sent by itself, because it changes with every poll. Without
+any news, an empty message shows that the service still answers.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ class FleetNews:
                     await _say(send, is_changed=True)
                 elif board.newest_observed_at is not None and board.newest_observed_at != newest:
                     await _say(send, newest_observed_at=board.newest_observed_at.isoformat())
+                else:
+                    # The page counts the seconds since it last heard from the service (``assets/silence.js``).
+                    await _say(send)
                 newest = board.newest_observed_at
                 ids = board.ids if query.known else []
                 view |= {"ids": ids, "since": board.version, "total": board.total, "digest": totals}

@@ -195,8 +195,8 @@
     // The pages of which a part got no content although every request was answered. They are shown as they are.
     const incomplete = new WeakSet();
 
-    // Sets the classes that the style sheet needs: one while the first data of the page is missing, one if a message
-    // states a problem, and one if the subject of the page does not exist.
+    // Sets the classes that the style sheet needs: while the first data of the page is missing, if a message states a
+    // problem, if all that the page shows is stale, and if its subject does not exist.
     function markPage() {
         const page = document.querySelector("#page > div");
         if (!page) { return; }
@@ -206,6 +206,8 @@
         const isEmpty = [...page.getElementsByClassName("awaited")].some((p) => p.firstChild === null);
         page.classList.toggle("is-awaiting", isEmpty && !isRefused && !incomplete.has(page));
         page.classList.toggle("has-problem", messages.length > 0);
+        const notes = [...page.children].filter((p) => p.id.endsWith("-stale"));
+        page.classList.toggle("is-stale", notes.some((p) => p.querySelector(":scope > [data-stale=page]") !== null));
         page.classList.toggle("is-not-found", messages.some((p) => p.querySelector(":scope > .not-found") !== null));
     }
 

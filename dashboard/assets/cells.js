@@ -20,10 +20,18 @@
         return function (props) { return props.data ? cell(props) : null; };
     }
 
+    // What a stale row was, and how long ago. The script of all pages keeps the age current.
+    function past(row, className) {
+        return h("span", { className: className, title: row.health_badge.hint }, row.was,
+            row.was_at ? h("span", { className: "age", key: row.was_at, "data-instant": row.was_at }, ", ") : null);
+    }
+
     cells.BsJob = whenLoaded(function (props) {
         return h("div", { className: "cell-stack" },
             h("a", { className: "row-link", href: props.data.href, tabIndex: -1, title: props.data.name }, props.data.name),
-            h("span", { className: "sub", title: props.data.target }, narrow.matches ? props.data.verdict : props.data.target));
+            narrow.matches && props.data.was
+                ? past(props.data, "sub")
+                : h("span", { className: "sub", title: props.data.target }, narrow.matches ? props.data.verdict : props.data.target));
     });
 
     cells.BsBadge = whenLoaded(function (props) {
@@ -31,9 +39,11 @@
         if (!cell) {
             return h("div", { className: "cell-mid" }, h("span", { className: "missing" }, "–"));
         }
-        return h("div", { className: "cell-mid" },
-            h(cell.href ? "a" : "span", { className: "badge tone-" + cell.tone, title: cell.hint, href: cell.href, tabIndex: cell.href ? -1 : undefined },
-                h("span", { className: "icon icon-" + cell.icon, "aria-hidden": "true" }), h("span", null, cell.word)));
+        const badge = h(cell.href ? "a" : "span", { className: "badge tone-" + cell.tone, title: cell.hint, href: cell.href, tabIndex: cell.href ? -1 : undefined },
+            h("span", { className: "icon icon-" + cell.icon, "aria-hidden": "true" }), h("span", null, cell.word));
+        return props.colDef.field === "verdict" && props.data.was
+            ? h("div", { className: "cell-stack cell-past" }, badge, past(props.data, "sub"))
+            : h("div", { className: "cell-mid" }, badge);
     });
 
     cells.BsChip = whenLoaded(function (props) {

@@ -181,6 +181,7 @@
         socket = new WebSocket(scheme + window.location.host + NEWS_ADDRESS);
         socket.onopen = function () { tries = 0; };
         socket.onmessage = function (message) {
+            window.barrierscope.heard();
             if (isPaused()) { return; }
             const news = JSON.parse(message.data);
             if (news.newest_observed_at) {

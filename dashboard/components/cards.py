@@ -108,6 +108,8 @@ def message(problem: Exception, *, is_asked_again: bool = True, has_button: bool
         [status.icon("warning"), html.Div([html.Strong(title), *said, tail])],
         className="message tone-bad refused" if is_refusal else "message tone-bad",
         role="alert",
+        # The page's word *live* then changes.
+        **attrs({} if is_refusal or not is_asked_again else {"data-api": "silent"}),
     )
 
 

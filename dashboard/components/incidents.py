@@ -99,13 +99,27 @@ def times(incident: IncidentOut, where: tzinfo) -> Component:
     return html.Span(f"{text.instant(incident.began_at, where)}, lasted {lasted}")
 
 
+def _past(incident: IncidentOut) -> html.Span | None:
+    """Build the words that tell since when and why the incident is stale."""
+    value = incident.freshness
+    if value is None:
+        return None
+    said = cards.age("stale, last read", value.read_at, is_alarming=False) if value.read_at is not None else "stale"
+    return html.Span([said, f": {value.reason}"])
+
+
 def card(incident: IncidentOut, where: tzinfo) -> html.Article:
     """Build the card of one incident in a list."""
     named = ", ".join(incident.rules[:_RULES_NAMED])
     more = len(incident.rules) - _RULES_NAMED
     rules = f"{named} and {more} more" if more > 0 else named
     place = who(incident)
-    edge = "quiet" if incident.ended_at is not None else {"critical": "bad", "warning": "warn"}[incident.severity]
+    is_past = incident.freshness is not None and incident.freshness.is_stale
+    edge = (
+        "quiet"
+        if is_past or incident.ended_at is not None
+        else {"critical": "bad", "warning": "warn"}[incident.severity]
+    )
     sent = [notified(m, where) for m in incident.notified] or [
         html.Span("no message sent", className="hint", title="there is no receiver, or a silence hides the alerts")
     ]
@@ -125,12 +139,13 @@ def card(incident: IncidentOut, where: tzinfo) -> html.Article:
             html.Div(
                 [
                     html.Span(times(incident, where)),
+                    _past(incident) if is_past else None,
                     html.Span(f"{text.counted(incident.alert_count, 'alert')}: {rules}"),
                 ],
                 className="incident-facts hint",
             ),
             html.Div([*sent, *marks(incident)], className="chips"),
         ],
-        className=f"card incident edge-{edge}",
+        className=f"card incident edge-{edge}{' is-stale' if is_past else ''}",
         **attrs({"aria-label": incident.headline}),
     )

@@ -38,7 +38,7 @@ def shell(*, has_login: bool = False) -> dmc.MantineProvider:
             dcc.Interval(id="status-tick", disabled=True),
             html.A("Skip to content", href="#main", className="skip-link"),
             _header(has_login=has_login),
-            html.Main([html.Div(id="unexpected"), html.Div(id="page")], id="main", tabIndex="-1"),
+            html.Main([html.Div(id="unexpected"), _silence(), html.Div(id="page")], id="main", tabIndex="-1"),
             _footer(),
         ],
         id="mantine",
@@ -88,6 +88,19 @@ def _header(*, has_login: bool) -> html.Header:
         className="brand",
     )
     return html.Header([brand, nav, switches], className="top")
+
+
+def _silence() -> html.Div:
+    """Build the message that the script shows by the browser's own clock while the service does not answer."""
+    age = html.Span(className="age", **attrs({"data-instant": ""}))
+    words = html.P(["It last answered ", age, ". The page shows what was read before that."])
+    return html.Div(
+        [status.icon("warning"), html.Div([html.Strong("The service does not answer"), words])],
+        id="api-silence",
+        className="message tone-bad",
+        role="alert",
+        hidden=True,
+    )
 
 
 def _log_out() -> html.Form:

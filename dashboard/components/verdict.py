@@ -14,6 +14,7 @@ from backend.domain.verdict import Health
 from dashboard import text
 from dashboard.components import status
 from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
 
 
 def verdict_card(
@@ -21,15 +22,17 @@ def verdict_card(
     *,
     engine: CapabilitiesOut | None = None,
     tone_of: Health | None = None,
+    is_past: bool = False,
     beside: Sequence[Component] = (),
     below: Sequence[Component] = (),
     has_evidence: bool = False,
 ) -> html.Section:
     """Build the card of a verdict. ``beside`` contains what the page adds to the card, such as effects and links.
 
+    ``is_past`` is whether the job is stale: the verdict was true at its last reading.
     ``below`` contains what leads to the subtask that the verdict names: links out, and buttons.
     """
-    tone = status.verdict_tone(verdict, tone_of)
+    tone = Tone.QUIET if is_past else status.verdict_tone(verdict, tone_of)
     chips: list[Component] = [status.kind(verdict, tone, engine)]
     if verdict.vertex:
         chips.append(html.Span(["vertex ", html.B(verdict.vertex)], className="chip chip-name", title=verdict.vertex))
@@ -42,7 +45,9 @@ def verdict_card(
         chips.append(status.phase(verdict.phase))
     chips += _more_chips(verdict, engine)
     chips.append(status.confidence(verdict.confidence))
-    parts: list[Component] = [
+    then = html.P("At the last reading:", className="hint") if is_past else None
+    parts: list[Component | None] = [
+        then,
         html.P(verdict.headline or verdict.sentence, className="verdict-sentence"),
         *([] if verdict.detail is None else [html.P(verdict.detail)]),
         html.Div(chips, className="chips"),

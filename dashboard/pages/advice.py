@@ -17,7 +17,7 @@ from backend.domain.advice import AdviceState
 from dashboard import routes
 from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
-from dashboard.components import advice_cards, cards, confirming, dry_run
+from dashboard.components import advice_cards, cards, confirming, dry_run, freshness
 from dashboard.components.attributes import attrs
 from dashboard.figures import advice as figures
 from dashboard.live import Look, digest, look_of
@@ -40,6 +40,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="advice-changed"),
             confirming.dialog("advice", "Change the running job", "Apply now", icon="bolt", has_guard=True),
             confirming.dialog("undo", "Roll back the change", "Roll back now", icon="sync"),
+            html.Div(id="advice-stale"),
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
             html.Fieldset(id="advice-cards", className="bare", **attrs({"aria-label": "Recommendations"})),
@@ -78,6 +79,7 @@ def _register_list(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("advice-message", "children"),
+            "stale": Output("advice-stale", "children"),
             "head": Output("advice-head", "children"),
             "cards": Output("advice-cards", "children"),
             "history": Output("advice-history", "children"),
@@ -112,6 +114,7 @@ async def refresh(
     behind = [advice_cards.is_behind(c, found.as_of) for c in found.cards]
     drawn_for = (str(view.where), view.theme.name, view.is_narrow)
     now = digest(
+        found.freshness and found.freshness.reason,
         *found.cards,
         *behind,
         *found.silences,
@@ -131,6 +134,7 @@ async def refresh(
         changes
         | _charts(found.cards, view)
         | {
+            "stale": freshness.note(found.freshness, "This job"),
             "head": _head(found),
             "cards": advice_cards.all_of(found, view.where),
             "history": [

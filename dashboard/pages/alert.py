@@ -13,7 +13,7 @@ from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
-from dashboard.components import cards, status
+from dashboard.components import cards, freshness, status
 from dashboard.figures import alert_strip
 from dashboard.live import Look, digest, look_of
 from dashboard.pages.runbook import runbook_text
@@ -31,6 +31,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="alert-digest"),
             dcc.Store(id="alert-title"),
             html.Div(id="alert-message"),
+            html.Div(id="alert-stale"),
             html.Div(id="alert-head", className="page-head"),
             html.Div(id="alert-words", className="awaited"),
             cards.chart(
@@ -53,6 +54,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("alert-message", "children"),
+            "stale": Output("alert-stale", "children"),
             "head": Output("alert-head", "children"),
             "words": Output("alert-words", "children"),
             "strip": cards.chart_outputs("alert-strip"),
@@ -85,6 +87,7 @@ async def refresh(
     runbook = await client.runbook(alert.rule)
     chart = alert_strip.strip(alert.episodes, theme=view.theme, where=view.where, now=alert.ended_at or alert.as_of)
     return changes | {
+        "stale": freshness.note(alert.freshness, "The job of this alert", evaluated="This alert"),
         "head": _head(alert),
         "words": _words(alert, view.where),
         "strip": cards.chart_values("alert-strip", chart),

@@ -16,7 +16,7 @@ from backend.contracts.incidents import IncidentOut
 from dashboard import routes
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, incidents, status
+from dashboard.components import cards, freshness, incidents, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 from dashboard.routes import IncidentList
@@ -38,6 +38,7 @@ def layout(route: routes.Route) -> Component:
             ),
             incidents.tabs("Incidents"),
             html.Div(id="alerts-message"),
+            html.Div(id="alerts-stale"),
             dcc.Store(id="alerts-title", data="Alerts"),
             html.Div(
                 [
@@ -69,6 +70,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("alerts-message", "children"),
+            "stale": Output("alerts-stale", "children"),
             "choices": Output("alerts-choices", "children"),
             "open": Output("alerts-open", "children"),
             "pages": Output("alerts-pages", "children"),
@@ -115,6 +117,7 @@ async def refresh(
     if now == before:
         return changes
     return changes | {
+        "stale": freshness.incidents_note([i.freshness for i in page.items]),
         "choices": _choices(view),
         "open": _listed(page.items, view, seen.where),
         "pages": _pages(view, page.next),

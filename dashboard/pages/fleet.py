@@ -22,6 +22,7 @@ from backend.contracts.api import JobOut
 from backend.contracts.board import BoardOut, BoardSort
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.domain.freshness import FRESHNESS_WORDS, Freshness
 from backend.domain.observation import JobState
 from backend.domain.replay_debt import origin_words
 from backend.domain.target import TargetState
@@ -29,7 +30,7 @@ from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient, BoardQuery
-from dashboard.components import cards, status
+from dashboard.components import cards, freshness, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest
 from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, Tone
@@ -122,6 +123,7 @@ def layout(route: routes.Route) -> Component:
             "cacheBlockSize": _BLOCK_ROWS,
             "maxBlocksInCache": _BLOCKS_KEPT,
             "infiniteInitialRowCount": 1,
+            "rowClassRules": {"is-stale": "params.data && params.data.was"},
             # ``assets/fleet.js`` provides the rows. It queues the requests.
             "maxConcurrentDatasourceRequests": _BLOCKS_KEPT,
         },
@@ -146,6 +148,7 @@ def layout(route: routes.Route) -> Component:
                 className="page-head",
             ),
             html.Div(id="fleet-message"),
+            html.Div(id="fleet-stale"),
             dcc.Store(id="fleet-title", data="Fleet"),
             dcc.Store(id="fleet-view"),
             dcc.Store(id="fleet-delta"),
@@ -184,6 +187,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("fleet-message", "children"),
+            "stale": Output("fleet-stale", "children"),
             "delta": Output("fleet-delta", "data"),
             "style": Output("fleet-grid", "style"),
             "counts": Output("fleet-counts", "children"),
@@ -256,7 +260,8 @@ async def refresh(client: ApiClient, *, view: object, before: str | None) -> Cha
     if totals != seen_totals:
         changes |= {
             "style": _height(board.total),
-            "counts": _counts(board.counts, board.unanalysed_count),
+            "counts": _counts(board),
+            "stale": freshness.fleet_note(board.stale, board.total),
             "empty": _empty(board),
             "ended": _ended(board.ended_count, is_shown=query.has_ended),
             "is_ended_hidden": board.ended_count == 0,
@@ -289,7 +294,9 @@ def query_of(view: Mapping[str, Any]) -> BoardQuery:
 
 def totals_of(board: BoardOut, view: Mapping[str, Any]) -> str:
     """Return a digest of what the page shows about all listed jobs."""
-    return digest(board.total, board.counts, board.unanalysed_count, board.ended_count, view.get("ended"))
+    stale = [(s.state, s.job_count, s.target_names, s.read_at if s.state.is_outage else None) for s in board.stale]
+    counts = (board.counts, board.stale_counts, board.unanalysed_count, board.ended_count)
+    return digest(board.total, *counts, stale, view.get("ended"))
 
 
 def has_changed(board: BoardOut, known: Sequence[str], total: object) -> bool:
@@ -330,7 +337,7 @@ def row(job: JobOut, version: str) -> dict[str, object]:
         "href": routes.job(job.id),
         "name": job.name,
         "target": _target(job),
-        **_analysed(job),
+        **(_analysed(job) | _past(job)),
         "alerts": job.alerts_firing_count,
         "alerts_badge": _alerts_badge(job),
         "debt": job.replay_debt_ms,
@@ -372,7 +379,29 @@ def _target(job: JobOut) -> str:
     labels = "".join(f" · {name}={value}" for name, value in sorted(job.labels.items()))
     now = _STATE_WORDS.get(job.state, "")
     state = "" if job.target_state == TargetState.OK else f" ({job.target_state}: old data)"
+    if job.freshness is not None and job.freshness.is_stale:
+        state = f" ({FRESHNESS_WORDS[job.freshness.state]})"
+        now = "" if job.freshness.state is Freshness.JOB_UNREADABLE else now
     return f"{job.target_name}{state}{now}{labels}"
+
+
+def _past(job: JobOut) -> dict[str, object]:
+    """Return the values of a stale row that differ from those of a current one: all are grey and in the past tense."""
+    found = job.freshness
+    if found is None or not found.is_stale:
+        return {}
+    hint = f"stale: {found.reason}"
+    values: dict[str, object] = {
+        "was": "not analysed then" if job.health is None else freshness.was(job.health, is_short=True),
+        "was_at": None if found.read_at is None else found.read_at.isoformat(),
+        "health_badge": _badge("stale", "clock", Tone.QUIET, hint),
+    }
+    if job.verdict is None:
+        return values
+    word = status.kind_word(job.verdict.kind, job.capabilities)
+    told = f"at the last reading ({found.reason}): {job.verdict.sentence}"
+    badge = _badge(word, status.KIND_ICONS[job.verdict.kind], Tone.QUIET, told)
+    return values | {"verdict_badge": badge, "sentence": told}
 
 
 def _analysed(job: JobOut) -> dict[str, object]:
@@ -474,14 +503,17 @@ def _spark_text(job: JobOut, durations: list[int]) -> str:
     )
 
 
-def _counts(counts: Mapping[Health, int], unanalysed_count: int) -> list[Component]:
+def _counts(board: BoardOut) -> list[Component]:
+    """Build the number of current rows by health, and the numbers of the stale rows and of those not analysed yet."""
     found: list[Component] = [
         status.badge(f"{number} {HEALTH_WORDS[health]}", HEALTH_ICONS[health], status.HEALTH_TONES[health])
         for health in sorted(_URGENCY, key=_URGENCY.__getitem__, reverse=True)
-        if (number := counts.get(health, 0))
+        if (number := board.counts.get(health, 0) - board.stale_counts.get(health, 0))
     ]
-    if unanalysed_count:
-        found.append(status.badge(f"{unanalysed_count} not analysed yet", "hourglass", Tone.QUIET))
+    if stale_count := sum(s.job_count for s in board.stale):
+        found.append(status.badge(f"{stale_count} stale", "clock", Tone.QUIET, hint="not read lately"))
+    if board.unanalysed_count:
+        found.append(status.badge(f"{board.unanalysed_count} not analysed yet", "hourglass", Tone.QUIET))
     return found
 
 

@@ -30,7 +30,7 @@ from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
-from dashboard.components import cards, incidents, links, status
+from dashboard.components import cards, freshness, incidents, links, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import incident as figure
 from dashboard.figures.base import Chart
@@ -100,6 +100,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="incident-changed"),
             dcc.Store(id="incident-claimant"),
             html.Div(id="incident-message"),
+            html.Div(id="incident-stale"),
             html.Div(id="incident-head", className="page-head"),
             html.Div(id="incident-words", className="awaited"),
             cards.chart(
@@ -133,6 +134,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("incident-message", "children"),
+            "stale": Output("incident-stale", "children"),
             "head": Output("incident-head", "children"),
             "words": Output("incident-words", "children"),
             "strip": cards.chart_outputs("incident-strip"),
@@ -283,6 +285,7 @@ async def refresh(
         # The field is not an output of this callback, because the page of silences has the same form but no incident.
         set_props("silence-matchers", {"value": _matchers(found)})
     return shown | {
+        "stale": freshness.note(found.freshness, "The job of this incident", evaluated="This incident"),
         "head": _head(found),
         "words": _words(found, view.where, links.row(await _links(client, found))),
         "strip": cards.chart_values("incident-strip", chart),

@@ -43,6 +43,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="front-map-data"),
             dcc.Store(id="front-centre", data=chosen.centre),
             html.Div(id="cp-message"),
+            html.Div(id="cp-stale"),
             html.Div(id="cp-head", className="page-head"),
             html.Div(id="cp-verdict", className="awaited"),
             inspection.panel(),

@@ -11,7 +11,7 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.api import CheckpointDetailOut
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, links, micro_batch
+from dashboard.components import cards, freshness, links, micro_batch
 from dashboard.figures import gantt
 from dashboard.figures.front import times
 from dashboard.live import digest, look_of
@@ -31,6 +31,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("cp-message", "children"),
+            "stale": Output("cp-stale", "children"),
             "head": Output("cp-head", "children"),
             "verdict": Output("cp-verdict", "children"),
             "facts": Output("cp-facts", "children"),
@@ -100,6 +101,7 @@ async def refresh(
     buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
     changes: Changes = {
         "message": None,
+        "stale": freshness.note(found.freshness, "This checkpoint"),
         "head": parts.head(found, view),
         "verdict": parts.verdict_part(found, out),
         "facts": parts.facts(found, view),

@@ -27,6 +27,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="job-digest"),
             dcc.Store(id="job-title"),
             html.Div(id="job-message"),
+            html.Div(id="job-stale"),
             html.Div(id="job-head", className="page-head"),
             html.Div(id="job-alerts", className="awaited"),
             dcc.Store(id="job-alerts-digest"),

@@ -15,7 +15,7 @@ from backend.domain.replay_debt import origin_words
 from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
-from dashboard.components import cards, micro_batch, status
+from dashboard.components import cards, freshness, micro_batch, status
 from dashboard.components.attributes import attrs
 from dashboard.palette import Tone
 from dashboard.span import Span, epoch_ms
@@ -60,8 +60,9 @@ def steps_legend() -> list[Component]:
 
 
 def head(job: JobDetailOut) -> list[Component]:
+    is_past = freshness.is_stale(job.freshness)
     chips: list[Component] = [
-        status.health(job.health),
+        freshness.past_health(job.health) if is_past else status.health(job.health),
         *((status.mode(job.mode),) if job.capabilities.has_barriers else ()),
         html.Span(f"{job.capabilities.name}: {_engine_state(job)}", className="chip", title="engine and state"),
     ]
@@ -71,7 +72,7 @@ def head(job: JobDetailOut) -> list[Component]:
     if job.capabilities.has_barriers:
         chips.append(cards.link_button("What if", routes.what_if(job.id), "gauge", hint="try other settings"))
     chips += status.clock(job.clock_offset_ms)
-    if job.target_state != TargetState.OK:
+    if job.target_state != TargetState.OK and not is_past:
         chips.append(status.badge(f"target {job.target_state}: old data", "warning", Tone.BAD))
     return [
         html.Div(

@@ -23,7 +23,7 @@ from backend.domain.observation import JobState
 from dashboard import text
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
-from dashboard.components import cards, links, micro_batch, verdict, windows
+from dashboard.components import cards, freshness, links, micro_batch, verdict, windows
 from dashboard.figures import pressure, timeline
 from dashboard.figures.base import Chart
 from dashboard.live import Look, digest, look_of
@@ -75,6 +75,7 @@ def register(app: Dash, client: ApiClient) -> None:
         partial(refresh, client),
         output={
             "message": Output("job-message", "children"),
+            "stale": Output("job-stale", "children"),
             "head": Output("job-head", "children"),
             "verdict": Output("job-verdict", "children"),
             "timeline": cards.chart_outputs("timeline"),
@@ -279,11 +280,13 @@ def _drawn(read: _Read, view: Look, span: Span, out: LinksOut | None) -> Changes
     else:
         said = range_picker.words(checkpoints, view.where, is_range=is_range, is_of_batches=engine.is_micro_batched)
     return {
+        "stale": freshness.note(job.freshness, "This job"),
         "head": parts.head(job),
         "verdict": verdict.verdict_card(
             job.verdict,
             engine=engine,
             tone_of=job.health,
+            is_past=freshness.is_stale(job.freshness),
             beside=[parts.pressure_link(job, read.checkpoints, span)],
             below=[row for row in (links.row(out),) if row is not None],
             has_evidence=True,

@@ -72,17 +72,17 @@ class _Browser:
         return [json.loads(str(self.sent.get_nowait()["text"])) for _ in range(self.sent.qsize())]
 
 
-async def test_a_page_is_told_once_that_its_rows_have_changed_and_nothing_otherwise():
+async def test_a_page_is_told_once_that_its_rows_have_changed_and_otherwise_that_the_service_answers():
     async with _Browser() as browser:
         told = await browser.show(await browser.view())
         assert [set(m) for m in told] == [{"newest_observed_at"}]
-        assert await browser.later() == []
+        assert await browser.later() == [{}]
 
         shown = browser.fake.jobs[next(iter(browser.fake.jobs))]
         verdict = shown.detail.verdict.model_copy(update={"sentence": "it waits for a slow disk"})
         shown.detail = shown.detail.model_copy(update={"verdict": verdict})
         assert await browser.later() == [{"is_changed": True}]
-        assert await browser.later() == []
+        assert await browser.later() == [{}]
 
 
 async def test_a_page_is_told_of_another_order_and_of_another_number_of_jobs():

@@ -1,6 +1,6 @@
 """Let the history of a recommendation record that a change is rolled back by itself if the checkpoints are worse.
 
-Revision 0030. Older processes cannot read such an entry, so stop them before a change is applied with this. The
+Revision 0026. Older processes cannot read such an entry, so stop them before a change is applied with this. The
 downgrade makes these entries plain ones: the changes stay, and are not rolled back by themselves.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from alembic import op
 
-revision: str = "0030"
+revision: str = "0026"
 down_revision: str | None = "0025"
 branch_labels: str | None = None
 depends_on: str | None = None

@@ -48,7 +48,7 @@ def _compared(up: Up, name: str, job: str, root: str, flink: httpx.Client, into:
         for vertex in detail["vertices"] if detail is not None else ():
             answer = flink.get(f"{root}/checkpoints/details/{number}/subtasks/{vertex['vertex_id']}")
             if answer.is_success:
-                _compare_vertex(f"{where}, {entry['status']}, {vertex['name']}", vertex, answer.json(), into)
+                _compare_vertex(f"{where}, {entry['status']}, {vertex['vertex_id']}", vertex, answer.json(), into)
         yield
 
 

@@ -229,7 +229,7 @@ JOBS = (
         "RocksDB whose share of the managed memory holds no write buffer, so that its writes stall",
         _CAPACITY,
         "work",
-        arguments=(("rate", "300"), ("cost-us", "100"), ("state-bytes", "2000")),
+        arguments=(("rate", "1500"), ("cost-us", "100"), ("state-bytes", "2000")),
         settings=_ROCKSDB,
         before="2.0",
     ),

@@ -69,6 +69,7 @@ AREAS = {
         "integration/test_findings_once.py",
         "integration/test_judging.py",
         "integration/test_fleet_refresh.py",
+        "integration/test_freshness.py",
         "integration/test_refused_addresses.py",
         "integration/test_roles_with_a_token.py",
         "integration/test_subtask_matrix.py",

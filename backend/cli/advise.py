@@ -89,8 +89,11 @@ def _exported(answer: JobAdviceOut, wanted: SettingsFormat) -> str:
 
 def _text(answer: JobAdviceOut) -> list[str]:
     from backend.contracts import advice_text
+    from backend.contracts.freshness import stale_line
 
     lines = [f"{answer.job} ({answer.job_id}), {answer.considered_count} checkpoints considered"]
+    if (old := stale_line(answer.freshness, answer.as_of)) is not None:
+        lines.append(old)
     lines += [] if answer.chosen_by is None else textwrap.wrap(answer.chosen_by.text, _WIDTH)
     lines.append("")
     for card in answer.cards:
@@ -105,8 +108,11 @@ def _text(answer: JobAdviceOut) -> list[str]:
 
 def _markdown(answer: JobAdviceOut) -> list[str]:
     from backend.contracts import advice_text
+    from backend.contracts.freshness import stale_line
 
     lines = [f"### Advice on {advice_text.escaped(answer.job)}", ""]
+    if (old := stale_line(answer.freshness, answer.as_of)) is not None:
+        lines += [advice_text.escaped(old), ""]
     for card in answer.cards:
         state = advice_text.escaped(f"{card.state.value}: {card.state_reason}")
         if card.state.is_open:

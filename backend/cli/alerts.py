@@ -190,6 +190,10 @@ def _id_of(client: Client, receiver: str) -> str:
 
 def _line(alert: AlertOut) -> str:
     since = alert.fired_at or alert.began_at
+    from backend.contracts.freshness import stale_line
+
     marks: Sequence[str] = [m for m, is_so in (("silenced", alert.silenced_by), ("unknown", alert.is_unknown)) if is_so]
+    if (old := stale_line(alert.freshness)) is not None:
+        marks = [*marks, old]
     state = f"{alert.state}{' (' + ', '.join(marks) + ')' if marks else ''}"
     return f"{since:%Y-%m-%d %H:%M:%S}  {state}  {alert.severity}  {alert.rule}  {alert.summary}  {alert.permalink}"

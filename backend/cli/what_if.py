@@ -56,6 +56,8 @@ def what_if(
     Names of settings: mode, aligned-timeout, in-flight-cap, debloating, interval, min-pause, checkpoint-timeout, load,
     without-skew, without-slow-host, and parallelism.VERTEX.
     """
+    from backend.contracts.api import JobDetailOut
+    from backend.contracts.freshness import stale_line
     from backend.contracts.whatif import WhatIfOut
 
     if dry_run:
@@ -65,7 +67,8 @@ def what_if(
         _try_out(job, wanted, api, as_json=as_json)
         return
     with Client(api) as client:
-        root = f"/api/v1/jobs/{client.job_id(job)}/whatif"
+        path = f"/api/v1/jobs/{client.job_id(job)}"
+        root = f"{path}/whatif"
         try:
             answer = client.post(root, wanted, WhatIfOut)
         except KeyboardInterrupt:
@@ -73,8 +76,11 @@ def what_if(
                 _warn("interrupted before the server answered; a confirmation may still run there, and ends by itself")
             raise
         if answer.confirmation is not None:
-            path = f"{root}/confirmations/{answer.confirmation.id}"
-            answer = answer.model_copy(update={"confirmation": _awaited(client, path)})
+            confirmed = _awaited(client, f"{root}/confirmations/{answer.confirmation.id}")
+            answer = answer.model_copy(update={"confirmation": confirmed})
+        old = stale_line(client.get(path, JobDetailOut).freshness)
+    if old is not None:
+        _warn(f"the job is {old}")
     if export is not None:
         typer.echo(_exported(answer, export))
     elif as_json:

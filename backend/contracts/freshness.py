@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from backend.contracts.model import Model
+from backend.domain import spelling
 from backend.domain.freshness import Freshness
 
 
@@ -47,3 +48,17 @@ class StaleOut(Model):
     target_count: int
     read_at: datetime | None
     """The newest of their readings."""
+
+
+def stale_line(value: FreshnessOut | None, as_of: datetime | None = None) -> str | None:
+    """Return the line that the command line prints of a stale document, or None if the document is current.
+
+    If ``as_of`` is the time of the answer, the line has the age of the newest reading.
+    """
+    if value is None or not value.is_stale:
+        return None
+    verb = "evaluated" if value.state is Freshness.NO_EVALUATOR else "read"
+    if value.read_at is None:
+        return f"stale: {value.reason}"
+    age = "" if as_of is None else f" ({spelling.duration((as_of - value.read_at).total_seconds() * 1000)} ago)"
+    return f"stale: last {verb} {value.read_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC{age}, {value.reason}"

@@ -60,6 +60,11 @@ class Freshness(StrEnum):
         """
         return self.is_stale and self not in (Freshness.TARGET_PAUSED, Freshness.JOB_GONE)
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the verdict on the job already takes this state into account, so that the verdict is of now."""
+        return self in (Freshness.JOB_UNREADABLE, Freshness.JOB_SILENT)
+
 
 FRESHNESS_WORDS: Final[Mapping[Freshness, str]] = {
     Freshness.FRESH: "fresh",

@@ -32,6 +32,11 @@ def is_stale(value: FreshnessOut | None) -> bool:
     return value is not None and value.is_stale
 
 
+def is_past(value: FreshnessOut | None) -> bool:
+    """Return whether the verdict on a job was true at its last reading, and is not about what keeps newer ones away."""
+    return value is not None and value.is_stale and not value.state.is_judged
+
+
 def was(health: Health, *, is_short: bool = False) -> str:
     """Return the health of a job's checkpoints in the past tense. ``is_short`` is for a narrow column."""
     word = _SHORT.get(health, HEALTH_WORDS[health]) if is_short else HEALTH_WORDS[health]
@@ -53,10 +58,11 @@ def note(value: FreshnessOut | None, subject: str, *, evaluated: str = "") -> ht
     verb = "was last read"
     if value.state is Freshness.NO_EVALUATOR:
         subject, verb = evaluated or subject, "was last evaluated"
-    said: list[Component | str] = [f"{subject} cannot be read now"]
+    said: list[Component | str] = [f"{subject} is stale: {value.reason}. The page shows what was read last."]
     if value.read_at is not None:
-        said = [cards.age(f"{subject} {verb}", value.read_at, is_alarming=False)]
-    words = html.P([*said, f": {value.reason}. The page shows what was true then.", *_more(value.state)])
+        last = cards.age(f"{subject} {verb}", value.read_at, is_alarming=False)
+        said = [last, f": {value.reason}. The page shows what was true then."]
+    words = html.P([*said, *_more(value.state)])
     return _note([words], is_page=True)
 
 

@@ -8,6 +8,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.incidents import IncidentOut, NotifiedOut
+from backend.domain.freshness import Freshness
 from backend.domain.verdict import VerdictKind
 from dashboard import routes, text
 from dashboard.components import alerts as words
@@ -104,7 +105,8 @@ def _past(incident: IncidentOut) -> html.Span | None:
     value = incident.freshness
     if value is None:
         return None
-    said = cards.age("stale, last read", value.read_at, is_alarming=False) if value.read_at is not None else "stale"
+    verb = "evaluated" if value.state is Freshness.NO_EVALUATOR else "read"
+    said = cards.age(f"stale, last {verb}", value.read_at, is_alarming=False) if value.read_at is not None else "stale"
     return html.Span([said, f": {value.reason}"])
 
 

@@ -95,7 +95,8 @@ def _silence() -> html.Div:
     age = html.Span(className="age", **attrs({"data-instant": ""}))
     words = html.P(["It last answered ", age, ". The page shows what was read before that."])
     return html.Div(
-        [status.icon("warning"), html.Div([html.Strong("The service does not answer"), words])],
+        # This icon is on every page, so the browser need not request it from the service.
+        [status.icon("clock"), html.Div([html.Strong("The service does not answer"), words])],
         id="api-silence",
         className="message tone-bad",
         role="alert",

@@ -20,6 +20,7 @@ from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import JobOut
 from backend.contracts.board import BoardOut, BoardSort
+from backend.contracts.freshness import FreshnessOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from backend.domain.freshness import FRESHNESS_WORDS, Freshness
@@ -249,13 +250,14 @@ async def refresh(client: ApiClient, *, view: object, before: str | None) -> Cha
         raise PreventUpdate
     query = query_of(view)
     board = await client.board(query)
-    totals, source = totals_of(board, view), digest(board.sources, board.newest_observed_at)
+    totals, source = totals_of(board, view), digest(board.sources, board.newest_observed_at, bool(board.stale))
     seen_totals, _, seen_source = (before or "").partition(".")
     changes: Changes = {"message": None}
     if (totals, source) != (seen_totals, seen_source):
         changes["digest"] = f"{totals}.{source}"
     if source != seen_source:
-        newest = cards.age("newest reading", board.newest_observed_at)
+        # While some rows are stale, the newest reading says nothing about them.
+        newest = cards.age("newest reading of any job" if board.stale else "newest reading", board.newest_observed_at)
         changes["source"] = cards.source_line([_source(board.sources), newest])
     if totals != seen_totals:
         changes |= {
@@ -392,7 +394,7 @@ def _past(job: JobOut) -> dict[str, object]:
         return {}
     hint = f"stale: {found.reason}"
     values: dict[str, object] = {
-        "was": "not analysed then" if job.health is None else freshness.was(job.health, is_short=True),
+        "was": _was(job, found),
         "was_at": None if found.read_at is None else found.read_at.isoformat(),
         "health_badge": _badge("stale", "clock", Tone.QUIET, hint),
     }
@@ -400,8 +402,19 @@ def _past(job: JobOut) -> dict[str, object]:
         return values
     word = status.kind_word(job.verdict.kind, job.capabilities)
     told = f"at the last reading ({found.reason}): {job.verdict.sentence}"
+    if found.state.is_judged:
+        told = job.verdict.sentence
     badge = _badge(word, status.KIND_ICONS[job.verdict.kind], Tone.QUIET, told)
     return values | {"verdict_badge": badge, "sentence": told}
+
+
+def _was(job: JobOut, found: FreshnessOut) -> str:
+    """Return what the row says before the age of the job's newest reading."""
+    if found.state is Freshness.JOB_SILENT:
+        return "last event"
+    if found.state.is_judged:
+        return FRESHNESS_WORDS[found.state]
+    return "not analysed then" if job.health is None else freshness.was(job.health, is_short=True)
 
 
 def _analysed(job: JobOut) -> dict[str, object]:

@@ -14,6 +14,7 @@ from backend.contracts.board import BoardOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.comparing import CheckpointComparisonOut
 from backend.contracts.comparing_windows import WindowsComparisonOut
+from backend.contracts.freshness import FreshnessOut
 from backend.contracts.history import HistoryOut, UsualOut
 from backend.contracts.inspection import FlameGraphOut, ThreadDumpOut
 from backend.contracts.links import LinksOut
@@ -25,6 +26,7 @@ from backend.contracts.space_time import SpaceTimeOut
 from backend.contracts.status import StatusOut
 from backend.contracts.subtask_matrix import SubtaskMatrixOut
 from backend.contracts.whatif import ConfirmationOut, WhatIfApplyIn, WhatIfIn, WhatIfOut
+from backend.domain.freshness import FRESHNESS_REASONS, Freshness
 
 MODELS: Final[dict[str, type[api.Model]]] = {
     "alert": alerts.AlertOut,
@@ -105,3 +107,10 @@ def example(name: str) -> Any:
         ValidationError: if the example does not fit the model.
     """
     return MODELS[name].model_validate(examples.read(name))
+
+
+def stale(state: Freshness, *, has_time: bool = True) -> FreshnessOut:
+    """Return the freshness of a document that is stale for the reason ``state``, or that is current."""
+    found: FreshnessOut = example("job").freshness
+    values = {"state": state, "is_stale": state.is_stale, "reason": FRESHNESS_REASONS.get(state)}
+    return found.model_copy(update=values if has_time else values | {"read_at": None})

@@ -36,6 +36,7 @@ from backend.domain.observation import JobState
 from backend.domain.pressure import PressureMeasure
 from backend.domain.target import TargetState
 from backend.services.checkpoints.comparing_windows import Window
+from backend.services.jobs.freshness import stale_by_reason
 from tests.support.api_examples import example
 from tests.support.made_up_alerts import JOB, MadeUpAlerts
 from tests.support.made_up_backtests import MadeUpBacktests
@@ -203,6 +204,7 @@ class FakeApi(MadeUpJobs):
             self._version += 1
             self._known |= {r.id: r.verdict for r in changed}
             self._changed_at |= {r.id: self._version for r in changed}
+        stale = [r for r in found if r.freshness is not None and r.freshness.is_stale]
         known = asked.get_list("known") if asked.get("since") else []
         since = int(asked.get("since", "fake-0").removeprefix("fake-"))
         return BoardOut(
@@ -211,6 +213,8 @@ class FakeApi(MadeUpJobs):
             total=len(found),
             ended_count=len(ended),
             counts=Counter(r.health for r in found if r.health is not None),
+            stale_counts=Counter(r.health for r in stale if r.health is not None),
+            stale=stale_by_reason(stale),
             unanalysed_count=sum(r.health is None for r in found),
             sources=list(dict.fromkeys(r.capabilities.source for r in rows)),
             newest_observed_at=max((r.observed_at for r in rows if r.observed_at), default=None),

@@ -62,7 +62,7 @@ def steps_legend() -> list[Component]:
 def head(job: JobDetailOut) -> list[Component]:
     is_past = freshness.is_stale(job.freshness)
     chips: list[Component] = [
-        freshness.past_health(job.health) if is_past else status.health(job.health),
+        freshness.past_health(job.health) if freshness.is_past(job.freshness) else status.health(job.health),
         *((status.mode(job.mode),) if job.capabilities.has_barriers else ()),
         html.Span(f"{job.capabilities.name}: {_engine_state(job)}", className="chip", title="engine and state"),
     ]
@@ -149,7 +149,8 @@ def _engine_state(job: JobDetailOut) -> str:
     state = job.run.engine_state.lower()
     if job.run.state is JobState.UNREADABLE:
         return f"{state}, cannot be read"
-    return f"{state} at the last report" if job.target_state == TargetState.SILENT else state
+    is_past = job.target_state == TargetState.SILENT or freshness.is_stale(job.freshness)
+    return f"{state} at the last report" if is_past else state
 
 
 def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:

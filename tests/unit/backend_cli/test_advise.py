@@ -1,16 +1,18 @@
-"""Tests of ``barrierscope advise --dry-run``: what it prints, and bad input."""
+"""Tests of ``barrierscope advise``: what a dry run prints, bad input, and advice for a stale job."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import httpx
 import pytest
 
+from backend.cli import advise
 from backend.cli.app import run
-from tests.support.api_examples import example
+from backend.domain.freshness import Freshness
+from tests.support.api_examples import example, stale
 from tests.support.fake_api import FakeApi
 from tests.support.streamed_answers import streamed
 
@@ -81,3 +83,13 @@ def test_an_api_that_does_not_respond_is_named_with_what_to_do(fake, capsys):
 
     assert run(["advise", "jruntime", "--dry-run"]) != 0
     assert "http://" in capsys.readouterr().err
+
+
+def test_advice_for_a_stale_job_says_how_old_it_is_and_why():
+    found = example("job_advice").model_copy(update={"freshness": stale(Freshness.NO_COLLECTOR)})
+    found = found.model_copy(update={"as_of": found.as_of + timedelta(minutes=2)})
+    old = "stale: last read 2026-11-21 12:00:00 UTC (2 min ago), no collector runs"
+
+    assert advise._text(found)[1] == old
+    assert advise._markdown(found)[2] == old
+    assert old not in advise._text(example("job_advice"))

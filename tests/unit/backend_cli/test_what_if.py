@@ -16,7 +16,9 @@ from backend.cli.what_if_text import lines_of
 from backend.contracts.replay_debt import ReplayDebtOut
 from backend.contracts.simulations import SimulationState
 from backend.contracts.whatif import WhatIfOut
+from backend.domain.freshness import Freshness
 from backend.domain.replay_debt import DebtOrigin, ReplayBound
+from tests.support.api_examples import stale
 from tests.support.fake_api import FakeApi
 from tests.support.streamed_answers import streamed
 
@@ -56,6 +58,15 @@ def test_a_what_if_shows_measured_and_predicted_values_the_error_of_the_model_an
     assert "predicted by the tier fast; an interval holds 90 % of the next checkpoints" in lines
     assert "assumed: speed of the store: 40 MB/s (no upload was large enough to measure it)" in lines
     assert "  execution.checkpointing.unaligned.enabled: true" in lines
+
+
+def test_a_what_if_of_a_stale_job_says_so_beside_the_answer(fake, capsys):
+    job = fake.jobs["jruntime"]
+    job.detail = job.detail.model_copy(update={"freshness": stale(Freshness.NO_COLLECTOR)})
+
+    assert run(["whatif", "jruntime", "--set", "mode=unaligned"]) == 0
+    told = "the job is stale: last read 2026-11-21 12:00:00 UTC, no collector runs"
+    assert capsys.readouterr().err == f"barrierscope: {told}\n"
 
 
 @pytest.mark.usefixtures("fake")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from backend.domain.freshness import Freshness
 from backend.domain.observation import JobState
 from backend.domain.verdict import Health
 from dashboard.pages.fleet import SHORT_HEALTH
 from dashboard.palette import HEALTH_WORDS
+from tests.support.api_examples import stale
 from tests.support.dash_calls import texts
 from tests.support.fake_api import HOSTILE
 
@@ -40,6 +42,38 @@ async def test_the_fleet_keeps_the_order_of_urgency_and_shows_one_status_each(ui
     assert next(r for r in rows if r["id"] == "jwide")["name"] == HOSTILE
     answer = await _refresh(ui, {"first": 0, "ids": []})
     assert texts(answer["fleet-counts"]["children"]).startswith("1 failing")
+
+
+async def test_a_stale_row_is_grey_in_the_past_tense_and_not_counted_as_failing(ui):
+    job = ui.fake.jobs["jE"]
+    before = job.detail
+    job.detail = before.model_copy(update={"freshness": stale(Freshness.NO_COLLECTOR)})
+    try:
+        found = (await _block(ui))["rows"][0]
+        answer = await _refresh(ui, {"first": 0, "ids": []})
+    finally:
+        job.detail = before
+
+    assert (found["id"], found["was"], found["was_at"]) == ("jE", "was failing", "2026-11-21T12:00:00+00:00")
+    assert (found["health_badge"]["word"], found["health_badge"]["tone"]) == ("stale", "quiet")
+    assert (found["verdict_badge"]["word"], found["verdict_badge"]["tone"]) == ("vertex at capacity", "quiet")
+    assert found["verdict_badge"]["hint"].startswith("at the last reading (no collector runs): ")
+    assert "(no collector)" in found["target"]
+    assert "1 of " in texts(answer["fleet-stale"]["children"])
+    counts = texts(answer["fleet-counts"]["children"])
+    assert "1 stale" in counts
+    assert not counts.startswith("1 failing")
+
+
+async def test_a_row_whose_driver_is_silent_has_a_verdict_of_now(ui):
+    job = ui.fake.jobs["jE"]
+    before = job.detail
+    job.detail = before.model_copy(update={"freshness": stale(Freshness.JOB_SILENT)})
+    try:
+        found = (await _block(ui))["rows"][0]
+    finally:
+        job.detail = before
+    assert (found["was"], found["verdict_badge"]["hint"]) == ("last event", before.verdict.sentence)
 
 
 async def test_ended_jobs_are_folded_below_the_others_until_they_are_opened(ui):

@@ -25,6 +25,7 @@ _TIMES = (("for_s", "Fires after (s)"), ("keep_firing_for_s", "Resolves after (s
 _THRESHOLDS = {
     "completed_min_count": "Completed to resolve",
     "confidence_min_ratio": "Probability, at least",
+    "debt_min_s": "Debt above (s)",
     "expired_min_count": "Expired, at least",
     "failures_min_count": "Failures in a row",
     "held_min_ratio": "Share of days kept",

@@ -28,14 +28,14 @@ class ReplayDebtOut(Model):
 
 
 class WithReplayDebt(Model):
-    """The replay debt of a job. The last three grow while nothing else of the job changes. Null if not known.
+    """The replay debt of a job. The last three grow with each reading of the job. Null if not known.
 
     A job that takes no checkpoints has no debt.
     """
 
     replay_debt: ReplayDebtOut | None = None
     replay_debt_ms: float | None = None
-    """The time span of the input that a failure now would read again: the age of ``since``."""
+    """The time span of the input that a failure would read again: the age of ``since`` when the job was last read."""
     replay_debt_records: float | None = None
     """The records of that input at the present rate, reconstructed."""
     replay_debt_catch_up_ms: float | None = None

@@ -171,16 +171,18 @@
             write(node, "data-age", age(past));
             node.classList.toggle("is-old", past > 60000);
         }
-        for (const node of document.querySelectorAll(".debt[data-instant]")) {
+        // Nobody knows the debt of a job while the service is silent: a checkpoint may have completed.
+        const debts = document.documentElement.hasAttribute("data-api") ? ".debt-of-none" : "";
+        for (const node of document.querySelectorAll(debts || ".debt[data-instant]")) {
             // Whole seconds: tenths of a number that counts up four times a second cannot be read.
             const past = Math.max(0, instant - Date.parse(node.getAttribute("data-instant")));
             write(node, "data-age", past < 60000 ? span(past) : duration(1000 * Math.floor(past / 1000)));
         }
-        for (const node of document.querySelectorAll(".debt-records[data-instant]")) {
+        for (const node of document.querySelectorAll(debts || ".debt-records[data-instant]")) {
             const past = Math.max(0, instant - Date.parse(node.getAttribute("data-instant")));
             write(node, "data-age", count(past * Number(node.getAttribute("data-rate"))));
         }
-        for (const node of document.querySelectorAll(".debt-catch-up[data-instant]")) {
+        for (const node of document.querySelectorAll(debts || ".debt-catch-up[data-instant]")) {
             const past = Math.max(0, instant - Date.parse(node.getAttribute("data-instant")));
             const all = Number(node.getAttribute("data-base")) + past * Number(node.getAttribute("data-pace"));
             write(node, "data-age", all < 60000 ? span(all) : duration(1000 * Math.floor(all / 1000)));

@@ -63,12 +63,14 @@
     });
 
     // The replay debt, which grows while the row is shown. The server sends a row again only if more than its ages has
-    // changed.
+    // changed. It does not grow if the row is stale or the service silent: a checkpoint may have completed meanwhile.
     cells.BsDebt = whenLoaded(function (props) {
         const row = props.data;
         row.receivedAt = row.receivedAt || Date.now();
+        const isPast = row.was || document.documentElement.hasAttribute("data-api");
+        if (!isPast || row.debtNow === undefined) { row.debtNow = row.debt + (isPast ? 0 : Date.now() - row.receivedAt); }
         const isMissing = row.debt === null || row.debt === undefined;
-        const text = isMissing ? "–" : (row.debt_is_least ? "≥ " : "") + span(row.debt + Date.now() - row.receivedAt);
+        const text = isMissing ? "–" : (row.debt_is_least ? "≥ " : "") + span(row.debtNow);
         return h("div", { className: "cell-mid cell-right" },
             h("span", { className: isMissing ? "missing" : "number", title: row.debt_hint }, text));
     });

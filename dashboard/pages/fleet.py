@@ -452,7 +452,9 @@ def _debt_hint(job: JobOut) -> str:
     debt = job.replay_debt
     if debt is None:
         return _UNREAD if job.completed_24h_count is None else "not known what a failure would restore"
-    return f"what a failure now would replay, {origin_words(debt.origin, debt.checkpoint_id)}"
+    is_past = freshness.is_stale(job.freshness)
+    when = "would have replayed at the last reading" if is_past else "now would replay"
+    return f"what a failure {when}, {origin_words(debt.origin, debt.checkpoint_id)}"
 
 
 def _success_hint(job: JobOut) -> str:

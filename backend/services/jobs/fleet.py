@@ -426,7 +426,7 @@ def _aged(row: api.JobOut, record: JobRecord, now: datetime, *, is_collecting: b
         "observed_at": record.run.observed_at,
         "last_completed_age_intervals": _age(row.last_completed_at, row.interval_ms, engine_now),
         "freshness": freshness_of(record, now, is_collecting=is_collecting),
-        **aged_debt(row.replay_debt, engine_now),
+        **aged_debt(row.replay_debt, record, now),
     }
     return row.model_copy(update=aged)
 

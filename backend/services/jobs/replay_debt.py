@@ -12,6 +12,7 @@ from backend.domain.observation import JobState
 from backend.domain.replay_debt import ReplayDebt
 from backend.services.jobs.evidence import JobHead
 from backend.services.jobs.findings import Finding
+from backend.store.jobs.reader import JobRecord
 
 
 class DebtFields(TypedDict):
@@ -33,10 +34,10 @@ def debt_of_job(head: JobHead) -> ReplayDebt | None:
 
 
 def debt_fields(head: JobHead, finding: Finding | None, now: datetime) -> DebtFields:
-    """Return the job's debt at ``now``, which is by our clock. ``finding`` has the load of the job, if it is known."""
+    """Return the job's debt as of its newest reading. ``finding`` has the load of the job, if it is known."""
     debt = debt_of_job(head)
     if debt is None:
-        return aged_debt(None, head.record.engine_now(now))
+        return aged_debt(None, head.record, now)
     out = ReplayDebtOut(
         since=debt.since,
         origin=debt.origin,
@@ -45,14 +46,18 @@ def debt_fields(head: JobHead, finding: Finding | None, now: datetime) -> DebtFi
         input_per_s=None if finding is None else finding.input_per_s,
         use_ratio=None if finding is None else finding.use_ratio,
     )
-    return aged_debt(out, head.record.engine_now(now))
+    return aged_debt(out, head.record, now)
 
 
-def aged_debt(debt: ReplayDebtOut | None, engine_now: datetime) -> DebtFields:
-    """Return the debt with its age at ``engine_now``, and what follows from that."""
+def aged_debt(debt: ReplayDebtOut | None, record: JobRecord, now: datetime) -> DebtFields:
+    """Return the debt with its age when the job was last read, and what follows from that.
+
+    The age does not grow with ``now`` if the job is read no more: a checkpoint that nobody saw may have completed.
+    """
     if debt is None:
         return DebtFields(replay_debt=None, replay_debt_ms=None, replay_debt_records=None, replay_debt_catch_up_ms=None)
-    age_ms = max(0.0, (engine_now - debt.since).total_seconds() * 1000)
+    seen = min(record.engine_now(now), record.read_at_engine)
+    age_ms = max(0.0, (seen - debt.since).total_seconds() * 1000)
     use = debt.use_ratio
     is_free = use is not None and use < 1
     return DebtFields(

@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from backend.contracts.api import CheckpointConfigOut, CheckpointOut, JobDetailOut
 from backend.contracts.engines import CapabilitiesOut
 from backend.domain.observation import JobState
-from backend.domain.replay_debt import origin_words
+from backend.domain.replay_debt import debt_words, origin_words
 from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
@@ -98,6 +98,11 @@ def _debt(job: JobDetailOut) -> list[html.Div]:
     debt = job.replay_debt
     if debt is None:
         return []
+    words = origin_words(debt.origin, debt.checkpoint_id)
+    if freshness.is_stale(job.freshness):
+        was = debt_words(job.replay_debt_ms or 0.0, is_at_least=debt.is_at_least)
+        hint = f"What a failure would have replayed at the last reading, {words}"
+        return [cards.fact("Replay debt, was", was, hint=hint)]
     # The browser counts by the clock of this service, and ``since`` is by the engine's clock.
     since = debt.since - timedelta(milliseconds=job.clock_offset_ms or 0)
     value = html.Span(
@@ -105,8 +110,8 @@ def _debt(job: JobDetailOut) -> list[html.Div]:
         className="debt fact-value number",
         **attrs({"data-instant": since.isoformat()}),
     )
-    words = f"What a failure now would replay, {origin_words(debt.origin, debt.checkpoint_id)}"
-    return [cards.fact_of("Replay debt", [value, status.basis(Basis.MEASURED), *_backlog(job, since)], hint=words)]
+    hint = f"What a failure now would replay, {words}"
+    return [cards.fact_of("Replay debt", [value, status.basis(Basis.MEASURED), *_backlog(job, since)], hint=hint)]
 
 
 def _backlog(job: JobDetailOut, since: datetime) -> list[Component]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.annotations import AnnotationIn
+from backend.contracts.replay_debt import ReplayDebtOut
+from backend.domain.freshness import Freshness
+from backend.domain.replay_debt import DebtOrigin
 from dashboard.client import ApiClient
-from dashboard.pages.job import alerts, range_picker
+from dashboard.pages.job import alerts, parts, range_picker
+from tests.support.api_examples import example
 from tests.support.dash_calls import LOOK, job_values, texts
 
 pytestmark = pytest.mark.anyio
+NOON = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
 
 async def test_a_job_shows_its_verdict_first_then_every_checkpoint_and_the_settings(ui):
@@ -27,6 +33,38 @@ async def test_a_job_shows_its_verdict_first_then_every_checkpoint_and_the_setti
     assert "unlimited" in texts(answer["job-facts"]["children"])
     assert answer["job-title"]["data"] == "payments-settlement"
     assert "REST API of the cluster" in texts(answer["job-source"]["children"])
+
+
+def _head(**changes):
+    detail = example("job_detail")
+    debt = ReplayDebtOut(since=NOON, origin=DebtOrigin.CHECKPOINT, checkpoint_id=63, input_per_s=100.0, use_ratio=0.5)
+    known = {
+        "replay_debt": debt,
+        "replay_debt_ms": 2_100_000.0,
+        "replay_debt_records": 210_000.0,
+        "replay_debt_catch_up_ms": 2_103_000.0,
+        "clock_offset_ms": 1_000,
+    }
+    return parts.head(detail.model_copy(update=known | changes))
+
+
+async def test_the_tile_of_the_replay_debt_counts_from_its_checkpoint_by_the_clock_of_the_service():
+    page = json.dumps(_head(), default=lambda c: c.to_plotly_json())
+
+    assert '"className": "debt fact-value number"' in page
+    assert '"data-instant": "2026-11-29T11:59:59+00:00"' in page, "the engine's clock is a second ahead"
+    assert '"data-rate": "0.1"' in page
+    assert '"data-pace": "1.0"' in page
+    assert '"data-base": "3000.0"' in page
+    assert "What a failure now would replay, since checkpoint 63" in page
+
+
+async def test_the_replay_debt_of_a_stale_job_is_what_it_was_and_does_not_count_up():
+    stale = example("job_detail").freshness.model_copy(update={"state": Freshness.NOT_READ, "is_stale": True})
+    page = _head(freshness=stale)
+
+    assert "Replay debt, was 35 min" in " ".join(texts(page).split())
+    assert "data-instant" not in json.dumps(page[1], default=lambda c: c.to_plotly_json())
 
 
 async def test_an_unchanged_job_is_not_drawn_again_and_another_theme_is(ui, clock):

@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 from statistics import median
 
-from backend.alerting.lifecycle import LinkedCheckpoint, Reading, ReadingKind
+from backend.alerting.lifecycle import OVER, LinkedCheckpoint, Reading, ReadingKind
 from backend.alerting.rules import RuleName, RuleSettings
 from backend.alerting.signals import (
     FAILURES_COUNTED_MAX,
@@ -299,7 +299,8 @@ def _calm(settings: RuleSettings, signal: JobSignal, why: str) -> Reading:
     done_words = "the newest ended checkpoint did not complete"
     if count > 1:
         done_words = f"only {len(done)} of the {count} newest ended checkpoints completed"
-    return Reading(ReadingKind.UNKNOWN, f"{why}; {done_words}")
+    # What the alert said of an earlier checkpoint is not true of the running one.
+    return Reading(ReadingKind.UNKNOWN, f"{why}; {done_words}", annotations={OVER: why})
 
 
 def _unread(signal: JobSignal) -> Reading | None:

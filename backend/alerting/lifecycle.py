@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from backend.alerting.labels import AlertId, IncidentId, Labels, episode_id
 from backend.domain.ids import JobId, RunId, TargetId
@@ -57,7 +58,8 @@ class Reading:
     """What a rule found, with the reason. The fields after ``reason`` belong to an active reading.
 
     ``annotations`` has the texts: summary, description, vertex, subtasks, hosts and phase, replay_debt if known, and
-    cause if the verdict names one.
+    cause if the verdict names one. An unknown reading has only ``OVER``, if it shows that what the last active reading
+    said is over.
     """
 
     kind: ReadingKind
@@ -122,6 +124,16 @@ class Event:
 
 
 CHECKPOINTS_KEPT = 20
+OVER: Final = "over"
+"""The annotation that says why the summary of an open alert is not true any more."""
+
+
+def summary_of(alert: Alert) -> str:
+    """Return the summary of an alert. If it is not true any more but the alert still fires, the text says so."""
+    texts = alert.reading.annotations
+    summary = texts.get("summary", alert.identity.rule)
+    over = texts.get(OVER)
+    return f"{summary} (no longer: {over})" if over is not None and alert.state.is_open else summary
 
 
 def step(
@@ -165,10 +177,13 @@ def _begin(
 def _noted(alert: Alert, reading: Reading, now: datetime) -> Alert:
     """Return the alert with the reading added, in the same state.
 
-    If the reading is not active, the texts of the last active reading are kept.
+    If the reading is not active, the texts of the last active reading are kept. If it shows that they are not true any
+    more, ``OVER`` says why.
     """
     if reading.kind is not ReadingKind.ACTIVE:
-        kept = replace(alert.reading, kind=reading.kind, reason=reading.reason)
+        over = {OVER: reading.reason} if reading.kind is ReadingKind.CLEAR else reading.annotations
+        texts = {**alert.reading.annotations, **over}
+        kept = replace(alert.reading, kind=reading.kind, reason=reading.reason, annotations=texts)
         return replace(alert, reading=kept, evaluated_at=now)
     new = tuple(c for c in reading.checkpoints if c not in alert.checkpoints)
     return replace(alert, reading=reading, evaluated_at=now, checkpoints=(alert.checkpoints + new)[-CHECKPOINTS_KEPT:])

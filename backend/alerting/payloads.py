@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-from backend.alerting.lifecycle import Alert, LinkedCheckpoint
+from backend.alerting.lifecycle import Alert, LinkedCheckpoint, summary_of
 
 Json = Mapping[str, object]
 _NEVER = "0001-01-01T00:00:00Z"
@@ -65,6 +65,8 @@ def texts_of(alert: Alert, links: Links) -> dict[str, str]:
     """Return the texts of the alert, with the permalink, the link to the runbook, and the incident's id and address."""
     where = permalink(alert, links)
     texts = dict(alert.reading.annotations)
+    if "summary" in texts:
+        texts["summary"] = summary_of(alert)
     if "description" in texts:
         texts["description"] = f"{texts['description']} {where}"
     texts |= {"link": where, "runbook_url": links.runbook(alert.identity.rule)}

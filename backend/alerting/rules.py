@@ -193,7 +193,6 @@ RULES: Final[tuple[Rule, ...]] = (
             Threshold("past_min_count", 5, 5, 15, "past checkpoints needed for a prediction", is_whole=True),
             _COMPLETED_MIN_COUNT,
         ),
-        keep_firing_for_s=_KEEP_FIRING_FOR_S,
     ),
     Rule(
         RuleName.CHECKPOINT_STUCK,

@@ -10,7 +10,7 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.alerting.delivery import DeliveryState
-from backend.alerting.lifecycle import Alert, AlertState, ReadingKind
+from backend.alerting.lifecycle import Alert, AlertState, ReadingKind, summary_of
 from backend.alerting.payloads import Links, permalink
 from backend.alerting.rules import rule_of
 from backend.contracts import alerts as wire
@@ -108,7 +108,7 @@ def alert_fields(
     """Return the fields of ``AlertOut`` that are not attributes of an episode."""
     texts, job_id = alert.reading.annotations, alert.identity.job_id
     return {
-        "summary": texts.get("summary", alert.identity.rule),
+        "summary": summary_of(alert),
         "description": texts.get("description", alert.reading.reason),
         "is_unknown": alert.reading.kind is ReadingKind.UNKNOWN and alert.state.is_open,
         **{name: texts.get(name) for name in ("vertex", "subtasks", "hosts", "phase", "replay_debt")},

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.alerting.lifecycle import Alert
+from backend.alerting.lifecycle import Alert, summary_of
 from backend.alerting.payloads import Links
 from backend.contracts import api
 from backend.contracts import incidents as wire
@@ -245,7 +245,7 @@ def hidden_by(silence: Silence, opened: Sequence[Alert], now: datetime) -> wire.
     return wire.SilencePreviewOut(
         alert_count=len(hidden),
         job_count=len({a.identity.job_id for a in hidden if a.identity.job_id is not None}),
-        summaries=[a.reading.annotations.get("summary", a.identity.rule) for a in hidden[:5]],
+        summaries=[summary_of(a) for a in hidden[:5]],
     )
 
 
@@ -261,7 +261,7 @@ def _texts(record: IncidentRecord, lead: Alert | None) -> dict[str, object]:
     texts = lead.reading.annotations
     places = {n: texts.get(n) for n in ("vertex", "subtasks", "hosts", "phase")}
     known = {n: None if value == "not known" else value for n, value in places.items()}
-    return {"headline": texts.get("summary", lead.identity.rule), "replay_debt": texts.get("replay_debt"), **known}
+    return {"headline": summary_of(lead), "replay_debt": texts.get("replay_debt"), **known}
 
 
 async def _lead(connection: AsyncConnection, record: IncidentRecord, alerts: Sequence[Alert]) -> Alert | None:

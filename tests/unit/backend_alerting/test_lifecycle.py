@@ -9,6 +9,7 @@ import pytest
 from backend.alerting.conditions import read
 from backend.alerting.lifecycle import (
     CHECKPOINTS_KEPT,
+    OVER,
     AlertState,
     Identity,
     LinkedCheckpoint,
@@ -16,6 +17,7 @@ from backend.alerting.lifecycle import (
     ReadingKind,
     Timing,
     step,
+    summary_of,
 )
 from backend.alerting.rules import rule_of, shipped
 from backend.domain.ids import RunId
@@ -52,6 +54,22 @@ def test_an_alert_resolves_as_soon_as_it_was_clear_for_keep_firing_for_s():
     clear = ReadingKind.CLEAR
     states = _run(Timing(keep_firing_for_s=10), (0, ReadingKind.ACTIVE), (1, clear), (10.9, clear), (11, clear))
     assert states == [AlertState.FIRING, AlertState.FIRING, AlertState.FIRING, AlertState.RESOLVED]
+
+
+def test_the_summary_of_an_alert_that_still_fires_says_what_has_contradicted_it():
+    """A page said "checkpoint 693 will probably exceed its timeout" while checkpoint 699 had taken 225 ms."""
+    warned = Reading(ReadingKind.ACTIVE, "so it is", annotations={"summary": "checkpoint 693 will expire"})
+    over = Reading(ReadingKind.UNKNOWN, "one completed", annotations={OVER: "no checkpoint is running"})
+    stale = Reading(ReadingKind.UNKNOWN, "its target does not answer")
+    clear = Reading(ReadingKind.CLEAR, "two completed")
+    alert, said = None, []
+    for second, reading in enumerate([warned, stale, over, stale, clear, warned]):
+        alert, _ = step(alert, _WHO, reading, Timing(keep_firing_for_s=10), NOW + timedelta(seconds=second))
+        said.append(summary_of(alert))
+
+    plain = "checkpoint 693 will expire"
+    ended = f"{plain} (no longer: no checkpoint is running)"
+    assert said == [plain, plain, ended, ended, f"{plain} (no longer: two completed)", plain]
 
 
 def test_an_episode_links_to_its_newest_checkpoints_only():
